@@ -1,0 +1,66 @@
+"""The contract between the reader, the writer and an encoding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ztensor.limits import Limits
+
+
+class Stored(Protocol):
+    """Random access to the stored bytes of one component, without holding them all.
+
+    Attributes:
+        length: how many bytes are stored.
+    """
+
+    @property
+    def length(self) -> int:
+        """Return how many bytes are stored."""
+        ...
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """Return exactly `length` bytes from `offset`; a view where the source can map."""
+        ...
+
+
+class Encoding(Protocol):
+    """How stored bytes become decoded bytes and back."""
+
+    @property
+    def name(self) -> str:
+        """Return the manifest's word for this encoding."""
+        ...
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Fill `destination` (flat, bytes, writable) exactly.
+
+        Raises:
+            EncodingError: the stored bytes are damaged, or decode to another length.
+            LimitError: a safety cap is exceeded.
+        """
+        ...
+
+    def decode_chunks(
+        self, stored: Stored, expected_length: int | None, limits: Limits
+    ) -> Iterator[memoryview]:
+        """Yield the decoded bytes in order, in pieces of bounded size, valid until the next.
+
+        Args:
+            stored: the component's bytes.
+            expected_length: the exact decoded length, or None where nothing but the bytes tell;
+                then `limits.decoded_bytes` is the cap.
+            limits: the caps in force.
+
+        Raises:
+            EncodingError: the stored bytes are damaged, or decode to another length.
+            LimitError: a safety cap is exceeded.
+        """
+        ...
+
+    def encode(self, data: memoryview, *, level: int) -> Iterator[bytes | memoryview]:
+        """Yield the stored form of `data` (flat, bytes) in pieces; same bytes, same result."""
+        ...

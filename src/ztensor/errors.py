@@ -1,0 +1,357 @@
+"""Every exception and every reason code of the library; imports nothing of ours.
+
+The family says whose fault a failure is: the file's (`FormatError`), this installation's
+(`UnsupportedError`), a safety cap's (`LimitError`), the disk's (`SourceError`) or the caller's
+(`UsageError`). The reason code says which rule; tests assert the code, people read the message.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno as _errno
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Reason(enum.StrEnum):
+    """The rule that was broken. Closed: a new rule is a new member and a new corpus file."""
+
+    # The container: magics, sizes, where the manifest lies.
+    NOT_ZTENSOR = "not_ztensor"
+    HEADER_MAGIC = "header_magic"
+    FOOTER_MAGIC = "footer_magic"
+    TRUNCATED = "truncated"
+    MANIFEST_SIZE = "manifest_size"
+    # CBOR, the manifest's encoding.
+    CBOR_TRUNCATED = "cbor_truncated"
+    CBOR_MALFORMED = "cbor_malformed"
+    CBOR_TRAILING = "cbor_trailing"
+    CBOR_DUPLICATE_KEY = "cbor_duplicate_key"
+    CBOR_UTF8 = "cbor_utf8"
+    # The manifest's fields.
+    FIELD_MISSING = "field_missing"
+    FIELD_TYPE = "field_type"
+    FIELD_VALUE = "field_value"
+    DUPLICATE_NAME = "duplicate_name"
+    MANIFEST_DIGEST = "manifest_digest"
+    # Where a component lies and how many bytes it has.
+    OFFSET_ALIGNMENT = "offset_alignment"
+    OUT_OF_BOUNDS = "out_of_bounds"
+    SIZE_MISMATCH = "size_mismatch"
+    TYPE_MISMATCH = "type_mismatch"
+    BOOL_VALUE = "bool_value"
+    # Stored bytes.
+    DIGEST_MALFORMED = "digest_malformed"
+    DIGEST_MISMATCH = "digest_mismatch"
+    ENCODING_MALFORMED = "encoding_malformed"
+    ENCODING_TRUNCATED = "encoding_truncated"
+    DECODED_SHORT = "decoded_short"
+    DECODED_LONG = "decoded_long"
+    # Layouts.
+    COMPONENT_MISSING = "component_missing"
+    LAYOUT_RANK = "layout_rank"
+    LAYOUT_COUNT = "layout_count"
+    INDEX_DTYPE = "index_dtype"
+    INDEX_POINTERS = "index_pointers"
+    INDEX_RANGE = "index_range"
+    QUANTIZATION = "quantization"
+    # Well-formed, but unknown to this release or this machine.
+    UNKNOWN_VERSION = "unknown_version"
+    UNKNOWN_DTYPE = "unknown_dtype"
+    UNKNOWN_TYPE = "unknown_type"
+    UNKNOWN_ENCODING = "unknown_encoding"
+    UNKNOWN_LAYOUT = "unknown_layout"
+    UNKNOWN_DIGEST = "unknown_digest"
+    MISSING_DEPENDENCY = "missing_dependency"
+    # Refused for safety.
+    LIMIT_DEPTH = "limit_depth"
+    LIMIT_MANIFEST = "limit_manifest"
+    LIMIT_RANK = "limit_rank"
+    LIMIT_DECODED = "limit_decoded"
+    LIMIT_WINDOW = "limit_window"
+    # The operating system.
+    SOURCE_NOT_FOUND = "source_not_found"
+    SOURCE_PERMISSION = "source_permission"
+    SOURCE_NOT_REGULAR = "source_not_regular"
+    SOURCE_CHANGED = "source_changed"
+    SOURCE_FAILED = "source_failed"
+    # The caller.
+    OBJECT_NOT_FOUND = "object_not_found"
+    CLOSED = "closed"
+    ARGUMENT = "argument"
+    NOT_REPRESENTABLE = "not_representable"
+    DUPLICATE_WRITE = "duplicate_write"
+
+
+def describe(value: object, limit: int = 80) -> str:
+    """Return `repr(value)` made safe to print: ASCII escapes only, at most `limit` characters.
+
+    Bytes are shown by their first sixteen, since a message is read, not parsed.
+    """
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        head = bytes(value[:16])
+        return f"{head!r}{'...' if len(value) > len(head) else ''}"
+    if isinstance(value, str):
+        value = value if len(value) <= limit else value[:limit] + "..."
+        return ascii(value)
+    if isinstance(value, int) and value.bit_length() > 256:  # str() of a huge int is quadratic
+        return f"an integer of {value.bit_length()} bits"
+    text = ascii(value)
+    return text if len(text) <= limit else text[:limit] + "..."
+
+
+class ZTensorError(Exception):
+    """Base of every error this library raises on purpose.
+
+    Attributes:
+        message: what went wrong, without the place.
+        reason: the rule's code, or None where no rule of a file is concerned.
+        file: path or name of the file, once known.
+        object_name: name of the object concerned, once known.
+        component: role of the component concerned, once known.
+        expected: what the rule asks for, as text.
+        found: what was there, as text.
+        section: the specification's section, as text.
+    """
+
+    default_reason: Reason | None = None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: Reason | None = None,
+        file: str | None = None,
+        object_name: str | None = None,
+        component: str | None = None,
+        expected: str | None = None,
+        found: str | None = None,
+        section: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason if reason is not None else self.default_reason
+        self.file = file
+        self.object_name = object_name
+        self.component = component
+        self.expected = expected
+        self.found = found
+        self.section = section
+
+    def locate(
+        self,
+        *,
+        file: str | None = None,
+        object_name: str | None = None,
+        component: str | None = None,
+    ) -> Self:
+        """Fill in the place where it is still unknown, and return the same error.
+
+        A room raises with what it knows; the reader and the writer add the rest at their edge.
+        """
+        self.file = self.file if self.file is not None else file
+        self.object_name = self.object_name if self.object_name is not None else object_name
+        self.component = self.component if self.component is not None else component
+        return self
+
+    def __str__(self) -> str:
+        """Return place, sentence, expectation, finding and section on one line."""
+        place = [] if self.file is None else [_printable(self.file)]
+        if self.object_name is not None:
+            place.append(f"object {describe(self.object_name)}")
+        if self.component is not None:
+            place.append(f"component {describe(self.component)}")
+        text = f"{', '.join(place)}: {self.message}" if place else self.message
+        facts = []
+        if self.expected is not None:
+            facts.append(f"expected {self.expected}")
+        if self.found is not None:
+            facts.append(f"found {self.found}")
+        if facts:
+            text += ": " + ", ".join(facts)
+        return f"{text} ({self.section})" if self.section else text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by class and attributes, so that worker processes can hand errors back."""
+        state = dict(self.__dict__)
+        if isinstance(self, OSError):
+            state.update(errno=self.errno, strerror=self.strerror, filename=self.filename)
+        return _restore, (type(self), self.args), state
+
+
+def _restore(kind: type[ZTensorError], args: tuple[Any, ...]) -> ZTensorError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+# --- The bytes break the specification ------------------------------------------------------
+
+
+class FormatError(ZTensorError, ValueError, RuntimeError):
+    """The bytes of a file break its specification."""
+
+
+class NotZTensorError(FormatError):
+    """The first bytes are not those of any zTensor file."""
+
+    default_reason = Reason.NOT_ZTENSOR
+
+
+class ContainerError(FormatError):
+    """The framing is broken: magics, sizes, truncation."""
+
+
+class ManifestError(FormatError):
+    """The manifest is not well-formed or breaks rules; `problems` lists every one found.
+
+    Attributes:
+        problems: each problem as a value with `path`, `reason` and `message`.
+    """
+
+    def __init__(self, message: str, *, problems: Sequence[Any] = (), **details: Any) -> None:
+        super().__init__(message, **details)
+        self.problems = tuple(problems)
+
+
+class EncodingError(FormatError):
+    """Stored bytes do not decode to what the manifest promises."""
+
+
+class DigestMismatchError(FormatError):
+    """Stored bytes differ from the digest in the manifest.
+
+    Attributes:
+        algorithm: name of the digest's algorithm.
+        expected: digest in the manifest, hexadecimal.
+        actual: digest of the bytes that are there, hexadecimal.
+    """
+
+    default_reason = Reason.DIGEST_MISMATCH
+
+    def __init__(
+        self, message: str, *, algorithm: str = "", actual: str = "", **details: Any
+    ) -> None:
+        super().__init__(message, **details)
+        self.algorithm = algorithm
+        self.actual = actual
+
+
+class LayoutError(FormatError):
+    """The components of an object do not make the layout its `format` names."""
+
+
+# --- Well-formed, but unknown here ----------------------------------------------------------
+
+
+class UnsupportedError(ZTensorError, RuntimeError):
+    """Well-formed, but this release or this machine does not know it."""
+
+
+class UnsupportedVersionError(UnsupportedError):
+    """The file belongs to a container or major version this release does not read."""
+
+    default_reason = Reason.UNKNOWN_VERSION
+
+
+class MissingDependencyError(UnsupportedError, ImportError):
+    """An optional library is needed; the message names the extra to install."""
+
+    default_reason = Reason.MISSING_DEPENDENCY
+
+
+class LimitError(ZTensorError, ValueError, RuntimeError):
+    """Refused for safety; the message names the cap in `ztensor.Limits` and how to raise it."""
+
+
+# --- The operating system -------------------------------------------------------------------
+
+
+class SourceError(ZTensorError, OSError):
+    """Bytes could not be fetched or stored; `errno` is kept where the system gave one."""
+
+    default_reason = Reason.SOURCE_FAILED
+
+    def __init__(self, message: str, *, errno: int | None = None, **details: Any) -> None:
+        super().__init__(message, **details)
+        self.errno = errno
+        self.strerror = message
+        self.filename = self.file
+
+    @staticmethod
+    def from_os(error: OSError, doing: str, file: str | None) -> SourceError:
+        """Return the member of the family that fits `error`, with its errno.
+
+        Args:
+            error: what the system raised.
+            doing: the attempt, as it reads in a sentence: "cannot open for reading".
+            file: path or name of the file.
+        """
+        kind: type[SourceError] = SourceError
+        if isinstance(error, FileNotFoundError):
+            kind = SourceNotFoundError
+        elif isinstance(error, PermissionError):
+            kind = SourcePermissionError
+        elif error.errno == _errno.EISDIR:
+            kind = SourceNotRegularError
+        detail = error.strerror or str(error) or type(error).__name__
+        return kind(f"{doing}: {detail}", errno=error.errno, file=file)
+
+
+class SourceNotFoundError(SourceError, FileNotFoundError):
+    """No file at that path."""
+
+    default_reason = Reason.SOURCE_NOT_FOUND
+
+
+class SourcePermissionError(SourceError, PermissionError):
+    """The system does not allow it."""
+
+    default_reason = Reason.SOURCE_PERMISSION
+
+
+class SourceNotRegularError(SourceError):
+    """A folder, device or pipe where a regular file is needed."""
+
+    default_reason = Reason.SOURCE_NOT_REGULAR
+
+
+# --- The caller -----------------------------------------------------------------------------
+
+
+class UsageError(ZTensorError, RuntimeError):
+    """The caller's mistake; the message says what would work."""
+
+    default_reason = Reason.ARGUMENT
+
+
+class ArgumentValueError(UsageError, ValueError):
+    """An argument has a value that cannot work."""
+
+
+class ArgumentTypeError(UsageError, TypeError):
+    """An argument has a type that cannot work."""
+
+
+class ObjectNotFoundError(UsageError, KeyError):
+    """No object of that name in the file."""
+
+    default_reason = Reason.OBJECT_NOT_FOUND
+
+
+class ClosedError(UsageError):
+    """The reader or writer was closed, finished or aborted."""
+
+    default_reason = Reason.CLOSED
+
+
+class NotRepresentableError(UsageError, ValueError, TypeError):
+    """The value cannot be stored in the chosen version; the message says what would work."""
+
+    default_reason = Reason.NOT_REPRESENTABLE

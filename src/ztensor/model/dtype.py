@@ -1,0 +1,124 @@
+"""Storage types, logical types and their sizes; names only, no array library.
+
+A storage type (`dtype`) says how wide an element is; a logical type (`type`) says what the
+elements mean (1.2 section 2). Storage types are a closed set of thirteen; logical types are an
+open registry: `register_logical_type` adds one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+from ztensor.errors import ArgumentValueError, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StorageType:
+    """One of the thirteen storage types.
+
+    Attributes:
+        name: the specification's word since 1.1, such as `f32`.
+        long_name: the word of 0.1 and of array libraries, such as `float32`.
+        width: bytes per element.
+        kind: `f` float, `i` signed, `u` unsigned, `b` boolean.
+    """
+
+    name: str
+    long_name: str
+    width: int
+    kind: str
+
+
+STORAGE_TYPES: Mapping[str, StorageType] = {
+    short: StorageType(short, long, width, kind)
+    for short, long, width, kind in (
+        ("f64", "float64", 8, "f"),
+        ("f32", "float32", 4, "f"),
+        ("f16", "float16", 2, "f"),
+        ("bf16", "bfloat16", 2, "f"),
+        ("i64", "int64", 8, "i"),
+        ("i32", "int32", 4, "i"),
+        ("i16", "int16", 2, "i"),
+        ("i8", "int8", 1, "i"),
+        ("u64", "uint64", 8, "u"),
+        ("u32", "uint32", 4, "u"),
+        ("u16", "uint16", 2, "u"),
+        ("u8", "uint8", 1, "u"),
+        ("bool", "bool", 1, "b"),
+    )
+}
+
+BY_LONG_NAME: Mapping[str, StorageType] = {t.long_name: t for t in STORAGE_TYPES.values()}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LogicalType:
+    """What storage elements mean.
+
+    One logical element takes `storage_per_element / elements_per_storage` storage elements:
+    1/1 for fp8, 2/1 for complex numbers, 1/2 for two 4-bit values in a byte.
+
+    Attributes:
+        name: the specification's word, such as `f8_e4m3fn`.
+        dtype: name of the storage type it is defined on.
+        long_name: the word array libraries use, such as `float8_e4m3fn`.
+        storage_per_element: storage elements one logical element takes.
+        elements_per_storage: logical elements packed into one storage element, the first in the
+            lowest bits.
+    """
+
+    name: str
+    dtype: str
+    long_name: str
+    storage_per_element: int = 1
+    elements_per_storage: int = 1
+
+    def storage_count(self, count: int) -> int:
+        """Return how many storage elements hold `count` logical ones (the last may be padded)."""
+        return -(-count * self.storage_per_element // self.elements_per_storage)
+
+
+LOGICAL_TYPES: dict[str, LogicalType] = {}
+
+
+def register_logical_type(logical: LogicalType) -> None:
+    """Add a logical type to the open registry.
+
+    Raises:
+        ArgumentValueError: the name is taken, or `dtype` is not a storage type.
+    """
+    if logical.name in LOGICAL_TYPES or logical.name in STORAGE_TYPES:
+        raise ArgumentValueError(f"the logical type {describe(logical.name)} is already registered")
+    if logical.dtype not in STORAGE_TYPES:
+        raise ArgumentValueError(
+            f"the logical type {describe(logical.name)} names no storage type",
+            expected=f"one of {', '.join(STORAGE_TYPES)}",
+            found=describe(logical.dtype),
+        )
+    LOGICAL_TYPES[logical.name] = logical
+
+
+for _logical in (
+    # 1.2 section 2, simple types
+    LogicalType("f8_e4m3fn", "u8", "float8_e4m3fn"),
+    LogicalType("f8_e5m2", "u8", "float8_e5m2"),
+    LogicalType("f8_e4m3fnuz", "u8", "float8_e4m3fnuz"),
+    LogicalType("f8_e5m2fnuz", "u8", "float8_e5m2fnuz"),
+    # 1.2 section 2, compound types
+    LogicalType("complex64", "f32", "complex64", storage_per_element=2),
+    LogicalType("complex128", "f64", "complex128", storage_per_element=2),
+    # Open extensions, under the names later releases use.
+    LogicalType("f8_e8m0", "u8", "float8_e8m0fnu"),
+    LogicalType("f4_e2m1", "u8", "float4_e2m1fn", elements_per_storage=2),
+):
+    register_logical_type(_logical)
+
+
+def element_count(shape: Sequence[int]) -> int:
+    """Return the product of the dimensions; 1 for the scalar shape `()`."""
+    return math.prod(shape)

@@ -1,0 +1,67 @@
+"""A broken rule as a value: nested checks return these, and one error carries them all."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from ztensor.errors import ManifestError, Reason, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Problem:
+    """One broken rule, with the path from the file's root to the place.
+
+    Attributes:
+        reason: the rule's code.
+        message: one sentence: what was expected, what was found.
+        path: steps from the root, such as `("objects", "w", "components", "data", "offset")`.
+        section: the specification's section.
+        object_name: the object concerned, or None for the file as a whole.
+        component: the component's role, or None.
+    """
+
+    reason: Reason
+    message: str
+    path: tuple[str | int, ...] = ()
+    section: str | None = None
+    object_name: str | None = None
+    component: str | None = None
+
+    def under(self, *steps: str | int) -> Problem:
+        """Return the same problem seen from further up: `steps` come before its path."""
+        return dataclasses.replace(self, path=(*steps, *self.path))
+
+    def about(self, object_name: str, component: str | None = None) -> Problem:
+        """Return the same problem with the object, and perhaps the component, it concerns."""
+        return dataclasses.replace(
+            self, object_name=object_name, component=self.component or component
+        )
+
+    def __str__(self) -> str:
+        """Return path, sentence and section on one line, safe to print."""
+        path = "".join(f"[{describe(step, 60)}]" for step in self.path)
+        text = f"{path}: {self.message}" if path else self.message
+        return f"{text} ({self.section})" if self.section else text
+
+
+def require_no_problems(problems: Sequence[Problem]) -> None:
+    """Raise when there are problems.
+
+    Raises:
+        ManifestError: carries all of them; its reason and place are the first one's.
+    """
+    if not problems:
+        return
+    first = problems[0]
+    more = f"; and {len(problems) - 1} more problems" if len(problems) > 1 else ""
+    raise ManifestError(
+        f"the manifest breaks a rule: {first}{more}",
+        reason=first.reason,
+        object_name=first.object_name,
+        component=first.component,
+        problems=problems,
+    )
