@@ -35,8 +35,20 @@ class Encoding(Protocol):
         """Return the manifest's word for this encoding."""
         ...
 
+    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse stored bytes that cannot decode to `expected_length` bytes; decode nothing.
+
+        Cheap, and meant for the moment before the destination is allocated: a shape that claims
+        terabytes over a few stored bytes fails here. Passing is no promise: decoding still checks.
+
+        Raises:
+            EncodingError: the stored bytes are damaged, or cannot give that length.
+            LimitError: a safety cap is exceeded.
+        """
+        ...
+
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Fill `destination` (flat, bytes, writable) exactly.
+        """Fill `destination` (flat, bytes, writable) exactly; safe without `check_length`.
 
         Raises:
             EncodingError: the stored bytes are damaged, or decode to another length.

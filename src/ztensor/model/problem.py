@@ -48,17 +48,11 @@ class Problem:
         return f"{text} ({self.section})" if self.section else text
 
 
-def require_no_problems(problems: Sequence[Problem]) -> None:
-    """Raise when there are problems.
-
-    Raises:
-        ManifestError: carries all of them; its reason and place are the first one's.
-    """
-    if not problems:
-        return
+def manifest_error(problems: Sequence[Problem]) -> ManifestError:
+    """Return the one error that carries all of `problems`; its place is the first one's."""
     first = problems[0]
     more = f"; and {len(problems) - 1} more problems" if len(problems) > 1 else ""
-    raise ManifestError(
+    return ManifestError(
         f"the manifest breaks a rule: {first}{more}",
         reason=first.reason,
         object_name=first.object_name,

@@ -1,0 +1,84 @@
+# The front door: every target makes what it needs in .venv, from an empty machine with Python 3.11
+# or newer and make. Another interpreter: make test PYTHON=python3.13
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+FUZZ_SECONDS ?= 600
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --retries 5
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+unexport PYTHONPATH PYTHONHOME
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test lint test-pythons test-minimum fuzz interop docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/demo.stamp ## save, map, slice, verify and damage a real-sized checkpoint
+	$(BIN)/ztensor demo $(MODEL)
+
+# TORCH= (empty) leaves torch out: no test fails for its absence.
+test: $(VENV)/real.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) ## run all tests
+	$(BIN)/python -m pytest -m "not fuzz and not interop" $(PYTEST_ARGS)
+
+lint: $(VENV)/dev.stamp ## check style, types and who imports whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test-pythons: ## run the framework-free suite on every CPython found (PYTHONS="python3.12 ...": on those)
+	$(PYTHON) tests/pythons.py $(PYTHONS)
+
+test-minimum: ## run it with the oldest releases of the dependencies that pyproject.toml allows
+	$(PYTHON) tests/pythons.py --minimum $(PYTHON)
+
+fuzz: $(VENV)/dev.stamp ## feed mutated files to the reader for FUZZ_SECONDS
+	$(BIN)/python fuzz/run.py --seconds $(FUZZ_SECONDS)
+
+interop: $(VENV)/dev.stamp ## exchange files with the released wheels of each version
+	$(BIN)/python tests/interop/run.py
+
+docs: $(VENV)/docs.stamp ## build the pages into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+clean: ## remove everything these targets made, environments included
+	rm -rf $(VENV) .venvs build dist site htmlcov .coverage .hypothesis
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- Environments: a stamp is as new as the pyproject.toml it was made from ---------------------
+
+$(VENV)/pip.stamp:
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, try: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install 'pip>=25.1'
+	@touch $@
+
+$(VENV)/demo.stamp: pyproject.toml $(VENV)/pip.stamp
+	$(PIP) install --editable . 'safetensors>=0.4.3'
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml $(VENV)/pip.stamp
+	$(PIP) install --editable . --group dev
+	@touch $@
+
+$(VENV)/real.stamp: $(VENV)/dev.stamp
+	$(PIP) install --no-deps --group real
+	@touch $@
+
+$(VENV)/torch.stamp: $(VENV)/dev.stamp
+	$(PIP) install '$(TORCH)'
+	@touch $@
+
+$(VENV)/docs.stamp: pyproject.toml $(VENV)/pip.stamp
+	$(PIP) install --editable . --group docs
+	@touch $@

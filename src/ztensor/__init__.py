@@ -1,0 +1,124 @@
+"""zTensor: keep tensors in files - dense, sparse and quantized - mapped, checked, never executed.
+
+`ztensor.open` gives a mapping from names to arrays; `ztensor.numpy` has `save_file` and
+`load_file`; `ztensor.Writer` writes piece by piece. Every error is a `ztensor.ZTensorError`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from ztensor.errors import (
+        ArgumentTypeError,
+        ArgumentValueError,
+        ClosedError,
+        ContainerError,
+        DigestMismatchError,
+        EncodingError,
+        FormatError,
+        LayoutError,
+        LimitError,
+        ManifestError,
+        MissingDependencyError,
+        NotRepresentableError,
+        NotZTensorError,
+        ObjectNotFoundError,
+        Reason,
+        SourceError,
+        UnsupportedError,
+        UnsupportedVersionError,
+        UsageError,
+        ZTensorError,
+    )
+    from ztensor.limits import Limits
+    from ztensor.metadata import ComponentMetadata, TensorMetadata
+    from ztensor.model.dtype import LogicalType, register_logical_type
+    from ztensor.model.problem import Problem
+    from ztensor.opening import Reader, open
+    from ztensor.reader import Location
+    from ztensor.slices import TensorSlice
+    from ztensor.tensor import Tensor
+    from ztensor.verify import VerifyReport
+    from ztensor.writer import ObjectSink, Writer
+
+# Names are loaded when they are first used, so that `import ztensor` and the command's help cost
+# next to nothing.
+_HOMES = {
+    "ztensor.errors": (
+        "ArgumentTypeError ArgumentValueError ClosedError ContainerError DigestMismatchError "
+        "EncodingError FormatError LayoutError LimitError ManifestError MissingDependencyError "
+        "NotRepresentableError NotZTensorError ObjectNotFoundError Reason SourceError "
+        "UnsupportedError UnsupportedVersionError UsageError ZTensorError"
+    ),
+    "ztensor.limits": "Limits",
+    "ztensor.metadata": "ComponentMetadata TensorMetadata",
+    "ztensor.model.dtype": "LogicalType register_logical_type",
+    "ztensor.model.problem": "Problem",
+    "ztensor.opening": "Reader open",
+    "ztensor.reader": "Location",
+    "ztensor.slices": "TensorSlice",
+    "ztensor.tensor": "Tensor",
+    "ztensor.verify": "VerifyReport",
+    "ztensor.writer": "ObjectSink Writer",
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
+_SUBMODULES = frozenset({"numpy", "errors"})
+
+__all__ = [
+    "ArgumentTypeError",
+    "ArgumentValueError",
+    "ClosedError",
+    "ComponentMetadata",
+    "ContainerError",
+    "DigestMismatchError",
+    "EncodingError",
+    "FormatError",
+    "LayoutError",
+    "LimitError",
+    "Limits",
+    "Location",
+    "LogicalType",
+    "ManifestError",
+    "MissingDependencyError",
+    "NotRepresentableError",
+    "NotZTensorError",
+    "ObjectNotFoundError",
+    "ObjectSink",
+    "Problem",
+    "Reader",
+    "Reason",
+    "SourceError",
+    "Tensor",
+    "TensorMetadata",
+    "TensorSlice",
+    "UnsupportedError",
+    "UnsupportedVersionError",
+    "UsageError",
+    "VerifyReport",
+    "Writer",
+    "ZTensorError",
+    "__version__",
+    "open",
+    "register_logical_type",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its home on first use."""
+    if name in _HOME_OF:
+        value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    elif name in _SUBMODULES:
+        return importlib.import_module(f"ztensor.{name}")
+    else:
+        raise AttributeError(f"module 'ztensor' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted([*__all__, *_SUBMODULES])

@@ -1,0 +1,63 @@
+"""Bytes to Manifest and back, without I/O: framing, then one schema file per container.
+
+Read `framing.py` first: it locates the manifest from head bytes, tail bytes and file size. Then
+`v1.py`, the schema of 1.1 and 1.2, which no reader can tell apart by structure and which
+therefore share a file; `v0_1.py`; and `v1_0.py`, the undocumented container of releases 1.0.0
+and 1.0.1, which is only read. Schemas do not import one another. `SCHEMAS` and `EMITTERS` are
+the tables; a new version is one file and a line in each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from ztensor.container import v0_1, v1, v1_0
+from ztensor.container.framing import Container, Frame, locate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ztensor.limits import Limits
+    from ztensor.model.manifest import Manifest, TensorObject
+
+SCHEMAS: Mapping[Container, Callable[[bytes, Frame, Limits], Manifest]] = {
+    Container.V0_1: v0_1.parse_manifest,
+    Container.V1_0: v1_0.parse_manifest,
+    Container.V1: v1.parse_manifest,
+}
+
+
+class Emitter(Protocol):
+    """What the writer needs of a version."""
+
+    @property
+    def version(self) -> str:
+        """Return the version text written into files."""
+        ...
+
+    @property
+    def magic(self) -> bytes:
+        """Return the first bytes of a file."""
+        ...
+
+    def check_object(self, tensor_object: TensorObject) -> None:
+        """Raise `NotRepresentableError` where the version cannot say what the object is."""
+        ...
+
+    def check_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Raise `NotRepresentableError` where the version cannot hold a file's attributes."""
+        ...
+
+    def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
+        """Return everything that follows the last blob."""
+        ...
+
+
+EMITTERS: Mapping[str, Callable[[], Emitter]] = {
+    "0.1.0": v0_1.Emitter,
+    "1.1.0": v1.Emitter11,
+    "1.2.0": v1.Emitter12,
+}
+LATEST = "1.2.0"
+
+__all__ = ["EMITTERS", "LATEST", "SCHEMAS", "Container", "Emitter", "Frame", "locate"]

@@ -1,0 +1,238 @@
+"""The index of 0.1.0: one CBOR array, one map per tensor (0.1 sections 3.3 and 4).
+
+| field | kind | required |
+| --- | --- | --- |
+| `name` | text | yes |
+| `offset`, `size` | uint64 | yes |
+| `dtype`, `encoding` | text | yes |
+| `shape` | array of uint64 | yes |
+| `layout` | text, default `dense` (the README of 0.1.0; the released library demands it) | no |
+| `data_endianness` | `little` or `big`, of raw elements wider than a byte | no |
+| `checksum` | text | no |
+
+Every other field is the user's own and becomes an attribute.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from ztensor.container.framing import MAGIC_0_1
+from ztensor.digest import check_digest
+from ztensor.errors import ManifestError, NotRepresentableError, Reason, describe
+from ztensor.model.dtype import BY_LONG_NAME, STORAGE_TYPES
+from ztensor.model.manifest import Component, Manifest, TensorObject
+from ztensor.model.problem import Problem, manifest_error
+from ztensor.model.rules import check_place
+from ztensor.wire import cbor
+from ztensor.wire.record import Record, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ztensor.container.framing import Frame
+    from ztensor.limits import Limits
+
+SECTION = "0.1 section 4"
+VERSION = "0.1.0"
+
+_FIELDS = frozenset(
+    [
+        "name",
+        "offset",
+        "size",
+        "dtype",
+        "shape",
+        "encoding",
+        "layout",
+        "data_endianness",
+        "checksum",
+    ]
+)
+
+
+def parse_manifest(data: bytes, frame: Frame, limits: Limits) -> Manifest:
+    """Return what the index says.
+
+    Args:
+        data: the index's bytes; none at all count as an empty index, as the released library has
+            it, where the text asks for one byte.
+        frame: where they lay.
+        limits: `depth` is used.
+
+    Raises:
+        ManifestError: it is not one well-formed CBOR array of maps, or breaks rules.
+        LimitError: it nests too deep.
+    """
+    entries = cbor.decode(data, depth=limits.depth) if data else []
+    if type(entries) is not list:
+        raise ManifestError(
+            "the index is not an array",
+            reason=Reason.FIELD_TYPE,
+            expected="a CBOR array of maps",
+            found=kind_of(entries),
+            section="0.1 section 3.3.1",
+        )
+    problems: list[Problem] = []
+    objects: dict[str, TensorObject] = {}
+    for index, entry in enumerate(entries):
+        record = Record.of(entry, problems, (index,), SECTION, "a map describing one tensor")
+        if record is None:
+            continue
+        name = record.text("name")
+        found: list[Problem] = []
+        tensor_object = _parse_entry(Record(entry, found, (index,), SECTION), index, frame, found)
+        if name is None:
+            problems.extend(found)
+            continue
+        problems.extend(problem.about(name) for problem in found)
+        if name in objects:
+            problems.append(
+                Problem(
+                    Reason.DUPLICATE_NAME,
+                    f"expected a name of its own, found {describe(name)} for the second time",
+                    (index, "name"),
+                    SECTION,
+                    name,
+                )
+            )
+        if tensor_object is not None:
+            objects[name] = tensor_object
+    if problems:
+        raise manifest_error(problems)
+    return Manifest(VERSION, objects)
+
+
+def _parse_entry(
+    record: Record, index: int, frame: Frame, problems: list[Problem]
+) -> TensorObject | None:
+    record.ignorable("name")
+    word = record.text("dtype")
+    offset = record.uint("offset")
+    size = record.uint("size")
+    shape = record.shape("shape")
+    encoding = record.text("encoding")
+    layout = record.optional_text("layout")
+    endianness = record.optional_text("data_endianness")
+    checksum = record.optional_text("checksum")
+    if endianness not in (None, "little", "big"):
+        record.problem(
+            Reason.FIELD_VALUE,
+            "data_endianness",
+            f"expected 'little' or 'big', found {describe(endianness)}",
+        )
+    if checksum is not None:
+        problems.extend(problem.under(index, "checksum") for problem in check_digest(checksum))
+    if word is None or offset is None or size is None or shape is None or encoding is None:
+        return None
+    storage = BY_LONG_NAME.get(word)
+    # The order is defined for raw elements wider than a byte; elsewhere the field says nothing.
+    byte_order: Literal["little", "big"] = "little"
+    if endianness == "big" and encoding == "raw" and storage is not None and storage.width > 1:
+        byte_order = "big"
+    component = Component(
+        storage.name if storage is not None else word,
+        offset,
+        size,
+        encoding=encoding,
+        digest=checksum,
+        byte_order=byte_order,
+        nonzero_is_true=True,
+    )
+    problems.extend(
+        problem.under(index) for problem in check_place(component, frame.manifest_offset)
+    )
+    if problems:
+        return None
+    # Any other layout is unknown (0.1 defines none), also where the word is one of a later version.
+    if layout in (None, "dense"):
+        return TensorObject(shape, "dense", {"data": component}, record.rest())
+    return TensorObject(
+        shape, f"{layout} of 0.1", {"data": component}, record.rest(), is_opaque=True
+    )
+
+
+class Emitter:
+    """Writes 0.1.0."""
+
+    version = VERSION
+    magic = MAGIC_0_1
+    formats: frozenset[str] | None = frozenset({"dense"})
+
+    def check_object(self, tensor_object: TensorObject) -> None:
+        """Raise where the version cannot say what the object is, before a byte of it is written.
+
+        Raises:
+            NotRepresentableError: names what cannot be said and the version that can.
+        """
+        if tensor_object.format != "dense" or set(tensor_object.components) != {"data"}:
+            raise NotRepresentableError(
+                "version 0.1.0 holds dense tensors of one component only; write version 1.2.0",
+                expected="format 'dense' with the component 'data'",
+                found=f"format {describe(tensor_object.format)} with "
+                f"{', '.join(map(describe, tensor_object.components))}",
+                section=SECTION,
+            )
+        component = tensor_object.components["data"]
+        if component.type is not None:
+            raise NotRepresentableError(
+                f"version 0.1.0 has no logical types; write version 1.2.0, or pass the "
+                f"{STORAGE_TYPES[component.dtype].long_name} elements",
+                expected=f"one of {', '.join(BY_LONG_NAME)}",
+                found=describe(component.type),
+                section="0.1 section 5.1",
+            )
+        taken = _FIELDS.intersection(tensor_object.attributes or ())
+        if taken:
+            raise NotRepresentableError(
+                "version 0.1.0 keeps attributes beside its own fields; these names are taken",
+                found=", ".join(map(describe, sorted(taken))),
+                section="0.1 section 4, Custom Fields",
+            )
+
+    def check_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Raise where the file's own attributes cannot be said, which 0.1.0 has no place for."""
+        if attributes:
+            raise NotRepresentableError(
+                "version 0.1.0 has no attributes of the whole file; write version 1.2.0",
+                found=", ".join(map(describe, list(attributes)[:5])),
+                section="0.1 section 3.3",
+            )
+
+    def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
+        """Return index and size field, ready to follow the last blob.
+
+        Entries come in the order of the objects; fields in the order released writers use.
+
+        Args:
+            manifest: what to write.
+            manifest_offset: where the result will lie; 0.1 needs it not.
+            prev: length of the file before; 0.1 has no place for it.
+        """
+        del manifest_offset, prev
+        data = cbor.array_of(
+            self._emit_entry(name, tensor_object)
+            for name, tensor_object in manifest.objects.items()
+        )
+        return data + len(data).to_bytes(8, "little")
+
+    def _emit_entry(self, name: str, tensor_object: TensorObject) -> bytes:
+        component = tensor_object.components["data"]
+        storage = STORAGE_TYPES[component.dtype]
+        fields = [
+            ("name", cbor.encode_text(name)),
+            ("offset", cbor.encode_uint(component.offset)),
+            ("size", cbor.encode_uint(component.length)),
+            ("dtype", cbor.encode_text(storage.long_name)),
+            # Optional by the text, but the released 0.1 library reads no entry without it.
+            ("layout", cbor.encode_text("dense")),
+            ("shape", cbor.array_of(map(cbor.encode_uint, tensor_object.shape))),
+            ("encoding", cbor.encode_text(component.encoding)),
+        ]
+        if component.encoding == "raw" and storage.width > 1:
+            fields.append(("data_endianness", cbor.encode_text(component.byte_order)))
+        if component.digest is not None:
+            fields.append(("checksum", cbor.encode_text(component.digest)))
+        custom = tensor_object.attributes or {}
+        fields.extend((key, cbor.encode(custom[key])) for key in sorted(custom))
+        return cbor.map_of(fields)

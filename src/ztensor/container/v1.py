@@ -1,0 +1,366 @@
+"""The manifest of 1.1 and 1.2: one container, one schema (1.2 section 1, 1.1 part II).
+
+1.2 added optional fields and logical types to 1.1 and changed the spelling of fp8 and complex.
+Appending libraries keep an old version text and add new fields, so a reader takes both spellings
+in every file and looks at the version text for its major number only. What is written differs,
+and that is the two emitters at the end.
+
+| root | 1.1 | 1.2 |
+| --- | --- | --- |
+| `version` text, `attributes` map, `objects` map | yes | yes |
+| `commit` map, last: `prev`, `end`, `digest` | ours, ignorable | ours, ignorable |
+
+| component | 1.1 | 1.2 |
+| --- | --- | --- |
+| `dtype`, `offset`, `length`, `encoding`, `digest` | yes | yes |
+| `type`, `uncompressed_length` | dtype words `f8_e4m3` ... instead; none | yes |
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ztensor.container.framing import MAGIC_1, TAIL_BYTES
+from ztensor.digest import ALGORITHMS, check_digest, digest_of
+from ztensor.errors import (
+    DigestMismatchError,
+    NotRepresentableError,
+    Reason,
+    UnsupportedVersionError,
+    describe,
+)
+from ztensor.model.dtype import STORAGE_TYPES
+from ztensor.model.manifest import Commit, Component, Manifest, TensorObject
+from ztensor.model.problem import Problem, manifest_error
+from ztensor.model.rules import check_place
+from ztensor.wire import cbor
+from ztensor.wire.record import Record, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ztensor.container.framing import Frame
+    from ztensor.limits import Limits
+
+SECTION_ROOT = "1.2 section 1, Root"
+SECTION_OBJECT = "1.2 section 1, Object"
+SECTION_COMPONENT = "1.2 section 1, Component"
+
+_SELF_DESCRIBED = 55799  # RFC 7049 2.4.5: says "this is CBOR" and means nothing else
+_MAJOR = re.compile(r"(\d+)(?:\.|\Z)")
+
+# 1.1 part II, section 4 names these among the dtypes; 1.2 spells them storage plus logical type.
+_WORDS_OF_1_1 = {
+    "f8_e4m3": ("u8", "f8_e4m3fn"),
+    "f8_e5m2": ("u8", "f8_e5m2"),
+    "complex64": ("f32", "complex64"),
+    "complex128": ("f64", "complex128"),
+}
+_SPELLED_IN_1_1 = {pair: word for word, pair in _WORDS_OF_1_1.items()}
+
+
+# --- Reading --------------------------------------------------------------------------------
+
+
+def parse_manifest(data: bytes, frame: Frame, limits: Limits) -> Manifest:
+    """Return what the manifest says.
+
+    Args:
+        data: the manifest's bytes.
+        frame: where they lay.
+        limits: `depth` is used.
+
+    Raises:
+        ManifestError: it is not one well-formed CBOR map, or breaks rules (all are listed).
+        UnsupportedVersionError: its major version is not 1.
+        LimitError: it nests too deep.
+    """
+    root_value = cbor.decode(data, depth=limits.depth)
+    if isinstance(root_value, cbor.Tag) and root_value.number == _SELF_DESCRIBED:
+        root_value = root_value.value
+    problems: list[Problem] = []
+    root = Record.of(root_value, problems, (), SECTION_ROOT, "a map as the manifest's root")
+    if root is None:
+        raise manifest_error(problems)
+    version = root.text("version")
+    if version is not None:
+        _require_major(version)
+    attributes = root.attributes("attributes")
+    entries = root.mapping("objects")
+    commit = _parse_commit(root, data)
+    objects: dict[str, TensorObject] = {}
+    is_1_1 = version is not None and version.startswith("1.1")
+    for name, entry in (entries or {}).items():
+        tensor_object = _parse_object(name, entry, frame, problems, is_1_1=is_1_1)
+        if tensor_object is not None:
+            objects[name] = tensor_object
+    if problems or version is None:
+        raise manifest_error(problems)
+    return Manifest(version, objects, attributes, commit, root.rest())
+
+
+def _require_major(version: str) -> None:
+    match = _MAJOR.match(version)
+    if match and match[1].lstrip("0") != "1":
+        raise UnsupportedVersionError(
+            "the manifest is of another major version; a newer reader is needed",
+            expected="1.x",
+            found=describe(version),
+            section="1.2 appendix, Version Policy",
+        )
+
+
+def _parse_object(
+    name: str, entry: object, frame: Frame, problems: list[Problem], *, is_1_1: bool
+) -> TensorObject | None:
+    found: list[Problem] = []
+    path = ("objects", name)
+    record = Record.of(entry, found, path, SECTION_OBJECT, "a map describing one object")
+    result = None
+    if record is not None:
+        shape = record.shape("shape")
+        layout = record.text("format")
+        attributes = record.attributes("attributes")
+        entries = record.mapping("components")
+        components: dict[str, Component] = {}
+        for role, component_entry in (entries or {}).items():
+            start = len(found)
+            component = _parse_component(
+                component_entry, (*path, "components", role), frame, found, is_1_1=is_1_1
+            )
+            found[start:] = [problem.about(name, role) for problem in found[start:]]
+            if component is not None:
+                components[role] = component
+        if shape is not None and layout is not None:
+            result = TensorObject(shape, layout, components, attributes, record.rest())
+    if found:
+        problems.extend(problem.about(name) for problem in found)
+        return None
+    return result
+
+
+def _parse_component(
+    entry: object,
+    path: tuple[str, ...],
+    frame: Frame,
+    problems: list[Problem],
+    *,
+    is_1_1: bool,
+) -> Component | None:
+    record = Record.of(entry, problems, path, SECTION_COMPONENT, "a map describing one blob")
+    if record is None:
+        return None
+    start = len(problems)
+    dtype = record.text("dtype")
+    logical = record.optional_text("type")
+    offset = record.uint("offset")
+    length = record.uint("length")
+    decoded_length = record.optional_uint("uncompressed_length")
+    # The text gives null as the default of the other optional fields only; absent means raw
+    # there, and a null here can mean nothing else.
+    encoding = record.optional_text("encoding") or "raw"
+    digest = record.optional_text("digest")
+    if dtype is None or offset is None or length is None or len(problems) > start:
+        return None
+    if dtype in _WORDS_OF_1_1 and logical is None:
+        dtype, logical = _WORDS_OF_1_1[dtype]
+    if logical == dtype:
+        logical = None  # "when absent, the logical type equals dtype"
+    component = Component(
+        dtype,
+        offset,
+        length,
+        logical,
+        encoding,
+        digest,
+        decoded_length,
+        digest_may_cover_decoded=is_1_1,
+        extra=record.rest(),
+    )
+    if offset % 64 or offset < 64 or offset + length > frame.manifest_offset:
+        problems.extend(
+            problem.under(*path) for problem in check_place(component, frame.manifest_offset)
+        )
+    if digest is not None:
+        problems.extend(problem.under(*path, "digest") for problem in check_digest(digest))
+    return component if len(problems) == start else None
+
+
+# --- The commit record ----------------------------------------------------------------------
+
+# 1.x has no digest of the manifest. Ours is the root field `commit`, which readers ignore: its
+# digest is the crc32c of the manifest with the digest's own hexadecimal digits zeroed. It is
+# written last, so those eight digits are the manifest's last eight bytes.
+_CHECK = ALGORITHMS["crc32c"]
+_NO_DIGITS = b"0" * _CHECK.digits
+
+
+def _parse_commit(root: Record, data: bytes) -> Commit | None:
+    # Not ours to refuse: another writer may use the word for something else.
+    value = root.ignorable("commit")
+    if not isinstance(value, dict):
+        return None
+    prev, end, text = value.get("prev"), value.get("end"), value.get("digest")
+    if type(prev) is not int or type(end) is not int or not isinstance(text, str):
+        return None
+    if not bytes(data).endswith(cbor.encode_text(text)) or not text.startswith("crc32c:0x"):
+        return None  # another library rewrote the manifest and kept the field
+    expected = digest_of(_CHECK, (memoryview(data)[: -_CHECK.digits], _NO_DIGITS))
+    if expected != text:
+        raise DigestMismatchError(
+            "the manifest does not match the digest its writer put into it; it is damaged",
+            reason=Reason.MANIFEST_DIGEST,
+            algorithm=_CHECK.name,
+            expected=describe(text),
+            found=expected,
+            actual=expected,
+        )
+    return Commit(prev, end)
+
+
+def _with_commit(
+    fields: list[tuple[str, bytes]], manifest_offset: int, prev: int
+) -> tuple[bytes, Commit]:
+    # The length depends on `end`, whose head depends on the length: it only ever grows, so a few
+    # rounds settle it.
+    end = 0
+    while True:
+        commit = cbor.map_of(
+            (
+                ("prev", cbor.encode_uint(prev)),
+                ("end", cbor.encode_uint(end)),
+                ("digest", cbor.encode_text(_CHECK.spell("0" * _CHECK.digits))),
+            )
+        )
+        data = cbor.map_of([*fields, ("commit", commit)])
+        reached = manifest_offset + len(data) + TAIL_BYTES
+        if reached == end:
+            break
+        end = reached
+    text = digest_of(_CHECK, (data,))
+    return data[: -_CHECK.digits] + text[-_CHECK.digits :].encode("ascii"), Commit(prev, end)
+
+
+# --- Writing --------------------------------------------------------------------------------
+
+
+class Emitter12:
+    """Writes 1.2.0."""
+
+    version = "1.2.0"
+    magic = MAGIC_1
+    formats: frozenset[str] | None = None  # open-ended
+
+    def check_object(self, tensor_object: TensorObject) -> None:
+        """Raise where the version cannot say what the object is, before a byte of it is written.
+
+        Raises:
+            NotRepresentableError: names what cannot be said and the version that can.
+        """
+        for component in tensor_object.components.values():
+            self._spell(component)
+
+    def check_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Raise where the file's own attributes cannot be said."""
+        cbor.encode(dict(attributes))
+
+    def _spell(self, component: Component) -> tuple[str, str | None]:
+        return component.dtype, component.type
+
+    def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
+        """Return manifest, size field and footer magic, ready to follow the last blob.
+
+        Objects and roles come in order of their UTF-8 bytes, fields in the order released
+        writers use; the same manifest gives the same bytes.
+
+        Args:
+            manifest: what to write; `version`, `commit` and `extra` are the emitter's own.
+            manifest_offset: where the result will lie in the file.
+            prev: length of the file before this commit, 0 for a new one.
+        """
+        fields = [("version", cbor.encode_text(self.version))]
+        if manifest.attributes is not None:
+            fields.append(("attributes", cbor.encode(dict(manifest.attributes))))
+        objects = (
+            (name, self._emit_object(manifest.objects[name]))
+            for name in sorted(manifest.objects, key=_utf8)
+        )
+        fields.append(("objects", cbor.map_of(objects)))
+        data, _ = _with_commit(fields, manifest_offset, prev)
+        return data + len(data).to_bytes(8, "little") + MAGIC_1
+
+    def _emit_object(self, tensor_object: TensorObject) -> bytes:
+        fields = [
+            ("shape", cbor.array_of(map(cbor.encode_uint, tensor_object.shape))),
+            ("format", cbor.encode_text(tensor_object.format)),
+        ]
+        if tensor_object.attributes is not None:
+            fields.append(("attributes", cbor.encode(dict(tensor_object.attributes))))
+        components = tensor_object.components
+        fields.append(
+            (
+                "components",
+                cbor.map_of(
+                    (role, self._emit_component(components[role]))
+                    for role in sorted(components, key=_utf8)
+                ),
+            )
+        )
+        return cbor.map_of(fields)
+
+    def _emit_component(self, component: Component) -> bytes:
+        return cbor.map_of(self._component_fields(component))
+
+    def _component_fields(self, component: Component) -> Iterable[tuple[str, bytes]]:
+        dtype, logical = self._spell(component)
+        yield "dtype", cbor.encode_text(dtype)
+        if logical is not None:
+            yield "type", cbor.encode_text(logical)
+        yield "offset", cbor.encode_uint(component.offset)
+        yield "length", cbor.encode_uint(component.length)
+        if component.encoding != "raw":
+            if component.decoded_length is not None and self.writes_decoded_length:
+                yield "uncompressed_length", cbor.encode_uint(component.decoded_length)
+            yield "encoding", cbor.encode_text(component.encoding)
+        if component.digest is not None:
+            yield "digest", cbor.encode_text(component.digest)
+
+    writes_decoded_length = True
+
+
+class Emitter11(Emitter12):
+    """Writes 1.1.0: its own words for fp8 and complex, no `type`, no `uncompressed_length`."""
+
+    version = "1.1.0"
+    writes_decoded_length = False
+
+    def _spell(self, component: Component) -> tuple[str, str | None]:
+        if component.type is None:
+            return component.dtype, None
+        word = _SPELLED_IN_1_1.get((component.dtype, component.type))
+        if word is None:
+            raise NotRepresentableError(
+                f"version 1.1.0 has no logical type {describe(component.type)}; write version "
+                f"1.2.0, or pass the {STORAGE_TYPES[component.dtype].long_name} bytes",
+                expected=f"one of {', '.join(_WORDS_OF_1_1)}",
+                found=describe(component.type),
+                section="1.1 part II, section 4",
+            )
+        return word, None
+
+    def check_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Raise where an attribute is not text: release 1.1.1 then opens no tensor of the file."""
+        for key, value in attributes.items():
+            if not isinstance(value, str):
+                raise NotRepresentableError(
+                    f"attribute {describe(key)} of a 1.1.0 file must be text, since the released "
+                    "1.1 library reads nothing else there; write version 1.2.0",
+                    found=kind_of(value),
+                    section="1.1 part II, section 1",
+                )
+        super().check_attributes(attributes)
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

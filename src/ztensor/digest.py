@@ -1,0 +1,216 @@
+"""Digest texts to hashers: `crc32c:0x0A1B2C3D`, `sha256:<hex>`, and xxh3 where its library is.
+
+A digest covers the stored bytes (1.2 section 1, Component). Written as the released libraries
+write it: crc32c with `0x` and eight upper-case digits, sha256 in lower case. Read in every
+spelling `algorithm:hex` allows: with and without `0x`, either case. An algorithm we do not know
+cannot be checked, which is said and is no failure; a known one with broken digits is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import re
+from typing import TYPE_CHECKING, Protocol
+
+from ztensor.errors import (
+    ArgumentValueError,
+    DigestMismatchError,
+    FormatError,
+    MissingDependencyError,
+    Reason,
+    describe,
+)
+from ztensor.model.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+SECTION = "1.2 section 1, Component, digest"
+
+_TEXT = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.+-]*):(?:0[xX])?([0-9a-fA-F]+)\Z")
+_FREE_TEXT = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.+-]*):([!-~]+)\Z")
+
+
+class Hasher(Protocol):
+    """Collects bytes and gives their digest."""
+
+    def update(self, data: bytes | memoryview, /) -> object:
+        """Take more bytes."""
+        ...
+
+    def hexdigest(self) -> str:
+        """Return the digest of what came so far, lower-case hexadecimal."""
+        ...
+
+
+class _Crc32c:
+    """CRC-32C (Castagnoli) with hardware speed; the library is imported on first use."""
+
+    def __init__(self) -> None:
+        self._function = _crc32c_function()
+        self._value = 0
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        self._value = self._function(data, self._value)
+
+    def hexdigest(self) -> str:
+        return f"{self._value:08x}"
+
+
+@functools.cache
+def _crc32c_function() -> Callable[[bytes | memoryview, int], int]:
+    from crc32c import crc32c  # 40 ms to import: only when a digest is really needed
+
+    return crc32c
+
+
+def _xxh3() -> Hasher:
+    try:
+        import xxhash
+    except ImportError as error:
+        raise MissingDependencyError(
+            "an xxh3 digest needs the xxhash library: pip install 'pyztensor[digest]'"
+        ) from error
+    hasher: Hasher = xxhash.xxh3_64()
+    return hasher
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Algorithm:
+    """One digest algorithm.
+
+    Attributes:
+        name: the manifest's word.
+        digits: how many hexadecimal digits its digest has.
+        hasher: makes a fresh hasher.
+        prefix: what released writers put before the digits.
+        upper: whether they write the digits in upper case.
+    """
+
+    name: str
+    digits: int
+    hasher: Callable[[], Hasher]
+    prefix: str = ""
+    upper: bool = False
+
+    def spell(self, hexdigest: str) -> str:
+        """Return the manifest's text for a digest."""
+        return f"{self.name}:{self.prefix}{hexdigest.upper() if self.upper else hexdigest}"
+
+
+ALGORITHMS: dict[str, Algorithm] = {
+    algorithm.name: algorithm
+    for algorithm in (
+        Algorithm("crc32c", 8, _Crc32c, prefix="0x", upper=True),
+        Algorithm("sha256", 64, hashlib.sha256),
+        Algorithm("xxh3", 16, _xxh3),
+    )
+}
+
+# xxh3 may be read, but no text names it for writing (1.2 gives sha256, the releases crc32c).
+WRITABLE = ("crc32c", "sha256")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Digest:
+    """A digest as the manifest gives it.
+
+    Attributes:
+        algorithm: the word before the colon, lower case.
+        expected: the digits, lower case, without `0x`.
+    """
+
+    algorithm: str
+    expected: str
+
+    @property
+    def known(self) -> Algorithm | None:
+        """Return the algorithm, or None where this release cannot compute it.
+
+        No text fixes how wide an xxh3 is: other widths than ours are as unknown as other names.
+        """
+        known = ALGORITHMS.get(self.algorithm)
+        return known if known is not None and len(self.expected) == known.digits else None
+
+
+def parse_digest(text: str) -> Digest:
+    """Return the digest a manifest's text means.
+
+    Raises:
+        FormatError: the text is not `algorithm:hex`, or has not the digits its algorithm needs.
+    """
+    match = _TEXT.match(text)
+    if match:
+        digest = Digest(match[1].lower(), match[2].lower())
+        if digest.known is not None or digest.algorithm not in WRITABLE:
+            return digest
+        digits = ALGORITHMS[digest.algorithm].digits
+        expected = f"{digits} hexadecimal digits after {digest.algorithm + ':'!r}"
+    else:
+        # An unknown algorithm may spell its value as it likes; a known one may not.
+        free = _FREE_TEXT.match(text)
+        if free and free[1].lower() not in ALGORITHMS:
+            return Digest(free[1].lower(), free[2])
+        expected = "'algorithm:hex', such as 'crc32c:0x1234ABCD'"
+    raise FormatError(
+        "the digest is malformed",
+        reason=Reason.DIGEST_MALFORMED,
+        expected=expected,
+        found=describe(text),
+        section=SECTION,
+    )
+
+
+def check_digest(text: str) -> list[Problem]:
+    """Return what is wrong with a manifest's digest text; nothing where it can be parsed."""
+    try:
+        parse_digest(text)
+    except FormatError as error:
+        sentence = f"expected {error.expected}, found {error.found}"
+        return [Problem(Reason.DIGEST_MALFORMED, sentence, section=SECTION)]
+    return []
+
+
+def require_writable(checksum: str | bool | None) -> Algorithm | None:  # noqa: FBT001  # one argument
+    """Return the algorithm a writer was asked for; None where no digest is wanted.
+
+    Raises:
+        ArgumentValueError: the name is none a zTensor writer may use.
+    """
+    if checksum is None or checksum is False or checksum == "none":
+        return None
+    name = "crc32c" if checksum is True else checksum
+    if name not in WRITABLE:
+        raise ArgumentValueError(
+            "unknown checksum",
+            expected=f"one of {', '.join(map(repr, WRITABLE))}, or None for no digest",
+            found=describe(checksum),
+        )
+    return ALGORITHMS[name]
+
+
+def digest_of(algorithm: Algorithm, chunks: Iterable[bytes | memoryview]) -> str:
+    """Return the manifest's text for the digest of `chunks` in order."""
+    hasher = algorithm.hasher()
+    for chunk in chunks:
+        hasher.update(chunk)
+    return algorithm.spell(hasher.hexdigest())
+
+
+def require_match(digest: Digest, actual_hexdigest: str) -> None:
+    """Raise unless the bytes' digest is the manifest's.
+
+    Raises:
+        DigestMismatchError: it is not; the bytes were changed after they were written.
+    """
+    if actual_hexdigest.lower() != digest.expected:
+        raise DigestMismatchError(
+            f"the stored bytes do not match their {digest.algorithm} digest",
+            algorithm=digest.algorithm,
+            expected=digest.expected,
+            found=actual_hexdigest.lower(),
+            actual=actual_hexdigest.lower(),
+            section=SECTION,
+        )

@@ -1,0 +1,68 @@
+"""`raw`: the stored bytes are the decoded bytes (1.2 section 1, `encoding`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.errors import EncodingError, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ztensor.encoding.base import Stored
+    from ztensor.limits import Limits
+
+PIECE_BYTES = 8 << 20  # most that one read of a copying source holds in memory
+
+
+class Raw:
+    """Stored as it is; no cap applies, since every byte is in the file."""
+
+    name = "raw"
+
+    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse a stored length that is not the expected one.
+
+        Raises:
+            EncodingError: the lengths differ.
+        """
+        if stored.length != expected_length:
+            raise EncodingError(
+                "the stored length of a raw component is not its size",
+                reason=Reason.SIZE_MISMATCH,
+                expected=f"{expected_length} bytes",
+                found=f"{stored.length}",
+            )
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Copy the stored bytes to `destination` (flat, bytes, writable), which they fill exactly.
+
+        Raises:
+            EncodingError: the lengths differ.
+        """
+        self.check_length(stored, len(destination), limits)
+        start = 0
+        for piece in _pieces(stored):
+            destination[start : start + len(piece)] = piece
+            start += len(piece)
+
+    def decode_chunks(
+        self, stored: Stored, expected_length: int | None, limits: Limits
+    ) -> Iterator[memoryview]:
+        """Yield the stored bytes in order, at most 8 MiB at a time: views where the source maps.
+
+        Raises:
+            EncodingError: the length is not `expected_length`.
+        """
+        if expected_length is not None:
+            self.check_length(stored, expected_length, limits)
+        yield from _pieces(stored)
+
+    def encode(self, data: memoryview, *, level: int) -> Iterator[memoryview]:
+        """Yield `data` itself; `level` has no meaning here."""
+        yield data
+
+
+def _pieces(stored: Stored) -> Iterator[memoryview]:
+    for start in range(0, stored.length, PIECE_BYTES):
+        yield stored.read(start, min(PIECE_BYTES, stored.length - start))

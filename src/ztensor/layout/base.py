@@ -1,0 +1,268 @@
+"""The contract of a layout, and the checks all layouts share."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ztensor.errors import LimitError, Reason, describe
+from ztensor.model.dtype import element_count
+from ztensor.model.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ztensor.model.manifest import Component, TensorObject
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class View:
+    """An object whose components are in memory.
+
+    Attributes:
+        shape: the logical shape.
+        arrays: role to typed array; flat, except that the components of objects a caller made
+            may have any shape.
+        attributes: the object's attributes.
+    """
+
+    shape: tuple[int, ...]
+    arrays: Mapping[str, Array]
+    attributes: Mapping[str, object]
+
+
+class Watch(Protocol):
+    """Checks one component as its elements go by, so that nothing has to be held."""
+
+    def feed(self, block: Array) -> None:
+        """Take the next elements.
+
+        Raises:
+            LayoutError: they break a rule.
+        """
+        ...
+
+    def finish(self, counts: Mapping[str, int]) -> None:
+        """Check what only the end shows.
+
+        Args:
+            counts: how many elements every component turned out to have.
+
+        Raises:
+            LayoutError: they break a rule.
+        """
+        ...
+
+
+class Layout(Protocol):
+    """What one `format` means."""
+
+    @property
+    def name(self) -> str:
+        """Return the manifest's word."""
+        ...
+
+    @property
+    def main_role(self) -> str:
+        """Return the role whose elements are the object's own: it carries the logical type."""
+        ...
+
+    @property
+    def read_order(self) -> tuple[str, ...]:
+        """Return the required roles, those first whose content tells how long others are."""
+        ...
+
+    @property
+    def index_roles(self) -> tuple[str, ...]:
+        """Return the roles that hold indices: integers, written as u64."""
+        ...
+
+    def check_object(self, tensor_object: TensorObject) -> list[Problem]:
+        """Return what the manifest alone shows to be wrong; paths start at the object."""
+        ...
+
+    def expected_length(
+        self, tensor_object: TensorObject, role: str, entries: int | None
+    ) -> int | None:
+        """Return how many bytes a component must decode to; None where nothing tells.
+
+        Args:
+            tensor_object: an object `check_object` found no fault with.
+            role: one of its components.
+            entries: what `entries_told` gave for a component before it in `read_order`.
+        """
+        ...
+
+    def entries_told(self, role: str, count: int, last: int) -> int | None:
+        """Return the number of entries that a component tells of those after it, or None.
+
+        Args:
+            role: the component that was decoded.
+            count: how many elements it has.
+            last: its last element, 0 where it has none.
+        """
+        ...
+
+    def watch(self, tensor_object: TensorObject, role: str, entries: int | None) -> Watch | None:
+        """Return a check over a component's elements; None where any values are good."""
+        ...
+
+    def require_valid(self, view: View) -> None:
+        """Raise where the arrays do not make what the layout promises.
+
+        Raises:
+            LayoutError: a structural rule is broken.
+        """
+        ...
+
+    def to_dense(self, view: View) -> Array:
+        """Return the logical array, C-contiguous, native byte order.
+
+        Raises:
+            LayoutError: a structural rule is broken.
+            LimitError: the array does not fit into memory.
+        """
+        ...
+
+
+class PlainParts:
+    """The part of the contract a layout has whose components do not speak of one another."""
+
+    index_roles: tuple[str, ...] = ()
+
+    def entries_told(self, role: str, count: int, last: int) -> int | None:
+        """Return None: no component tells how long another is."""
+        del role, count, last
+        return None
+
+    def watch(self, tensor_object: TensorObject, role: str, entries: int | None) -> Watch | None:
+        """Return None: any elements are good."""
+        del tensor_object, role, entries
+        return None
+
+
+def width_of(component: Component) -> int | None:
+    """Return bytes per storage element, or None where the storage type is unknown."""
+    storage = component.storage
+    return None if storage is None else storage.width
+
+
+def check_components(
+    tensor_object: TensorObject, required: Iterable[str], section: str
+) -> list[Problem]:
+    """Return problems of missing roles, and of byte lengths that are no whole elements."""
+    components = tensor_object.components
+    listed = ", ".join(map(describe, components)) or "none"
+    problems = [
+        Problem(
+            Reason.COMPONENT_MISSING,
+            f"expected a component {role!r}, found {listed}",
+            ("components", role),
+            section,
+            component=role,
+        )
+        for role in required
+        if role not in components
+    ]
+    for role, component in components.items():
+        width, length = width_of(component), component.known_decoded_length
+        if width is not None and length is not None and length % width:
+            problems.append(
+                Problem(
+                    Reason.SIZE_MISMATCH,
+                    f"expected a multiple of {width} bytes for {component.dtype}, found {length}",
+                    ("components", role),
+                    section,
+                    component=role,
+                )
+            )
+        problems.extend(check_decoded_length(role, component))
+    return problems
+
+
+def check_decoded_length(role: str, component: Component) -> list[Problem]:
+    """Return a problem where a raw component's `uncompressed_length` differs from its length."""
+    declared = component.decoded_length
+    if component.encoding != "raw" or declared is None or declared == component.length:
+        return []
+    return [
+        Problem(
+            Reason.SIZE_MISMATCH,
+            f"expected {component.length}, the raw length, found {declared}",
+            ("components", role, "uncompressed_length"),
+            "1.2 section 1, Component",
+            component=role,
+        )
+    ]
+
+
+def check_length(
+    role: str, component: Component, expected: int, why: str, section: str
+) -> list[Problem]:
+    """Return a problem where the manifest gives another decoded length than the layout needs."""
+    length = component.known_decoded_length
+    if length is None or length == expected:
+        return []
+    return [
+        Problem(
+            Reason.SIZE_MISMATCH,
+            f"expected {expected} bytes for {why}, found {length}",
+            ("components", role),
+            section,
+            component=role,
+        )
+    ]
+
+
+def known_count(tensor_object: TensorObject, role: str, per_entry: int = 1) -> int | None:
+    """Return how many entries a component holds as far as the manifest tells.
+
+    An entry is `per_entry` storage elements, or one logical element where the component has a
+    logical type.
+    """
+    component = tensor_object.components[role]
+    length, width = component.known_decoded_length, width_of(component)
+    if length is None or width is None:
+        return None
+    logical = component.logical
+    if logical is not None:
+        return length // width * logical.elements_per_storage // logical.storage_per_element
+    return length // width // per_entry if per_entry else 0
+
+
+def empty_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return a new uninitialised array, or raise an error of ours where it cannot be had.
+
+    Raises:
+        LimitError: the array library or the memory cannot hold it.
+    """
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError, OverflowError) as error:
+        raise too_large(shape, dtype) from error
+
+
+def zeros_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return a new array of zeros, or raise an error of ours where it cannot be had.
+
+    Raises:
+        LimitError: the array library or the memory cannot hold it.
+    """
+    try:
+        return np.zeros(shape, dtype)
+    except (MemoryError, ValueError, OverflowError) as error:
+        raise too_large(shape, dtype) from error
+
+
+def too_large(shape: tuple[int, ...], dtype: np.dtype[Any]) -> LimitError:
+    """Return the error for an array that cannot be had."""
+    return LimitError(
+        "the array is larger than this machine or NumPy can hold; read its components or slices",
+        reason=Reason.LIMIT_DECODED,
+        found=f"shape {describe(shape)} of {dtype.name}, "
+        f"{describe(element_count(shape) * dtype.itemsize)} bytes",
+    )

@@ -1,0 +1,207 @@
+"""Decoded bytes to typed arrays and back: the one place that knows element types in NumPy.
+
+bfloat16, fp8 and fp4 are the types of ml_dtypes, which is imported when the first of them is met.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.errors import (
+    LayoutError,
+    NotRepresentableError,
+    Reason,
+    UnsupportedError,
+    describe,
+)
+from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
+
+if TYPE_CHECKING:
+    from ztensor.layout.base import Array
+    from ztensor.model.manifest import Component
+
+HOST_ORDER = sys.byteorder
+
+_SECTION = "1.2 section 2"
+_BY_LOGICAL_LONG_NAME = {logical.long_name: logical for logical in LOGICAL_TYPES.values()}
+
+
+@functools.cache
+def numpy_dtype(long_name: str) -> np.dtype[Any]:
+    """Return the NumPy type of an element type's long name, in native byte order."""
+    try:
+        return np.dtype(long_name)
+    except TypeError:
+        import ml_dtypes
+
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, long_name))
+        return found
+
+
+def storage_dtype(component: Component) -> np.dtype[Any]:
+    """Return the NumPy type of a component's storage elements, in native byte order.
+
+    Raises:
+        UnsupportedError: the storage type is unknown.
+    """
+    storage = component.storage
+    if storage is None:
+        raise UnsupportedError(
+            "the storage type is unknown",
+            reason=Reason.UNKNOWN_DTYPE,
+            expected=f"one of {', '.join(STORAGE_TYPES)}",
+            found=describe(component.dtype),
+            section=_SECTION,
+        )
+    return numpy_dtype(storage.long_name)
+
+
+def require_known(component: Component) -> None:
+    """Raise where the component's elements cannot be given a type.
+
+    Raises:
+        UnsupportedError: the storage type is unknown.
+        LayoutError: the logical type is defined on another storage type.
+    """
+    storage_dtype(component)
+    logical = component.logical
+    if logical is not None and logical.dtype != component.dtype:
+        raise LayoutError(
+            f"the logical type {logical.name!r} is defined on another storage type",
+            reason=Reason.TYPE_MISMATCH,
+            expected=repr(logical.dtype),
+            found=describe(component.dtype),
+            section=f"{_SECTION}, Logical types",
+        )
+
+
+def result_dtype(component: Component) -> np.dtype[Any]:
+    """Return the NumPy type `typed_array` gives: the logical one where it is known.
+
+    Raises:
+        UnsupportedError: the storage type is unknown.
+        LayoutError: the logical type is defined on another storage type.
+    """
+    require_known(component)
+    logical = component.logical
+    return storage_dtype(component) if logical is None else numpy_dtype(logical.long_name)
+
+
+def typed_array(component: Component, data: memoryview | Array) -> Array:
+    """Return decoded bytes as a flat array of the component's elements.
+
+    Known logical types give their own elements, unknown ones the storage elements. A view where
+    nothing has to change; a copy where bytes are swapped, 4-bit values unpacked, or the true
+    bytes of 0.1 normalised.
+
+    Args:
+        component: what the bytes are.
+        data: the decoded bytes, whole storage elements.
+
+    Raises:
+        UnsupportedError: the storage type is unknown.
+        LayoutError: the logical type is defined on another storage type.
+    """
+    require_known(component)
+    array: Array = np.frombuffer(data, storage_dtype(component))
+    if component.byte_order != HOST_ORDER and array.itemsize > 1:
+        array = array.byteswap()
+    if component.nonzero_is_true and component.dtype == "bool":
+        stored = array.view(np.uint8)
+        if stored.size and stored.max() > 1:
+            array = stored != 0
+    logical = component.logical
+    if logical is None:
+        return array
+    if logical.elements_per_storage > 1:
+        return _unpack(array, logical.elements_per_storage).view(numpy_dtype(logical.long_name))
+    return array.view(numpy_dtype(logical.long_name))
+
+
+def _unpack(packed: Array, per_byte: int) -> Array:
+    """Return one byte per packed value, the first from the lowest bits."""
+    bits = 8 // per_byte
+    unpacked = np.empty((packed.size, per_byte), np.uint8)
+    for position in range(per_byte):
+        np.right_shift(packed, position * bits, out=unpacked[:, position])
+    unpacked &= (1 << bits) - 1
+    return unpacked.reshape(-1)
+
+
+def _pack(values: Array, per_byte: int) -> Array:
+    """Return `per_byte` values in each byte, the first in the lowest bits, padded with zeros."""
+    bits = 8 // per_byte
+    padded = np.zeros(-(-values.size // per_byte) * per_byte, np.uint8)
+    padded[: values.size] = values.view(np.uint8)
+    padded &= (1 << bits) - 1
+    packed = np.zeros(padded.size // per_byte, np.uint8)
+    for position in range(per_byte):
+        packed |= padded[position::per_byte] << (position * bits)
+    return packed
+
+
+def spell(dtype: np.dtype[Any]) -> tuple[str, str | None]:
+    """Return storage type and logical type that hold a NumPy type.
+
+    Raises:
+        NotRepresentableError: no zTensor type holds it; the message says what would.
+    """
+    name = dtype.name
+    storage = BY_LONG_NAME.get(name)
+    if storage is not None:
+        return storage.name, None
+    logical = _BY_LOGICAL_LONG_NAME.get(name)
+    if logical is not None:
+        return logical.dtype, logical.name
+    raise NotRepresentableError(
+        "no zTensor type holds elements of this NumPy type; " + _advice(dtype),
+        expected=f"one of {', '.join([*BY_LONG_NAME, *_BY_LOGICAL_LONG_NAME])}",
+        found=describe(str(dtype)),
+        section=_SECTION,
+    )
+
+
+def _advice(dtype: np.dtype[Any]) -> str:
+    if dtype.kind in "mM":
+        return "store array.view('int64') and the unit as an attribute"
+    if dtype.kind in "gG" or dtype.name in {"longdouble", "clongdouble", "float128", "complex256"}:
+        return "store array.astype('float64') or 'complex128'"
+    if dtype.kind in "SUT":
+        return "store the text as an attribute, or its bytes as uint8"
+    if dtype.kind == "O":
+        return "objects are never stored; give the array a numeric type with astype"
+    if dtype.names is not None:
+        return "store each field as a tensor of its own"
+    return "convert it with astype, or store its bytes with view('uint8')"
+
+
+def is_stored_as_is(dtype: np.dtype[Any]) -> bool:
+    """Return whether the elements lie in memory as they lie in a file: whole, little-endian.
+
+    Raises:
+        NotRepresentableError: no zTensor type holds the elements.
+    """
+    logical = spell(dtype)[1]
+    packed = logical is not None and LOGICAL_TYPES[logical].elements_per_storage > 1
+    order = HOST_ORDER if dtype.byteorder == "=" else {">": "big"}.get(dtype.byteorder, "little")
+    return not packed and (order == "little" or dtype.itemsize == 1)
+
+
+def stored_form(array: Array) -> Array:
+    """Return the flat little-endian storage elements of an array; a copy only where it must be.
+
+    Raises:
+        NotRepresentableError: no zTensor type holds the elements.
+    """
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if is_stored_as_is(flat.dtype):
+        return flat
+    logical = spell(flat.dtype)[1]
+    per_element = 1 if logical is None else LOGICAL_TYPES[logical].elements_per_storage
+    if per_element > 1:
+        return _pack(flat, per_element)
+    return flat.byteswap()

@@ -1,0 +1,68 @@
+"""`quantized_group`: packed integers with a scale and a zero-point for each group (1.2 section 3).
+
+| role | elements |
+| --- | --- |
+| `packed_weight` | quantized values, several to an element |
+| `scales` | a factor for each group |
+| `zeros` | a zero-point for each group |
+
+How values are packed and grouped stands in the object's attributes; see `quantization.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.layout.base import Array, PlainParts, View, check_components
+from ztensor.layout.quantization import GroupScheme, check_sizes, dequantize
+from ztensor.layout.sparse import require_roles
+
+if TYPE_CHECKING:
+    from ztensor.model.manifest import TensorObject
+    from ztensor.model.problem import Problem
+
+SECTION = "1.2 section 3, quantized_group"
+
+
+class QuantizedGroup(PlainParts):
+    """The layout `quantized_group`; further components, such as `g_idx`, are kept and listed."""
+
+    name = "quantized_group"
+    main_role = "packed_weight"
+    read_order = ("packed_weight", "scales", "zeros")
+
+    def check_object(self, tensor_object: TensorObject) -> list[Problem]:
+        """Return problems with the roles; attributes are open and checked when they are used."""
+        return check_components(tensor_object, self.read_order, SECTION)
+
+    def expected_length(
+        self, tensor_object: TensorObject, role: str, entries: int | None
+    ) -> int | None:
+        """Return what the manifest gives: no equation ties the parts to the shape."""
+        del entries
+        return tensor_object.components[role].known_decoded_length
+
+    def require_valid(self, view: View) -> None:
+        """Raise unless all three parts are there."""
+        require_roles(view, self.read_order, SECTION)
+
+    def to_dense(self, view: View) -> Array:
+        """Return the dequantized weights as float32.
+
+        Raises:
+            LayoutError: attributes or sizes do not make a group quantization.
+            UnsupportedError: the attributes name a scheme this release does not know.
+        """
+        self.require_valid(view)
+        arrays = view.arrays
+        packed = arrays["packed_weight"]
+        scheme = GroupScheme.from_attributes(view.attributes, packed.dtype, view.shape)
+        check_sizes(
+            scheme,
+            view.shape,
+            {role: array.size for role, array in arrays.items()},
+            {role: array.dtype for role, array in arrays.items()},
+        )
+        return dequantize(
+            scheme, view.shape, packed, arrays["scales"], arrays["zeros"], arrays.get("g_idx")
+        )

@@ -1,0 +1,131 @@
+"""What users see of the manifest: one object's shape, types and components, without its data."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from ztensor.layout import LAYOUTS
+from ztensor.model.dtype import STORAGE_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ztensor.model.manifest import Component, TensorObject
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ComponentMetadata:
+    """Where one component lies and what it holds; also answers as a mapping.
+
+    Attributes:
+        dtype: long name of the storage type, such as `float32`; an unknown word as written.
+        type: name of the logical type, or None.
+        offset: first byte in the file.
+        length: bytes on disk.
+        encoding: `raw`, `zstd`, or an unknown word as written.
+        digest: `algorithm:hex` over the stored bytes, or None.
+        uncompressed_length: bytes after decoding where the manifest gives them, or None.
+    """
+
+    dtype: str
+    type: str | None
+    offset: int
+    length: int
+    encoding: str
+    digest: str | None
+    uncompressed_length: int | None
+
+    def __getitem__(self, field: str) -> Any:
+        """Return a field by its name."""
+        if field not in self.__dataclass_fields__:
+            raise KeyError(field)
+        return getattr(self, field)
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the fields."""
+        return iter(self.__dataclass_fields__)
+
+    def __len__(self) -> int:
+        """Return how many fields there are."""
+        return len(self.__dataclass_fields__)
+
+    def keys(self) -> list[str]:
+        """Return the names of the fields."""
+        return list(self)
+
+    def get(self, field: str, default: Any = None) -> Any:
+        """Return a field by its name, `default` where there is no such field."""
+        return self[field] if field in self.__dataclass_fields__ else default
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TensorMetadata:
+    """One object of a file.
+
+    Attributes:
+        name: the object's name.
+        shape: logical dimensions; `()` is a scalar.
+        dtype: long name of the main component's storage type (`data`, `values`,
+            `packed_weight`); None where the layout is unknown.
+        type: name of its logical type, or None.
+        format: the layout's name.
+        components: role to component.
+        attributes: the object's own key-value pairs; empty where there are none.
+        nbytes: bytes of all components once decoded, as far as the manifest tells; compressed
+            ones whose size it does not give count as stored.
+        stored_nbytes: bytes of all components on disk.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str | None
+    type: str | None
+    format: str
+    components: Mapping[str, ComponentMetadata]
+    attributes: Mapping[str, Any]
+    nbytes: int
+    stored_nbytes: int
+
+
+def describe_object(name: str, tensor_object: TensorObject) -> TensorMetadata:
+    """Return what users see of an object."""
+    layout = LAYOUTS.get(tensor_object.format)
+    components = tensor_object.components
+    main = components.get(layout.main_role) if layout is not None else None
+    nbytes = 0
+    for role, component in components.items():
+        decoded = (
+            layout.expected_length(tensor_object, role, None)
+            if layout is not None
+            else component.known_decoded_length
+        )
+        nbytes += component.length if decoded is None else decoded
+    return TensorMetadata(
+        name=name,
+        shape=tensor_object.shape,
+        dtype=None if main is None else _long(main.dtype),
+        type=None if main is None else main.type,
+        format=tensor_object.format,
+        components={role: _describe(component) for role, component in components.items()},
+        attributes=dict(tensor_object.attributes or {}),
+        nbytes=nbytes,
+        stored_nbytes=sum(component.length for component in components.values()),
+    )
+
+
+def _describe(component: Component) -> ComponentMetadata:
+    return ComponentMetadata(
+        dtype=_long(component.dtype),
+        type=component.type,
+        offset=component.offset,
+        length=component.length,
+        encoding=component.encoding,
+        digest=component.digest,
+        uncompressed_length=component.decoded_length,
+    )
+
+
+def _long(word: str) -> str:
+    storage = STORAGE_TYPES.get(word)
+    return word if storage is None else storage.long_name

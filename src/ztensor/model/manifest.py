@@ -1,0 +1,115 @@
+"""The version-neutral manifest: component, object, file.
+
+Where versions differ in meaning, the model has a field (byte order, what a digest covers, what a
+true byte is), so that nothing behind the container room asks for the version.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Literal
+
+from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, LogicalType, StorageType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Component:
+    """One stored run of bytes of an object (1.2 section 1, Component).
+
+    Attributes:
+        dtype: storage type's name; an unknown word is kept as written.
+        offset: first byte in the file.
+        length: bytes on disk, compressed where the encoding compresses.
+        type: logical type's name, or None where it equals the storage type.
+        encoding: `raw`, `zstd`, or an unknown word as written.
+        digest: `algorithm:hex` over the stored bytes, as written, or None.
+        decoded_length: bytes after decoding as the manifest gives them, or None.
+        byte_order: order of the decoded elements; `big` occurs in 0.1 only.
+        nonzero_is_true: 0.1 lets any non-zero byte mean true; 1.x fixes 0 and 1.
+        digest_may_cover_decoded: 1.1's sentence can be read as the digest of decoded bytes.
+        extra: fields no known version names, kept and ignored; None where there are none.
+    """
+
+    dtype: str
+    offset: int
+    length: int
+    type: str | None = None
+    encoding: str = "raw"
+    digest: str | None = None
+    decoded_length: int | None = None
+    byte_order: Literal["little", "big"] = "little"
+    nonzero_is_true: bool = False
+    digest_may_cover_decoded: bool = False
+    extra: Mapping[str, object] | None = None
+
+    @property
+    def storage(self) -> StorageType | None:
+        """Return the storage type, or None where the word is unknown."""
+        return STORAGE_TYPES.get(self.dtype)
+
+    @property
+    def logical(self) -> LogicalType | None:
+        """Return the logical type, or None where there is none or it is unknown."""
+        return None if self.type is None else LOGICAL_TYPES.get(self.type)
+
+    @property
+    def known_decoded_length(self) -> int | None:
+        """Return the decoded length in bytes as far as the manifest alone tells it."""
+        return self.length if self.encoding == "raw" else self.decoded_length
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TensorObject:
+    """One named object (1.2 section 1, Object).
+
+    Attributes:
+        shape: logical dimensions; `()` is a scalar.
+        format: the layout's name; an unknown word is kept as written.
+        components: role to component.
+        attributes: the object's own key-value pairs, or None.
+        extra: fields no known version names, kept and ignored; None where there are none.
+        is_opaque: only the layout tells what the stored bytes are. So it is in 0.1, whose `dtype`
+            is the tensor's and not the blob's; since 1.0 every component has a type of its own.
+    """
+
+    shape: tuple[int, ...]
+    format: str
+    components: Mapping[str, Component]
+    attributes: Mapping[str, object] | None = None
+    extra: Mapping[str, object] | None = None
+    is_opaque: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Commit:
+    """Our writer's root field `commit`: where a state of the file ends.
+
+    Attributes:
+        prev: length of the file before this commit, 0 for a new file.
+        end: length of the file after this commit.
+    """
+
+    prev: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Manifest:
+    """What one file holds, whatever version wrote it.
+
+    Attributes:
+        version: the version text as written, `0.1.0` for files of that container.
+        objects: name to object, in the order of the file.
+        attributes: the file's own key-value pairs, or None.
+        commit: the writer's commit record, or None where the file carries none.
+        extra: fields no known version names, kept and ignored; None where there are none.
+    """
+
+    version: str
+    objects: Mapping[str, TensorObject]
+    attributes: Mapping[str, object] | None = None
+    commit: Commit | None = None
+    extra: Mapping[str, object] | None = None

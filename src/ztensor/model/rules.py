@@ -1,0 +1,66 @@
+"""The rules every version shares: where a blob may lie, and how names count.
+
+Each returns problems as values; who asks decides whether they are raised. Sections are quoted
+from 1.2; 0.1 section 3.2 and 1.1 part I and IV say the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.errors import Reason
+from ztensor.model.problem import Problem
+
+if TYPE_CHECKING:
+    from ztensor.model.manifest import Component
+
+ALIGNMENT = 64
+
+
+def align(offset: int) -> int:
+    """Return the first multiple of 64 at or after `offset` (1.2 section 4, Alignment)."""
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+def check_place(component: Component, blobs_end: int) -> list[Problem]:
+    """Return what is wrong with where a component lies.
+
+    A blob starts at a multiple of 64, behind the header and ends before the manifest. The texts
+    say only `offset + length <= file size`; their diagrams place every blob between header and
+    manifest, and a blob over either would alias structure.
+
+    Args:
+        component: offset and length are used; both are non-negative.
+        blobs_end: offset of the manifest.
+    """
+    problems = []
+    if component.offset % ALIGNMENT:
+        problems.append(
+            Problem(
+                Reason.OFFSET_ALIGNMENT,
+                f"expected a multiple of {ALIGNMENT}, found {component.offset}",
+                ("offset",),
+                "1.2 section 4, Alignment and padding",
+            )
+        )
+    if component.offset < ALIGNMENT and not component.offset % ALIGNMENT:
+        problems.append(
+            Problem(
+                Reason.OUT_OF_BOUNDS,
+                f"expected an offset behind the header magic, found {component.offset}",
+                ("offset",),
+                "1.2 section 4, File structure",
+            )
+        )
+    end = component.offset + component.length
+    if end > blobs_end:
+        problems.append(
+            Problem(
+                Reason.OUT_OF_BOUNDS,
+                f"expected the blob to end before the manifest at {blobs_end}, found it at "
+                f"[{component.offset}, {end})",
+                ("offset",),
+                "1.2 section 5, Bounds checking",
+            )
+        )
+    return problems

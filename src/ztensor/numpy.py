@@ -1,0 +1,162 @@
+"""Save and load dicts of NumPy arrays, under the names safetensors gave these functions."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+from ztensor.errors import ArgumentTypeError, describe
+from ztensor.opening import Reader
+from ztensor.writer import Writer
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping
+
+    from ztensor.source.sink import Durable
+
+__all__ = ["load", "load_file", "save", "save_file"]
+
+
+def save_file(
+    tensors: Mapping[str, Any],
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, object] | None = None,
+    *,
+    compression: bool | int | str = False,
+    checksum: str | bool | None = "crc32c",
+    version: str = "1.2.0",
+    durable: Durable = "auto",
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Save a dict of tensors as one file, replacing an old one as a whole or not at all.
+
+    Tensors are written in order of their names, so the same dict gives the same bytes.
+
+    Args:
+        tensors: names to arrays, or to `ztensor.Tensor` for sparse and quantized ones.
+        path: the file; also a file object open for writing bytes.
+        metadata: key-value pairs of the file.
+        compression: False stores raw; True compresses with zstd level 3; an integer is the level.
+        checksum: `"crc32c"`, `"sha256"` or None.
+        version: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`.
+        durable: True flushes to disk before this returns; "auto" does so when an existing file is
+            replaced; False leaves it to the system.
+        progress: called with the bytes of tensors written so far and of all of them.
+
+    Raises:
+        NotRepresentableError: a tensor cannot be held by the version; the message says what
+            would work. No file appears.
+        ArgumentTypeError: `tensors` is no mapping.
+        SourceError: the file could not be written. What was there before still is.
+    """
+    _write(
+        tensors,
+        path,
+        metadata,
+        progress,
+        compression=compression,
+        checksum=checksum,
+        version=version,
+        durable=durable,
+    )
+
+
+def save(
+    tensors: Mapping[str, Any],
+    metadata: Mapping[str, object] | None = None,
+    *,
+    compression: bool | int | str = False,
+    checksum: str | bool | None = "crc32c",
+    version: str = "1.2.0",
+) -> bytes:
+    """Return the bytes `save_file` would write; see there."""
+    buffer = io.BytesIO()
+    _write(
+        tensors,
+        buffer,
+        metadata,
+        None,
+        compression=compression,
+        checksum=checksum,
+        version=version,
+    )
+    return buffer.getvalue()
+
+
+def _write(
+    tensors: Mapping[str, Any],
+    target: Any,
+    metadata: Mapping[str, object] | None,
+    progress: Callable[[int, int], None] | None,
+    **options: Any,
+) -> None:
+    if not hasattr(tensors, "items"):
+        raise ArgumentTypeError(
+            "tensors must be a mapping from names to arrays", found=describe(tensors, 40)
+        )
+    total = sum(getattr(value, "nbytes", 0) for value in tensors.values())
+    done = 0
+    with Writer(target, attributes=metadata, **options) as writer:
+        for name in sorted(tensors, key=_sort_key):
+            writer.write(name, tensors[name])
+            if progress is not None:
+                done += getattr(tensors[name], "nbytes", 0)
+                progress(done, total)
+
+
+def _sort_key(name: object) -> bytes:
+    # A name that is no text is refused by the writer, with the place in its message.
+    return str(name).encode("utf-8", "surrogatepass")
+
+
+def load_file(
+    path: str | os.PathLike[str], *, copy: bool = False, verify: bool | None = None
+) -> dict[str, Any]:
+    """Load all tensors of a file.
+
+    Args:
+        path: the file.
+        copy: False gives views of the file where the data is raw: nothing is read until it is
+            touched, writing to an array copies its page and never reaches the file, and the file
+            must not be changed in place meanwhile. True gives memory of its own, each tensor
+            checked against its digest.
+        verify: None checks digests on what is copied, True on everything, False on nothing.
+
+    Returns:
+        Names to arrays; sparse and quantized objects, and those of unknown layouts, are
+        `ztensor.Tensor`. `save_file` takes the same dict.
+
+    Raises:
+        FormatError: the file is damaged or no zTensor file.
+        UnsupportedError: a type or encoding is unknown here.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
+    """
+    with Reader(path, verify=verify) as reader:
+        return _load_all(reader, copy=copy)
+
+
+def load(data: Any, *, copy: bool = True, verify: bool | None = None) -> dict[str, Any]:
+    """Load all tensors from bytes; see `load_file`.
+
+    Args:
+        data: a bytes-like object.
+        copy: True gives memory of its own; False read-only views of `data`.
+        verify: None checks digests on what is copied, True on everything, False on nothing.
+    """
+    if isinstance(data, str) or hasattr(data, "__fspath__"):
+        raise ArgumentTypeError("load takes bytes; load_file takes a path", found=describe(data))
+    with Reader(data, verify=verify) as reader:
+        return _load_all(reader, copy=copy)
+
+
+def _load_all(reader: Reader, *, copy: bool) -> dict[str, Any]:
+    if not copy:
+        return {name: reader[name] for name in reader}
+    return {
+        name: reader.read_numpy(name, copy=True)
+        if reader.metadata(name).format == "dense"
+        else reader.read(name, copy=True)
+        for name in reader
+    }

@@ -1,0 +1,181 @@
+"""Path, bytes or file object to Reader; the one file that knows every table."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from ztensor.container import SCHEMAS, locate
+from ztensor.container.framing import HEAD_BYTES, TAIL_BYTES
+from ztensor.errors import ArgumentTypeError, UsageError, ZTensorError, describe
+from ztensor.layout import LAYOUTS
+from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.model.problem import Problem, manifest_error
+from ztensor.reader import ManifestReader
+from ztensor.source.base import read_bytes
+from ztensor.source.local import FileObjectSource, FileSource
+from ztensor.source.memory import MemorySource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ztensor.model.manifest import Manifest
+    from ztensor.source.base import Source
+    from ztensor.verify import VerifyReport
+
+
+class Reader(ManifestReader):
+    """A zTensor file, open for reading: a mapping from object names to arrays.
+
+    Only the manifest is read when a file is opened; data is mapped or read when it is asked for.
+    A reader may be used by several threads, and pickled where its source can be reopened. Arrays
+    outlive it.
+
+    Args:
+        source: a path, a bytes-like object, or a seekable binary file object.
+        verify: None checks digests on copying reads, True also before a view is first handed
+            out, False never.
+        mmap: False reads instead of mapping: every array is then memory of its own, which no
+            change of the file can reach.
+        limits: safety caps; `ztensor.Limits()` by default.
+
+    Raises:
+        FormatError: the file is damaged or no zTensor file.
+        UnsupportedVersionError: it is of a version this release does not read.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
+        ArgumentTypeError: `source` is nothing that can be opened.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        verify: bool | None = None,
+        mmap: bool = True,
+        limits: Limits | None = None,
+    ) -> None:
+        self._how = {"verify": verify, "mmap": mmap, "limits": limits}
+        caps = DEFAULT_LIMITS if limits is None else limits
+        opened = source_of(source, mapped=mmap)
+        try:
+            manifest = read_manifest(opened, caps)
+        except BaseException:
+            opened.close()
+            raise
+        super().__init__(opened, manifest, verify=verify, limits=caps)
+
+    def verify(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        threads: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> VerifyReport:
+        """Check every stored byte and return what is wrong; damage does not raise.
+
+        Args:
+            names: objects to check; all of them by default.
+            threads: how many to use; as many as there are cores, four at most, by default.
+            progress: called with the stored bytes read so far and the bytes to read in all.
+
+        Raises:
+            ObjectNotFoundError: a name is not in the file.
+            SourceError: the bytes could not be read.
+        """
+        from ztensor.verify import verify_reader
+
+        self._require_open()
+        return verify_reader(self, names, threads=threads, progress=progress)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by path, or by value for bytes, so that workers open the file themselves.
+
+        Raises:
+            UsageError: the source is an open file object, which another process cannot have.
+        """
+        self._require_open()
+        source: Any = self._source.path
+        if source is None:
+            if not isinstance(self._source, MemorySource):
+                raise UsageError(
+                    "a reader over a file object cannot be pickled; open it by path",
+                    file=self.name,
+                )
+            source = bytes(self._source.view() or b"")
+        return _reopen, (source, self._how)
+
+
+def _reopen(source: Any, how: dict[str, Any]) -> Reader:
+    return Reader(source, **how)
+
+
+def open(  # the name released libraries and users know
+    source: Any,
+    *,
+    verify: bool | None = None,
+    mmap: bool = True,
+    limits: Limits | None = None,
+) -> Reader:
+    """Open a zTensor file of any version; see `Reader` for arguments and errors."""
+    return Reader(source, verify=verify, mmap=mmap, limits=limits)
+
+
+def source_of(source: Any, *, mapped: bool) -> Source:
+    """Return where the bytes of what a caller passed come from.
+
+    Raises:
+        ArgumentTypeError: it is nothing that can be opened.
+        SourceError: it cannot be read.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        path = os.fspath(source)
+        return FileSource(os.fsdecode(path), mapped=mapped)
+    if hasattr(source, "read") and hasattr(source, "seek"):
+        return FileObjectSource(source)
+    try:
+        return MemorySource(source)
+    except (TypeError, BufferError, ValueError) as error:
+        raise ArgumentTypeError(
+            "cannot open this object",
+            expected="a path, a contiguous bytes-like object, or a seekable binary file object",
+            found=describe(source, 40),
+        ) from error
+
+
+def read_manifest(source: Source, limits: Limits) -> Manifest:
+    """Fetch, parse and check a file's manifest.
+
+    Raises:
+        FormatError: the file is damaged or no zTensor file.
+        UnsupportedVersionError: it is of a version this release does not read.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    try:
+        size = source.size
+        head = bytes(read_bytes(source, 0, min(HEAD_BYTES, size)))
+        tail_length = min(TAIL_BYTES, size)
+        tail = bytes(read_bytes(source, size - tail_length, tail_length))
+        frame = locate(head, tail, size, limits)
+        data = read_bytes(source, frame.manifest_offset, frame.manifest_length)
+        manifest = SCHEMAS[frame.container](bytes(data), frame, limits)
+        problems = check_layouts(manifest)
+        if problems:
+            raise manifest_error(problems)
+    except ZTensorError as error:
+        error.locate(file=source.name)
+        raise
+    return manifest
+
+
+def check_layouts(manifest: Manifest) -> list[Problem]:
+    """Return what each object's layout finds wrong with the manifest alone."""
+    problems: list[Problem] = []
+    for name, tensor_object in manifest.objects.items():
+        layout = LAYOUTS.get(tensor_object.format)
+        if layout is not None:
+            found = layout.check_object(tensor_object)
+            if found:
+                problems.extend(p.under("objects", name).about(name) for p in found)
+    return problems

@@ -1,0 +1,329 @@
+"""Where bytes go: a path, replaced as a whole or not at all, or an open file object."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import os
+import secrets
+import stat
+import threading
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    SourceError,
+    SourceNotFoundError,
+    SourceNotRegularError,
+    describe,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+Durable = Literal["auto"] | bool
+
+# Writes up to this size are gathered, since a system call costs more than the copy.
+_GATHER_BYTES = 1 << 15
+_BUFFER_BYTES = 1 << 20
+# Linux moves at most 0x7ffff000 bytes per write; a bound of our own keeps other systems right too.
+_WRITE_BYTES = 1 << 30
+_TRIES = 100
+
+
+class Sink(Protocol):
+    """A place that takes bytes in order."""
+
+    @property
+    def name(self) -> str:
+        """Return the path or a description, for messages."""
+        ...
+
+    @property
+    def position(self) -> int:
+        """Return how many bytes were written so far."""
+        ...
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append `data` (flat bytes); it may change once this returns.
+
+        Raises:
+            SourceError: the bytes could not be stored.
+        """
+        ...
+
+    def commit(self) -> None:
+        """Make what was written the file's content, as a whole.
+
+        Raises:
+            SourceError: it could not be; what was there before still is, unless the message says
+                that only the flush failed.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Forget what was written; may be called again, and after `commit`, without effect."""
+        ...
+
+
+class _Gatherer(abc.ABC):
+    """Joins small writes, hands large ones on without a copy, and counts."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self._buffer = bytearray()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        count = data.nbytes if isinstance(data, memoryview) else len(data)
+        if count <= _GATHER_BYTES:
+            self._buffer += data
+            if len(self._buffer) >= _BUFFER_BYTES:
+                self._flush()
+        else:
+            self._flush()
+            self._write_through(memoryview(data))
+        self.position += count
+
+    def _flush(self) -> None:
+        if self._buffer:
+            gathered, self._buffer = self._buffer, bytearray()
+            self._write_through(memoryview(gathered))
+
+    def _write_through(self, data: memoryview) -> None:
+        while data.nbytes:
+            data = data[self._write_some(data[:_WRITE_BYTES]) :]
+
+    @abc.abstractmethod
+    def _write_some(self, data: memoryview) -> int:
+        """Write what the system takes in one call, and return how much that was."""
+
+
+class FileSink(_Gatherer):
+    """A file that appears, or replaces the old one, only as a whole.
+
+    Bytes go to a temporary in the target's folder: nameless where the system has `O_TMPFILE`, so
+    that a killed process leaves nothing behind; elsewhere exclusively created under a random
+    name. `commit` renames it over the target. Through a symbolic link the link stays and its
+    target is replaced; the mode of a replaced file is kept.
+
+    Args:
+        path: the target.
+        durable: True flushes file and folder to disk before `commit` returns; "auto" does so when
+            an existing file is replaced, so that a power cut loses nothing that was safe; False
+            leaves flushing to the system.
+
+    Raises:
+        SourceError: the folder is missing or forbidden, or the target is not a regular file.
+    """
+
+    def __init__(self, path: str, *, durable: Durable = "auto") -> None:
+        super().__init__()
+        if durable not in (True, False, "auto"):
+            raise ArgumentValueError(
+                "unknown value for durable",
+                expected="True, False or 'auto'",
+                found=describe(durable),
+            )
+        self.name = path
+        self._durable = durable
+        self._lock = threading.Lock()
+        self._descriptor = -1
+        self._temporary: str | None = None
+        try:
+            self._target = os.path.realpath(path)
+            self._folder = os.path.dirname(self._target)
+            self._old = _status_of_target(self._target, path)
+            self._open_temporary()
+        except ValueError as error:  # an embedded NUL
+            raise SourceError(f"cannot write: {error}", file=path) from error
+        except SourceError:
+            raise
+        except OSError as error:
+            if isinstance(error, FileNotFoundError):
+                raise SourceNotFoundError(
+                    "cannot write: the folder does not exist; create it first",
+                    errno=error.errno,
+                    file=path,
+                    found=describe(self._folder),
+                ) from error
+            raise SourceError.from_os(
+                error, f"cannot create a temporary file in {describe(self._folder)}", path
+            ) from error
+
+    def _open_temporary(self) -> None:
+        flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        # Taken from `os` at each call, as tests take it away to reach what other systems do.
+        nameless = getattr(os, "O_TMPFILE", 0)
+        if nameless and os.path.isdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):  # not every file system has it
+                self._descriptor = os.open(self._folder, flags | nameless, 0o666)
+        if self._descriptor < 0:
+            flags |= os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+            name = self._temporary_name()
+            self._descriptor = os.open(name, flags, 0o666)
+            self._temporary = name
+        if self._old is not None and hasattr(os, "fchmod"):
+            os.fchmod(self._descriptor, stat.S_IMODE(self._old.st_mode))
+
+    def _temporary_name(self) -> str:
+        # A file name has at most 255 bytes; ours must fit however long the target's is.
+        base = os.path.basename(self._target).encode("utf-8", "surrogateescape")[:200]
+        shown = base.decode("utf-8", "ignore")
+        return os.path.join(self._folder, f".{shown}.{secrets.token_hex(8)}.tmp")
+
+    def _write_some(self, data: memoryview) -> int:
+        try:
+            return os.write(self._descriptor, data)
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot write", self.name) from error
+
+    def commit(self) -> None:
+        """Flush as `durable` asks, then rename over the target."""
+        flush = self._durable is True or (self._durable == "auto" and self._old is not None)
+        try:
+            self._flush()
+            if flush:
+                os.fsync(self._descriptor)
+            if self._temporary is None:
+                self._temporary = self._link_temporary()
+            self._close()
+            os.replace(self._temporary, self._target)
+            self._temporary = None
+        except SourceError:
+            self.abort()
+            raise
+        except OSError as error:
+            self.abort()
+            raise SourceError.from_os(
+                error, "cannot put the finished file in place; what was there still is", self.name
+            ) from error
+        if flush:
+            self._flush_folder()
+
+    def _link_temporary(self) -> str:
+        source = f"/proc/self/fd/{self._descriptor}"
+        folder = os.open(self._folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+        try:
+            for _ in range(_TRIES):
+                name = self._temporary_name()
+                try:
+                    # With a folder descriptor CPython calls linkat and follows the /proc link;
+                    # without one it calls link, which fails there with EXDEV.
+                    os.link(source, name, src_dir_fd=folder, follow_symlinks=True)
+                except FileExistsError:
+                    continue
+                return name
+        finally:
+            os.close(folder)
+        raise FileExistsError(f"no free temporary name in {self._folder!r}")
+
+    def _flush_folder(self) -> None:
+        if os.name == "nt":  # Windows has no way to flush a folder
+            return
+        try:
+            folder = os.open(self._folder, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise SourceError.from_os(
+                error, "the new file is in place, but its folder could not be flushed", self.name
+            ) from error
+
+    def abort(self) -> None:
+        """Close and remove the temporary; the target is untouched."""
+        with self._lock:
+            with contextlib.suppress(OSError):
+                self._close()
+            name, self._temporary = self._temporary, None
+            if name is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _status_of_target(target: str, path: str) -> os.stat_result | None:
+    try:
+        status = os.stat(target)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        raise SourceNotRegularError(
+            "cannot write",
+            file=path,
+            expected="a regular file, or nothing, at the target",
+            found="a folder" if stat.S_ISDIR(status.st_mode) else "a device or pipe",
+        )
+    return status
+
+
+class WritableFile(Protocol):
+    """What is used of an open binary file object."""
+
+    def write(self, data: Buffer, /) -> int | None:
+        """Take bytes; the count taken, or None for all of them."""
+        ...
+
+
+class StreamSink(_Gatherer):
+    """An open binary file object, which need not be seekable.
+
+    The object stays the caller's: it is flushed at the end where it can be, and not closed. What
+    was written before an `abort` stays there, without a footer: no reader takes it for a file.
+
+    Raises:
+        ArgumentTypeError: the object has no `write`.
+    """
+
+    def __init__(self, file: WritableFile) -> None:
+        super().__init__()
+        if not callable(getattr(file, "write", None)):
+            raise ArgumentTypeError(
+                "cannot write to this object",
+                expected="a path, or a file object opened in binary mode",
+                found=type(file).__name__,
+            )
+        self._file = file
+        name = getattr(file, "name", None)
+        self.name = name if isinstance(name, str) else f"<{type(file).__name__}>"
+
+    def _write_some(self, data: memoryview) -> int:
+        try:
+            count = self._file.write(data)
+        except TypeError as error:
+            raise ArgumentTypeError(
+                "the file object does not take bytes; open it in binary mode",
+                found=str(error),
+                file=self.name,
+            ) from error
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError):
+                raise SourceError.from_os(error, "cannot write", self.name) from error
+            raise SourceError(f"cannot write: {error}", file=self.name) from error
+        if count is None:
+            return data.nbytes
+        if not 0 < count <= data.nbytes:
+            raise SourceError(
+                "the file object took no bytes", file=self.name, found=f"write() -> {count!r}"
+            )
+        return count
+
+    def commit(self) -> None:
+        """Hand on what is gathered, and flush the file object where it can be."""
+        self._flush()
+        flush = getattr(self._file, "flush", None)
+        if callable(flush):
+            try:
+                flush()
+            except (OSError, ValueError) as error:
+                raise SourceError(f"cannot flush: {error}", file=self.name) from error
+
+    def abort(self) -> None:
+        """Drop what is gathered."""
+        self._buffer.clear()

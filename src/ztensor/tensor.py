@@ -1,0 +1,493 @@
+"""`Tensor`: one object in memory, with the components its layout needs."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    LayoutError,
+    MissingDependencyError,
+    NotRepresentableError,
+    Reason,
+    UnsupportedError,
+    UsageError,
+    describe,
+)
+from ztensor.layout import LAYOUTS, View
+from ztensor.layout.elements import numpy_dtype, spell
+from ztensor.layout.quantization import quantize
+from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ztensor.layout.base import Array
+
+
+class Tensor:
+    """One object: a shape, a layout and typed components.
+
+    Dense tensors have the component `data`; sparse and quantized ones several (1.2 section 3).
+    Arrays are kept as they are given, without a copy.
+
+    Args:
+        components: role to array; a plain array stands for `{"data": array}`.
+        shape: the logical shape; by default the shape of `data`.
+        dtype: the element type of the main component (`data`, `values`), short or long name.
+            Needed only where its array holds plain bytes (uint8) that are to be taken as it.
+        format: the layout's name; any name may be used, unknown ones are stored as they are.
+        type: the logical type of the main component, where its array holds storage elements,
+            such as `"f8_e4m3fn"` over uint8.
+        attributes: the object's own key-value pairs.
+
+    Attributes:
+        components: role to array, read-only mapping.
+        shape: the logical shape.
+        format: the layout's name.
+        dtype: long name of the main component's storage type, such as `float32`; None where the
+            layout is unknown.
+        type: name of its logical type, or None.
+        attributes: the object's key-value pairs; empty where there are none.
+
+    Raises:
+        ArgumentTypeError: a component is not an array.
+        ArgumentValueError: shape or dtype cannot be true of the arrays.
+    """
+
+    __slots__ = ("_declared_type", "attributes", "components", "format", "shape")
+
+    def __init__(
+        self,
+        components: Mapping[str, Any] | Any,
+        *,
+        shape: Sequence[int] | None = None,
+        dtype: str | None = None,
+        format: str = "dense",  # the specification's word
+        type: str | None = None,  # the specification's word
+        attributes: Mapping[str, object] | None = None,
+    ) -> None:
+        if not hasattr(components, "items"):
+            components = {"data": components}
+        arrays = {str(role): _as_array(role, array) for role, array in components.items()}
+        layout = LAYOUTS.get(format)
+        main = arrays.get(layout.main_role) if layout is not None else None
+        if dtype is not None and main is not None and layout is not None:
+            main = arrays[layout.main_role] = _viewed_as(main, dtype)
+        if shape is None:
+            if main is None or format != "dense":
+                raise ArgumentValueError(f"a {describe(format)} tensor needs its shape")
+            shape = main.shape
+        self.shape = tuple(int(dimension) for dimension in shape)
+        self.format = str(format)
+        self.components: Mapping[str, Array] = types.MappingProxyType(arrays)
+        self.attributes: Mapping[str, object] = dict(attributes or {})
+        self._declared_type = type
+        if type is not None and main is not None and layout is not None:
+            arrays[layout.main_role] = self._with_type(main, type)
+
+    @classmethod
+    def _of_view(cls, view: View, layout_name: str, declared_type: str | None) -> Tensor:
+        """Return a tensor over components a reader decoded and checked."""
+        tensor = cls.__new__(cls)
+        tensor.shape = view.shape
+        tensor.format = layout_name
+        tensor.components = types.MappingProxyType(dict(view.arrays))
+        tensor.attributes = dict(view.attributes)
+        tensor._declared_type = declared_type
+        return tensor
+
+    def _with_type(self, main: Array, name: str) -> Array:
+        logical = LOGICAL_TYPES.get(name)
+        storage, spelled = spell(main.dtype)
+        if logical is None:  # unknown types are stored beside the storage elements
+            if spelled is not None:
+                raise ArgumentValueError(
+                    "an unknown logical type needs plain storage elements",
+                    expected=f"one of {', '.join(BY_LONG_NAME)}",
+                    found=main.dtype.name,
+                )
+            self._declared_type = None if name == storage else name
+            return main
+        self._declared_type = None
+        if spelled == name:
+            return main
+        if storage != logical.dtype or spelled is not None:
+            raise ArgumentValueError(
+                f"the logical type {name!r} is defined on other storage elements",
+                expected=STORAGE_TYPES[logical.dtype].long_name,
+                found=main.dtype.name,
+                section="1.2 section 2, Logical types",
+            )
+        if logical.elements_per_storage > 1:
+            raise ArgumentValueError(
+                f"pass the elements of {name!r} as an array of ml_dtypes.{logical.long_name}; "
+                "they are packed when they are written"
+            )
+        target = numpy_dtype(logical.long_name)
+        if logical.storage_per_element == 1:
+            return main.view(target)
+        flat = np.ascontiguousarray(main).reshape(-1).view(target)
+        return flat.reshape(self.shape) if flat.size == element_count(self.shape) else flat
+
+    # --- Constructors -----------------------------------------------------------------------
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, *, attributes: Mapping[str, object] | None = None) -> Tensor:
+        """Return a sparse tensor over a SciPy sparse matrix or array.
+
+        CSR becomes `sparse_csr`; COO, of any number of dimensions, `sparse_coo`; every other kind
+        is converted to CSR. Values are shared with the matrix; indices become uint64.
+
+        Raises:
+            ArgumentTypeError: `matrix` is no SciPy sparse matrix.
+            NotRepresentableError: its element type cannot be stored.
+        """
+        kind = getattr(matrix, "format", None)
+        if not isinstance(kind, str) or not hasattr(matrix, "tocsr"):
+            raise ArgumentTypeError(
+                "not a SciPy sparse matrix", expected="a scipy.sparse array", found=_kind(matrix)
+            )
+        spell(matrix.dtype)
+        if kind == "coo":
+            coordinates = getattr(matrix, "coords", None)
+            axes = coordinates if coordinates is not None else (matrix.row, matrix.col)
+            return cls.coo(matrix.data, axes, matrix.shape, attributes=attributes)
+        if kind != "csr":
+            matrix = matrix.tocsr()
+        return cls.csr(
+            matrix.data, matrix.indices, matrix.indptr, matrix.shape, attributes=attributes
+        )
+
+    @classmethod
+    def csr(
+        cls,
+        values: Any,
+        indices: Any,
+        indptr: Any,
+        shape: Sequence[int],
+        *,
+        attributes: Mapping[str, object] | None = None,
+    ) -> Tensor:
+        """Return a `sparse_csr` tensor from its three arrays; indices become uint64.
+
+        Raises:
+            LayoutError: the arrays do not make a matrix of that shape.
+        """
+        components = {
+            "indices": _as_index("indices", indices),
+            "indptr": _as_index("indptr", indptr),
+            "values": _as_array("values", values).reshape(-1),
+        }
+        tensor = cls(components, shape=shape, format="sparse_csr", attributes=attributes)
+        tensor.require_valid()
+        return tensor
+
+    @classmethod
+    def coo(
+        cls,
+        values: Any,
+        coords: Any,
+        shape: Sequence[int],
+        *,
+        attributes: Mapping[str, object] | None = None,
+    ) -> Tensor:
+        """Return a `sparse_coo` tensor; indices become uint64.
+
+        Args:
+            values: (nnz,) values.
+            coords: (ndim, nnz) indices, or one array for each axis.
+            shape: the logical shape.
+            attributes: the object's own key-value pairs.
+
+        Raises:
+            LayoutError: a coordinate lies outside the shape, or counts differ.
+        """
+        axes = [_as_index("coords", axis).reshape(-1) for axis in coords]
+        components = {
+            "coords": np.concatenate(axes) if axes else np.zeros(0, np.uint64),
+            "values": _as_array("values", values).reshape(-1),
+        }
+        tensor = cls(components, shape=shape, format="sparse_coo", attributes=attributes)
+        tensor.require_valid()
+        return tensor
+
+    @classmethod
+    def quantize(
+        cls,
+        array: Any,
+        *,
+        bits: int = 4,
+        group_size: int = 128,
+        attributes: Mapping[str, object] | None = None,
+        **scheme: Any,
+    ) -> Tensor:
+        """Return a `quantized_group` tensor that approximates a float array.
+
+        Rounds to nearest between each group's minimum and maximum. `dequantize()` gives the
+        approximation back; its error is at most about half a step of each group.
+
+        Args:
+            array: (K, N) floats; groups of `group_size` run along K.
+            bits: bits for each value.
+            group_size: values that share a scale; -1 for the whole axis.
+            attributes: further attributes of the object.
+            scheme: `packing`, `pack_axis`, `group_axis`, `symmetric`, `scale_dtype`, `zeros`; see
+                the page on quantized tensors.
+
+        Raises:
+            NotRepresentableError: the array cannot be quantized so.
+            ArgumentValueError: the scheme is not one of those known.
+        """
+        array = _as_array("data", array)
+        components, own = quantize(array, bits=bits, group_size=group_size, **scheme)
+        return cls(
+            components,
+            shape=array.shape,
+            format="quantized_group",
+            attributes={**own, **(attributes or {})},
+        )
+
+    # --- What it is -------------------------------------------------------------------------
+
+    @property
+    def main_component(self) -> Array | None:
+        """Return the component that holds the elements: `data`, `values`, `packed_weight`."""
+        layout = LAYOUTS.get(self.format)
+        return None if layout is None else self.components.get(layout.main_role)
+
+    @property
+    def dtype(self) -> str | None:
+        """Return the long name of the main component's storage type, or None."""
+        main = self.main_component
+        return None if main is None else STORAGE_TYPES[spell(main.dtype)[0]].long_name
+
+    @property
+    def type(self) -> str | None:
+        """Return the name of the main component's logical type, or None."""
+        main = self.main_component
+        if self._declared_type is not None or main is None:
+            return self._declared_type
+        return spell(main.dtype)[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of all components in memory."""
+        return sum(array.nbytes for array in self.components.values())
+
+    def __repr__(self) -> str:
+        """Return shape, layout and types; never the values."""
+        kind = self.type or self.dtype
+        return f"Tensor(shape={self.shape}, format={describe(self.format)}, type={kind!r})"
+
+    # --- Values -----------------------------------------------------------------------------
+
+    def _view(self) -> View:
+        return View(self.shape, self.components, self.attributes)
+
+    def require_valid(self) -> None:
+        """Raise where the components do not make what the format promises.
+
+        Raises:
+            LayoutError: a structural rule of the layout is broken.
+        """
+        layout = LAYOUTS.get(self.format)
+        if layout is not None:
+            layout.require_valid(self._view())
+
+    def numpy(self) -> Array:
+        """Return a dense tensor as an array of its shape, without a copy.
+
+        bfloat16, fp8 and fp4 come as the types of ml_dtypes, complex as complex.
+
+        Raises:
+            UsageError: the tensor is not dense; the message says what to call.
+            LayoutError: the data does not have the shape's number of elements.
+        """
+        if self.format != "dense":
+            raise UsageError(
+                f"a {describe(self.format)} tensor is no plain array; use "
+                + ("to_dense(), to_scipy()" if "sparse" in self.format else "dequantize()")
+                + " or .components"
+            )
+        if self._declared_type is not None and "data" in self.components:
+            have, need = self.components["data"].size, element_count(self.shape)
+            if have != need:
+                raise UnsupportedError(
+                    "the logical type is unknown and packs its elements; "
+                    "the flat storage elements are in .components['data']",
+                    reason=Reason.UNKNOWN_TYPE,
+                    expected=f"one of {', '.join(LOGICAL_TYPES)}",
+                    found=describe(self._declared_type),
+                    section="1.2 section 2, Logical types",
+                )
+        return LAYOUTS["dense"].to_dense(self._view())
+
+    def __array__(  # NumPy calls it with these, by position
+        self,
+        dtype: Any = None,
+        copy: bool | None = None,  # noqa: FBT001
+    ) -> Array:
+        """Return `numpy()` for `np.asarray`; sparse and quantized tensors are not expanded."""
+        array = self.numpy()
+        if copy or (dtype is not None and np.dtype(dtype) != array.dtype):
+            return array.astype(dtype or array.dtype)
+        return array
+
+    def to_dense(self) -> Array:
+        """Return the logical array of any known layout.
+
+        Dense tensors give their array, sparse ones a new array with zeros filled in (values at
+        one position are added up, as SciPy and PyTorch do), quantized ones `dequantize()`.
+
+        Raises:
+            UnsupportedError: the layout has no known dense value.
+            LayoutError: a structural rule of the layout is broken.
+            LimitError: the array does not fit into memory.
+        """
+        if self.format == "dense":
+            return self.numpy()
+        layout = LAYOUTS.get(self.format)
+        if layout is None:
+            raise UnsupportedError(
+                "the layout is unknown, so there is no dense value; its parts are in .components",
+                reason=Reason.UNKNOWN_LAYOUT,
+                expected=f"one of {', '.join(LAYOUTS)}",
+                found=describe(self.format),
+            )
+        return layout.to_dense(self._view())
+
+    def dequantize(self) -> Array:
+        """Return the float32 weights a `quantized_group` tensor stands for; a new array.
+
+        Raises:
+            UsageError: the tensor is not quantized.
+            LayoutError: attributes or sizes do not make a group quantization.
+            UnsupportedError: the attributes name a scheme this release does not know.
+        """
+        if self.format != "quantized_group":
+            raise UsageError(
+                "only quantized_group tensors can be dequantized",
+                found=f"format {describe(self.format)}",
+            )
+        return self.to_dense()
+
+    def to_scipy(self) -> Any:
+        """Return a sparse tensor as `scipy.sparse.csr_array` or `coo_array`.
+
+        Values are shared with this tensor; indices are converted to int64. Everything is checked
+        first, since SciPy reads out of bounds where indices lie.
+
+        Raises:
+            UsageError: the tensor is not sparse.
+            LayoutError: a structural rule of the layout is broken.
+            NotRepresentableError: SciPy has no such element type.
+            MissingDependencyError: SciPy is not installed.
+        """
+        if self.format not in ("sparse_csr", "sparse_coo"):
+            raise UsageError(
+                "only sparse tensors become SciPy matrices", found=f"format {describe(self.format)}"
+            )
+        self.require_valid()
+        try:
+            import scipy.sparse
+        except ImportError as error:
+            raise MissingDependencyError(
+                "to_scipy() needs SciPy: pip install 'pyztensor[sparse]'"
+            ) from error
+        values = self.components["values"].reshape(-1)
+        if values.dtype.kind not in "biufc" or values.dtype == np.float16:
+            raise NotRepresentableError(
+                "SciPy has no sparse matrices of this element type; use to_dense(), or convert "
+                "the component 'values' with astype('float32')",
+                found=values.dtype.name,
+            )
+        shape: Any = self.shape  # SciPy's stubs know two dimensions; it checks the rest itself
+        try:
+            if self.format == "sparse_csr":
+                return scipy.sparse.csr_array(
+                    (
+                        values,
+                        self.components["indices"].astype(np.int64),
+                        self.components["indptr"].astype(np.int64),
+                    ),
+                    shape=shape,
+                )
+            coords = self.components["coords"].astype(np.int64)
+            axes: Any = tuple(coords.reshape(len(shape), values.size))
+            return scipy.sparse.coo_array((values, axes), shape=shape)
+        except (ValueError, TypeError, OverflowError, MemoryError) as error:
+            raise NotRepresentableError(
+                f"SciPy cannot hold a sparse array of shape {describe(self.shape)}: {error}"
+            ) from error
+
+
+def _kind(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _as_array(role: object, value: Any) -> Array:
+    array: Array
+    if isinstance(value, np.ndarray):
+        array = value
+    elif hasattr(value, "__array__") or isinstance(value, (bool, int, float, complex, list, tuple)):
+        try:
+            array = np.asarray(value)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ArgumentTypeError(
+                f"the component {describe(role)} is no array: {error}", found=_kind(value)
+            ) from error
+    else:
+        raise ArgumentTypeError(
+            f"the component {describe(role)} is no array",
+            expected="a NumPy array, or what numpy.asarray takes",
+            found=_kind(value),
+        )
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise NotRepresentableError(
+            "a masked array has values that are not there; fill them with array.filled()"
+        )
+    return array
+
+
+def _as_index(role: str, value: Any) -> Array:
+    array = _as_array(role, value)
+    if array.size and array.dtype.kind not in "iu":
+        raise ArgumentTypeError(
+            f"{role} are indices", expected="an integer array", found=array.dtype.name
+        )
+    if array.size and array.dtype.kind == "i" and int(array.min()) < 0:
+        raise LayoutError(
+            "an index is negative",
+            reason=Reason.INDEX_RANGE,
+            component=role,
+            found=str(array.min()),
+        )
+    return array.astype(np.uint64, copy=False)
+
+
+def _viewed_as(array: Array, name: str) -> Array:
+    storage = STORAGE_TYPES.get(name) or BY_LONG_NAME.get(name)
+    long_name = storage.long_name if storage is not None else name
+    logical = LOGICAL_TYPES.get(name)
+    if logical is not None:
+        long_name = logical.long_name
+    if array.dtype.name == long_name or spell(array.dtype)[0] == getattr(storage, "name", None):
+        return array
+    try:
+        target = numpy_dtype(long_name)
+    except (TypeError, AttributeError) as error:
+        raise ArgumentValueError(
+            "unknown dtype", expected=f"one of {', '.join(BY_LONG_NAME)}", found=describe(name)
+        ) from error
+    if array.dtype != np.uint8 or array.nbytes % target.itemsize:
+        raise ArgumentValueError(
+            "dtype differs from the array's; only plain bytes (uint8) can be taken as another type",
+            expected=array.dtype.name,
+            found=describe(name),
+        )
+    return np.ascontiguousarray(array).reshape(-1).view(target)

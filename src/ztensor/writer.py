@@ -1,0 +1,634 @@
+"""Mirror of the reader: objects in, one file out, as a whole or not at all.
+
+Blobs go out as they are given, each at the next multiple of 64; the manifest follows at `finish`.
+Nothing seeks, so a target may be a pipe, and nothing needs to know how many objects will come.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.container import EMITTERS, LATEST
+from ztensor.digest import Algorithm, require_writable
+from ztensor.encoding import ENCODINGS
+from ztensor.encoding.zstd import FASTEST_LEVEL, FRAME_BYTES, STRONGEST_LEVEL
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    ClosedError,
+    NotRepresentableError,
+    Reason,
+    UsageError,
+    ZTensorError,
+    describe,
+)
+from ztensor.layout import LAYOUTS
+from ztensor.layout.elements import is_stored_as_is, numpy_dtype, spell, stored_form
+from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.model.manifest import Component, Manifest, TensorObject
+from ztensor.model.rules import align
+from ztensor.source.sink import Durable, FileSink, Sink, StreamSink
+from ztensor.tensor import Tensor
+from ztensor.wire import cbor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from types import TracebackType
+
+    from ztensor.digest import Hasher
+    from ztensor.layout.base import Array
+
+DEFAULT_LEVEL = 3
+# Arrays that must be rearranged are stored in blocks about this long, so that no second array of
+# their size is needed.
+BLOCK_BYTES = 8 << 20
+
+
+class Writer:
+    """Writes a zTensor file.
+
+    The file appears when it is finished; until then, and after an exception or `abort`, what was
+    at the path is untouched. As a context manager it finishes at the end and aborts on an
+    exception.
+
+    Args:
+        target: a path, or a file object open for writing bytes, which need not be seekable.
+        version: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`.
+        compression: False stores raw; True compresses with zstd level 3; an integer is the level.
+        checksum: `"crc32c"`, `"sha256"` or None.
+        attributes: the file's own key-value pairs.
+        durable: True flushes file and folder to disk before `finish` returns; "auto" does so when
+            an existing file is replaced; False leaves it to the system.
+
+    Raises:
+        ArgumentValueError: an argument has an unknown value.
+        NotRepresentableError: the version cannot hold the attributes.
+        SourceError: the target cannot be created.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        version: str = LATEST,
+        compression: bool | int | str = False,
+        checksum: str | bool | None = "crc32c",
+        attributes: Mapping[str, object] | None = None,
+        durable: Durable = "auto",
+    ) -> None:
+        emitter = EMITTERS.get(version)
+        if emitter is None:
+            raise ArgumentValueError(
+                "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
+            )
+        self._emitter = emitter()
+        self._level = level_of(compression)
+        self._algorithm = require_writable(checksum)
+        self._attributes = dict(attributes) if attributes is not None else None
+        if self._attributes is not None:
+            self._emitter.check_attributes(self._attributes)
+        self._objects: dict[str, TensorObject] = {}
+        self._state = "open"
+        self._stream: ObjectSink | None = None
+        self._sink = sink_of(target, durable=durable)
+        try:
+            self._sink.write(self._emitter.magic)
+        except BaseException:
+            self._sink.abort()
+            raise
+
+    # --- Objects ----------------------------------------------------------------------------
+
+    def write(
+        self,
+        name: str,
+        data: Any,
+        *,
+        attributes: Mapping[str, object] | None = None,
+        compress: bool | int | str | None = None,
+        checksum: str | bool | None = None,
+    ) -> None:
+        """Write one object.
+
+        The data is stored before this returns and may be changed or dropped then.
+
+        Args:
+            name: the object's name; any text, each once.
+            data: a `Tensor`, or an array (also non-contiguous, byte-swapped, 0-d or empty).
+            attributes: key-value pairs of the object; a tensor's own by default.
+            compress: as the writer's `compression`, for this object; None takes the writer's.
+            checksum: as the writer's `checksum`, for this object; False or "none" for no digest.
+
+        Raises:
+            NotRepresentableError: the version cannot hold it; the message says what would work.
+            UsageError: the name was written before, or the writer is finished.
+            SourceError: the bytes could not be stored. The writer is then aborted.
+        """
+        self._require_ready(name)
+        tensor = data if isinstance(data, Tensor) else None
+        try:
+            if tensor is None:
+                tensor = Tensor(data)
+            tensor = _with_u64_indices(tensor)
+            tensor.require_valid()
+            if attributes is None:
+                attributes = tensor.attributes or None
+            plan = self._plan(tensor, attributes)
+            self._emitter.check_object(plan)
+            _require_encodable(name, attributes)
+            level = self._level if compress is None else level_of(compress)
+            algorithm = self._algorithm if checksum is None else require_writable(checksum)
+        except ZTensorError as error:
+            error.locate(file=self._sink.name, object_name=name)
+            raise
+        try:
+            components = {
+                role: self._write_component(plan.components[role], tensor, role, level, algorithm)
+                for role in plan.components
+            }
+        except BaseException:
+            self.abort()
+            raise
+        self._objects[name] = TensorObject(plan.shape, plan.format, components, plan.attributes)
+
+    def write_numpy(
+        self,
+        name: str,
+        data: Any,
+        *,
+        compress: bool | int | str | None = None,
+        checksum: str | bool | None = None,
+    ) -> None:
+        """Write a dense object from an array; see `write`."""
+        self.write(name, data, compress=compress, checksum=checksum)
+
+    def add(
+        self,
+        name: str,
+        data: Any,
+        compress: bool | int | str | None = None,  # noqa: FBT001  # positional in the 1.2 API
+        checksum: str | bool | None = None,  # noqa: FBT001
+    ) -> None:
+        """Write a dense object from an array; see `write`."""
+        self.write(name, data, compress=compress, checksum=checksum)
+
+    def stream(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: Any,
+        *,
+        attributes: Mapping[str, object] | None = None,
+        compress: bool | int | str | None = None,
+        checksum: str | bool | None = None,
+    ) -> ObjectSink:
+        """Return a sink for one dense object that takes its elements in pieces.
+
+        For tensors larger than memory: `with writer.stream("w", (10**6, 512), "float32") as sink:`
+        and then `sink.write(rows)`, in C order. Nothing else can be written until it is closed.
+
+        Args:
+            name: the object's name.
+            shape: its shape.
+            dtype: element type: a long or short name, a logical type's name, or a NumPy type.
+            attributes: key-value pairs of the object.
+            compress: as the writer's `compression`, for this object; None takes the writer's.
+            checksum: as the writer's `checksum`, for this object; False or "none" for no digest.
+
+        Raises:
+            NotRepresentableError: the version cannot hold it.
+            UsageError: the name was written before, or the writer is finished.
+        """
+        self._require_ready(name)
+        try:
+            target = _element_type(dtype)
+            storage, logical = spell(target)
+            dimensions = tuple(int(dimension) for dimension in shape)
+            if any(dimension < 0 for dimension in dimensions):
+                raise ArgumentValueError(
+                    "a shape has no negative dimensions", found=describe(dimensions)
+                )
+            component = Component(storage, 0, 0, logical)
+            plan = TensorObject(dimensions, "dense", {"data": component}, attributes)
+            self._emitter.check_object(plan)
+            _require_encodable(name, attributes)
+            level = self._level if compress is None else level_of(compress)
+            algorithm = self._algorithm if checksum is None else require_writable(checksum)
+        except ZTensorError as error:
+            error.locate(file=self._sink.name, object_name=name)
+            raise
+        blob = _Blob(self._sink, level, algorithm)
+        self._stream = ObjectSink(self, name, plan, target, blob)
+        return self._stream
+
+    # --- The end ----------------------------------------------------------------------------
+
+    def finish(self) -> int:
+        """Write the manifest, put the file in place, and return its length in bytes.
+
+        Raises:
+            UsageError: a stream is still open.
+            ClosedError: the writer was finished or aborted before.
+            SourceError: the file could not be put in place; what was there before still is.
+        """
+        self._require_open()
+        if self._stream is not None:
+            raise UsageError(
+                "a stream is still open; close it first",
+                file=self._sink.name,
+                object_name=self._stream.name,
+            )
+        try:
+            manifest = Manifest(self._emitter.version, self._objects, self._attributes)
+            end = self._sink.position
+            self._sink.write(self._emitter.emit(manifest, end))
+            self._sink.commit()
+        except BaseException:
+            self.abort()
+            raise
+        self._state = "finished"
+        return self._sink.position
+
+    def abort(self) -> None:
+        """Forget everything; no file appears, and an old one stays. May be called again."""
+        if self._state == "open":
+            self._state = "aborted"
+            self._stream = None
+            self._sink.abort()
+
+    def __enter__(self) -> Writer:
+        """Return the writer itself."""
+        self._require_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Finish, or abort where an exception passes through."""
+        if kind is not None:
+            self.abort()
+        elif self._state == "open":
+            try:
+                self.finish()
+            except BaseException:
+                self.abort()
+                raise
+
+    def __del__(self) -> None:
+        """Abort a writer nobody finished: a half-written file is never committed."""
+        if getattr(self, "_state", "") == "open" and hasattr(self, "_sink"):
+            self.abort()
+
+    def __repr__(self) -> str:
+        """Return target, version and state."""
+        return (
+            f"<ztensor.Writer {describe(self._sink.name)} version {self._emitter.version}, "
+            f"{len(self._objects)} objects, {self._state}>"
+        )
+
+    # --- Parts ------------------------------------------------------------------------------
+
+    def _require_open(self) -> None:
+        if self._state != "open":
+            raise ClosedError(f"the writer is {self._state}", file=self._sink.name)
+
+    def _require_ready(self, name: str) -> None:
+        self._require_open()
+        if self._stream is not None:
+            raise UsageError(
+                "a stream is still open; close it first",
+                file=self._sink.name,
+                object_name=self._stream.name,
+            )
+        if not isinstance(name, str):
+            raise ArgumentTypeError(
+                "an object's name is text", file=self._sink.name, found=describe(name)
+            )
+        if name in self._objects:
+            raise UsageError(
+                "the name was written before; names are unique",
+                reason=Reason.DUPLICATE_WRITE,
+                file=self._sink.name,
+                object_name=name,
+            )
+        try:
+            name.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise NotRepresentableError(
+                "the name holds a lone surrogate, which is no text in UTF-8",
+                file=self._sink.name,
+                found=describe(name),
+            ) from error
+
+    def _plan(self, tensor: Tensor, attributes: Mapping[str, object] | None) -> TensorObject:
+        """Return the object as the manifest will have it, but for places, lengths and digests."""
+        components = {}
+        layout = LAYOUTS.get(tensor.format)
+        for role in sorted(tensor.components, key=lambda text: text.encode("utf-8", "replace")):
+            storage, logical = spell(tensor.components[role].dtype)
+            if layout is not None and role == layout.main_role:
+                logical = tensor.type
+            components[role] = Component(storage, 0, 0, logical)
+        if tensor.format == "dense" and tensor.type not in (None, *LOGICAL_TYPES):
+            pass  # an unknown logical type may pack its elements: no size equation holds
+        elif tensor.format == "dense":
+            tensor.numpy()  # the size equation
+        if not components and tensor.format in LAYOUTS:
+            raise ArgumentValueError("the tensor has no components")
+        return TensorObject(
+            tensor.shape, tensor.format, components, dict(attributes) if attributes else None
+        )
+
+    def _write_component(
+        self,
+        component: Component,
+        tensor: Tensor,
+        role: str,
+        level: int | None,
+        algorithm: Algorithm | None,
+    ) -> Component:
+        blob = _Blob(self._sink, level, algorithm)
+        for block in _blocks(tensor.components[role]):
+            blob.write(block)
+        return blob.finish(component)
+
+    def _stream_done(self, name: str, tensor_object: TensorObject) -> None:
+        self._stream = None
+        self._objects[name] = tensor_object
+
+
+class ObjectSink:
+    """Takes one dense object's elements in pieces; made by `Writer.stream`.
+
+    Attributes:
+        name: the object's name.
+        shape: its shape.
+        dtype: the element type pieces are converted to, where that loses nothing.
+    """
+
+    def __init__(
+        self, writer: Writer, name: str, plan: TensorObject, dtype: np.dtype[Any], blob: _Blob
+    ) -> None:
+        self.name = name
+        self.shape = plan.shape
+        self.dtype = dtype
+        self._writer = writer
+        self._plan = plan
+        self._blob = blob
+        self._missing = element_count(plan.shape)
+        self._is_open = True
+
+    def write(self, piece: Any) -> None:
+        """Store the next elements, in C order; any shape, the object's element type.
+
+        Raises:
+            ArgumentTypeError: the piece has another element type.
+            ArgumentValueError: there are more elements than the shape has.
+            ClosedError: the sink or its writer is closed.
+            SourceError: the bytes could not be stored. The writer is then aborted.
+        """
+        self._require_open()
+        array = np.asarray(piece)
+        if array.dtype.newbyteorder("=") != self.dtype:
+            raise ArgumentTypeError(
+                "the piece has another element type",
+                object_name=self.name,
+                expected=self.dtype.name,
+                found=array.dtype.name,
+            )
+        if array.size > self._missing:
+            raise ArgumentValueError(
+                "there are more elements than the shape has",
+                object_name=self.name,
+                expected=f"at most {self._missing} more",
+                found=str(array.size),
+            )
+        packed = LOGICAL_TYPES.get(self._plan.components["data"].type or "")
+        if (
+            packed is not None
+            and packed.elements_per_storage > 1
+            and (array.size % packed.elements_per_storage and array.size != self._missing)
+        ):
+            raise ArgumentValueError(
+                "a piece of packed elements must fill whole bytes",
+                object_name=self.name,
+                expected=f"a multiple of {packed.elements_per_storage} elements",
+                found=str(array.size),
+            )
+        try:
+            for block in _blocks(array):
+                self._blob.write(block)
+        except BaseException:
+            self._is_open = False
+            self._writer.abort()
+            raise
+        self._missing -= array.size
+
+    def close(self) -> None:
+        """End the object; the writer takes others again.
+
+        Raises:
+            UsageError: elements are missing; the sink stays open.
+        """
+        self._require_open()
+        if self._missing:
+            raise UsageError(
+                "elements are missing",
+                object_name=self.name,
+                expected=f"{element_count(self.shape)} for shape {describe(self.shape)}",
+                found=f"{self._missing} fewer",
+            )
+        self._is_open = False
+        component = self._blob.finish(self._plan.components["data"])
+        plan = self._plan
+        self._writer._stream_done(  # a part of the writer
+            self.name, TensorObject(plan.shape, plan.format, {"data": component}, plan.attributes)
+        )
+
+    def _require_open(self) -> None:
+        if not self._is_open or self._writer._state != "open":
+            raise ClosedError("the stream is closed", object_name=self.name)
+
+    def __enter__(self) -> ObjectSink:
+        """Return the sink itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close, or abort the whole writer where an exception passes through."""
+        if kind is not None:
+            self._is_open = False
+            self._writer.abort()
+        elif self._is_open:
+            self.close()
+
+
+class _Blob:
+    """One component on its way out: padding, encoding, digest, and where it came to lie."""
+
+    def __init__(self, sink: Sink, level: int | None, algorithm: Algorithm | None) -> None:
+        self._sink = sink
+        self._level = level
+        self._algorithm = algorithm
+        self._hasher: Hasher | None = None if algorithm is None else algorithm.hasher()
+        self._offset = align(sink.position)
+        self._decoded = 0
+        self._pending = bytearray()
+        sink.write(bytes(self._offset - sink.position))
+
+    def write(self, data: memoryview) -> None:
+        """Take decoded bytes."""
+        self._decoded += data.nbytes
+        if self._level is None:
+            self._out(data)
+            return
+        # Whole frames only until the end, so that pieces of any size give the same file.
+        if self._pending:
+            take = FRAME_BYTES - len(self._pending)
+            self._pending += data[:take]
+            data = data[take:]
+            if len(self._pending) < FRAME_BYTES:
+                return
+            self._encode(memoryview(self._pending))
+            self._pending = bytearray()
+        whole = data.nbytes // FRAME_BYTES * FRAME_BYTES
+        if whole:
+            self._encode(data[:whole])
+        self._pending += data[whole:]
+
+    def _encode(self, data: memoryview) -> None:
+        for piece in ENCODINGS["zstd"].encode(data, level=self._level or DEFAULT_LEVEL):
+            self._out(memoryview(piece))
+
+    def _out(self, data: memoryview) -> None:
+        if self._hasher is not None:
+            self._hasher.update(data)
+        self._sink.write(data)
+
+    def finish(self, component: Component) -> Component:
+        """Return the component with its place, length, encoding and digest."""
+        if self._level is not None and (self._pending or not self._decoded):
+            self._encode(memoryview(self._pending))
+        digest = None
+        if self._algorithm is not None and self._hasher is not None:
+            digest = self._algorithm.spell(self._hasher.hexdigest())
+        return Component(
+            component.dtype,
+            self._offset,
+            self._sink.position - self._offset,
+            component.type,
+            "raw" if self._level is None else "zstd",
+            digest,
+            None if self._level is None else self._decoded,
+        )
+
+
+def _blocks(array: Array) -> Iterable[memoryview]:
+    """Yield an array's stored bytes in order, without a second array of its size."""
+    if array.size == 0:
+        return
+    if array.flags.c_contiguous and is_stored_as_is(array.dtype):
+        yield array.reshape(-1).view(np.uint8).data
+        return
+    if array.nbytes > BLOCK_BYTES and array.shape[0] == 1:
+        yield from _blocks(array[0])
+        return
+    # An even number of rows, so that elements packed in pairs fill whole bytes.
+    rows = array.shape[0] if array.ndim else 1
+    if array.nbytes > BLOCK_BYTES:
+        rows = max(2, BLOCK_BYTES * rows // array.nbytes // 2 * 2)
+    for start in range(0, array.shape[0] if array.ndim else 1, rows):
+        block = array[start : start + rows] if array.ndim else array
+        yield stored_form(block).view(np.uint8).data
+
+
+def _with_u64_indices(tensor: Tensor) -> Tensor:
+    """Return the tensor with its index components as u64, which 1.2 section 3 orders."""
+    layout = LAYOUTS.get(tensor.format)
+    indices = () if layout is None else layout.index_roles
+    arrays = dict(tensor.components)
+    for role in indices:
+        if role in arrays and arrays[role].dtype != np.uint64:
+            if arrays[role].size and int(arrays[role].min()) < 0:
+                tensor.require_valid()  # says where; a negative number is no uint64
+            arrays[role] = arrays[role].astype(np.uint64)
+    if all(arrays[role] is array for role, array in tensor.components.items()):
+        return tensor
+    return Tensor(
+        arrays,
+        shape=tensor.shape,
+        format=tensor.format,
+        type=tensor.type,
+        attributes=tensor.attributes,
+    )
+
+
+def _element_type(dtype: Any) -> np.dtype[Any]:
+    if isinstance(dtype, str):
+        storage, logical = STORAGE_TYPES.get(dtype), LOGICAL_TYPES.get(dtype)
+        if storage is not None:
+            return numpy_dtype(storage.long_name)
+        if logical is not None:
+            return numpy_dtype(logical.long_name)
+    try:
+        return numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype).newbyteorder("=")
+    except (TypeError, AttributeError) as error:
+        raise ArgumentValueError(
+            "unknown element type",
+            expected=f"one of {', '.join([*BY_LONG_NAME, *LOGICAL_TYPES])}",
+            found=describe(dtype, 40),
+        ) from error
+
+
+def _require_encodable(name: str, attributes: Mapping[str, object] | None) -> None:
+    try:
+        cbor.encode(dict(attributes or {}))
+    except ZTensorError as error:
+        error.locate(object_name=name)
+        raise
+
+
+def level_of(compression: bool | int | str | None) -> int | None:  # noqa: FBT001  # one argument
+    """Return the zstd level a caller asked for; None for raw.
+
+    Raises:
+        ArgumentValueError: it is no level.
+    """
+    if (
+        compression is None
+        or compression is False
+        or compression == "none"
+        or (compression == 0 and not isinstance(compression, str))
+    ):
+        return None
+    if compression is True or compression == "zstd":
+        return DEFAULT_LEVEL
+    if isinstance(compression, int) and FASTEST_LEVEL <= compression <= STRONGEST_LEVEL:
+        return compression
+    raise ArgumentValueError(
+        "unknown compression",
+        expected="False, True, 'zstd' or a zstd level up to 22",
+        found=describe(compression),
+    )
+
+
+def sink_of(target: Any, *, durable: Durable) -> Sink:
+    """Return where the bytes for what a caller passed go.
+
+    Raises:
+        ArgumentTypeError: it is nothing that can be written to.
+        SourceError: it cannot be created.
+    """
+    if isinstance(target, (str, bytes, os.PathLike)):
+        return FileSink(os.fsdecode(os.fspath(target)), durable=durable)
+    return StreamSink(target)

@@ -1,0 +1,1264 @@
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import tracemalloc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ztensor.errors import (
+    ArgumentValueError,
+    LayoutError,
+    LimitError,
+    NotRepresentableError,
+    Reason,
+    UnsupportedError,
+    ZTensorError,
+)
+from ztensor.layout import quantization
+from ztensor.layout.quantization import (
+    GroupScheme,
+    Packing,
+    check_sizes,
+    dequantize,
+    quantize,
+)
+from ztensor.model.dtype import STORAGE_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+I32 = np.dtype(np.int32)
+CORPUS = Path(__file__).parents[2] / "corpus"
+
+
+def scheme_of(
+    attributes: Mapping[str, object], shape: Sequence[int], dtype: np.dtype[Any] = I32
+) -> GroupScheme:
+    return GroupScheme.from_attributes(attributes, dtype, shape)
+
+
+def restore(
+    components: Mapping[str, Array],
+    attributes: Mapping[str, object],
+    shape: Sequence[int],
+    **k: Any,
+) -> Array:
+    scheme = scheme_of(attributes, shape, components["packed_weight"].dtype)
+    names = ("packed_weight", "scales", "zeros")
+    return dequantize(scheme, shape, *(components[name] for name in names), **k)
+
+
+# --- The slow formula: Python integers, one element at a time -----------------------------------
+
+
+ORDERS: dict[str, Callable[[int], list[int]]] = {
+    "sequential": lambda count: list(range(count)),
+    "reversed": lambda count: list(range(count - 1, -1, -1)),
+    "awq": lambda count: (
+        [i for i in range(count) if i % 2 == 0] + [i for i in range(count) if i % 2 == 1]
+    ),
+}
+
+
+def stored_integer(line: list[int], index: int, attributes: Mapping[str, Any]) -> int:
+    """Return the unsigned integer number `index` of a line of words."""
+    count, *words, container = attributes["packing"].replace("_per", "").split("_")
+    in_block = int(words[0]) if words else 1
+    width = int(container[1:])
+    bits: int = attributes["bits"]
+    block, element = divmod(index, int(count))
+    run = line[block * in_block : (block + 1) * in_block]
+    bits_of_block = sum((word & ((1 << width) - 1)) << (width * i) for i, word in enumerate(run))
+    place = ORDERS[attributes.get("order", "sequential")](int(count)).index(element)
+    return (bits_of_block >> (place * bits)) & ((1 << bits) - 1)
+
+
+def with_sign(value: int, attributes: Mapping[str, Any]) -> int:
+    bits: int = attributes["bits"]
+    if attributes.get("signed") and value >= 2 ** (bits - 1):
+        return value - (1 << bits)
+    return value
+
+
+def slow_element(
+    row: int,
+    column: int,
+    shape: tuple[int, int],
+    parts: Mapping[str, list[Any]],
+    attributes: Mapping[str, Any],
+    word_shapes: Mapping[str, tuple[int, int]],
+) -> tuple[int, float, float]:
+    """Return q, zero and scale of one element, from flat components."""
+
+    def line(role: str, axis: int, other: int) -> list[int]:
+        rows, columns = word_shapes[role]
+        flat = parts[role]
+        if axis == 0:
+            return [flat[r * columns + other] for r in range(rows)]
+        return [flat[other * columns + c] for c in range(columns)]
+
+    pack_axis, group_axis = attributes.get("pack_axis", 0), attributes.get("group_axis", 0)
+    place = (row, column)
+    q = stored_integer(
+        line("packed_weight", pack_axis, place[1 - pack_axis]), place[pack_axis], attributes
+    )
+
+    size = attributes.get("group_size", -1)
+    size = shape[group_axis] if size == -1 else size
+    group = parts["g_idx"][place[group_axis]] if "g_idx" in parts else place[group_axis] // size
+    groups = -(-shape[group_axis] // size)
+    other = place[1 - group_axis]
+    at = group * shape[1] + other if group_axis == 0 else other * groups + group
+    scale = parts["scales"][at]
+    offset = attributes.get("zero_offset", 0)
+    if isinstance(parts["zeros"][0], float):
+        return with_sign(q, attributes), parts["zeros"][at], scale
+    if not attributes.get("zeros_packed", True):
+        return with_sign(q, attributes), float(parts["zeros"][at] + offset), scale
+    stored = stored_integer(line("zeros", 1 - group_axis, group), other, attributes)
+    zero = with_sign((stored + offset) % 2 ** attributes["bits"], attributes)
+    return with_sign(q, attributes), float(zero), scale
+
+
+def slow_dequantize(
+    components: Mapping[str, Array], attributes: Mapping[str, Any], shape: tuple[int, int]
+) -> Array:
+    scheme = scheme_of(attributes, shape)
+    word_shapes = {
+        "packed_weight": scheme.packed_shape(shape),
+        "zeros": scheme.packed_zeros_shape(shape),
+    }
+    parts = {
+        role: (array if array.dtype.kind in "iu" else array.astype(np.float64)).reshape(-1).tolist()
+        for role, array in components.items()
+    }
+    result = np.empty(shape, np.float32)
+    for row, column in itertools.product(range(shape[0]), range(shape[1])):
+        q, zero, scale = slow_element(row, column, shape, parts, attributes, word_shapes)
+        result[row, column] = np.float32(np.float32(q) - np.float32(zero)) * np.float32(scale)
+    return result
+
+
+def random_components(
+    rng: np.random.Generator,
+    attributes: Mapping[str, Any],
+    shape: tuple[int, int],
+    *,
+    zeros: str = "float",
+    scale_dtype: Any = np.float16,
+    g_idx: bool = False,
+) -> dict[str, Array]:
+    """Return components whose every bit is random, unused ones included."""
+    scheme = scheme_of(attributes, shape)
+    container = np.dtype(STORAGE_TYPES[scheme.packing.container].long_name)
+
+    def words(word_shape: tuple[int, int]) -> Array:
+        raw = rng.integers(0, 256, math.prod(word_shape) * container.itemsize, np.uint8)
+        return raw.view(container)
+
+    by_group = math.prod(scheme.scales_shape(shape))
+    components = {
+        "packed_weight": words(scheme.packed_shape(shape)),
+        "scales": rng.standard_normal(by_group).astype(scale_dtype),
+    }
+    if zeros == "packed":
+        components["zeros"] = words(scheme.packed_zeros_shape(shape))
+    elif zeros == "integer":
+        components["zeros"] = rng.integers(-200, 200, by_group).astype(np.int16)
+    else:
+        components["zeros"] = (rng.standard_normal(by_group) * 8).astype(scale_dtype)
+    if g_idx:
+        groups = scheme.scales_shape(shape)[scheme.group_axis]
+        components["g_idx"] = rng.integers(0, groups, shape[scheme.group_axis]).astype(np.int32)
+    return components
+
+
+def assert_like_the_slow_formula(
+    components: Mapping[str, Array], attributes: Mapping[str, Any], shape: tuple[int, int]
+) -> None:
+    fast = restore(components, attributes, shape, g_idx=components.get("g_idx"))
+    assert fast.dtype == np.float32
+    assert fast.flags.c_contiguous
+    assert fast.shape == shape
+    np.testing.assert_array_equal(fast, slow_dequantize(components, attributes, shape))
+
+
+PACKINGS = [
+    (1, "8_per_u8"),
+    (1, "64_per_i64"),
+    (2, "8_per_u16"),
+    (2, "16_per_i32"),
+    (3, "2_per_u8"),
+    (3, "10_per_i32"),
+    (3, "8_per_3_u8"),
+    (3, "32_per_3_i32"),
+    (3, "64_per_3_u64"),
+    (4, "2_per_u8"),
+    (4, "2_per_i8"),
+    (4, "8_per_i32"),
+    (4, "8_per_u32"),
+    (4, "16_per_u64"),
+    (5, "6_per_i32"),
+    (5, "8_per_5_i8"),
+    (6, "4_per_3_u8"),
+    (6, "16_per_3_i32"),
+    (7, "16_per_7_i16"),
+    (8, "1_per_u8"),
+    (8, "1_per_i8"),
+    (8, "4_per_i32"),
+]
+
+
+@pytest.mark.parametrize("g_idx", [False, True], ids=["runs", "g_idx"])
+@pytest.mark.parametrize("zeros", ["float", "packed", "integer"])
+@pytest.mark.parametrize("group_axis", [0, 1])
+@pytest.mark.parametrize("pack_axis", [0, 1])
+@pytest.mark.parametrize(("bits", "packing"), PACKINGS)
+def test_every_packing_axis_and_kind_of_zeros(
+    bits: int, packing: str, pack_axis: int, group_axis: int, zeros: str, g_idx: bool
+) -> None:
+    attributes = {
+        "bits": bits,
+        "packing": packing,
+        "group_size": 5,
+        "pack_axis": pack_axis,
+        "group_axis": group_axis,
+        "zeros_packed": zeros == "packed",
+        "zero_offset": 0 if zeros == "float" else 1,
+    }
+    rng = np.random.default_rng(bits * 100 + len(packing))
+    shape = (13, 11)
+    components = random_components(rng, attributes, shape, zeros=zeros, g_idx=g_idx)
+    assert_like_the_slow_formula(components, attributes, shape)
+
+
+@pytest.mark.parametrize("offset", [-3, 0, 1, 256])
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("order", ["sequential", "reversed", "awq"])
+@pytest.mark.parametrize("zeros", ["float", "packed", "integer"])
+@pytest.mark.parametrize(
+    ("bits", "packing"), [(4, "8_per_i32"), (8, "4_per_u32"), (8, "1_per_u8"), (3, "10_per_i32")]
+)
+def test_every_order_sign_and_offset(
+    bits: int, packing: str, zeros: str, order: str, signed: bool, offset: int
+) -> None:
+    attributes = {
+        "bits": bits,
+        "packing": packing,
+        "group_size": 4,
+        "pack_axis": 1,
+        "order": order,
+        "signed": signed,
+        "zeros_packed": zeros == "packed",
+        "zero_offset": offset,
+    }
+    rng = np.random.default_rng(offset % 7)
+    components = random_components(rng, attributes, (6, 21), zeros=zeros)
+    assert_like_the_slow_formula(components, attributes, (6, 21))
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("packing", ["32_per_3_i32", "8_per_3_u8"])
+def test_signed_integers_may_cross_words(packing: str, signed: bool) -> None:
+    attributes = {"bits": 3, "packing": packing, "group_size": 7, "signed": signed}
+    components = random_components(np.random.default_rng(0), attributes, (70, 3), zeros="packed")
+    assert_like_the_slow_formula(components, attributes, (70, 3))
+
+
+@pytest.mark.parametrize("group_size", [1, 2, 5, 8, 13, 14, 2**70, -1])
+@pytest.mark.parametrize("group_axis", [0, 1])
+def test_any_group_size(group_size: int, group_axis: int) -> None:
+    attributes = {
+        "bits": 4,
+        "packing": "8_per_i32",
+        "group_size": group_size,
+        "group_axis": group_axis,
+    }
+    components = random_components(np.random.default_rng(1), attributes, (13, 9))
+    assert_like_the_slow_formula(components, attributes, (13, 9))
+
+
+@pytest.mark.parametrize("scale_dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
+def test_any_float_type_of_scales(scale_dtype: Any) -> None:
+    attributes = {"bits": 4, "packing": "8_per_i32", "group_size": 4}
+    rng = np.random.default_rng(2)
+    components = random_components(rng, attributes, (9, 5), scale_dtype=scale_dtype)
+    assert_like_the_slow_formula(components, attributes, (9, 5))
+
+
+def test_fp8_scales() -> None:
+    attributes = {"bits": 4, "packing": "8_per_i32", "group_size": 4}
+    components = random_components(np.random.default_rng(3), attributes, (8, 2))
+    components["scales"] = components["scales"].astype(ml_dtypes.float8_e4m3fn)
+    assert_like_the_slow_formula(components, attributes, (8, 2))
+
+
+# --- The conventions of published checkpoints ---------------------------------------------------
+
+
+@pytest.mark.parametrize("zero_offset", [0, 1], ids=["gptq_v2", "gptq"])
+def test_gptq(zero_offset: int) -> None:
+    """qweight [in/8, out], qzeros [groups, out/8], scales [groups, out], g_idx [in]; low first."""
+    rng = np.random.default_rng(4)
+    inputs, outputs, group = 64, 24, 16
+    qweight = rng.integers(0, 2**32, (inputs // 8, outputs), np.uint32).view(np.int32)
+    zero_points = rng.integers(1, 16, (inputs // group, outputs))
+    scales = rng.random((inputs // group, outputs)).astype(np.float16)
+    g_idx = rng.permutation(np.arange(inputs) // group).astype(np.int32)
+    qzeros = np.zeros((inputs // group, outputs // 8), np.uint32)
+    for j in range(8):
+        qzeros |= (zero_points[:, j::8] - zero_offset).astype(np.uint32) << np.uint32(4 * j)
+
+    expected = np.empty((inputs, outputs), np.float32)
+    for k in range(inputs):
+        q = (qweight[k // 8] >> (4 * (k % 8))) & 15
+        zero = zero_points[g_idx[k]]
+        expected[k] = (q - zero).astype(np.float32) * scales[g_idx[k]].astype(np.float32)
+
+    attributes = {
+        "bits": 4,
+        "group_size": group,
+        "packing": "8_per_i32",
+        "desc_act": True,
+        "zero_offset": zero_offset,
+    }
+    parts: dict[str, Array] = {
+        "packed_weight": qweight,
+        "scales": scales,
+        "zeros": qzeros.view(np.int32),
+    }
+    result = restore(parts, attributes, (inputs, outputs), g_idx=g_idx)
+    np.testing.assert_array_equal(result, expected)
+
+
+def test_gptq_with_three_bits() -> None:
+    """32 integers in three words: 10 whole ones, one cut 2 + 1, 10, one cut 1 + 2, 10."""
+    rng = np.random.default_rng(5)
+    q = rng.integers(0, 8, (64, 3)).astype(np.uint32)
+    qweight = np.zeros((6, 3), np.uint32)
+    for block in range(2):
+        one = q[block * 32 : block * 32 + 32]
+        first, second, third = qweight[block * 3 : block * 3 + 3]
+        for i in range(10):
+            first |= one[i] << np.uint32(3 * i)
+            second |= one[11 + i] << np.uint32(3 * i + 1)
+            third |= one[22 + i] << np.uint32(3 * i + 2)
+        first |= one[10] << np.uint32(30)
+        second |= one[10] >> np.uint32(2)
+        second |= one[21] << np.uint32(31)
+        third |= one[21] >> np.uint32(1)
+    parts: dict[str, Array] = {
+        "packed_weight": qweight.view(np.int32),
+        "scales": np.ones((2, 3), np.float16),
+        "zeros": np.zeros((2, 3), np.float16),
+    }
+    attributes = {"bits": 3, "group_size": 32, "packing": "32_per_3_i32"}
+    np.testing.assert_array_equal(restore(parts, attributes, (64, 3)), q)
+
+
+def test_awq() -> None:
+    """qweight [in, out/8], qzeros [groups, out/8]; the nibbles hold 0 2 4 6 1 3 5 7."""
+    rng = np.random.default_rng(6)
+    inputs, outputs, group = 32, 48, 16
+    q = rng.integers(0, 16, (inputs, outputs))
+    zero_points = rng.integers(0, 16, (inputs // group, outputs))
+    scales = rng.random((inputs // group, outputs)).astype(np.float16)
+
+    def pack(integers: Array) -> Array:
+        words = np.zeros((integers.shape[0], outputs // 8), np.uint32)
+        for column in range(outputs // 8):
+            for nibble, element in enumerate([0, 2, 4, 6, 1, 3, 5, 7]):
+                value = integers[:, column * 8 + element].astype(np.uint32)
+                words[:, column] |= value << np.uint32(4 * nibble)
+        return words.view(np.int32)
+
+    groups = np.arange(inputs) // group
+    expected = (q - zero_points[groups]).astype(np.float32) * scales[groups].astype(np.float32)
+    attributes = {
+        "bits": 4,
+        "group_size": group,
+        "packing": "8_per_i32",
+        "pack_axis": 1,
+        "order": "awq",
+    }
+    parts: dict[str, Array] = {
+        "packed_weight": pack(q),
+        "scales": scales,
+        "zeros": pack(zero_points),
+    }
+    np.testing.assert_array_equal(restore(parts, attributes, (inputs, outputs)), expected)
+
+
+def test_rows_of_a_linear_layer() -> None:
+    """Weights [out, in], packed and grouped along the inputs; zero points packed along outputs."""
+    rng = np.random.default_rng(7)
+    q = rng.integers(0, 16, (8, 32))
+    zero_points = rng.integers(0, 16, (8, 2))
+    shifts = (4 * np.arange(8)).astype(np.uint32)
+    packed = (q.reshape(8, 4, 8).astype(np.uint32) << shifts).sum(axis=2, dtype=np.uint32)
+    zeros = (zero_points.astype(np.uint32) << shifts[:, None]).sum(axis=0, dtype=np.uint32)
+    scales = rng.random((8, 2)).astype(np.float32)
+    expected = (q - zero_points.repeat(16, 1)).astype(np.float32) * scales.repeat(16, 1)
+    attributes = {
+        "bits": 4,
+        "group_size": 16,
+        "packing": "8_per_i32",
+        "pack_axis": 1,
+        "group_axis": 1,
+    }
+    parts: dict[str, Array] = {
+        "packed_weight": packed.view(np.int32),
+        "scales": scales,
+        "zeros": zeros,
+    }
+    np.testing.assert_array_equal(restore(parts, attributes, (8, 32)), expected)
+
+
+def corpus_objects() -> list[Any]:
+    entries = json.loads((CORPUS / "corpus.json").read_text("utf-8"))["files"]
+    found = [
+        pytest.param(described, id=f"{entry['path']}-{name}")
+        for entry in entries
+        for name, described in entry.get("objects", {}).items()
+        if described["format"] == "quantized_group"
+    ]
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("described", corpus_objects())
+def test_the_sizes_of_every_file_of_the_corpus_fit(described: dict[str, Any]) -> None:
+    rng = np.random.default_rng(8)
+    parts: dict[str, Array] = {}
+    for role, component in described["components"].items():
+        name = STORAGE_TYPES[component["dtype"]].long_name
+        dtype = np.dtype(getattr(ml_dtypes, name, name))
+        raw = rng.integers(0, 256, component["nbytes"], np.uint8)
+        parts[role] = np.zeros_like(raw.view(dtype)) if role == "g_idx" else raw.view(dtype)
+    shape = tuple(described["shape"])
+    result = restore(parts, described["attributes"], shape, g_idx=parts.get("g_idx"))
+    assert result.shape == shape
+    assert np.isfinite(result).any()
+
+
+# --- Results ------------------------------------------------------------------------------------
+
+
+ATTRIBUTES = {"bits": 4, "packing": "8_per_i32", "group_size": 8}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        (np.float16, np.float16),
+        ("float32", np.float32),
+        (np.float64, np.float64),
+        (">f4", np.float32),
+        ("bfloat16", ml_dtypes.bfloat16),
+        (ml_dtypes.bfloat16, ml_dtypes.bfloat16),
+    ],
+)
+def test_result_types(dtype: Any, expected: Any) -> None:
+    components = random_components(np.random.default_rng(9), ATTRIBUTES, (16, 3))
+    exact = restore(components, ATTRIBUTES, (16, 3), dtype=np.float64)
+    result = restore(components, ATTRIBUTES, (16, 3), dtype=dtype)
+    assert result.dtype == np.dtype(expected)
+    if dtype is not np.float64:  # all narrower ones are rounded from float32
+        exact = exact.astype(np.float32).astype(expected)
+    np.testing.assert_array_equal(result, exact)
+
+
+def test_float64_results_keep_the_digits_of_float64_scales() -> None:
+    parts: dict[str, Array] = {
+        "packed_weight": np.full(1, 3, np.int32),
+        "scales": np.full(1, 1 / 3),
+        "zeros": np.full(1, 0.1),
+    }
+    (result,) = restore(parts, {"bits": 4}, (1,), dtype=np.float64)
+    assert result == (3 - 0.1) * (1 / 3)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float8_e4m3fn", "complex64", "nonsense", object()])
+def test_other_result_types_are_the_callers_mistake(dtype: Any) -> None:
+    components = random_components(np.random.default_rng(0), ATTRIBUTES, (16, 3))
+    with pytest.raises(ArgumentValueError) as caught:
+        restore(components, ATTRIBUTES, (16, 3), dtype=dtype)
+    assert caught.value.reason is Reason.ARGUMENT
+
+
+def test_infinities_and_nan_come_through_without_a_warning() -> None:
+    parts: dict[str, Array] = {
+        "packed_weight": np.array([0x3210, 0x3210, 0x3210, 0x3210], np.int32),
+        "scales": np.array([np.nan, np.inf, 1, 3e38], np.float32),
+        "zeros": np.array([0, 1, np.inf, -1e38], np.float32),
+    }
+    result = restore(parts, {"bits": 4, "group_size": 4}, (4, 4))
+    assert np.isnan(result[:, 0]).all()
+    np.testing.assert_array_equal(result[:, 1][[0, 2, 3]], [-np.inf, np.inf, np.inf])
+    assert np.isnan(result[1, 1])  # nothing times infinity
+    np.testing.assert_array_equal(result[:, 2], [-np.inf] * 4)
+    np.testing.assert_array_equal(result[:, 3], [np.inf] * 4)
+    half = restore(parts, {"bits": 4, "group_size": 4}, (4, 4), dtype=np.float16)
+    np.testing.assert_array_equal(half[:, 3], [np.inf] * 4)
+
+
+def test_components_may_be_shaped_strided_and_of_the_other_byte_order() -> None:
+    attributes = {**ATTRIBUTES, "zero_offset": 1}
+    rng = np.random.default_rng(10)
+    flat = random_components(rng, attributes, (16, 5), zeros="packed", g_idx=True)
+    expected = restore(flat, attributes, (16, 5), g_idx=flat["g_idx"])
+    twice = {role: array.repeat(2)[::2] for role, array in flat.items()}
+    swapped = {role: array.astype(array.dtype.newbyteorder()) for role, array in flat.items()}
+    shaped = flat | {"packed_weight": flat["packed_weight"].reshape(2, 5)}
+    for parts in (twice, swapped, shaped):
+        result = restore(parts, attributes, (16, 5), g_idx=parts["g_idx"])
+        np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("group_axis", [0, 1])
+@pytest.mark.parametrize("pack_axis", [0, 1])
+@pytest.mark.parametrize("shape", [(24,), (2, 3, 4), (24, 1), (1, 24), (2, 2, 3, 2)])
+def test_later_dimensions_together_are_the_columns(
+    shape: tuple[int, ...], pack_axis: int, group_axis: int
+) -> None:
+    attributes = {**ATTRIBUTES, "pack_axis": pack_axis, "group_axis": group_axis}
+    matrix = (shape[0], math.prod(shape[1:]))
+    components = random_components(np.random.default_rng(11), attributes, matrix)
+    result = restore(components, attributes, shape)
+    assert result.shape == shape
+    np.testing.assert_array_equal(result.reshape(matrix), restore(components, attributes, matrix))
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 5), (5, 0), (3, 0, 2), (0, 0)])
+@pytest.mark.parametrize("zeros", ["float", "packed", "integer"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_empty_arrays(shape: tuple[int, ...], zeros: str, axis: int) -> None:
+    components, attributes = quantize(
+        np.empty(shape, np.float32), zeros=zeros, pack_axis=axis, group_axis=1 - axis
+    )
+    assert restore(components, attributes, shape).shape == shape
+    given = np.zeros(shape[1 - axis] if len(shape) > 1 - axis else 1, np.int64)
+    if shape[0] and axis == 1:  # no group is there for these rows only when there are no columns
+        assert restore(components, attributes, shape, g_idx=given).shape == shape
+
+
+@pytest.mark.parametrize("shape", [(0, 2**62), (2**62, 0), (0, 2**64), (0,) * 65])
+def test_a_shape_no_array_can_have_is_refused(shape: tuple[int, ...]) -> None:
+    nothing = np.empty(0, np.int32)
+    scheme = scheme_of({"bits": 4}, shape)
+    with pytest.raises(LimitError) as caught:
+        dequantize(scheme, shape, nothing, nothing.astype(np.float16), nothing)
+    assert caught.value.reason is Reason.LIMIT_DECODED
+
+
+# --- Tiles --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[(1 << 6, 1 << 4), (1 << 5, 1 << 5), (1 << 8, 3)], ids=str)
+def small_tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make arrays of some hundred elements cross the edges of tiles."""
+    tile, line = request.param
+    monkeypatch.setattr(quantization, "_TILE", tile)
+    monkeypatch.setattr(quantization, "_LINE", line)
+    monkeypatch.setattr(quantization, "_WHOLE", 4)
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("g_idx", [False, True], ids=["runs", "g_idx"])
+@pytest.mark.parametrize("group_size", [1, 3, 20, -1])
+@pytest.mark.parametrize(("pack_axis", "group_axis"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("packing", ["8_per_i32", "2_per_u8"])
+def test_tiles_leave_no_seam(
+    monkeypatch: pytest.MonkeyPatch,
+    packing: str,
+    pack_axis: int,
+    group_axis: int,
+    group_size: int,
+    g_idx: bool,
+) -> None:
+    attributes = {
+        "bits": 4,
+        "packing": packing,
+        "group_size": group_size,
+        "pack_axis": pack_axis,
+        "group_axis": group_axis,
+    }
+    rng = np.random.default_rng(12)
+    for shape, dtype in (((37, 41), "float32"), ((1, 300), "bfloat16"), ((300, 1), "float64")):
+        parts = random_components(rng, attributes, shape, zeros="packed", g_idx=g_idx)
+        pieces = restore(parts, attributes, shape, g_idx=parts.get("g_idx"), dtype=dtype)
+        with monkeypatch.context() as patch:
+            patch.setattr(quantization, "_TILE", 1 << 18)
+            patch.setattr(quantization, "_LINE", 1 << 15)
+            patch.setattr(quantization, "_WHOLE", 1 << 20)
+            whole = restore(parts, attributes, shape, g_idx=parts.get("g_idx"), dtype=dtype)
+        np.testing.assert_array_equal(pieces, whole)
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("packing", ["8_per_i32", "2_per_u8", "16_per_u64"])
+@pytest.mark.parametrize(("pack_axis", "group_axis"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_quantizing_leaves_no_seam(
+    monkeypatch: pytest.MonkeyPatch, packing: str, pack_axis: int, group_axis: int
+) -> None:
+    array = np.random.default_rng(13).standard_normal((70, 130)).astype(np.float32)
+    how: dict[str, Any] = {
+        "packing": packing,
+        "group_size": 20,
+        "pack_axis": pack_axis,
+        "group_axis": group_axis,
+        "zeros": "packed",
+    }
+    pieces, _ = quantize(array, **how)
+    monkeypatch.setattr(quantization, "_TILE", 1 << 18)
+    monkeypatch.setattr(quantization, "_LINE", 1 << 15)
+    whole, _ = quantize(array, **how)
+    for role, array in whole.items():
+        np.testing.assert_array_equal(pieces[role], array)
+
+
+@pytest.mark.parametrize("shape", [(1030, 1000), (3, 300_001), (300_001, 3), (40_000, 20)], ids=str)
+def test_arrays_of_more_than_one_tile(shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(14)
+    q = rng.integers(0, 16, shape).astype(np.uint8)
+    rows, columns = shape
+    padded = np.zeros((-(-rows // 2) * 2, columns), np.uint8)
+    padded[:rows] = q
+    groups = -(-rows // 100)
+    parts: dict[str, Array] = {
+        "packed_weight": padded[0::2] | padded[1::2] << 4,
+        "scales": rng.random((groups, columns)).astype(np.float32),
+        "zeros": rng.integers(0, 16, (groups, columns)).astype(np.float32),
+    }
+    which = np.arange(rows) // 100
+    expected = (q - parts["zeros"][which]) * parts["scales"][which]
+    result = restore(parts, {"bits": 4, "packing": "2_per_u8", "group_size": 100}, shape)
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("group_size", [1, 128, -1])
+@pytest.mark.parametrize("zeros", ["float", "packed"])
+@pytest.mark.parametrize("shape", [(2048, 2048), (8, 1 << 19), (1 << 19, 8)], ids=str)
+def test_memory_beside_the_result_is_bounded(
+    shape: tuple[int, int], zeros: str, group_size: int
+) -> None:
+    attributes = {"bits": 4, "packing": "8_per_i32", "group_size": group_size}
+    parts = random_components(np.random.default_rng(15), attributes, shape, zeros=zeros)
+    tracemalloc.start()
+    try:
+        result = restore(parts, attributes, shape, dtype=np.float16)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak - result.nbytes < 16 << 20
+
+
+# --- Attributes ---------------------------------------------------------------------------------
+
+
+def test_defaults() -> None:
+    scheme = scheme_of({"bits": 4}, (64, 16))
+    assert scheme == GroupScheme(bits=4, packing=Packing(8, "i32"))
+    assert scheme.to_attributes() == {"bits": 4, "packing": "8_per_i32", "group_size": -1}
+    assert scheme.scales_shape((64, 16)) == (1, 16)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits", "name"),
+    [
+        ("int32", 4, "8_per_i32"),
+        ("uint8", 8, "1_per_u8"),
+        ("int16", 2, "8_per_i16"),
+        ("uint64", 1, "64_per_u64"),
+        (">i4", 4, "8_per_i32"),
+    ],
+)
+def test_a_missing_packing_fills_the_words(dtype: str, bits: int, name: str) -> None:
+    scheme = scheme_of({"bits": bits, "packing": None}, (8, 8), np.dtype(dtype))
+    assert str(scheme.packing) == name
+
+
+def test_attributes_written_are_attributes_read() -> None:
+    attributes: dict[str, object] = {
+        "bits": 4,
+        "packing": "8_per_u32",
+        "group_size": 32,
+        "pack_axis": 1,
+        "group_axis": 1,
+        "order": "awq",
+        "signed": True,
+        "zero_offset": 1,
+        "zeros_packed": False,
+        "desc_act": True,
+    }
+    assert scheme_of(attributes, (8, 8)).to_attributes() == attributes
+
+
+def test_attributes_of_others_are_ignored() -> None:
+    attributes: dict[Any, object] = {"bits": 4, "sym": True, "quant_method": "gptq", 7: [1]}
+    assert scheme_of(attributes, (8, 8)) == scheme_of({"bits": 4}, (8, 8))
+
+
+WRONG_ATTRIBUTES: list[tuple[str, dict[str, object] | Any]] = [
+    ("no attributes", None),
+    ("not a map", [4, 128]),
+    ("bits missing", {"group_size": 128, "packing": "8_per_i32"}),
+    ("bits null", {"bits": None}),
+    ("bits text", {"bits": "4"}),
+    ("bits float", {"bits": 4.0}),
+    ("bits true", {"bits": True}),
+    ("bits zero", {"bits": 0}),
+    ("bits negative", {"bits": -4}),
+    ("bits nine", {"bits": 9}),
+    ("bits huge", {"bits": 10**5000}),
+    ("bits list", {"bits": [4]}),
+    ("group zero", {"bits": 4, "group_size": 0}),
+    ("group -2", {"bits": 4, "group_size": -2}),
+    ("group float", {"bits": 4, "group_size": 128.0}),
+    ("group text", {"bits": 4, "group_size": "128"}),
+    ("group true", {"bits": 4, "group_size": True}),
+    ("packing integer", {"bits": 4, "packing": 8}),
+    ("packing bytes", {"bits": 4, "packing": b"8_per_i32"}),
+    ("packing too few", {"bits": 4, "packing": "4_per_i32"}),
+    ("packing too many", {"bits": 4, "packing": "16_per_i32"}),
+    ("packing not the shortest", {"bits": 3, "packing": "64_per_6_i32"}),
+    ("packing words uneven", {"bits": 3, "packing": "21_per_2_i32"}),
+    ("packing missing for 3 bits", {"bits": 3}),
+    ("pack_axis 2", {"bits": 4, "pack_axis": 2}),
+    ("pack_axis -1", {"bits": 4, "pack_axis": -1}),
+    ("pack_axis true", {"bits": 4, "pack_axis": True}),
+    ("group_axis text", {"bits": 4, "group_axis": "0"}),
+    ("order number", {"bits": 4, "order": 1}),
+    ("order list", {"bits": 4, "order": [0, 2, 4, 6, 1, 3, 5, 7]}),
+    ("order across words", {"bits": 3, "packing": "32_per_3_i32", "order": "awq"}),
+    ("signed 1", {"bits": 4, "signed": 1}),
+    ("zero_offset float", {"bits": 4, "zero_offset": 1.0}),
+    ("zero_offset nan", {"bits": 4, "zero_offset": math.nan}),
+    ("zero_offset huge", {"bits": 4, "zero_offset": 2**64}),
+    ("zero_offset -257", {"bits": 4, "zero_offset": -257}),
+    ("zeros_packed text", {"bits": 4, "zeros_packed": "yes"}),
+    ("desc_act 0", {"bits": 4, "desc_act": 0}),
+    ("desc_act map", {"bits": 4, "desc_act": {}}),
+]
+
+
+@pytest.mark.parametrize(
+    "attributes", [a for _, a in WRONG_ATTRIBUTES], ids=[name for name, _ in WRONG_ATTRIBUTES]
+)
+def test_wrong_attributes(attributes: Any) -> None:
+    with pytest.raises(LayoutError) as caught:
+        scheme_of(attributes, (64, 16))
+    assert caught.value.reason is Reason.QUANTIZATION
+    assert caught.value.section == "1.2 section 3, quantized_group"
+    assert caught.value.expected
+    assert caught.value.found
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"bits": 4, "packing": name}
+        for name in (
+            "",
+            "marlin",
+            "8_per_f32",
+            "8_per_i128",
+            "8_per_int32",
+            "08_per_i32",
+            "0_per_i32",
+            "8_per_1_i32",
+            "8_per_10_i32",
+            "800_per_i32",
+            " 8_per_i32",
+            "8_per_i32\n",
+            "٨_per_i32",
+            "9" * 10**6,
+        )
+    ]
+    + [{"bits": 4, "order": name} for name in ("", "AWQ", "C", "x" * 10**6)],
+    ids=lambda attributes: str(attributes)[:50],
+)
+def test_unknown_names(attributes: Any) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        scheme_of(attributes, (64, 16))
+    assert caught.value.reason is Reason.UNKNOWN_LAYOUT
+    assert len(str(caught.value)) < 400
+
+
+def test_words_that_are_no_integers_suggest_no_packing() -> None:
+    with pytest.raises(LayoutError) as caught:
+        scheme_of({"bits": 4}, (8, 8), np.dtype(np.float32))
+    assert caught.value.reason is Reason.QUANTIZATION
+    assert caught.value.component == "packed_weight"
+
+
+def test_a_scalar_has_no_groups() -> None:
+    with pytest.raises(LayoutError) as caught:
+        scheme_of({"bits": 4}, ())
+    assert caught.value.reason is Reason.LAYOUT_RANK
+
+
+SHAPE = (64, 16)
+GOOD: dict[str, tuple[int, str]] = {
+    "packed_weight": (128, "int32"),
+    "scales": (32, "float16"),
+    "zeros": (32, "float16"),
+}
+QUANTIZATION, MISSING = Reason.QUANTIZATION, Reason.COMPONENT_MISSING
+WRONG_SIZES: list[tuple[str, dict[str, Any], dict[str, Any], Reason]] = [
+    ("packed_weight", {}, {"packed_weight": None}, MISSING),
+    ("scales", {}, {"scales": None}, MISSING),
+    ("zeros", {}, {"zeros": None}, MISSING),
+    ("g_idx", {"desc_act": True}, {}, MISSING),
+    ("packed_weight", {}, {"packed_weight": (127, "int32")}, QUANTIZATION),
+    ("packed_weight", {}, {"packed_weight": (129, "int32")}, QUANTIZATION),
+    ("packed_weight", {}, {"packed_weight": (0, "int32")}, QUANTIZATION),
+    ("packed_weight", {}, {"packed_weight": (128, "uint8")}, QUANTIZATION),
+    ("packed_weight", {}, {"packed_weight": (512, "uint8")}, QUANTIZATION),
+    ("packed_weight", {}, {"packed_weight": (128, "float32")}, QUANTIZATION),
+    ("packed_weight", {"bits": 2}, {}, QUANTIZATION),
+    ("scales", {}, {"scales": (31, "float16")}, QUANTIZATION),
+    ("scales", {}, {"scales": (32, "int16")}, QUANTIZATION),
+    ("scales", {}, {"scales": (32, "complex64")}, QUANTIZATION),
+    ("scales", {}, {"scales": (32, "bool")}, QUANTIZATION),
+    ("scales", {"group_size": 16}, {}, QUANTIZATION),
+    ("scales", {"group_size": -1}, {}, QUANTIZATION),
+    ("scales", {"group_axis": 1, "group_size": 3}, {}, QUANTIZATION),
+    ("zeros", {}, {"zeros": (33, "float16")}, QUANTIZATION),
+    ("zeros", {}, {"zeros": (32, "bool")}, QUANTIZATION),
+    ("zeros", {}, {"zeros": (32, "complex64")}, QUANTIZATION),
+    ("zeros", {}, {"zeros": (32, "int32")}, QUANTIZATION),
+    ("zeros", {}, {"zeros": (4, "uint8")}, QUANTIZATION),
+    ("zeros", {"zeros_packed": False}, {"zeros": (4, "int32")}, QUANTIZATION),
+    ("g_idx", {}, {"g_idx": (63, "int32")}, QUANTIZATION),
+    ("g_idx", {"group_axis": 1, "group_size": 8}, {"scales": (128, "float16"),
+     "zeros": (128, "float16"), "g_idx": (64, "int32")}, QUANTIZATION),
+    ("g_idx", {}, {"g_idx": (64, "float32")}, Reason.INDEX_DTYPE),
+]  # fmt: skip
+
+
+def sized(
+    changes: Mapping[str, tuple[int, str] | None],
+) -> tuple[dict[str, int], dict[str, np.dtype[Any]]]:
+    parts = {role: part for role, part in {**GOOD, **changes}.items() if part is not None}
+    return (
+        {role: count for role, (count, _) in parts.items()},
+        {role: np.dtype(name) for role, (_, name) in parts.items()},
+    )
+
+
+@pytest.mark.parametrize(
+    ("role", "attributes", "changes", "reason"),
+    WRONG_SIZES,
+    ids=[f"{role}-{attributes}-{changes}" for role, attributes, changes, _ in WRONG_SIZES],
+)
+def test_wrong_components(
+    role: str, attributes: dict[str, Any], changes: dict[str, Any], reason: Reason
+) -> None:
+    scheme = scheme_of({"bits": 4, "group_size": 32, **attributes}, SHAPE)
+    with pytest.raises(LayoutError) as caught:
+        check_sizes(scheme, SHAPE, *sized(changes))
+    assert caught.value.reason is reason
+    assert caught.value.component == role
+
+
+@pytest.mark.parametrize(
+    ("attributes", "changes"),
+    [
+        ({}, {}),
+        ({}, {"packed_weight": (128, "uint32")}),
+        ({}, {"zeros": (4, "int32")}),
+        ({}, {"zeros": (4, "uint32")}),
+        ({}, {"zeros": (32, "float64")}),
+        ({"zeros_packed": False}, {"zeros": (32, "int8")}),
+        ({"zeros_packed": False}, {"zeros": (32, "float32")}),
+        ({"desc_act": True}, {"g_idx": (64, "uint64")}),
+        ({"desc_act": True, "group_size": 64}, {"scales": (16, "float16"), "zeros": (2, "int32")}),
+        ({"desc_act": False}, {"g_idx": (64, "int32"), "bias": (3, "bool")}),
+    ],
+)
+def test_components_that_fit(attributes: dict[str, Any], changes: dict[str, Any]) -> None:
+    check_sizes(
+        scheme_of({"bits": 4, "group_size": 32, **attributes}, SHAPE), SHAPE, *sized(changes)
+    )
+
+
+def test_sizes_are_compared_before_anything_is_allocated() -> None:
+    shape = (2**40, 2**20)
+    scheme = scheme_of({"bits": 4, "group_size": 128}, shape)
+    small = np.zeros(8, np.int32)
+    with pytest.raises(LayoutError) as caught:
+        dequantize(scheme, shape, small, small.astype(np.float16), small)
+    assert caught.value.reason is Reason.QUANTIZATION
+
+
+def test_a_shape_of_many_digits_gives_a_message() -> None:
+    shape = (2**64 - 1,) * 1000
+    with pytest.raises(LayoutError) as caught:
+        check_sizes(scheme_of({"bits": 4}, shape), shape, *sized({}))
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("int32", -1), ("int32", 2), ("uint64", 2**64 - 1), ("int64", -(2**63))]
+)
+def test_group_numbers_are_in_range(dtype: str, value: int) -> None:
+    parts = random_components(np.random.default_rng(0), ATTRIBUTES, (16, 3), zeros="packed")
+    g_idx = np.zeros(16, dtype)
+    g_idx[5] = value
+    with pytest.raises(LayoutError) as caught:
+        restore(parts, ATTRIBUTES, (16, 3), g_idx=g_idx)
+    assert caught.value.reason is Reason.INDEX_RANGE
+    assert caught.value.component == "g_idx"
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+PLAUSIBLE: dict[str, st.SearchStrategy[object]] = {
+    "bits": st.integers(1, 8),
+    "packing": st.sampled_from([name for _, name in PACKINGS]),
+    "group_size": st.integers(-1, 9),
+    "pack_axis": st.integers(0, 1),
+    "group_axis": st.integers(0, 1),
+    "order": st.sampled_from(sorted(ORDERS)),
+    "signed": st.booleans(),
+    "zero_offset": st.integers(-256, 256),
+    "zeros_packed": st.booleans(),
+    "desc_act": st.booleans(),
+}
+
+
+@given(
+    attributes=st.fixed_dictionaries(
+        {}, optional={name: strategy | ANYTHING for name, strategy in PLAUSIBLE.items()}
+    ),
+    shape=st.lists(st.integers(0, 9), max_size=3),
+    data=st.data(),
+)
+@settings(max_examples=100, deadline=None)
+def test_anything_gives_a_result_or_an_error_of_ours(
+    attributes: dict[str, object], shape: list[int], data: st.DataObject
+) -> None:
+    dtypes = st.sampled_from(["int32", "uint8", "float16", "int64", "bool"])
+    parts = [np.zeros(data.draw(st.integers(0, 12)), data.draw(dtypes)) for _ in range(3)]
+    try:
+        scheme = GroupScheme.from_attributes(attributes, parts[0].dtype, shape)
+        assert dequantize(scheme, shape, *parts).shape == tuple(shape)
+    except ZTensorError as error:
+        caught = error
+    else:
+        return
+    assert caught.reason is not None
+    assert len(str(caught)) < 1000
+
+
+@given(
+    attributes=st.fixed_dictionaries(
+        {"bits": PLAUSIBLE["bits"]},
+        optional={name: PLAUSIBLE[name] for name in PLAUSIBLE if name not in ("bits", "packing")},
+    ),
+    shape=st.tuples(st.integers(1, 20), st.integers(1, 20)),
+    container=st.sampled_from(["u8", "i16", "i32", "u64"]),
+    zeros=st.sampled_from(["float", "packed", "integer"]),
+    seed=st.integers(0, 2**32),
+)
+@settings(max_examples=100, deadline=None)
+def test_any_scheme_is_the_slow_formula(
+    attributes: dict[str, Any], shape: tuple[int, int], container: str, zeros: str, seed: int
+) -> None:
+    dense = Packing.dense(attributes["bits"], container)
+    order = "sequential" if dense.words > 1 else attributes.get("order", "sequential")
+    attributes = {
+        **attributes,
+        "packing": str(dense),
+        "order": order,
+        "zeros_packed": zeros != "integer",
+        "group_size": attributes.get("group_size") or -1,
+    }
+    rng = np.random.default_rng(seed)
+    g_idx = attributes.get("desc_act", False)
+    components = random_components(rng, attributes, shape, zeros=zeros, g_idx=g_idx)
+    assert_like_the_slow_formula(components, attributes, shape)
+
+
+# --- Quantizing ---------------------------------------------------------------------------------
+
+
+def assert_within_half_a_step(
+    array: Array, components: Mapping[str, Array], attributes: Mapping[str, Any]
+) -> None:
+    result = restore(components, attributes, array.shape, dtype=np.float64)
+    matrix = array.reshape(len(array), -1).astype(np.float64)
+    scheme = scheme_of(attributes, array.shape, components["packed_weight"].dtype)
+    scales = components["scales"].astype(np.float64).reshape(scheme.scales_shape(array.shape))
+    group, axis = scheme.group_length(array.shape), scheme.group_axis
+    step = scales.repeat(group, axis)[: matrix.shape[0], : matrix.shape[1]]
+    error = np.abs(result.reshape(matrix.shape) - matrix)
+    # Beside half a step: what float32 rounds off while dividing, at most 2^8 steps of 2^-24.
+    assert (error <= step * (0.5 + 2**-14)).all()
+
+
+@pytest.mark.parametrize("zeros", ["float", "packed", "integer"])
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize(("pack_axis", "group_axis"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("bits", range(1, 9))
+def test_round_trip_within_half_a_step(
+    bits: int, pack_axis: int, group_axis: int, signed: bool, symmetric: bool, zeros: str
+) -> None:
+    array = np.random.default_rng(bits).standard_normal((45, 37)).astype(np.float32)
+    components, attributes = quantize(
+        array,
+        bits=bits,
+        group_size=16,
+        pack_axis=pack_axis,
+        group_axis=group_axis,
+        signed=signed,
+        symmetric=symmetric,
+        zeros=zeros,
+        zero_offset=0 if zeros == "float" else 1,
+    )
+    assert all(component.ndim == 1 for component in components.values())
+    assert_within_half_a_step(array, components, attributes)
+
+
+@pytest.mark.parametrize("order", ["sequential", "reversed", "awq"])
+@pytest.mark.parametrize(
+    ("bits", "packing"), [(4, "8_per_u32"), (8, "1_per_u8"), (3, "10_per_i32"), (3, "2_per_u8")]
+)
+def test_round_trip_of_every_order(bits: int, packing: str, order: str) -> None:
+    array = np.random.default_rng(0).standard_normal((21, 30))
+    components, attributes = quantize(
+        array, bits=bits, packing=packing, order=order, group_size=8, zeros="packed"
+    )
+    assert attributes["packing"] == packing
+    assert_within_half_a_step(array, components, attributes)
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    shape=st.lists(st.integers(1, 12), min_size=1, max_size=3).map(tuple),
+    bits=st.integers(1, 8),
+    group_size=st.integers(1, 14) | st.just(-1),
+    axes=st.tuples(st.integers(0, 1), st.integers(0, 1)),
+    exponent=st.integers(-30, 30),
+    shift=st.sampled_from([-1000.0, -1.0, 0.0, 0.5, 1000.0]),
+    dtype=st.sampled_from(["float16", "float32", "float64", "bfloat16", "int8", "int32", "uint64"]),
+    scale_dtype=st.sampled_from(["float16", "bfloat16", "float32", "float64"]),
+    symmetric=st.booleans(),
+)
+@settings(max_examples=200, deadline=None)
+def test_round_trip_of_anything(
+    seed: int,
+    shape: tuple[int, ...],
+    bits: int,
+    group_size: int,
+    axes: tuple[int, int],
+    exponent: int,
+    shift: float,
+    dtype: str,
+    scale_dtype: str,
+    symmetric: bool,
+) -> None:
+    values = (np.random.default_rng(seed).standard_normal(shape) + shift) * 2.0**exponent
+    with np.errstate(all="ignore"):
+        array = values.astype(getattr(ml_dtypes, dtype, dtype))
+    try:
+        components, attributes = quantize(
+            array,
+            bits=bits,
+            group_size=group_size,
+            pack_axis=axes[0],
+            group_axis=axes[1],
+            scale_dtype=scale_dtype,
+            symmetric=symmetric,
+        )
+    except NotRepresentableError:
+        largest = np.abs(array.astype(np.float64)).max()
+        assert not np.isfinite(largest) or (scale_dtype == "float16" and largest > 65504 / 2)
+        return
+    assert components["scales"].dtype == getattr(ml_dtypes, scale_dtype, scale_dtype)
+    assert_within_half_a_step(array, components, attributes)
+
+
+def test_the_words_of_the_specification_are_the_default() -> None:
+    components, attributes = quantize(np.ones((256, 16), np.float32))
+    assert attributes == {"bits": 4, "packing": "8_per_i32", "group_size": 128}
+    assert {role: (part.dtype.name, part.shape) for role, part in components.items()} == {
+        "packed_weight": ("int32", (512,)),
+        "scales": ("float16", (32,)),
+        "zeros": ("float16", (32,)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("bits", "packing"),
+    [
+        (1, "32_per_i32"),
+        (2, "16_per_i32"),
+        (3, "32_per_3_i32"),
+        (5, "32_per_5_i32"),
+        (6, "16_per_3_i32"),
+        (7, "32_per_7_i32"),
+        (8, "4_per_i32"),
+    ],
+)
+def test_words_are_filled_by_default(bits: int, packing: str) -> None:
+    assert quantize(np.ones((2, 2)), bits=bits)[1]["packing"] == packing
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 1.0, -3.0, 1e-6, 40000.0])
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_constant_groups_come_back(value: float, symmetric: bool) -> None:
+    array = np.full((20, 2), value, np.float32)
+    components, attributes = quantize(
+        array, group_size=8, symmetric=symmetric, scale_dtype="float32"
+    )
+    result = restore(components, attributes, array.shape)
+    tolerance = abs(value) * (1 / 15 + 1e-6 if symmetric else 1e-6)  # a scale is 2 / 15 of it
+    np.testing.assert_allclose(result, array, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("signed", [False, True])
+def test_zeros_stay_zeros(symmetric: bool, signed: bool) -> None:
+    array = np.random.default_rng(1).standard_normal((64, 8)).astype(np.float32) + 2
+    array[::3] = 0
+    components, attributes = quantize(array, symmetric=symmetric, signed=signed)
+    assert (restore(components, attributes, array.shape)[::3] == 0).all()
+
+
+def test_symmetric_zero_points_are_all_the_middle() -> None:
+    array = np.random.default_rng(2).standard_normal((64, 8))
+    assert set(quantize(array, symmetric=True)[0]["zeros"].tolist()) == {8.0}
+    assert set(quantize(array, symmetric=True, signed=True)[0]["zeros"].tolist()) == {0.0}
+
+
+def test_zero_points_with_the_first_gptq_offset() -> None:
+    array = np.ones((8, 8))
+    array[4:] = -1
+    components, attributes = quantize(
+        array, symmetric=True, zeros="packed", zero_offset=1, group_size=-1
+    )
+    assert components["zeros"].tolist() == [0x77777777]
+    assert attributes["zero_offset"] == 1
+    below, _ = quantize(np.ones((8, 8)), zeros="packed", zero_offset=1, group_size=-1)
+    assert below["zeros"].view(np.uint32).tolist() == [0xFFFFFFFF]  # 0 - 1, modulo 16
+
+
+def test_words_are_as_documented() -> None:
+    array = np.arange(16, dtype=np.float32)[:, None]
+    components, _ = quantize(array, group_size=-1)
+    low, high = components["packed_weight"].view(np.uint32).tolist()
+    assert (low, high) == (0x76543210, 0xFEDCBA98)
+    assert components["scales"].tolist() == [1.0]
+    assert components["zeros"].tolist() == [0.0]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("group_axis", [0, 1])
+def test_nan_and_infinities_are_refused(bad: float, dtype: str, group_axis: int) -> None:
+    array = np.zeros((40, 3)).astype(getattr(ml_dtypes, dtype, dtype))
+    array[17, 1] = bad
+    with pytest.raises(NotRepresentableError) as caught:
+        quantize(array, group_size=16, group_axis=group_axis)
+    assert caught.value.reason is Reason.NOT_REPRESENTABLE
+    assert "1 of " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.ones((2, 2), bool), np.ones((2, 2), complex), np.array([["a"]]), np.float32(1), [None]],
+    ids=["bool", "complex", "text", "scalar", "object"],
+)
+def test_what_is_no_array_of_numbers_is_refused(array: Any) -> None:
+    with pytest.raises(NotRepresentableError):
+        quantize(array)
+
+
+def test_fp8_can_be_quantized() -> None:
+    array = np.linspace(-4, 4, 64).astype(ml_dtypes.float8_e4m3fn).reshape(16, 4)
+    components, attributes = quantize(array, bits=8, group_size=4)
+    assert_within_half_a_step(array.astype(np.float32), components, attributes)
+
+
+@pytest.mark.parametrize(
+    ("value", "scale_dtype", "fits"),
+    [
+        (1e6, "float16", False),
+        (1e6, "bfloat16", True),
+        (3e38, "float16", False),
+        (3e38, "float32", True),
+        (1e300, "float32", False),
+        (1.7e308, "float64", True),
+    ],
+)
+def test_scales_must_hold_the_values(value: float, scale_dtype: str, fits: bool) -> None:
+    array = np.array([[value], [-value], [0.0]])
+    if fits:
+        components, attributes = quantize(array, scale_dtype=scale_dtype)
+        assert_within_half_a_step(array / 4, {**components, "scales": components["scales"] / 4},
+                                  attributes)  # fmt: skip
+        return
+    with pytest.raises(NotRepresentableError) as caught:
+        quantize(array, scale_dtype=scale_dtype)
+    assert "scale_dtype" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"bits": 0},
+        {"bits": 16},
+        {"bits": "4"},
+        {"group_size": 0},
+        {"group_size": 1.5},
+        {"packing": "7_per_i32"},
+        {"packing": "tight"},
+        {"packing": 8},
+        {"pack_axis": 2},
+        {"group_axis": -1},
+        {"order": "zigzag"},
+        {"bits": 3, "order": "awq"},
+        {"signed": "yes"},
+        {"zeros": "none"},
+        {"zeros": "packed", "zero_offset": 1000},
+        {"zero_offset": 1},
+        {"scale_dtype": "int8"},
+        {"scale_dtype": "nonsense"},
+    ],
+    ids=str,
+)
+def test_arguments_that_cannot_work(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentValueError) as caught:
+        quantize(np.ones((8, 8)), **arguments)
+    assert caught.value.reason is Reason.ARGUMENT
+
+
+def test_the_array_is_left_alone_whatever_its_layout() -> None:
+    base = np.random.default_rng(3).standard_normal((60, 80))
+    before = base.copy()
+    for array in (base[::2, ::3], base.T, base[:, ::-1], base.astype(">f4")):
+        components, attributes = quantize(array, group_size=16)
+        straight, _ = quantize(np.ascontiguousarray(array), group_size=16)
+        for role, component in components.items():
+            np.testing.assert_array_equal(component, straight[role])
+        assert_within_half_a_step(array, components, attributes)
+    np.testing.assert_array_equal(base, before)
