@@ -1,7 +1,7 @@
 """`zstd`: one or more Zstandard frames (RFC 8878), decoded straight into the destination.
 
 Three parts, read in this order. The *walker* steps through frame and block headers and knows,
-without decoding, where each frame lies and how much it can decode to; every cap is applied there.
+without decoding, where each frame lies, how much it can decode to and which window it demands.
 The *binding* is the seam to whichever library is installed. `Zstd` joins the two.
 """
 

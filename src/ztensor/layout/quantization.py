@@ -162,7 +162,7 @@ class GroupScheme:
         order: which element of a word is in its lowest bits: `sequential`, `reversed` or `awq`.
         signed: integers are in two's complement; so are packed zero points.
         zero_offset: added to zero points stored as integers (1 for GPTQ's first checkpoint
-            format); modulo 2^bits where they are packed. Zero points stored as floats are exact.
+            format), modulo 2^bits where they are packed; floats are taken as they are.
         zeros_packed: zero points stored as integers are packed like the weights, along the axis
             that is not grouped; otherwise each is an integer of its own.
         desc_act: groups are not neighbours: the component `g_idx` tells each row's group.

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import math
+import re
 import tracemalloc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -1262,3 +1264,20 @@ def test_the_array_is_left_alone_whatever_its_layout() -> None:
             np.testing.assert_array_equal(component, straight[role])
         assert_within_half_a_step(array, components, attributes)
     np.testing.assert_array_equal(base, before)
+
+
+def test_the_example_of_the_page_runs() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "quantized.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 2
+    names: dict[str, Any] = {}
+    exec("\n".join(blocks), names)  # noqa: S102 - our own page
+    result = restore(names["components"], names["attributes"], names["array"].shape)
+    np.testing.assert_array_equal(result, names["restored"])
+
+
+def test_the_page_lists_every_attribute() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "quantized.md").read_text("utf-8")
+    for name in PLAUSIBLE:
+        assert f"| `{name}` | " in page
+    assert set(PLAUSIBLE) == {field.name for field in dataclasses.fields(GroupScheme)}
