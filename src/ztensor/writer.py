@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.blob import BlobWriter, blocks, level_of
 from ztensor.container import EMITTERS, LATEST
 from ztensor.digest import Algorithm, require_writable
-from ztensor.encoding import ENCODINGS
-from ztensor.encoding.zstd import FASTEST_LEVEL, FRAME_BYTES, STRONGEST_LEVEL
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -26,25 +25,16 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.layout import LAYOUTS
-from ztensor.layout.elements import is_stored_as_is, numpy_dtype, spell, stored_form
+from ztensor.layout.elements import numpy_dtype, spell
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
-from ztensor.model.rules import align
 from ztensor.source.sink import Durable, FileSink, Sink, StreamSink
 from ztensor.tensor import Tensor
 from ztensor.wire import cbor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
-
-    from ztensor.digest import Hasher
-    from ztensor.layout.base import Array
-
-DEFAULT_LEVEL = 3
-# Arrays that must be rearranged are stored in blocks about this long, so that no second array of
-# their size is needed.
-BLOCK_BYTES = 8 << 20
 
 
 class Writer:
@@ -220,7 +210,7 @@ class Writer:
         except ZTensorError as error:
             error.locate(file=self._sink.name, object_name=name)
             raise
-        blob = _Blob(self._sink, level, algorithm)
+        blob = BlobWriter(self._sink, level, algorithm)
         self._stream = ObjectSink(self, name, plan, target, blob)
         return self._stream
 
@@ -353,8 +343,8 @@ class Writer:
         level: int | None,
         algorithm: Algorithm | None,
     ) -> Component:
-        blob = _Blob(self._sink, level, algorithm)
-        for block in _blocks(tensor.components[role]):
+        blob = BlobWriter(self._sink, level, algorithm)
+        for block in blocks(tensor.components[role]):
             blob.write(block)
         return blob.finish(component)
 
@@ -373,7 +363,7 @@ class ObjectSink:
     """
 
     def __init__(
-        self, writer: Writer, name: str, plan: TensorObject, dtype: np.dtype[Any], blob: _Blob
+        self, writer: Writer, name: str, plan: TensorObject, dtype: np.dtype[Any], blob: BlobWriter
     ) -> None:
         self.name = name
         self.shape = plan.shape
@@ -422,7 +412,7 @@ class ObjectSink:
                 found=str(array.size),
             )
         try:
-            for block in _blocks(array):
+            for block in blocks(array):
                 self._blob.write(block)
         except BaseException:
             self._is_open = False
@@ -473,85 +463,6 @@ class ObjectSink:
             self.close()
 
 
-class _Blob:
-    """One component on its way out: padding, encoding, digest, and where it came to lie."""
-
-    def __init__(self, sink: Sink, level: int | None, algorithm: Algorithm | None) -> None:
-        self._sink = sink
-        self._level = level
-        self._algorithm = algorithm
-        self._hasher: Hasher | None = None if algorithm is None else algorithm.hasher()
-        self._offset = align(sink.position)
-        self._decoded = 0
-        self._pending = bytearray()
-        sink.write(bytes(self._offset - sink.position))
-
-    def write(self, data: memoryview) -> None:
-        """Take decoded bytes."""
-        self._decoded += data.nbytes
-        if self._level is None:
-            self._out(data)
-            return
-        # Whole frames only until the end, so that pieces of any size give the same file.
-        if self._pending:
-            take = FRAME_BYTES - len(self._pending)
-            self._pending += data[:take]
-            data = data[take:]
-            if len(self._pending) < FRAME_BYTES:
-                return
-            self._encode(memoryview(self._pending))
-            self._pending = bytearray()
-        whole = data.nbytes // FRAME_BYTES * FRAME_BYTES
-        if whole:
-            self._encode(data[:whole])
-        self._pending += data[whole:]
-
-    def _encode(self, data: memoryview) -> None:
-        for piece in ENCODINGS["zstd"].encode(data, level=self._level or DEFAULT_LEVEL):
-            self._out(memoryview(piece))
-
-    def _out(self, data: memoryview) -> None:
-        if self._hasher is not None:
-            self._hasher.update(data)
-        self._sink.write(data)
-
-    def finish(self, component: Component) -> Component:
-        """Return the component with its place, length, encoding and digest."""
-        if self._level is not None and (self._pending or not self._decoded):
-            self._encode(memoryview(self._pending))
-        digest = None
-        if self._algorithm is not None and self._hasher is not None:
-            digest = self._algorithm.spell(self._hasher.hexdigest())
-        return Component(
-            component.dtype,
-            self._offset,
-            self._sink.position - self._offset,
-            component.type,
-            "raw" if self._level is None else "zstd",
-            digest,
-            None if self._level is None else self._decoded,
-        )
-
-
-def _blocks(array: Array) -> Iterable[memoryview]:
-    """Yield an array's stored bytes in order, without a second array of its size."""
-    if array.size == 0:
-        return
-    if array.flags.c_contiguous and is_stored_as_is(array.dtype):
-        yield array.reshape(-1).view(np.uint8).data
-        return
-    if array.nbytes > BLOCK_BYTES and array.shape[0] == 1:
-        yield from _blocks(array[0])
-        return
-    # An even number of rows, so that elements packed in pairs fill whole bytes.
-    rows = array.shape[0] if array.ndim else 1
-    if array.nbytes > BLOCK_BYTES:
-        rows = max(2, BLOCK_BYTES * rows // array.nbytes // 2 * 2)
-    for start in range(0, array.shape[0] if array.ndim else 1, rows):
-        block = array[start : start + rows] if array.ndim else array
-        yield stored_form(block).view(np.uint8).data
-
-
 def _with_u64_indices(tensor: Tensor) -> Tensor:
     """Return the tensor with its index components as u64, which 1.2 section 3 orders."""
     layout = LAYOUTS.get(tensor.format)
@@ -596,30 +507,6 @@ def _require_encodable(name: str, attributes: Mapping[str, object] | None) -> No
     except ZTensorError as error:
         error.locate(object_name=name)
         raise
-
-
-def level_of(compression: bool | int | str | None) -> int | None:  # noqa: FBT001  # one argument
-    """Return the zstd level a caller asked for; None for raw.
-
-    Raises:
-        ArgumentValueError: it is no level.
-    """
-    if (
-        compression is None
-        or compression is False
-        or compression == "none"
-        or (compression == 0 and not isinstance(compression, str))
-    ):
-        return None
-    if compression is True or compression == "zstd":
-        return DEFAULT_LEVEL
-    if isinstance(compression, int) and FASTEST_LEVEL <= compression <= STRONGEST_LEVEL:
-        return compression
-    raise ArgumentValueError(
-        "unknown compression",
-        expected="False, True, 'zstd' or a zstd level up to 22",
-        found=describe(compression),
-    )
 
 
 def sink_of(target: Any, *, durable: Durable) -> Sink:

@@ -1,0 +1,134 @@
+"""One component on its way out: padding, encoding, digest, and where it came to lie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ztensor.encoding import ENCODINGS
+from ztensor.encoding.zstd import FASTEST_LEVEL, FRAME_BYTES, STRONGEST_LEVEL
+from ztensor.errors import ArgumentValueError, describe
+from ztensor.layout.elements import is_stored_as_is, stored_form
+from ztensor.model.manifest import Component
+from ztensor.model.rules import align
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ztensor.digest import Algorithm, Hasher
+    from ztensor.layout.base import Array
+    from ztensor.source.sink import Sink
+
+DEFAULT_LEVEL = 3
+# Arrays that must be rearranged are stored in blocks about this long, so that no second array of
+# their size is needed.
+BLOCK_BYTES = 8 << 20
+
+
+def level_of(compression: bool | int | str | None) -> int | None:  # noqa: FBT001  # one argument
+    """Return the zstd level a caller asked for; None for raw.
+
+    Raises:
+        ArgumentValueError: it is no level.
+    """
+    if (
+        compression is None
+        or compression is False
+        or compression == "none"
+        or (compression == 0 and not isinstance(compression, str))
+    ):
+        return None
+    if compression is True or compression == "zstd":
+        return DEFAULT_LEVEL
+    if isinstance(compression, int) and FASTEST_LEVEL <= compression <= STRONGEST_LEVEL:
+        return compression
+    raise ArgumentValueError(
+        "unknown compression",
+        expected="False, True, 'zstd' or a zstd level up to 22",
+        found=describe(compression),
+    )
+
+
+class BlobWriter:
+    """One component on its way out: padding, encoding, digest, and where it came to lie."""
+
+    def __init__(self, sink: Sink, level: int | None, algorithm: Algorithm | None) -> None:
+        self._sink = sink
+        self._level = level
+        self._algorithm = algorithm
+        self._hasher: Hasher | None = None if algorithm is None else algorithm.hasher()
+        self._offset = align(sink.position)
+        self._decoded = 0
+        self._pending = bytearray()
+        sink.write(bytes(self._offset - sink.position))
+
+    def write(self, data: memoryview) -> None:
+        """Take decoded bytes."""
+        self._decoded += data.nbytes
+        if self._level is None:
+            self._out(data)
+            return
+        # Whole frames only until the end, so that pieces of any size give the same file.
+        if self._pending:
+            take = FRAME_BYTES - len(self._pending)
+            self._pending += data[:take]
+            data = data[take:]
+            if len(self._pending) < FRAME_BYTES:
+                return
+            self._encode(memoryview(self._pending))
+            self._pending = bytearray()
+        whole = data.nbytes // FRAME_BYTES * FRAME_BYTES
+        if whole:
+            self._encode(data[:whole])
+        self._pending += data[whole:]
+
+    def _encode(self, data: memoryview) -> None:
+        for piece in ENCODINGS["zstd"].encode(data, level=self._level or DEFAULT_LEVEL):
+            self._out(memoryview(piece))
+
+    def _out(self, data: memoryview) -> None:
+        if self._hasher is not None:
+            self._hasher.update(data)
+        self._sink.write(data)
+
+    def finish(self, component: Component) -> Component:
+        """Return the component with its place, length, encoding and digest."""
+        if self._level is not None and (self._pending or not self._decoded):
+            self._encode(memoryview(self._pending))
+        digest = None
+        if self._algorithm is not None and self._hasher is not None:
+            digest = self._algorithm.spell(self._hasher.hexdigest())
+        return Component(
+            component.dtype,
+            self._offset,
+            self._sink.position - self._offset,
+            component.type,
+            "raw" if self._level is None else "zstd",
+            digest,
+            None if self._level is None else self._decoded,
+        )
+
+
+def blocks(array: Array) -> Iterable[memoryview]:
+    """Yield an array's stored bytes in order, without a second array of its size."""
+    if array.size == 0:
+        return
+    if array.flags.c_contiguous and is_stored_as_is(array.dtype):
+        yield array.reshape(-1).view(np.uint8).data
+        return
+    if array.nbytes > BLOCK_BYTES and array.shape[0] == 1:
+        yield from blocks(array[0])
+        return
+    # An even number of rows, so that elements packed in pairs fill whole bytes.
+    rows = array.shape[0] if array.ndim else 1
+    if array.nbytes > BLOCK_BYTES:
+        rows = BLOCK_BYTES * rows // array.nbytes // 2 * 2
+        if rows == 0 and array[0].size % 2 == 0:
+            for row in array:
+                yield from blocks(row)
+            return
+        rows = max(rows, 2)
+    for start in range(0, array.shape[0] if array.ndim else 1, rows):
+        block = array[start : start + rows] if array.ndim else array
+        yield stored_form(block).view(np.uint8).data
