@@ -63,7 +63,6 @@ class Reason(enum.StrEnum):
     UNKNOWN_TYPE = "unknown_type"
     UNKNOWN_ENCODING = "unknown_encoding"
     UNKNOWN_LAYOUT = "unknown_layout"
-    UNKNOWN_DIGEST = "unknown_digest"
     MISSING_DEPENDENCY = "missing_dependency"
     # Refused for safety.
     LIMIT_DEPTH = "limit_depth"
@@ -76,6 +75,7 @@ class Reason(enum.StrEnum):
     SOURCE_PERMISSION = "source_permission"
     SOURCE_NOT_REGULAR = "source_not_regular"
     SOURCE_CHANGED = "source_changed"
+    SOURCE_LOCKED = "source_locked"
     SOURCE_FAILED = "source_failed"
     # The caller.
     OBJECT_NOT_FOUND = "object_not_found"

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
-from ztensor.container import SCHEMAS, locate
-from ztensor.container.framing import HEAD_BYTES, TAIL_BYTES
-from ztensor.errors import ArgumentTypeError, UsageError, ZTensorError, describe
-from ztensor.layout import LAYOUTS
+from ztensor.errors import ArgumentTypeError, FormatError, UsageError, describe
 from ztensor.limits import DEFAULT_LIMITS, Limits
-from ztensor.model.problem import Problem, manifest_error
+from ztensor.listing import read_manifest
 from ztensor.reader import ManifestReader
-from ztensor.source.base import read_bytes
+from ztensor.recovery import describe_torn, search
+from ztensor.source import locking
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ztensor.container import Frame
     from ztensor.model.manifest import Manifest
     from ztensor.source.base import Source
     from ztensor.verify import VerifyReport
+
+_LOG = logging.getLogger("ztensor")
+_RETRY_SECONDS = 0.1
 
 
 class Reader(ManifestReader):
@@ -35,6 +39,8 @@ class Reader(ManifestReader):
         source: a path, a bytes-like object, or a seekable binary file object.
         verify: None checks digests on copying reads, True also before a view is first handed
             out, False never.
+        recover: True opens a torn file at its last committed state, and logs a warning that says
+            so; the file is not changed.
         mmap: False reads instead of mapping: every array is then memory of its own, which no
             change of the file can reach.
         limits: safety caps; `ztensor.Limits()` by default.
@@ -54,15 +60,27 @@ class Reader(ManifestReader):
         verify: bool | None = None,
         mmap: bool = True,
         limits: Limits | None = None,
+        recover: bool = False,
     ) -> None:
-        self._how = {"verify": verify, "mmap": mmap, "limits": limits}
+        self._how = {"verify": verify, "mmap": mmap, "limits": limits, "recover": recover}
         caps = DEFAULT_LIMITS if limits is None else limits
-        opened = source_of(source, mapped=mmap)
-        try:
-            manifest = read_manifest(opened, caps)
-        except BaseException:
-            opened.close()
-            raise
+        until = None
+        while True:
+            opened = source_of(source, mapped=mmap)
+            try:
+                self._frame, manifest = _read_or_recover(opened, caps, recover=recover)
+                break
+            except FormatError:
+                opened.close()
+                # A commit being written right now is a torn end for a moment.
+                until = time.monotonic() + _RETRY_SECONDS if until is None else until
+                path = opened.path
+                if path is None or time.monotonic() > until or not locking.is_locked(path):
+                    raise
+                time.sleep(_RETRY_SECONDS / 20)
+            except BaseException:
+                opened.close()
+                raise
         super().__init__(opened, manifest, verify=verify, limits=caps)
 
     def verify(
@@ -116,9 +134,30 @@ def open(  # the name released libraries and users know
     verify: bool | None = None,
     mmap: bool = True,
     limits: Limits | None = None,
+    recover: bool = False,
 ) -> Reader:
     """Open a zTensor file of any version; see `Reader` for arguments and errors."""
-    return Reader(source, verify=verify, mmap=mmap, limits=limits)
+    return Reader(source, verify=verify, mmap=mmap, limits=limits, recover=recover)
+
+
+def _read_or_recover(source: Source, limits: Limits, *, recover: bool) -> tuple[Frame, Manifest]:
+    try:
+        return read_manifest(source, limits)
+    except FormatError as error:
+        if not recover:
+            # Another error than a torn end keeps its message.
+            error.message += describe_torn(source, error, limits)
+            raise
+        state, _ = search(source, limits=limits)
+        if state is None:
+            raise
+        _LOG.warning(
+            "%s is damaged behind byte %d; the last committed state, %d objects, was opened",
+            describe(source.name, 200),
+            state.end,
+            len(state.manifest.objects),
+        )
+        return state.frame, state.manifest
 
 
 def source_of(source: Any, *, mapped: bool) -> Source:
@@ -141,41 +180,3 @@ def source_of(source: Any, *, mapped: bool) -> Source:
             expected="a path, a contiguous bytes-like object, or a seekable binary file object",
             found=describe(source, 40),
         ) from error
-
-
-def read_manifest(source: Source, limits: Limits) -> Manifest:
-    """Fetch, parse and check a file's manifest.
-
-    Raises:
-        FormatError: the file is damaged or no zTensor file.
-        UnsupportedVersionError: it is of a version this release does not read.
-        LimitError: a safety cap is exceeded.
-        SourceError: it cannot be read.
-    """
-    try:
-        size = source.size
-        head = bytes(read_bytes(source, 0, min(HEAD_BYTES, size)))
-        tail_length = min(TAIL_BYTES, size)
-        tail = bytes(read_bytes(source, size - tail_length, tail_length))
-        frame = locate(head, tail, size, limits)
-        data = read_bytes(source, frame.manifest_offset, frame.manifest_length)
-        manifest = SCHEMAS[frame.container](bytes(data), frame, limits)
-        problems = check_layouts(manifest)
-        if problems:
-            raise manifest_error(problems)
-    except ZTensorError as error:
-        error.locate(file=source.name)
-        raise
-    return manifest
-
-
-def check_layouts(manifest: Manifest) -> list[Problem]:
-    """Return what each object's layout finds wrong with the manifest alone."""
-    problems: list[Problem] = []
-    for name, tensor_object in manifest.objects.items():
-        layout = LAYOUTS.get(tensor_object.format)
-        if layout is not None:
-            found = layout.check_object(tensor_object)
-            if found:
-                problems.extend(p.under("objects", name).about(name) for p in found)
-    return problems

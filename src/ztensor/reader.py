@@ -7,6 +7,7 @@ the layout. What the manifest alone shows was checked when the file was opened.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -159,6 +160,10 @@ class ManifestReader(Mapping[str, Any]):
         """Return how many objects there are."""
         return len(self._manifest.objects)
 
+    # A mapping would compare all values: two readers are the same when they are one.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
     def __contains__(self, name: object) -> bool:
         """Return whether there is an object of that name; nothing is read."""
         return name in self._manifest.objects
@@ -256,6 +261,12 @@ class ManifestReader(Mapping[str, Any]):
             FormatError: the stored bytes are damaged.
         """
         targets = {name: dst} if isinstance(name, str) else name
+        if not isinstance(targets, Mapping):
+            raise ArgumentTypeError(
+                "read_into takes a name and an array, or a mapping from names to arrays",
+                file=self.name,
+                found=describe(name, 40),
+            )
         for one, target in targets.items():
             self._fill(one, self._object(one), target)
 
@@ -329,6 +340,15 @@ class ManifestReader(Mapping[str, Any]):
                 object_name=name,
                 found=f"format {describe(tensor_object.format)}",
             )
+        if len(tensor_object.shape) > self._limits.rank:
+            raise LimitError(
+                "the object has more dimensions than Limits.rank; read(name) gives its components",
+                reason=Reason.LIMIT_RANK,
+                file=self.name,
+                object_name=name,
+                expected=f"at most {self._limits.rank}",
+                found=str(len(tensor_object.shape)),
+            )
 
     @contextmanager
     def _located(self, name: str, role: str | None = None) -> Iterator[None]:
@@ -397,8 +417,60 @@ class ManifestReader(Mapping[str, Any]):
                 data = self._decoded(component, encoding, expected)
             return typed_array(component, data)
 
-    def _range(self, component: Component) -> Range:
+    def stored_range(self, component: Component) -> Range:
+        """Return a component's stored bytes, to be read piece by piece.
+
+        Raises:
+            SourceError: the file is shorter than it was.
+        """
+        self._source.require_unchanged()
         return Range(self._source, component.offset, component.length)
+
+    def stored_object(self, name: str) -> TensorObject | None:
+        """Return an object whose stored bytes can be copied into a file of 1.1 or 1.2.
+
+        Returns:
+            The object, compressed components with their decoded length; None where the bytes
+            mean something else there and the object has to be decoded: big-endian data and bools
+            of 0.1, indices that are not u64.
+
+        Raises:
+            ObjectNotFoundError: no object of that name.
+            UnsupportedError: only an unknown layout of 0.1 tells what the bytes are.
+        """
+        tensor_object = self._object(name)
+        if tensor_object.is_opaque:
+            self._tensor(name, tensor_object, copy=False)  # raises, and says why
+        layout = LAYOUTS.get(tensor_object.format)
+        components = {}
+        for role, component in tensor_object.components.items():
+            is_index = layout is not None and role in layout.index_roles
+            if (
+                component.byte_order == "big"
+                or (component.nonzero_is_true and component.dtype == "bool")
+                or (is_index and component.dtype != "u64")
+            ):
+                return None
+            decoded_length = component.decoded_length
+            if component.encoding in ENCODINGS and component.encoding != "raw":
+                decoded_length = self._decoded_length(name, tensor_object, role)
+            components[role] = dataclasses.replace(component, decoded_length=decoded_length)
+        return dataclasses.replace(tensor_object, components=components)
+
+    def _decoded_length(self, name: str, tensor_object: TensorObject, role: str) -> int:
+        """Return how many bytes a compressed component decodes to; decodes where nothing tells."""
+        component = tensor_object.components[role]
+        layout = LAYOUTS.get(tensor_object.format)
+        known = component.known_decoded_length
+        if known is None and layout is not None:
+            known = layout.expected_length(tensor_object, role, None)
+        if known is None:
+            with self._located(name, role):
+                chunks = encoding_of(component).decode_chunks(
+                    self.stored_range(component), None, self._limits
+                )
+                known = sum(chunk.nbytes for chunk in chunks)
+        return known
 
     def _raw(self, component: Component, *, copy: bool) -> memoryview | Array:
         offset, length = component.offset, component.length
@@ -426,7 +498,6 @@ class ManifestReader(Mapping[str, Any]):
             require_match(digest, hasher.hexdigest())
 
     def _decoded(self, component: Component, encoding: Encoding, expected: int | None) -> Array:
-        self._source.require_unchanged()
         covers_decoded = False
         if self._verify is not False:
             try:
@@ -435,7 +506,7 @@ class ManifestReader(Mapping[str, Any]):
                 if not component.digest_may_cover_decoded:
                     raise
                 covers_decoded = True
-        stored = self._range(component)
+        stored = self.stored_range(component)
         if expected is None:
             # Nothing tells the size: decode once to count, and only then allocate.
             chunks = encoding.decode_chunks(stored, None, self._limits)
@@ -476,7 +547,7 @@ class ManifestReader(Mapping[str, Any]):
         if once and key in self._verified:
             return
         hasher = digest.known.hasher()
-        for piece in self._range(component).pieces(PIECE_BYTES):
+        for piece in self.stored_range(component).pieces(PIECE_BYTES):
             hasher.update(piece)
         require_match(digest, hasher.hexdigest())
         with self._lock:
@@ -489,6 +560,7 @@ class ManifestReader(Mapping[str, Any]):
                 raise ArgumentTypeError(
                     "read_into fills an array", expected="numpy.ndarray", found=describe(target, 40)
                 )
+            target = np.asarray(target)  # a matrix, for one, cannot be filled flat
             component = tensor_object.components["data"]
             dtype = result_dtype(component)
             if target.shape != tensor_object.shape or target.dtype.newbyteorder("=") != dtype:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, ZTensorError, describe
+from ztensor.layout.base import empty_array
 from ztensor.layout.elements import HOST_ORDER, result_dtype, typed_array
 from ztensor.model.dtype import element_count
 
@@ -103,14 +104,22 @@ class TensorSlice:
                 )
         try:
             array, first = self._rows(keys)
-            return array[first]
-        except IndexError as error:
+            part = array[first]
+        except ZTensorError:
+            raise
+        except TypeError as error:  # a slice between things that are no integers
+            raise ArgumentTypeError(
+                f"a slice takes integers: {error}", object_name=self._name, found=describe(key, 60)
+            ) from error
+        except (IndexError, ValueError) as error:
             raise ArgumentValueError(
                 f"the index does not fit: {error}",
                 object_name=self._name,
                 expected=f"an index into shape {describe(self.shape)}",
                 found=describe(key, 60),
             ) from error
+        # What is kept for the next index must not change with what the caller writes.
+        return part.copy() if array is self._decoded else part
 
     def _rows(self, keys: tuple[Any, ...]) -> tuple[Array, tuple[Any, ...]]:
         """Return an array that holds at least what `keys` asks for, and the keys into it."""
@@ -141,7 +150,7 @@ class TensorSlice:
             index = range(length)[head.__index__()]  # IndexError as NumPy has it
             start, stop, within = index, index + 1, 0
         row = element_count(self.shape[1:]) * self.dtype.itemsize
-        buffer = np.empty((stop - start) * row, np.uint8)
+        buffer = empty_array(((stop - start) * row,), np.dtype(np.uint8))
         with reader._located(self._name, "data"):
             reader._source.read_into(component.offset + start * row, buffer.data)
         array = typed_array(component, buffer)

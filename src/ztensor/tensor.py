@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,7 @@ class Tensor:
             if main is None or format != "dense":
                 raise ArgumentValueError(f"a {describe(format)} tensor needs its shape")
             shape = main.shape
-        self.shape = tuple(int(dimension) for dimension in shape)
+        self.shape = shape_of(shape)
         self.format = str(format)
         self.components: Mapping[str, Array] = types.MappingProxyType(arrays)
         self.attributes: Mapping[str, object] = dict(attributes or {})
@@ -133,6 +134,11 @@ class Tensor:
             return main.view(target)
         flat = np.ascontiguousarray(main).reshape(-1).view(target)
         return flat.reshape(self.shape) if flat.size == element_count(self.shape) else flat
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy by value, so that workers can hand tensors back."""
+        view = View(self.shape, dict(self.components), self.attributes)
+        return Tensor._of_view, (view, self.format, self._declared_type)
 
     # --- Constructors -----------------------------------------------------------------------
 
@@ -426,14 +432,36 @@ class Tensor:
             ) from error
 
 
+def shape_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return a caller's shape as a tuple of plain integers.
+
+    Raises:
+        ArgumentTypeError: it is no sequence of integers.
+        ArgumentValueError: a dimension is negative.
+    """
+    try:
+        dimensions = tuple(operator.index(dimension) for dimension in shape)
+    except TypeError as error:
+        raise ArgumentTypeError(
+            "a shape is a sequence of integers", found=describe(shape, 40)
+        ) from error
+    if any(dimension < 0 for dimension in dimensions):
+        raise ArgumentValueError("a shape has no negative dimensions", found=describe(dimensions))
+    return dimensions
+
+
 def _kind(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _as_array(role: object, value: Any) -> Array:
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise NotRepresentableError(
+            "a masked array has values that are not there; fill them with array.filled()"
+        )
     array: Array
     if isinstance(value, np.ndarray):
-        array = value
+        array = np.asarray(value)  # what a subclass changes ends here: a matrix is never flat
     elif hasattr(value, "__array__") or isinstance(value, (bool, int, float, complex, list, tuple)):
         try:
             array = np.asarray(value)
@@ -446,10 +474,6 @@ def _as_array(role: object, value: Any) -> Array:
             f"the component {describe(role)} is no array",
             expected="a NumPy array, or what numpy.asarray takes",
             found=_kind(value),
-        )
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        raise NotRepresentableError(
-            "a masked array has values that are not there; fill them with array.filled()"
         )
     return array
 

@@ -29,7 +29,6 @@ from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import require_known, typed_array
 from ztensor.model.problem import Problem
 from ztensor.reader import PIECE_BYTES, digest_of, encoding_of, roles_in_order
-from ztensor.source.base import Range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -117,6 +116,8 @@ def verify_reader(
         ObjectNotFoundError: a name is not in the file.
         SourceError: the bytes could not be read.
     """
+    if isinstance(names, str):  # one name, not its letters
+        names = [names]
     chosen = list(reader) if names is None else list(names)
     objects = [(name, reader._object(name)) for name in chosen]
     total = sum(c.length for _, o in objects for c in o.components.values())
@@ -214,7 +215,7 @@ def _check_digest(
         findings.undigested += 1
         findings.add(error, name, role)
         return True
-    for piece in _range(reader, component).pieces(PIECE_BYTES):
+    for piece in reader.stored_range(component).pieces(PIECE_BYTES):
         hasher.update(piece)
     try:
         require_match(digest, hasher.hexdigest())
@@ -225,10 +226,6 @@ def _check_digest(
         return False
     findings.checked += 1
     return True
-
-
-def _range(reader: ManifestReader, component: Component) -> Range:
-    return reader._range(component)  # verify is a part of reading
 
 
 class _ComponentWalk:
@@ -274,7 +271,7 @@ class _ComponentWalk:
             width *= component.logical.storage_per_element
         encoding = encoding_of(component)
         limits = self._reader._limits
-        stored = _range(self._reader, component)
+        stored = self._reader.stored_range(component)
         rest = b""
         for chunk in encoding.decode_chunks(stored, self._expected, limits):
             if hasher is not None:

@@ -6,18 +6,22 @@ Nothing seeks, so a target may be a pipe, and nothing needs to know how many obj
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ztensor.blob import BlobWriter, blocks, level_of
+from ztensor.blob import BLOCK_BYTES, BlobWriter, blocks, level_of
 from ztensor.container import EMITTERS, LATEST
-from ztensor.digest import Algorithm, require_writable
+from ztensor.digest import Algorithm, parse_digest, require_match, require_writable
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     ClosedError,
+    LayoutError,
     NotRepresentableError,
     Reason,
     UsageError,
@@ -29,12 +33,15 @@ from ztensor.layout.elements import numpy_dtype, spell
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.source.sink import Durable, FileSink, Sink, StreamSink
-from ztensor.tensor import Tensor
-from ztensor.wire import cbor
+from ztensor.tensor import Tensor, shape_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
+
+    from ztensor.container import Emitter
+    from ztensor.edit.editor import Editor
+    from ztensor.reader import ManifestReader
 
 
 class Writer:
@@ -69,26 +76,58 @@ class Writer:
         attributes: Mapping[str, object] | None = None,
         durable: Durable = "auto",
     ) -> None:
-        emitter = EMITTERS.get(version)
+        emitter = EMITTERS.get(version) if isinstance(version, str) else None
         if emitter is None:
             raise ArgumentValueError(
                 "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
             )
-        self._emitter = emitter()
+        self._prepare(emitter(), compression=compression, checksum=checksum)
+        given = _attributes_of(attributes)
+        if given is not None:
+            self._emitter.check_attributes(given)
+            self._attributes = copy.deepcopy(given)
+        self._begin(sink_of(target, durable=durable))
+
+    _prev = 0  # length of the file before this commit
+    _attributes: dict[str, object] | None
+
+    def _prepare(
+        self,
+        emitter: Emitter,
+        *,
+        compression: bool | int | str,
+        checksum: str | bool | None,
+    ) -> None:
+        self._emitter = emitter
         self._level = level_of(compression)
         self._algorithm = require_writable(checksum)
-        self._attributes = dict(attributes) if attributes is not None else None
-        if self._attributes is not None:
-            self._emitter.check_attributes(self._attributes)
+        self._attributes = None
         self._objects: dict[str, TensorObject] = {}
-        self._state = "open"
+        self._shared: dict[str, str] = {}
+        self._copied: dict[tuple[ManifestReader, int, int], tuple[int, str | None]] = {}
         self._stream: ObjectSink | None = None
-        self._sink = sink_of(target, durable=durable)
+        self._state = "open"
+
+    def _begin(self, sink: Sink) -> None:
+        """Start a new file."""
+        self._sink = sink
         try:
-            self._sink.write(self._emitter.magic)
+            sink.write(self._emitter.magic)
         except BaseException:
-            self._sink.abort()
+            sink.abort()
             raise
+
+    @classmethod
+    def append(cls, path: str | os.PathLike[str], **options: Any) -> Editor:
+        """Return a writer that adds objects to a finished file; see `ztensor.edit.Editor`.
+
+        Raises:
+            FormatError: the file is damaged; the message says how to repair it.
+            SourceError: it cannot be opened for writing, or another process is writing it.
+        """
+        from ztensor.edit.editor import Editor
+
+        return Editor(path, **options)
 
     # --- Objects ----------------------------------------------------------------------------
 
@@ -124,11 +163,8 @@ class Writer:
                 tensor = Tensor(data)
             tensor = _with_u64_indices(tensor)
             tensor.require_valid()
-            if attributes is None:
-                attributes = tensor.attributes or None
-            plan = self._plan(tensor, attributes)
+            plan = self._plan(tensor, tensor.attributes if attributes is None else attributes)
             self._emitter.check_object(plan)
-            _require_encodable(name, attributes)
             level = self._level if compress is None else level_of(compress)
             algorithm = self._algorithm if checksum is None else require_writable(checksum)
         except ZTensorError as error:
@@ -142,7 +178,10 @@ class Writer:
         except BaseException:
             self.abort()
             raise
-        self._objects[name] = TensorObject(plan.shape, plan.format, components, plan.attributes)
+        # Attributes are written at the end; the caller may change his before.
+        self._objects[name] = TensorObject(
+            plan.shape, plan.format, components, copy.deepcopy(plan.attributes)
+        )
 
     def write_numpy(
         self,
@@ -164,6 +203,70 @@ class Writer:
     ) -> None:
         """Write a dense object from an array; see `write`."""
         self.write(name, data, compress=compress, checksum=checksum)
+
+    def copy(self, name: str, reader: ManifestReader, from_name: str | None = None) -> None:
+        """Write an object of another file as it is stored there, checked but not decoded.
+
+        Encoding, digest, attributes and unknown fields are kept; objects that shared their bytes
+        share them again. Only what the version spells otherwise is decoded and written anew:
+        big-endian data and bools of 0.1, indices that are not u64.
+
+        Args:
+            name: the object's name here.
+            reader: an open reader of the other file.
+            from_name: its name there, by default the same.
+
+        Raises:
+            NotRepresentableError: the version cannot hold it; the message says what would work.
+            UsageError: the name was written before, or the writer is finished.
+            ObjectNotFoundError: the reader has no such object.
+            DigestMismatchError: the stored bytes are damaged. The writer is then aborted.
+            SourceError: bytes could not be read or stored. The writer is then aborted.
+        """
+        self._require_ready(name)
+        source_name = name if from_name is None else from_name
+        try:
+            tensor_object = reader.stored_object(source_name)
+            if tensor_object is None:
+                self.write(name, reader.read(source_name))
+                return
+            self._emitter.check_object(tensor_object)
+        except ZTensorError as error:
+            error.locate(file=self._sink.name, object_name=name)
+            raise
+        try:
+            components = {
+                role: self._copy_component(reader, component)
+                for role, component in tensor_object.components.items()
+            }
+        except BaseException as error:
+            self.abort()
+            if isinstance(error, ZTensorError):
+                error.locate(file=reader.name, object_name=source_name)
+            raise
+        self._objects[name] = dataclasses.replace(tensor_object, components=components)
+
+    def share(self, name: str, of: str) -> None:
+        """Write an object that has the bytes of one written before; only its name is new.
+
+        Raises:
+            UsageError: the name was written before, or `of` was not, or the writer is finished.
+        """
+        self._require_ready(name)
+        if of not in self._objects:
+            raise UsageError(
+                "no object of that name was written",
+                file=self._sink.name,
+                object_name=name,
+                found=describe(of),
+            )
+        self._objects[name] = self._objects[of]
+        self._shared[name] = self._shared.get(of, of)
+
+    @property
+    def shared(self) -> dict[str, str]:
+        """Return which names were written without bytes of their own, and whose they have."""
+        return dict(self._shared)
 
     def stream(
         self,
@@ -196,15 +299,12 @@ class Writer:
         try:
             target = _element_type(dtype)
             storage, logical = spell(target)
-            dimensions = tuple(int(dimension) for dimension in shape)
-            if any(dimension < 0 for dimension in dimensions):
-                raise ArgumentValueError(
-                    "a shape has no negative dimensions", found=describe(dimensions)
-                )
-            component = Component(storage, 0, 0, logical)
-            plan = TensorObject(dimensions, "dense", {"data": component}, attributes)
+            components = {"data": Component(storage, 0, 0, logical)}
+            plan = TensorObject(
+                shape_of(shape), "dense", components, _attributes_of(attributes) or None
+            )
             self._emitter.check_object(plan)
-            _require_encodable(name, attributes)
+            plan = dataclasses.replace(plan, attributes=copy.deepcopy(plan.attributes))
             level = self._level if compress is None else level_of(compress)
             algorithm = self._algorithm if checksum is None else require_writable(checksum)
         except ZTensorError as error:
@@ -232,9 +332,8 @@ class Writer:
                 object_name=self._stream.name,
             )
         try:
-            manifest = Manifest(self._emitter.version, self._objects, self._attributes)
-            end = self._sink.position
-            self._sink.write(self._emitter.emit(manifest, end))
+            end = self._sink.barrier()
+            self._sink.write(self._emitter.emit(self._new_manifest(), end, prev=self._prev))
             self._sink.commit()
         except BaseException:
             self.abort()
@@ -249,7 +348,7 @@ class Writer:
             self._stream = None
             self._sink.abort()
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> Self:
         """Return the writer itself."""
         self._require_open()
         return self
@@ -282,6 +381,9 @@ class Writer:
             f"{len(self._objects)} objects, {self._state}>"
         )
 
+    def _new_manifest(self) -> Manifest:
+        return Manifest(self._emitter.version, self._objects, self._attributes)
+
     # --- Parts ------------------------------------------------------------------------------
 
     def _require_open(self) -> None:
@@ -296,16 +398,19 @@ class Writer:
                 file=self._sink.name,
                 object_name=self._stream.name,
             )
-        if not isinstance(name, str):
-            raise ArgumentTypeError(
-                "an object's name is text", file=self._sink.name, found=describe(name)
-            )
+        self._require_name(name)
         if name in self._objects:
             raise UsageError(
                 "the name was written before; names are unique",
                 reason=Reason.DUPLICATE_WRITE,
                 file=self._sink.name,
                 object_name=name,
+            )
+
+    def _require_name(self, name: object) -> None:
+        if not isinstance(name, str):
+            raise ArgumentTypeError(
+                "an object's name is text", file=self._sink.name, found=describe(name)
             )
         try:
             name.encode("utf-8")
@@ -332,7 +437,7 @@ class Writer:
         if not components and tensor.format in LAYOUTS:
             raise ArgumentValueError("the tensor has no components")
         return TensorObject(
-            tensor.shape, tensor.format, components, dict(attributes) if attributes else None
+            tensor.shape, tensor.format, components, _attributes_of(attributes) or None
         )
 
     def _write_component(
@@ -347,6 +452,21 @@ class Writer:
         for block in blocks(tensor.components[role]):
             blob.write(block)
         return blob.finish(component)
+
+    def _copy_component(self, reader: ManifestReader, component: Component) -> Component:
+        key = (reader, component.offset, component.length)
+        if key not in self._copied:
+            digest = None if component.digest is None else parse_digest(component.digest)
+            known = None if digest is None else digest.known
+            blob = BlobWriter(self._sink, None, known if digest is not None else self._algorithm)
+            for piece in reader.stored_range(component).pieces(BLOCK_BYTES):
+                blob.write(piece)
+            placed = blob.finish(component)
+            if digest is not None and known is not None and placed.digest is not None:
+                require_match(digest, parse_digest(placed.digest).expected)
+            self._copied[key] = placed.offset, component.digest or placed.digest
+        offset, text = self._copied[key]
+        return dataclasses.replace(component, offset=offset, digest=text)
 
     def _stream_done(self, name: str, tensor_object: TensorObject) -> None:
         self._stream = None
@@ -425,6 +545,7 @@ class ObjectSink:
 
         Raises:
             UsageError: elements are missing; the sink stays open.
+            SourceError: the bytes could not be stored. The writer is then aborted.
         """
         self._require_open()
         if self._missing:
@@ -435,7 +556,11 @@ class ObjectSink:
                 found=f"{self._missing} fewer",
             )
         self._is_open = False
-        component = self._blob.finish(self._plan.components["data"])
+        try:
+            component = self._blob.finish(self._plan.components["data"])
+        except BaseException:
+            self._writer.abort()
+            raise
         plan = self._plan
         self._writer._stream_done(  # a part of the writer
             self.name, TensorObject(plan.shape, plan.format, {"data": component}, plan.attributes)
@@ -470,6 +595,13 @@ def _with_u64_indices(tensor: Tensor) -> Tensor:
     arrays = dict(tensor.components)
     for role in indices:
         if role in arrays and arrays[role].dtype != np.uint64:
+            if arrays[role].size and arrays[role].dtype.kind not in "iu":
+                raise LayoutError(
+                    "indices are integers",
+                    reason=Reason.INDEX_DTYPE,
+                    component=role,
+                    found=arrays[role].dtype.name,
+                )
             if arrays[role].size and int(arrays[role].min()) < 0:
                 tensor.require_valid()  # says where; a negative number is no uint64
             arrays[role] = arrays[role].astype(np.uint64)
@@ -501,12 +633,10 @@ def _element_type(dtype: Any) -> np.dtype[Any]:
         ) from error
 
 
-def _require_encodable(name: str, attributes: Mapping[str, object] | None) -> None:
-    try:
-        cbor.encode(dict(attributes or {}))
-    except ZTensorError as error:
-        error.locate(object_name=name)
-        raise
+def _attributes_of(attributes: Mapping[str, object] | None) -> dict[str, object] | None:
+    if attributes is None or isinstance(attributes, Mapping):
+        return None if attributes is None else dict(attributes)
+    raise ArgumentTypeError("attributes are a mapping", found=describe(attributes, 40))
 
 
 def sink_of(target: Any, *, durable: Durable) -> Sink:

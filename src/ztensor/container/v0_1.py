@@ -189,6 +189,7 @@ class Emitter:
                 found=", ".join(map(describe, sorted(taken))),
                 section="0.1 section 4, Custom Fields",
             )
+        self._emit_entry("", tensor_object)
 
     def check_attributes(self, attributes: Mapping[str, object]) -> None:
         """Raise where the file's own attributes cannot be said, which 0.1.0 has no place for."""
@@ -234,5 +235,9 @@ class Emitter:
         if component.digest is not None:
             fields.append(("checksum", cbor.encode_text(component.digest)))
         custom = tensor_object.attributes or {}
-        fields.extend((key, cbor.encode(custom[key])) for key in sorted(custom))
+        for key in custom:
+            if not isinstance(key, str):
+                raise NotRepresentableError("the name of an attribute is text", found=kind_of(key))
+        # Encoded as deep as they will lie, so that what is written can be read again.
+        fields.extend((key, cbor.encode([[custom[key]]])[2:]) for key in sorted(custom))
         return cbor.map_of(fields)

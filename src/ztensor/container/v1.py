@@ -258,12 +258,11 @@ class Emitter12:
         Raises:
             NotRepresentableError: names what cannot be said and the version that can.
         """
-        for component in tensor_object.components.values():
-            self._spell(component)
+        self._emit_object(tensor_object)
 
     def check_attributes(self, attributes: Mapping[str, object]) -> None:
         """Raise where the file's own attributes cannot be said."""
-        cbor.encode(dict(attributes))
+        _encode_attributes(attributes, levels=1)
 
     def _spell(self, component: Component) -> tuple[str, str | None]:
         return component.dtype, component.type
@@ -272,21 +271,22 @@ class Emitter12:
         """Return manifest, size field and footer magic, ready to follow the last blob.
 
         Objects and roles come in order of their UTF-8 bytes, fields in the order released
-        writers use; the same manifest gives the same bytes.
+        writers use, unknown ones behind; the same manifest gives the same bytes.
 
         Args:
-            manifest: what to write; `version`, `commit` and `extra` are the emitter's own.
+            manifest: what to write; the version text is kept, `commit` is the emitter's own.
             manifest_offset: where the result will lie in the file.
             prev: length of the file before this commit, 0 for a new one.
         """
-        fields = [("version", cbor.encode_text(self.version))]
+        fields = [("version", cbor.encode_text(manifest.version))]
         if manifest.attributes is not None:
-            fields.append(("attributes", cbor.encode(dict(manifest.attributes))))
+            fields.append(("attributes", _encode_attributes(manifest.attributes, levels=1)))
         objects = (
             (name, self._emit_object(manifest.objects[name]))
             for name in sorted(manifest.objects, key=_utf8)
         )
         fields.append(("objects", cbor.map_of(objects)))
+        fields.extend(_unknown(manifest.extra))
         data, _ = _with_commit(fields, manifest_offset, prev)
         return data + len(data).to_bytes(8, "little") + MAGIC_1
 
@@ -296,7 +296,7 @@ class Emitter12:
             ("format", cbor.encode_text(tensor_object.format)),
         ]
         if tensor_object.attributes is not None:
-            fields.append(("attributes", cbor.encode(dict(tensor_object.attributes))))
+            fields.append(("attributes", _encode_attributes(tensor_object.attributes, levels=3)))
         components = tensor_object.components
         fields.append(
             (
@@ -307,7 +307,7 @@ class Emitter12:
                 ),
             )
         )
-        return cbor.map_of(fields)
+        return cbor.map_of([*fields, *_unknown(tensor_object.extra)])
 
     def _emit_component(self, component: Component) -> bytes:
         return cbor.map_of(self._component_fields(component))
@@ -325,6 +325,7 @@ class Emitter12:
             yield "encoding", cbor.encode_text(component.encoding)
         if component.digest is not None:
             yield "digest", cbor.encode_text(component.digest)
+        yield from _unknown(component.extra)
 
     writes_decoded_length = True
 
@@ -360,6 +361,30 @@ class Emitter11(Emitter12):
                     section="1.1 part II, section 1",
                 )
         super().check_attributes(attributes)
+
+
+def _unknown(extra: Mapping[str, object] | None) -> list[tuple[str, bytes]]:
+    """Return fields no version names, so that editing a file loses nothing another writer put."""
+    return [
+        (key, cbor.encode(value))
+        for key, value in sorted((extra or {}).items(), key=lambda item: item[0])
+    ]
+
+
+def _encode_attributes(attributes: Mapping[str, object], *, levels: int) -> bytes:
+    """Return attributes as CBOR, refused where a reader would lose them or find them too deep.
+
+    Args:
+        attributes: what to write.
+        levels: how many maps of the manifest they lie in.
+    """
+    for key in attributes:
+        if not isinstance(key, str):
+            raise NotRepresentableError("the name of an attribute is text", found=kind_of(key))
+    value: object = dict(attributes)
+    for _ in range(levels):
+        value = [value]  # one byte each, so that the whole depth is counted
+    return cbor.encode(value)[levels:]
 
 
 def _utf8(text: str) -> bytes:

@@ -51,6 +51,13 @@ class Source(Protocol):
         """
         ...
 
+    def stored(self) -> memoryview | None:
+        """Return the whole file as `view` does, but read-only and as it is stored.
+
+        What was written into a view does not show here, so this is what checks look at.
+        """
+        ...
+
     def require_unchanged(self) -> None:
         """Raise where touching a view would crash, since the file shrank after it was opened.
 
@@ -98,7 +105,7 @@ class Range:
 
     def read(self, offset: int, length: int) -> memoryview:
         """Return `length` bytes from `offset` within the range; a view where that is possible."""
-        whole = self.source.view()
+        whole = self.source.stored()
         start = self.offset + offset
         if whole is not None:
             return whole[start : start + length]

@@ -19,6 +19,8 @@ from ztensor.errors import (
 from ztensor.source.base import shrunk
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from typing_extensions import Buffer
 
 # O_NONBLOCK: opening a FIFO by mistake must not hang. O_BINARY: Windows would translate newlines.
@@ -51,7 +53,8 @@ class FileSource:
 
     def __init__(self, path: str, *, mapped: bool = True) -> None:
         self.name = path
-        self.path: str | None = path
+        # Another process, or this one later, may have another working directory.
+        self.path: str | None = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
         try:
             descriptor = os.open(path, _OPEN_FLAGS)
         except OSError as error:
@@ -68,6 +71,7 @@ class FileSource:
         self.size = status.st_size
         self._mapped = mapped
         self._view: memoryview | None = None
+        self._stored: memoryview | None = None
         self._lock = threading.Lock()
 
     def _not_regular(self, what: str) -> SourceNotRegularError:
@@ -105,16 +109,28 @@ class FileSource:
 
     def view(self) -> memoryview | None:
         """Return the file as one copy-on-write map, or None where the system cannot map it."""
-        view = self._view
-        if view is None and self._mapped and self._descriptor >= 0:
+        if self._view is None:
             with self._lock:
                 if self._view is None:
-                    try:
-                        self._view = memoryview(_map_private(self._descriptor, self.size))
-                    except (OSError, ValueError, OverflowError):
-                        self._mapped = False
-                view = self._view
-        return view
+                    self._view = self._map(_map_private)
+        return self._view
+
+    def stored(self) -> memoryview | None:
+        """Return the file as one read-only map, or None where the system cannot map it."""
+        if self._stored is None:
+            with self._lock:
+                if self._stored is None:
+                    self._stored = self._map(_map_shared)
+        return self._stored
+
+    def _map(self, how: Callable[[int, int], mmap.mmap]) -> memoryview | None:
+        if not self._mapped or self._descriptor < 0:
+            return None
+        try:
+            return memoryview(how(self._descriptor, self.size))
+        except (OSError, ValueError, OverflowError):
+            self._mapped = False
+            return None
 
     def require_unchanged(self) -> None:
         """Raise when the file shrank: touching the cut part of a map would kill the process."""
@@ -127,7 +143,7 @@ class FileSource:
     def close(self) -> None:
         """Close the descriptor and let go of the map; arrays over the map keep it alive."""
         descriptor, self._descriptor = self._descriptor, -1
-        self._view = None
+        self._view = self._stored = None
         if descriptor >= 0:
             os.close(descriptor)
 
@@ -147,6 +163,11 @@ def _map_private(descriptor: int, size: int) -> mmap.mmap:
             prot=mmap.PROT_READ | mmap.PROT_WRITE,
         )
     return mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY)
+
+
+def _map_shared(descriptor: int, size: int) -> mmap.mmap:
+    """Return a read-only map, which no write into a private one changes."""
+    return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
 
 
 class BinaryFile(Protocol):
@@ -219,6 +240,10 @@ class FileObjectSource:
 
     def view(self) -> memoryview | None:
         """Return None: a file object cannot be mapped."""
+        return None
+
+    def stored(self) -> memoryview | None:
+        """Return None, as `view`."""
         return None
 
     def require_unchanged(self) -> None:

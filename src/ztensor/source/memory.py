@@ -37,6 +37,10 @@ class MemorySource:
         """Return the whole buffer, read-only."""
         return self._view
 
+    def stored(self) -> memoryview | None:
+        """Return the same: nobody can write into it."""
+        return self._view
+
     def require_unchanged(self) -> None:
         """Do nothing: memory does not shrink under a view."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import io
 import os
 import secrets
 import stat
@@ -18,6 +19,7 @@ from ztensor.errors import (
     SourceNotRegularError,
     describe,
 )
+from ztensor.source.base import shrunk
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -29,6 +31,7 @@ _GATHER_BYTES = 1 << 15
 _BUFFER_BYTES = 1 << 20
 # Linux moves at most 0x7ffff000 bytes per write; a bound of our own keeps other systems right too.
 _WRITE_BYTES = 1 << 30
+_COPY_BYTES = 8 << 20
 _TRIES = 100
 
 
@@ -50,6 +53,14 @@ class Sink(Protocol):
 
         Raises:
             SourceError: the bytes could not be stored.
+        """
+        ...
+
+    def barrier(self) -> int:
+        """End the blobs, and return the offset at which manifest and footer will lie.
+
+        Raises:
+            SourceError: the blobs could not be stored.
         """
         ...
 
@@ -84,6 +95,10 @@ class _Gatherer(abc.ABC):
             self._flush()
             self._write_through(memoryview(data))
         self.position += count
+
+    def barrier(self) -> int:
+        """Return the position: the file appears as a whole, so its parts need no order."""
+        return self.position
 
     def _flush(self) -> None:
         if self._buffer:
@@ -164,7 +179,52 @@ class FileSink(_Gatherer):
             self._descriptor = os.open(name, flags, 0o666)
             self._temporary = name
         if self._old is not None and hasattr(os, "fchmod"):
-            os.fchmod(self._descriptor, stat.S_IMODE(self._old.st_mode))
+            try:
+                os.fchmod(self._descriptor, stat.S_IMODE(self._old.st_mode))
+            except BaseException:
+                self.abort()
+                raise
+
+    def start_with(self, descriptor: int, length: int) -> None:
+        """Begin with the first bytes of another open file, shared with it where that can be.
+
+        Args:
+            descriptor: the other file.
+            length: how many of its bytes.
+
+        Raises:
+            SourceError: they could not be copied.
+        """
+        try:
+            done = self._copy_in_kernel(descriptor, length)
+            while done < length:
+                os.lseek(descriptor, done, os.SEEK_SET)
+                piece = os.read(descriptor, min(_COPY_BYTES, length - done))
+                if not piece:
+                    raise shrunk(self.name, 0, length, done)
+                os.lseek(self._descriptor, done, os.SEEK_SET)
+                self._write_through(memoryview(piece))
+                done += len(piece)
+            os.lseek(self._descriptor, length, os.SEEK_SET)
+        except SourceError:
+            raise
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot copy the old state", self.name) from error
+        self.position = length
+
+    def _copy_in_kernel(self, descriptor: int, length: int) -> int:
+        # Shares the blocks on file systems that can (XFS, Btrfs), copies in the kernel elsewhere.
+        done = 0
+        if hasattr(os, "copy_file_range"):
+            with contextlib.suppress(OSError):  # across file systems, or too old a kernel
+                while done < length:
+                    count = os.copy_file_range(
+                        descriptor, self._descriptor, min(_WRITE_BYTES, length - done), done, done
+                    )
+                    if count == 0:
+                        break
+                    done += count
+        return done
 
     def _temporary_name(self) -> str:
         # A file name has at most 255 bytes; ours must fit however long the target's is.
@@ -185,10 +245,9 @@ class FileSink(_Gatherer):
             self._flush()
             if flush:
                 os.fsync(self._descriptor)
-            if self._temporary is None:
-                self._temporary = self._link_temporary()
+            temporary = self._temporary or self._link_temporary()
             self._close()
-            os.replace(self._temporary, self._target)
+            os.replace(temporary, self._target)
             self._temporary = None
         except SourceError:
             self.abort()
@@ -206,12 +265,13 @@ class FileSink(_Gatherer):
         folder = os.open(self._folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
         try:
             for _ in range(_TRIES):
-                name = self._temporary_name()
+                name = self._temporary = self._temporary_name()  # known to abort() at any moment
                 try:
                     # With a folder descriptor CPython calls linkat and follows the /proc link;
                     # without one it calls link, which fails there with EXDEV.
                     os.link(source, name, src_dir_fd=folder, follow_symlinks=True)
                 except FileExistsError:
+                    self._temporary = None
                     continue
                 return name
         finally:
@@ -267,7 +327,7 @@ class WritableFile(Protocol):
     """What is used of an open binary file object."""
 
     def write(self, data: Buffer, /) -> int | None:
-        """Take bytes; the count taken, or None for all of them."""
+        """Take bytes; the count taken, or None for all of them (of a raw file: for none)."""
         ...
 
 
@@ -306,9 +366,9 @@ class StreamSink(_Gatherer):
             if isinstance(error, OSError):
                 raise SourceError.from_os(error, "cannot write", self.name) from error
             raise SourceError(f"cannot write: {error}", file=self.name) from error
-        if count is None:
+        if count is None and not isinstance(self._file, io.RawIOBase):
             return data.nbytes
-        if not 0 < count <= data.nbytes:
+        if count is None or not 0 < count <= data.nbytes:  # None: a raw file would have to wait
             raise SourceError(
                 "the file object took no bytes", file=self.name, found=f"write() -> {count!r}"
             )

@@ -9,10 +9,11 @@ Neither direction recurses: no nesting, and no caller deep in its own stack, exh
 
 from __future__ import annotations
 
+import math
 import operator
 import struct
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeGuard, final
 
 from ztensor.errors import LimitError, ManifestError, NotRepresentableError, Reason, describe
 
@@ -273,7 +274,7 @@ def _decode(data: bytes, pos: int, depth: int) -> tuple[object, int]:
                 items.append(value)
             left -= 1
     except (IndexError, struct.error):
-        raise _truncated(start, "an item", size) from None
+        raise _truncated(min(start, size), "an item", size) from None
     except UnicodeDecodeError as error:  # of a short text: _scalar answers for the others
         if end > size:
             raise _truncated(start, "a text", size) from None
@@ -411,7 +412,7 @@ class _Identities:
         """Return the identity of one key."""
         if not _is_container(key):
             return encode(key)
-        pending = [key]
+        pending: list[_Container] = [key]
         while pending:
             item = pending[-1]
             inside = list(_inside(item))
@@ -431,7 +432,7 @@ class _Identities:
 
 def _error(reason: Reason, offset: int, expected: str, found: str, section: str) -> ManifestError:
     return ManifestError(
-        f"the manifest is not the CBOR it should be at its byte {offset}",
+        f"the manifest is not valid CBOR at byte {offset}",
         reason=reason,
         expected=expected,
         found=found,
@@ -450,15 +451,20 @@ def _not_utf8(error: UnicodeDecodeError, start: int) -> ManifestError:
 
 
 def _duplicate(offset: int, key: object) -> ManifestError:
-    what = _KINDS[6 if isinstance(key, Tag) else 4] if _is_container(key) else describe(key)
+    if not _is_container(key):
+        what = describe(key)
+    elif isinstance(key, (dict, Pairs)):
+        what = "a map"
+    else:
+        what = "a tag" if isinstance(key, Tag) else "an array"
     found = f"the key {what} a second time"
     return _error(Reason.CBOR_DUPLICATE_KEY, offset, "each key of a map once", found, _KEYS)
 
 
 def _too_deep(offset: int, depth: int) -> LimitError:
     return LimitError(
-        f"the manifest nests deeper than Limits.depth at its byte {offset}; "
-        f"if you trust the file, allow more with Limits(depth=...)",
+        f"the manifest nests deeper than Limits.depth at byte {offset}; "
+        "if you trust the file, allow more with Limits(depth=...)",
         reason=Reason.LIMIT_DEPTH,
         expected=f"at most {depth} levels",
         found="one more",
@@ -490,8 +496,8 @@ def encode(value: object) -> bytes:
             surrogate, two keys of one map that are written alike, or more than 64 levels, which is
             where a list that contains itself ends up.
     """
-    stack: list[tuple[Iterator[object], object, list[bytes]]] = []
-    container: object = None
+    stack: list[tuple[Iterator[object], _Container, list[bytes]]] = []
+    container: _Container = ()
     source: Iterator[object] = iter((value,))
     parts: list[bytes] = []
     while True:
@@ -568,7 +574,8 @@ def encode_text(text: str) -> bytes:
             expected="text that UTF-8 can say",
             found=describe(text),
         ) from None
-    return head(3, len(raw)) + raw
+    length = len(raw)
+    return (_BYTES[0x60 + length] if length < 24 else head(3, length)) + raw
 
 
 def array_of(items: Iterable[bytes]) -> bytes:
@@ -585,19 +592,22 @@ def map_of(items: Iterable[tuple[str, bytes]]) -> bytes:
     """
     fields = list(items)
     if len(dict(fields)) < len(fields):
-        keys = [key for key, _ in fields]
-        raise _same_keys(next(key for index, key in enumerate(keys) if key in keys[:index]))
+        keys = sorted(key for key, _ in fields)
+        raise _same_keys(next(a for a, b in pairwise(keys) if a == b))
     parts = [head(5, len(fields))]
     for key, value in fields:
         parts += (encode_text(key), value)
     return b"".join(parts)
 
 
-def _is_container(value: object) -> bool:
+_Container: TypeAlias = dict[object, object] | list[object] | tuple[object, ...]
+
+
+def _is_container(value: object) -> TypeGuard[_Container]:
     return isinstance(value, (dict, list, tuple)) and type(value) is not Simple
 
 
-def _inside(container: object) -> Iterator[object]:
+def _inside(container: _Container) -> Iterator[object]:
     """Return the items of a container: of a map, keys and values in turn."""
     if isinstance(container, dict):
         return chain.from_iterable(container.items())
@@ -605,13 +615,14 @@ def _inside(container: object) -> Iterator[object]:
         return iter((container.value,))
     if isinstance(container, Pairs):
         if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in container):
-            raise _refused(container, "Pairs of (key, value) tuples")
+            raise NotRepresentableError(
+                "Pairs that are not pairs cannot be stored", expected="tuples (key, value)"
+            )
         return chain.from_iterable(container)
-    assert_items: Iterable[object] = container  # type: ignore[assignment]
-    return iter(assert_items)
+    return iter(container)
 
 
-def _assemble(container: object, parts: list[bytes]) -> bytes:
+def _assemble(container: _Container, parts: list[bytes]) -> bytes:
     """Return a container's form from the forms of what is inside, given as `_inside` orders it."""
     if isinstance(container, Tag):
         if not isinstance(container.number, int):
@@ -619,25 +630,20 @@ def _assemble(container: object, parts: list[bytes]) -> bytes:
         return head(6, container.number) + parts[0]
     if isinstance(container, (dict, Pairs)):
         pairs = sorted(zip(parts[::2], parts[1::2], strict=True))
-        for (key, _), (after, _) in pairwise(pairs):
-            if key == after:
-                raise _same_keys(_decode(key, 0, ENCODE_DEPTH)[0])
+        if len(dict(pairs)) < len(pairs):
+            raise _same_keys(next(decode(a) for (a, _), (b, _) in pairwise(pairs) if a == b))
         return head(5, len(pairs)) + b"".join(chain.from_iterable(pairs))
     return array_of(parts)
 
 
 def _encode_int(value: int) -> bytes:
-    if value < 0:
-        if value < -1 - UINT64_MAX:
-            raise _no_number("an integer", "-2^64 to 2^64 - 1, or text or bytes beyond", value)
-        return head(1, -1 - value)
-    if value > UINT64_MAX:
-        raise _no_number("an integer", "-2^64 to 2^64 - 1, or text or bytes beyond", value)
-    return head(0, value)
+    if -1 - UINT64_MAX <= value <= UINT64_MAX:
+        return head(0, value) if value >= 0 else head(1, -1 - value)
+    raise _no_number("an integer", "-2^64 to 2^64 - 1; text or bytes hold more", value)
 
 
 def _encode_float(value: float) -> bytes:
-    if value != value:  # noqa: PLR0124  # NaN
+    if math.isnan(value):
         return b"\xf9\x7e\x00"
     for initial in (0xF9, 0xFA):
         number = _FLOATS[initial]
@@ -659,7 +665,7 @@ def _encode_simple(value: Simple) -> bytes:
     number = value.value
     if not isinstance(number, int) or not (0 <= number < 20 or 32 <= number < 256):
         raise _no_number("a simple value", "0 to 19 or 32 to 255", number)
-    return head_of_simple(number)
+    return _BYTES[0xE0 + number] if number < 24 else _BYTES[0xF8] + _BYTES[number]
 
 
 _ENCODERS: dict[type, Callable[[Any], bytes]] = {
@@ -683,31 +689,46 @@ def _encode_other(value: object) -> bytes:
             return _ENCODERS[kind](value)
     try:
         plain = _plain_number(value)
-    except (TypeError, ValueError, ArithmeticError, RuntimeError):  # not one after all
-        plain = None
+    except (ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError):
+        plain = None  # it only looked like a number
     if plain is None:
         raise NotRepresentableError(
-            f"a value of type {type(value).__name__} cannot be stored",
-            expected="None, bool, int, float, str, bytes, or a list, tuple or dict of these",
-            found=describe(value),
+            "a value of this type cannot be stored",
+            expected="None, bool, int, float, str, bytes, or a list, tuple or dict of these "
+            "(of an array, its tolist())",
+            found=type(value).__name__,
         )
-    return _ENCODERS[type(plain)](plain)
+    return encode(plain)
 
 
 def _plain_number(value: Any) -> int | float | None:
     """Return the bool, int or float a scalar stands for, or None where it stands for none.
 
-    Array libraries need not be loaded: their scalars have the shape (), and `item()`, which is
-    the only way to learn that one is a bool. Arrays are no scalars, not even of one element.
+    Array libraries need not be loaded: their scalars have the shape (), and an `item()`, which
+    is how a bool among them shows. An array is no scalar, not even one of a single element.
     """
     kind = type(value)
     if hasattr(kind, "shape"):
-        if value.shape != () or value.dtype.kind in "mM":  # a time without its unit is no number
+        # Complex numbers and times are no numbers here, though some turn into one when asked.
+        if value.shape != () or getattr(value.dtype, "kind", None) in ("c", "m", "M"):
             return None
-        plain = value.item()
-        if type(plain) in (bool, int, float):
+        plain: object = value.item()
+        if isinstance(plain, (int, float)):
             return plain
-        return float(value) if type(plain) is kind else None  # numpy.longdouble: itself
+        return float(value) if type(plain) is kind else None  # numpy.longdouble gives itself
     if hasattr(kind, "__index__"):
         return operator.index(value)
     return float(value) if hasattr(kind, "__float__") else None
+
+
+def _no_number(what: str, expected: str, found: object) -> NotRepresentableError:
+    return NotRepresentableError(
+        f"the number does not fit {what}", expected=expected, found=describe(found)
+    )
+
+
+def _same_keys(key: object) -> NotRepresentableError:
+    what = "which holds others" if _is_container(key) else describe(key)
+    return NotRepresentableError(
+        "two keys of a map are the same once written", expected="each key once", found=what
+    )

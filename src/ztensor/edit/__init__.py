@@ -1,0 +1,31 @@
+"""Change a finished file without risking it: append, replace, remove, rename, set, compact, repair.
+
+Read `editor.py` first: several changes as one commit, appended behind the old state or, on
+demand, as a new file put in its place. `operations.py` has each change as a function,
+`rewrite.py` what makes new files out of old ones (compact, merge, split), `repair.py` finds the
+last committed state of a torn file.
+"""
+
+from ztensor.edit.editor import Editor
+from ztensor.edit.operations import (
+    remove_tensors,
+    rename_tensors,
+    replace_tensor,
+    set_attributes,
+)
+from ztensor.edit.repair import RepairReport, find, repair
+from ztensor.edit.rewrite import compact, merge, split
+
+__all__ = [
+    "Editor",
+    "RepairReport",
+    "compact",
+    "find",
+    "merge",
+    "remove_tensors",
+    "rename_tensors",
+    "repair",
+    "replace_tensor",
+    "set_attributes",
+    "split",
+]

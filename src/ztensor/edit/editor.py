@@ -1,0 +1,308 @@
+"""Several changes to a finished file as one commit.
+
+The new state is appended behind the old one (`source/appending.py` has the protocol), so a change
+costs what is new, and a crash at any moment leaves the old state or the new one. With
+`atomic=True` the same is done to a copy, which then takes the old file's place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+from ztensor.container import EMITTERS, LATEST, Container
+from ztensor.errors import (
+    FormatError,
+    NotRepresentableError,
+    ObjectNotFoundError,
+    Reason,
+    UsageError,
+    describe,
+)
+from ztensor.limits import DEFAULT_LIMITS
+from ztensor.listing import read_manifest
+from ztensor.model.manifest import Manifest, TensorObject
+from ztensor.opening import Reader
+from ztensor.source.appending import AppendSink
+from ztensor.source.base import read_bytes
+from ztensor.source.sink import Durable, FileSink
+from ztensor.writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ztensor.container import Emitter, Frame
+
+_LOG = logging.getLogger("ztensor")
+
+
+class Editor(Writer):
+    """Changes a finished file; everything until `finish` is one commit.
+
+    A `Writer` whose file already holds objects: `write`, `add`, `stream` and `copy` add some;
+    `replace`, `remove`, `rename` and `set_attributes` change those there are. Leaving a `with`
+    block commits, an exception leaves the file as it was.
+
+    Args:
+        path: the file.
+        atomic: True changes a copy and renames it over the file: readers never meet a torn end,
+            at the cost of the copy (little where the file system shares blocks).
+        compression: for new objects, as for `Writer`.
+        checksum: for new objects, as for `Writer`.
+        durable: False leaves flushing to the system: safe against a killed process, not a power
+            cut. Otherwise everything is on disk when `finish` returns.
+        lock: False where the file system has no locks and the caller knows that he is alone.
+        timeout: seconds to wait for another writer.
+
+    Attributes:
+        rewritten_from: the version of a file whose container cannot be extended in place (0.1.0,
+            and that of releases 1.0.0 and 1.0.1) and which becomes a 1.2.0 file; None otherwise.
+
+    Raises:
+        FormatError: the file is damaged; the message says how to repair it.
+        SourceError: it cannot be opened for writing, or another process is writing it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        atomic: bool = False,
+        compression: bool | int | str = False,
+        checksum: str | bool | None = "crc32c",
+        durable: Durable = "auto",
+        lock: bool = True,
+        timeout: float = 0.0,
+    ) -> None:
+        self._state = "opening"
+        name = os.fsdecode(os.fspath(path))
+        self.rewritten_from: str | None = None
+        self._has_changed = False
+        # Held to the end whatever is written to: it keeps other writers out.
+        self._locked = AppendSink(name, durable=durable, lock=lock, timeout=timeout)
+        try:
+            frame, self._manifest = _read_committed(self._locked)
+            emitter = _emitter_for(frame, self._manifest)
+            self._prepare(emitter, compression=compression, checksum=checksum)
+            self._attributes = dict(self._manifest.attributes or {}) or None
+            if frame.container is not Container.V1:
+                self._rewrite(name, durable)
+            else:
+                self._objects = dict(self._manifest.objects)
+                if atomic:
+                    self._copy(name, frame, durable)
+                else:
+                    self._extend(frame)
+        except BaseException:
+            self._locked.close()
+            raise
+
+    def _extend(self, frame: Frame) -> None:
+        length = self._locked.size - frame.manifest_offset
+        guard = read_bytes(self._locked, frame.manifest_offset, length)
+        self._locked.guard_with(bytes(guard))
+        self._prev = self._locked.size
+        self._sink = self._locked
+
+    def _copy(self, name: str, frame: Frame, durable: Durable) -> None:
+        sink = FileSink(name, durable=durable)
+        self._sink = sink
+        try:
+            sink.start_with(self._locked.descriptor, frame.manifest_offset)
+        except BaseException:
+            sink.abort()
+            raise
+
+    def _rewrite(self, name: str, durable: Durable) -> None:
+        self.rewritten_from = self._manifest.version
+        _LOG.warning(
+            "%s: files of version %s cannot be extended; it becomes a %s file",
+            describe(name),
+            self.rewritten_from,
+            LATEST,
+        )
+        self._begin(FileSink(name, durable=durable))
+        try:
+            with Reader(name) as old:
+                for key in old:
+                    self.copy(key, old)
+        except BaseException:
+            self._sink.abort()
+            raise
+        self._manifest = Manifest(LATEST, dict(self._objects), self._attributes)
+        self._has_changed = True
+
+    # --- Changes ----------------------------------------------------------------------------
+
+    def keys(self) -> list[str]:
+        """Return the names the file will hold."""
+        return list(self._objects)
+
+    def replace(self, name: str, data: Any, **options: Any) -> None:
+        """Put other data under a name, of any shape, element type and layout.
+
+        Args:
+            name: an object of the file.
+            data: as for `write`.
+            options: as for `write`; by default a plain array keeps the old object's attributes.
+
+        Raises:
+            ObjectNotFoundError: no object of that name.
+        """
+        old = self._require_object(name)
+        if "attributes" not in options and not hasattr(data, "attributes"):
+            options["attributes"] = old.attributes
+        del self._objects[name]
+        try:
+            self.write(name, data, **options)
+        except BaseException:
+            self._objects[name] = old
+            raise
+        self._has_changed = True
+
+    def remove(self, names: str | Iterable[str]) -> None:
+        """Take objects out of the file; their bytes stay until it is compacted.
+
+        Raises:
+            ObjectNotFoundError: a name is not in the file; then nothing is removed.
+        """
+        wanted = dict.fromkeys([names] if isinstance(names, str) else names)
+        for name in wanted:
+            self._require_object(name)
+        for name in wanted:
+            del self._objects[name]
+            self._has_changed = True
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Give objects other names, all at once: two can be swapped.
+
+        Args:
+            names: old names to new ones.
+
+        Raises:
+            ObjectNotFoundError: an old name is not in the file; then nothing is renamed.
+            UsageError: a new name is taken.
+        """
+        for old, new in names.items():
+            self._require_object(old)
+            self._require_name(new)
+        renamed = {names.get(name, name): item for name, item in self._objects.items()}
+        if len(renamed) != len(self._objects):
+            targets = list(names.values())
+            staying = self._objects.keys() - names.keys()
+            taken = next(new for new in targets if new in staying or targets.count(new) > 1)
+            raise UsageError(
+                "the new name is taken",
+                reason=Reason.DUPLICATE_WRITE,
+                file=self._sink.name,
+                object_name=taken,
+            )
+        self._objects = renamed
+        self._has_changed = self._has_changed or any(old != new for old, new in names.items())
+
+    def set_attributes(
+        self, attributes: Mapping[str, object], *, name: str | None = None, replace: bool = False
+    ) -> None:
+        """Set key-value pairs of the file, or of one object.
+
+        Args:
+            attributes: what to set; a value of None takes the key away.
+            name: the object; None for the file.
+            replace: True drops all keys that are not given.
+
+        Raises:
+            NotRepresentableError: a value cannot be stored.
+            ObjectNotFoundError: no object of that name.
+        """
+        self._require_open()
+        tensor_object = None if name is None else self._require_object(name)
+        old = self._attributes if tensor_object is None else tensor_object.attributes
+        merged = {} if replace else dict(old or {})
+        merged.update(attributes)
+        merged = {key: value for key, value in merged.items() if value is not None}
+        if tensor_object is None or name is None:
+            self._emitter.check_attributes(merged)
+            self._attributes = merged or None
+        else:
+            changed = dataclasses.replace(tensor_object, attributes=merged or None)
+            self._emitter.check_object(changed)
+            self._objects[name] = changed
+        self._has_changed = True
+
+    # --- The end ----------------------------------------------------------------------------
+
+    def finish(self) -> int:
+        """Commit all changes at once, and return the file's length in bytes.
+
+        Where nothing changed, nothing is written.
+
+        Raises:
+            ClosedError: the editor was finished or aborted before.
+            SourceError: the commit failed; the file holds its old state unless the message says
+                that only the last flush failed.
+        """
+        self._require_open()
+        untouched = self._objects.keys() == self._manifest.objects.keys()
+        if untouched and not self._has_changed and self._stream is None:
+            size = self._locked.size
+            self.abort()
+            self._state = "finished"
+            return size
+        try:
+            return super().finish()
+        finally:
+            self._locked.close()
+
+    def abort(self) -> None:
+        """Forget all changes; the file holds its old state. May be called again."""
+        super().abort()
+        self._locked.close()
+
+    def _new_manifest(self) -> Manifest:
+        return dataclasses.replace(
+            self._manifest, objects=self._objects, attributes=self._attributes, commit=None
+        )
+
+    def _require_object(self, name: str) -> TensorObject:
+        self._require_open()
+        found = self._objects.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise ObjectNotFoundError(
+                f"no object of that name among {len(self._objects)}",
+                file=self._sink.name,
+                found=describe(name),
+            )
+        return found
+
+
+def _read_committed(source: AppendSink) -> tuple[Frame, Manifest]:
+    try:
+        return read_manifest(source, DEFAULT_LIMITS)
+    except FormatError as error:
+        error.message += (
+            "; a damaged file is not changed: see what can be saved with "
+            f"`ztensor repair {describe(source.name, 200)}`"
+        )
+        raise
+
+
+def _emitter_for(frame: Frame, manifest: Manifest) -> Emitter:
+    """Return what writes the file's own version, so that its readers keep reading it."""
+    if frame.container is not Container.V1:
+        return EMITTERS[LATEST]()
+    older = EMITTERS["1.1.0"]()
+    if not manifest.version.startswith("1.1"):
+        return EMITTERS[LATEST]()
+    try:
+        for tensor_object in manifest.objects.values():
+            older.check_object(tensor_object)
+            if any(part.decoded_length is not None for part in tensor_object.components.values()):
+                return EMITTERS[LATEST]()  # a later library appended to a 1.1 file
+    except NotRepresentableError:
+        return EMITTERS[LATEST]()
+    return older
+
+
+__all__ = ["Editor"]

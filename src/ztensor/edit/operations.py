@@ -1,0 +1,123 @@
+"""Each change as a function: open the editor, make one change, commit."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from ztensor.edit.editor import Editor
+from ztensor.errors import ArgumentValueError
+from ztensor.opening import Reader
+from ztensor.writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+def replace_tensor(path: str | os.PathLike[str], name: str, data: Any, **options: Any) -> int:
+    """Put other data under a name, and return the file's new length in bytes.
+
+    Unlike writing in place, this takes any shape, element type and layout, and leaves the old
+    data readable until the change is committed.
+
+    Args:
+        path: the file.
+        name: an object of the file.
+        data: a `Tensor` or an array.
+        options: `atomic`, `durable`, `lock`, `timeout`, `compression`, `checksum` of `Editor`.
+
+    Raises:
+        ObjectNotFoundError: no object of that name.
+        FormatError: the file is damaged; the message says how to repair it.
+        SourceError: it cannot be written; it holds its old state.
+    """
+    with Editor(path, **options) as editor:
+        editor.replace(name, data)
+        return editor.finish()
+
+
+def remove_tensors(
+    input: str | os.PathLike[str],  # the 1.2 API's name
+    output: str | os.PathLike[str] | None = None,
+    names: str | Iterable[str] = (),
+    **options: Any,
+) -> int:
+    """Remove objects, and return the length of the resulting file in bytes.
+
+    Args:
+        input: the file.
+        output: where the rest is written as a new file; None changes `input` itself, writing only
+            a manifest, and leaves the removed bytes to `compact`.
+        names: the objects to remove.
+        options: of `Editor` without `output`, of `Writer` with it.
+
+    Raises:
+        ObjectNotFoundError: a name is not in the file; then nothing is changed.
+        ArgumentValueError: no names were given.
+        FormatError: the file is damaged.
+        SourceError: it cannot be read or written.
+    """
+    wanted = [names] if isinstance(names, str) else list(names)
+    if not wanted:
+        raise ArgumentValueError("no names to remove", file=os.fsdecode(os.fspath(input)))
+    if output is None:
+        with Editor(input, **options) as editor:
+            editor.remove(wanted)
+            return editor.finish()
+    with Reader(input) as reader:
+        reader.metadata(wanted)  # raises where one is missing
+        attributes = reader.attributes or None
+        with Writer(output, attributes=attributes, **options) as writer:
+            for name in reader:
+                if name not in wanted:
+                    writer.copy(name, reader)
+            return writer.finish()
+
+
+def rename_tensors(path: str | os.PathLike[str], names: Mapping[str, str], **options: Any) -> int:
+    """Give objects other names, and return the file's new length in bytes.
+
+    Only a manifest is written.
+
+    Args:
+        path: the file.
+        names: old names to new ones; two can be swapped.
+        options: `atomic`, `durable`, `lock`, `timeout` of `Editor`.
+
+    Raises:
+        ObjectNotFoundError: an old name is not in the file; then nothing is changed.
+        UsageError: a new name is taken.
+        FormatError: the file is damaged; the message says how to repair it.
+        SourceError: it cannot be written; it holds its old state.
+    """
+    with Editor(path, **options) as editor:
+        editor.rename(names)
+        return editor.finish()
+
+
+def set_attributes(
+    path: str | os.PathLike[str],
+    attributes: Mapping[str, object],
+    *,
+    name: str | None = None,
+    replace: bool = False,
+    **options: Any,
+) -> int:
+    """Set key-value pairs of a file or one object, and return the file's new length in bytes.
+
+    Args:
+        path: the file.
+        attributes: what to set; a value of None takes the key away.
+        name: the object; None for the file.
+        replace: True drops all keys that are not given.
+        options: `atomic`, `durable`, `lock`, `timeout` of `Editor`.
+
+    Raises:
+        NotRepresentableError: a value cannot be stored.
+        ObjectNotFoundError: no object of that name.
+        FormatError: the file is damaged; the message says how to repair it.
+        SourceError: it cannot be written; it holds its old state.
+    """
+    with Editor(path, **options) as editor:
+        editor.set_attributes(attributes, name=name, replace=replace)
+        return editor.finish()

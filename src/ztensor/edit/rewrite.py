@@ -1,0 +1,254 @@
+"""New files out of finished ones: compact, merge, split. Stored bytes are copied, not decoded."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from typing import TYPE_CHECKING, Literal
+
+from ztensor.container import EMITTERS, LATEST
+from ztensor.errors import ArgumentValueError, Reason, UsageError, describe
+from ztensor.opening import Reader
+from ztensor.source.sink import FileSink
+from ztensor.writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ztensor.source.sink import Durable
+
+    Path = str | os.PathLike[str]
+    Progress = Callable[[int, int], None]
+
+
+def compact(path: Path, *, durable: Durable = "auto", progress: Progress | None = None) -> int:
+    """Rewrite a file without the bytes nothing refers to, and return how many that saved.
+
+    The new file replaces the old one as a whole; version, attributes, encodings, digests and
+    unknown fields stay. Containers that are only read become 1.2.0.
+
+    Args:
+        path: the file.
+        durable: as for `Writer`.
+        progress: called with the stored bytes copied so far and those to copy in all.
+
+    Raises:
+        FormatError: the file is damaged; it is left as it is.
+        SourceError: it cannot be read or written; it is left as it is.
+    """
+    from ztensor.edit.editor import Editor
+
+    with Editor(path, durable=durable) as lock, Reader(path) as reader:
+        before = reader.nbytes
+        version = reader.version if reader.version in EMITTERS else LATEST
+        with Writer(
+            path, version=version, attributes=reader.attributes or None, durable=durable
+        ) as writer:
+            _copy_all(writer, [(name, reader, name) for name in reader], progress)
+            after = writer.finish()
+        lock.abort()
+    return before - after
+
+
+def merge(
+    inputs: Iterable[Path],
+    output: Path,
+    *,
+    on_conflict: Literal["error", "first", "last"] = "error",
+    version: str = LATEST,
+    attributes: Mapping[str, object] | None = None,
+    durable: Durable = "auto",
+    progress: Progress | None = None,
+) -> int:
+    """Write the objects of several files into one, and return its length in bytes.
+
+    Stored bytes are copied as they are, checked against their digests, with bounded memory.
+
+    Args:
+        inputs: the files, of any version.
+        output: the new file; it may be one of the inputs.
+        on_conflict: what happens to a name two files have: an error, the first or the last wins.
+        version: the new file's version.
+        attributes: its attributes; by default those of all inputs, later ones winning.
+        durable: as for `Writer`.
+        progress: called with the stored bytes copied so far and those to copy in all.
+
+    Raises:
+        UsageError: a name is in two files, and `on_conflict` is "error". No file appears.
+        NotRepresentableError: the version cannot hold an object. No file appears.
+        FormatError: an input is damaged. No file appears.
+        SourceError: a file cannot be read or written. No file appears.
+    """
+    if on_conflict not in ("error", "first", "last"):
+        raise ArgumentValueError(
+            "unknown on_conflict",
+            expected="'error', 'first' or 'last'",
+            found=describe(on_conflict),
+        )
+    with contextlib.ExitStack() as stack:
+        readers = [stack.enter_context(Reader(path)) for path in inputs]
+        chosen: dict[str, Reader] = {}
+        for reader in readers:
+            for name in reader:
+                if name in chosen and on_conflict == "error":
+                    raise UsageError(
+                        "two files hold an object of that name; pass on_conflict='first' or 'last'",
+                        reason=Reason.DUPLICATE_WRITE,
+                        file=reader.name,
+                        object_name=name,
+                        found=f"also in {chosen[name].name}",
+                    )
+                if name not in chosen or on_conflict == "last":
+                    chosen[name] = reader
+        if attributes is None:
+            merged: dict[str, object] = {}
+            for reader in readers:
+                merged.update(reader.attributes)
+            attributes = merged or None
+        with Writer(output, version=version, attributes=attributes, durable=durable) as writer:
+            _copy_all(writer, [(name, chosen[name], name) for name in chosen], progress)
+            return writer.finish()
+
+
+def split(
+    path: Path,
+    folder: Path | None = None,
+    *,
+    max_shard_size: int | str = "5GB",
+    durable: Durable = "auto",
+    progress: Progress | None = None,
+) -> list[str]:
+    """Split a file into shards and an index, and return the paths written, the index last.
+
+    Shards are called `model-00001-of-00003.zt` after a file `model.zt`, the index
+    `model.zt.index.json`; it has `metadata.total_size` and `weight_map`, as the Hugging Face hub
+    has it for safetensors, and under `metadata.digests` the sha256 of every shard. An object is
+    never divided. Shards appear first, the index last: an interrupted split leaves no index.
+
+    Args:
+        path: the file.
+        folder: where the shards go; the file's own folder by default.
+        max_shard_size: most stored bytes in a shard, a number or text such as "500MB" or "5GiB".
+        durable: as for `Writer`.
+        progress: called with the stored bytes copied so far and those to copy in all.
+
+    Raises:
+        ArgumentValueError: the size is no size.
+        FormatError: the file is damaged.
+        SourceError: a file cannot be read or written.
+    """
+    limit = parse_size(max_shard_size)
+    name = os.path.basename(os.fsdecode(os.fspath(path)))
+    stem, extension = os.path.splitext(name)
+    where = os.path.dirname(os.path.abspath(path)) if folder is None else os.fspath(folder)
+    with Reader(path) as reader:
+        shards = _shards(reader, limit)
+        version = reader.version if reader.version in EMITTERS else LATEST
+        copied = _Progress(progress, sum(_stored(reader, name) for name in reader))
+        weight_map: dict[str, str] = {}
+        digests: dict[str, str] = {}
+        written = []
+        for number, names in enumerate(shards, 1):
+            shard = f"{stem}-{number:05d}-of-{len(shards):05d}{extension or '.zt'}"
+            target = os.path.join(where, shard)
+            attributes = reader.attributes or None
+            with Writer(target, version=version, attributes=attributes, durable=durable) as writer:
+                for one in names:
+                    writer.copy(one, reader)
+                    weight_map[one] = shard
+                    copied.add(_stored(reader, one))
+            digests[shard] = _sha256_of(target)
+            written.append(target)
+        total = sum(reader.metadata(one).nbytes for one in reader)
+    index = {
+        "metadata": {"total_size": total, "digests": digests},
+        "weight_map": dict(sorted(weight_map.items())),
+    }
+    target = os.path.join(where, f"{name}.index.json")
+    text = json.dumps(index, indent=2, ensure_ascii=True) + "\n"
+    sink = FileSink(target, durable=durable)
+    try:
+        sink.write(text.encode("ascii"))
+        sink.commit()
+    except BaseException:
+        sink.abort()
+        raise
+    return [*written, target]
+
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?\s*", re.IGNORECASE)
+
+
+def parse_size(size: int | str) -> int:
+    """Return how many bytes "5GB" or "500MiB" are.
+
+    Raises:
+        ArgumentValueError: it is no size, or not positive.
+    """
+    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+        return size
+    match = _SIZE.fullmatch(size) if isinstance(size, str) else None
+    if match:
+        unit = match[2].upper()
+        factor = _BINARY_UNITS[unit] if match[3] and unit else _UNITS[unit]
+        count = int(float(match[1]) * factor)
+        if count > 0:
+            return count
+    raise ArgumentValueError(
+        "not a size", expected="a number of bytes, or text such as '5GB'", found=describe(size)
+    )
+
+
+def _stored(reader: Reader, name: str) -> int:
+    return reader.metadata(name).stored_nbytes
+
+
+def _shards(reader: Reader, limit: int) -> list[list[str]]:
+    """Return names shard by shard, in the order of the file, none over `limit` if it can be."""
+    shards: list[list[str]] = [[]]
+    filled = 0
+    for name in reader:
+        size = _stored(reader, name)
+        if shards[-1] and filled + size > limit:
+            shards.append([])
+            filled = 0
+        shards[-1].append(name)
+        filled += size
+    return shards
+
+
+class _Progress:
+    def __init__(self, report: Progress | None, total: int) -> None:
+        self._report = report
+        self._total = total
+        self._done = 0
+
+    def add(self, count: int) -> None:
+        self._done += count
+        if self._report is not None:
+            self._report(min(self._done, self._total), self._total)
+
+
+def _copy_all(
+    writer: Writer, objects: Sequence[tuple[str, Reader, str]], progress: Progress | None
+) -> None:
+    copied = _Progress(progress, sum(_stored(reader, name) for _, reader, name in objects))
+    for new, reader, name in objects:
+        writer.copy(new, reader, name)
+        copied.add(_stored(reader, name))
+
+
+def _sha256_of(path: str) -> str:
+    from ztensor.digest import ALGORITHMS, digest_of
+    from ztensor.source.base import Range
+    from ztensor.source.local import FileSource
+
+    source = FileSource(path)
+    try:
+        return digest_of(ALGORITHMS["sha256"], Range(source, 0, source.size).pieces(8 << 20))
+    finally:
+        source.close()

@@ -1,0 +1,72 @@
+"""Fetch, parse and check the manifest of a file: everything a reader needs before any data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.container import SCHEMAS, locate
+from ztensor.container.framing import HEAD_BYTES, TAIL_BYTES
+from ztensor.errors import ZTensorError
+from ztensor.layout import LAYOUTS
+from ztensor.model.problem import Problem, manifest_error
+from ztensor.source.base import read_bytes
+
+if TYPE_CHECKING:
+    from ztensor.container import Frame
+    from ztensor.limits import Limits
+    from ztensor.model.manifest import Manifest
+    from ztensor.source.base import Source
+
+
+def read_manifest(source: Source, limits: Limits) -> tuple[Frame, Manifest]:
+    """Return where a file's manifest lies and what it says.
+
+    Raises:
+        FormatError: the file is damaged or no zTensor file.
+        UnsupportedVersionError: it is of a version this release does not read.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    try:
+        frame = _locate(source, limits)
+        return frame, parse_frame(source, frame, limits)
+    except ZTensorError as error:
+        error.locate(file=source.name)
+        raise
+
+
+def _locate(source: Source, limits: Limits) -> Frame:
+    size = source.size
+    head = bytes(read_bytes(source, 0, min(HEAD_BYTES, size)))
+    tail_length = min(TAIL_BYTES, size)
+    tail = bytes(read_bytes(source, size - tail_length, tail_length))
+    return locate(head, tail, size, limits)
+
+
+def parse_frame(source: Source, frame: Frame, limits: Limits) -> Manifest:
+    """Return what the manifest in a frame says, every rule checked that needs no data.
+
+    Raises:
+        FormatError: the manifest is damaged.
+        UnsupportedVersionError: it is of a version this release does not read.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    data = read_bytes(source, frame.manifest_offset, frame.manifest_length)
+    manifest = SCHEMAS[frame.container](bytes(data), frame, limits)
+    problems = check_layouts(manifest)
+    if problems:
+        raise manifest_error(problems)
+    return manifest
+
+
+def check_layouts(manifest: Manifest) -> list[Problem]:
+    """Return what each object's layout finds wrong with the manifest alone."""
+    problems: list[Problem] = []
+    for name, tensor_object in manifest.objects.items():
+        layout = LAYOUTS.get(tensor_object.format)
+        if layout is not None:
+            found = layout.check_object(tensor_object)
+            if found:
+                problems.extend(p.under("objects", name).about(name) for p in found)
+    return problems

@@ -1,0 +1,266 @@
+"""New bytes behind a finished file, so that a crash at any moment leaves the old state readable.
+
+The old file ends at S with manifest and footer. Nothing below S is ever written.
+
+1. Before new bytes are written up to an end E, a copy of the old manifest and footer, the
+   *guard*, is written at E. Every reader looks at the end of the file only, so it sees the old
+   state while the new bytes fill the gap before it.
+2. All is flushed to disk.
+3. Manifest and footer of the new state are written behind the last guard in one call.
+4. That is flushed.
+
+A process killed before 3 leaves the old state; inside 3, a torn end that `repair` cuts off; after
+it, the new state. Without the flush in 2 a power cut could leave the new manifest over blobs that
+never reached the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from ztensor.errors import SourceError, SourceNotRegularError
+from ztensor.source import locking
+from ztensor.source.base import shrunk
+
+if TYPE_CHECKING:
+    from ztensor.source.sink import Durable
+
+# New bytes are gathered to pieces this long, as each piece costs a guard before it; at least as
+# long as four guards, so that a large manifest costs a quarter at the most.
+_PIECE_BYTES = 8 << 20
+_GUARDS_PER_PIECE = 4
+_TRIES = 10
+
+
+class AppendSink:
+    """The end of a finished file, locked for this writer.
+
+    It is also a source of the file's old bytes, from which the manifest is read after locking.
+
+    Args:
+        path: the file.
+        durable: False leaves the flushes out: safe against a killed process, not a power cut.
+        lock: False where the file system has no locks and the caller knows that he is alone.
+        timeout: seconds to wait for another writer.
+
+    Raises:
+        SourceError: the file cannot be opened for writing, or another process is writing.
+    """
+
+    def __init__(
+        self, path: str, *, durable: Durable = "auto", lock: bool = True, timeout: float = 0.0
+    ) -> None:
+        self.name = path
+        self.path: str | None = path
+        self._durable = durable is not False
+        self._descriptor = self._open_locked(path, lock=lock, timeout=timeout)
+        self.size = os.fstat(self._descriptor).st_size
+        self._guard = b""
+        self._pending = bytearray()
+        self._written_to = self.size  # up to here bytes are in place; the guard lies behind
+        self._valid_end = self.size  # cut here, the file ends with a footer of the old state
+        self._is_guarded = False
+        self._is_sealed = False
+        self._commit = bytearray()
+
+    def _open_locked(self, path: str, *, lock: bool, timeout: float) -> int:
+        flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        flags |= getattr(os, "O_NONBLOCK", 0)  # a FIFO must not hang
+        for _ in range(_TRIES):
+            try:
+                descriptor = os.open(path, flags)
+            except OSError as error:
+                raise SourceError.from_os(error, "cannot open for writing", path) from error
+            try:
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode):
+                    raise SourceNotRegularError(  # noqa: TRY301  # closed below, like all errors
+                        "cannot open for writing", file=path, expected="a regular file"
+                    )
+                if lock:
+                    locking.acquire(descriptor, path, timeout=timeout)
+                # While we waited another writer may have put a new file in place.
+                if not lock or os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                    return descriptor
+            except OSError as error:
+                os.close(descriptor)
+                if isinstance(error, SourceError):
+                    raise
+                raise SourceError.from_os(error, "cannot open for writing", path) from error
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+        raise SourceError(
+            "the file is replaced again and again by other writers; try later", file=path
+        )
+
+    # --- The old bytes ----------------------------------------------------------------------
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        """Fill `destination` with old bytes."""
+        done = 0
+        while done < destination.nbytes:
+            try:
+                piece = _pread(self._descriptor, destination.nbytes - done, offset + done)
+            except OSError as error:
+                raise SourceError.from_os(error, "cannot read", self.name) from error
+            if not piece:
+                raise shrunk(self.name, offset, destination.nbytes, done)
+            destination[done : done + len(piece)] = piece
+            done += len(piece)
+
+    def view(self) -> memoryview | None:
+        """Return None: a file that grows is read, not mapped."""
+        return None
+
+    def stored(self) -> memoryview | None:
+        """Return None, as `view`."""
+        return None
+
+    def require_unchanged(self) -> None:
+        """Do nothing: the lock keeps other writers out."""
+
+    def guard_with(self, guard: bytes) -> None:
+        """Take the old manifest and footer, the bytes that keep the old state readable."""
+        self._guard = guard
+
+    # --- The new bytes ----------------------------------------------------------------------
+
+    @property
+    def descriptor(self) -> int:
+        """Return the open file, for copies made in the kernel."""
+        return self._descriptor
+
+    @property
+    def position(self) -> int:
+        """Return the offset at which the next byte will lie."""
+        if self._is_sealed:
+            return self._end_of_guard() + len(self._commit)
+        return self._written_to + len(self._pending)
+
+    def _end_of_guard(self) -> int:
+        return self._written_to + (len(self._guard) if self._is_guarded else 0)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append bytes; after `barrier` they belong to the commit."""
+        if self._is_sealed:
+            self._commit += data
+            return
+        piece = max(_PIECE_BYTES, _GUARDS_PER_PIECE * len(self._guard))
+        view = memoryview(data)
+        if self._pending or view.nbytes < piece:
+            take = piece - len(self._pending)
+            self._pending += view[:take]
+            view = view[take:]
+            if len(self._pending) < piece:
+                return
+            self._store(memoryview(self._pending))
+            self._pending = bytearray()
+        while view.nbytes >= piece:
+            self._store(view[:piece])
+            view = view[piece:]
+        self._pending += view
+
+    def _store(self, data: memoryview) -> None:
+        end = self._written_to + data.nbytes
+        self._put(memoryview(self._guard), end)
+        self._valid_end = end + len(self._guard)
+        self._is_guarded = True
+        self._put(data, self._written_to)
+        self._written_to = end
+
+    def _put(self, data: memoryview, offset: int) -> None:
+        while data.nbytes:
+            try:
+                count = _pwrite(self._descriptor, data, offset)
+            except OSError as error:
+                self._cut_torn_end()
+                raise SourceError.from_os(
+                    error, "cannot write; the file still holds its old state", self.name
+                ) from error
+            data = data[count:]
+            offset += count
+
+    def _cut_torn_end(self) -> None:
+        # Only what no reader can have mapped: it lies behind the last footer a reader could find.
+        with contextlib.suppress(OSError):
+            if os.fstat(self._descriptor).st_size > self._valid_end:
+                os.ftruncate(self._descriptor, self._valid_end)
+
+    def barrier(self) -> int:
+        """Put every blob on disk before what follows, and return where the manifest will lie."""
+        if self._pending:
+            self._store(memoryview(self._pending))
+            self._pending = bytearray()
+        if self._is_guarded:
+            # A failed flush is final: what is on disk is then unknown, and a second try would
+            # report success without knowing (as PostgreSQL learnt).
+            self._flush("cannot flush; the file still holds its old state")
+        self._is_sealed = True
+        return self._end_of_guard()
+
+    def commit(self) -> None:
+        """Write manifest and footer in one call, and flush."""
+        self._put(memoryview(self._commit), self._end_of_guard())
+        self._flush("the new state is written, but whether it reached the disk is unknown")
+        self._close()
+
+    def _flush(self, failure: str) -> None:
+        if self._durable:
+            try:
+                os.fsync(self._descriptor)
+            except OSError as error:
+                raise SourceError.from_os(error, failure, self.name) from error
+
+    def cut(self, length: int) -> None:
+        """Shorten the file to a state that ends at `length`, and flush.
+
+        A process that has the cut part mapped is killed when it touches it; that part belonged to
+        no state.
+
+        Raises:
+            SourceError: the system refused.
+        """
+        try:
+            os.ftruncate(self._descriptor, length)
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot shorten the file", self.name) from error
+        self._flush("the file is shortened, but whether that reached the disk is unknown")
+
+    def abort(self) -> None:
+        """Let go of the file; it holds its old state.
+
+        What was written behind it stays: another process may have it mapped. The next compaction
+        takes it away.
+        """
+        self._pending.clear()
+        self._commit.clear()
+        with contextlib.suppress(OSError):
+            self._close()
+
+    def close(self) -> None:
+        """Let go of the file, as `abort`."""
+        self.abort()
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _pread(descriptor: int, length: int, offset: int) -> bytes:
+    if hasattr(os, "pread"):
+        return os.pread(descriptor, length, offset)
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    return os.read(descriptor, length)
+
+
+def _pwrite(descriptor: int, data: memoryview, offset: int) -> int:
+    if hasattr(os, "pwrite"):
+        return os.pwrite(descriptor, data, offset)
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    return os.write(descriptor, data)

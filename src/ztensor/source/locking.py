@@ -1,0 +1,93 @@
+"""One writer at a time: an advisory lock on the file itself.
+
+`flock` where the system has it, a byte range far behind any data on Windows. Network file
+systems without locks say so with an error; then only the caller can know that he is alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+
+from ztensor.errors import Reason, SourceError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_POLL_SECONDS = 0.01
+# Windows locks ranges of bytes; this one lies behind any file's end, so that reads are not barred.
+_LOCK_OFFSET = 1 << 62
+
+
+def acquire(descriptor: int, name: str, *, timeout: float = 0.0) -> None:
+    """Take the exclusive lock of an open file; it is released when the descriptor is closed.
+
+    Args:
+        descriptor: the open file.
+        name: path, for messages.
+        timeout: seconds to wait for another writer to finish.
+
+    Raises:
+        SourceError: another process is writing (SOURCE_LOCKED), or the file system has no locks.
+    """
+    until = time.monotonic() + timeout
+    while not _try_lock(descriptor, name):
+        if time.monotonic() >= until:
+            raise SourceError(
+                "the file is being written by another process; try again when it has finished",
+                reason=Reason.SOURCE_LOCKED,
+                errno=errno.EWOULDBLOCK,
+                file=name,
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def is_locked(path: str) -> bool:
+    """Return whether a writer holds the lock of the file at `path`."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
+        return False
+    try:
+        if fcntl is None:
+            return False  # opening by another handle fails on Windows while it matters
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int, name: str) -> bool:
+    try:
+        if fcntl is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:
+            _lock_range(descriptor)
+    except BlockingIOError:
+        return False
+    except PermissionError:
+        return False  # how Windows, and some network mounts, say that the range is taken
+    except OSError as error:
+        raise SourceError.from_os(
+            error, "the file system cannot lock the file; pass lock=False where you are alone", name
+        ) from error
+    return True
+
+
+def _lock_range(descriptor: int) -> None:
+    import msvcrt
+
+    position = os.lseek(descriptor, 0, os.SEEK_CUR)
+    try:
+        os.lseek(descriptor, _LOCK_OFFSET, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+    finally:
+        os.lseek(descriptor, position, os.SEEK_SET)
