@@ -124,7 +124,7 @@ def blocks(array: Array) -> Iterable[memoryview]:
     rows = array.shape[0] if array.ndim else 1
     if array.nbytes > BLOCK_BYTES:
         rows = BLOCK_BYTES * rows // array.nbytes // 2 * 2
-        if rows == 0 and array[0].size % 2 == 0:
+        if rows == 0 and (array.itemsize > 1 or array[0].size % 2 == 0):
             for row in array:
                 yield from blocks(row)
             return

@@ -114,6 +114,7 @@ class ZTensorError(Exception):
         expected: what the rule asks for, as text.
         found: what was there, as text.
         section: the specification's section, as text.
+        hint: what to do next, as a sentence, once someone knows.
     """
 
     default_reason: Reason | None = None
@@ -139,6 +140,7 @@ class ZTensorError(Exception):
         self.expected = expected
         self.found = found
         self.section = section
+        self.hint: str | None = None
 
     def locate(
         self,
@@ -157,7 +159,7 @@ class ZTensorError(Exception):
         return self
 
     def __str__(self) -> str:
-        """Return place, sentence, expectation, finding and section on one line."""
+        """Return place, sentence, expectation, finding, section and hint on one line."""
         place = [] if self.file is None else [_printable(self.file)]
         if self.object_name is not None:
             place.append(f"object {describe(self.object_name)}")
@@ -171,7 +173,9 @@ class ZTensorError(Exception):
             facts.append(f"found {self.found}")
         if facts:
             text += ": " + ", ".join(facts)
-        return f"{text} ({self.section})" if self.section else text
+        if self.section:
+            text += f" ({self.section})"
+        return f"{text}; {self.hint}" if self.hint else text
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by class and attributes, so that worker processes can hand errors back."""

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from ztensor.errors import ArgumentTypeError, describe
+import numpy as np
+
+from ztensor.blob import blocks
+from ztensor.digest import ALGORITHMS
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, NotRepresentableError, describe
+from ztensor.layout.elements import spell
 from ztensor.opening import Reader
 from ztensor.writer import Writer
 
@@ -27,8 +32,9 @@ def save_file(
     checksum: str | bool | None = "crc32c",
     version: str = "1.2.0",
     durable: Durable = "auto",
+    deduplicate: Literal["memory", "content", False] = "memory",
     progress: Callable[[int, int], None] | None = None,
-) -> None:
+) -> dict[str, str]:
     """Save a dict of tensors as one file, replacing an old one as a whole or not at all.
 
     Tensors are written in order of their names, so the same dict gives the same bytes.
@@ -42,7 +48,12 @@ def save_file(
         version: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`.
         durable: True flushes to disk before this returns; "auto" does so when an existing file is
             replaced; False leaves it to the system.
+        deduplicate: "memory" stores arrays over the same memory (tied weights) once, under all
+            their names; "content" also those whose bytes are equal; False stores each.
         progress: called with the bytes of tensors written so far and of all of them.
+
+    Returns:
+        Names that were stored without bytes of their own, and whose bytes they have.
 
     Raises:
         NotRepresentableError: a tensor cannot be held by the version; the message says what
@@ -50,11 +61,12 @@ def save_file(
         ArgumentTypeError: `tensors` is no mapping.
         SourceError: the file could not be written. What was there before still is.
     """
-    _write(
+    return _write(
         tensors,
         path,
         metadata,
         progress,
+        deduplicate,
         compression=compression,
         checksum=checksum,
         version=version,
@@ -69,6 +81,7 @@ def save(
     compression: bool | int | str = False,
     checksum: str | bool | None = "crc32c",
     version: str = "1.2.0",
+    deduplicate: Literal["memory", "content", False] = "memory",
 ) -> bytes:
     """Return the bytes `save_file` would write; see there."""
     buffer = io.BytesIO()
@@ -77,6 +90,7 @@ def save(
         buffer,
         metadata,
         None,
+        deduplicate,
         compression=compression,
         checksum=checksum,
         version=version,
@@ -89,20 +103,56 @@ def _write(
     target: Any,
     metadata: Mapping[str, object] | None,
     progress: Callable[[int, int], None] | None,
+    deduplicate: str | bool,  # noqa: FBT001  # one of three words
     **options: Any,
-) -> None:
+) -> dict[str, str]:
+    if deduplicate not in ("memory", "content", False):
+        raise ArgumentValueError(
+            "unknown value for deduplicate",
+            expected="'memory', 'content' or False",
+            found=describe(deduplicate),
+        )
     if not hasattr(tensors, "items"):
         raise ArgumentTypeError(
             "tensors must be a mapping from names to arrays", found=describe(tensors, 40)
         )
     total = sum(getattr(value, "nbytes", 0) for value in tensors.values())
     done = 0
+    first_of: dict[tuple[Any, ...], str] = {}
     with Writer(target, attributes=metadata, **options) as writer:
         for name in sorted(tensors, key=_sort_key):
-            writer.write(name, tensors[name])
+            value = tensors[name]
+            key = _identity(value, deduplicate) if deduplicate else None
+            if key is not None and key in first_of:
+                writer.share(name, first_of[key])
+            else:
+                writer.write(name, value)
+                if key is not None:
+                    first_of[key] = name
             if progress is not None:
-                done += getattr(tensors[name], "nbytes", 0)
+                done += getattr(value, "nbytes", 0)
                 progress(done, total)
+    return writer.shared
+
+
+def _identity(value: Any, by: str | bool) -> tuple[Any, ...] | None:  # noqa: FBT001  # one of two words
+    """Return what tells whether two arrays are one; None where that cannot be told.
+
+    All arrays of the dict are alive while it is written, so an address means one array.
+    """
+    if not isinstance(value, np.ndarray) or value.size == 0 or value.dtype.hasobject:
+        return None
+    if by == "content":
+        try:
+            spell(value.dtype)
+        except NotRepresentableError:
+            return None  # the writer says so, with the name
+        hasher = ALGORITHMS["sha256"].hasher()
+        for block in blocks(value):
+            hasher.update(block)
+        return value.dtype.newbyteorder("="), value.shape, hasher.hexdigest()
+    address = value.__array_interface__["data"][0]
+    return address, value.dtype, value.shape, value.strides
 
 
 def _sort_key(name: object) -> bytes:

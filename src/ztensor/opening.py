@@ -145,8 +145,7 @@ def _read_or_recover(source: Source, limits: Limits, *, recover: bool) -> tuple[
         return read_manifest(source, limits)
     except FormatError as error:
         if not recover:
-            # Another error than a torn end keeps its message.
-            error.message += describe_torn(source, error, limits)
+            error.hint = describe_torn(source, error, limits)
             raise
         state, _ = search(source, limits=limits)
         if state is None:

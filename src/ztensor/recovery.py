@@ -171,19 +171,19 @@ def _misplaced(state: State) -> str | None:
     )
 
 
-def describe_torn(source: Source, error: FormatError, limits: Limits) -> str:
-    """Return what to add to the error of a torn file: what was found, and what to type."""
+def describe_torn(source: Source, error: FormatError, limits: Limits) -> str | None:
+    """Return what was found in a torn file and what to type; None for other faults."""
     torn = error.reason in (Reason.FOOTER_MAGIC, Reason.MANIFEST_SIZE, Reason.MANIFEST_DIGEST)
     if source.path is None or not (torn or "cbor" in str(error.reason)):
-        return ""
+        return None
     try:
         state, _ = search(source, within=_QUICK_BYTES, limits=limits)
     except ZTensorError:
-        return ""  # a container that cannot be searched
+        return None  # a container that cannot be searched
     if state is None:
-        return f"; no committed state was found in its last {_QUICK_BYTES >> 20} MiB"
+        return f"no committed state was found in its last {_QUICK_BYTES >> 20} MiB"
     return (
-        f"; its last committed state, {len(state.manifest.objects)} objects, ends at byte "
+        f"its last committed state, {len(state.manifest.objects)} objects, ends at byte "
         f"{state.end}: `ztensor repair {describe(source.path, 200)}` shows it, "
         "ztensor.open(path, recover=True) reads it"
     )

@@ -281,9 +281,9 @@ def _read_committed(source: AppendSink) -> tuple[Frame, Manifest]:
     try:
         return read_manifest(source, DEFAULT_LIMITS)
     except FormatError as error:
-        error.message += (
-            "; a damaged file is not changed: see what can be saved with "
-            f"`ztensor repair {describe(source.name, 200)}`"
+        error.hint = (
+            "a damaged file is not changed: "
+            f"`ztensor repair {describe(source.name, 200)}` shows what can be saved"
         )
         raise
 

@@ -59,10 +59,10 @@ class Source(Protocol):
         ...
 
     def require_unchanged(self) -> None:
-        """Raise where touching a view would crash, since the file shrank after it was opened.
+        """Raise where the file is no longer what was opened.
 
         Raises:
-            SourceError: the file is shorter than it was.
+            SourceError: the file is shorter than it was, or was written to in place.
         """
         ...
 

@@ -69,6 +69,7 @@ class FileSource:
             self.close()
             raise self._not_regular("a folder" if stat.S_ISDIR(status.st_mode) else "a device")
         self.size = status.st_size
+        self._changed_at = status.st_mtime_ns
         self._mapped = mapped
         self._view: memoryview | None = None
         self._stored: memoryview | None = None
@@ -133,12 +134,22 @@ class FileSource:
             return None
 
     def require_unchanged(self) -> None:
-        """Raise when the file shrank: touching the cut part of a map would kill the process."""
+        """Raise when the file shrank or was written to in place.
+
+        Touching the cut part of a map would kill the process. A file that grew was appended to:
+        what it held when it was opened is untouched.
+        """
         if self._descriptor < 0:
             raise ClosedError("the file is closed", file=self.name)
-        size = os.fstat(self._descriptor).st_size
-        if size < self.size:
-            raise shrunk(self.name, 0, self.size, size)
+        status = os.fstat(self._descriptor)
+        if status.st_size < self.size:
+            raise shrunk(self.name, 0, self.size, status.st_size)
+        if status.st_size == self.size and status.st_mtime_ns != self._changed_at:
+            raise SourceError(
+                "the file was changed in place after it was opened; open it again",
+                reason=Reason.SOURCE_CHANGED,
+                file=self.name,
+            )
 
     def close(self) -> None:
         """Close the descriptor and let go of the map; arrays over the map keep it alive."""

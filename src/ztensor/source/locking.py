@@ -45,6 +45,31 @@ def acquire(descriptor: int, name: str, *, timeout: float = 0.0) -> None:
         time.sleep(_POLL_SECONDS)
 
 
+def try_acquire(descriptor: int) -> bool:
+    """Take the lock of an open file where that can be done at once; return whether it was."""
+    try:
+        return _try_lock(descriptor, "")
+    except SourceError:
+        return False
+
+
+def remove_if_dead(path: str) -> None:
+    """Remove a temporary whose writer is gone: the system released its lock when it died."""
+    if fcntl is None:
+        return  # Windows removes no open file anyway, but cannot tell a dead one's
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+    except OSError:
+        return
+    finally:
+        os.close(descriptor)
+
+
 def is_locked(path: str) -> bool:
     """Return whether a writer holds the lock of the file at `path`."""
     try:

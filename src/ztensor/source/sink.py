@@ -6,9 +6,11 @@ import abc
 import contextlib
 import io
 import os
+import re
 import secrets
 import stat
 import threading
+import time
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from ztensor.errors import (
@@ -19,6 +21,7 @@ from ztensor.errors import (
     SourceNotRegularError,
     describe,
 )
+from ztensor.source import locking
 from ztensor.source.base import shrunk
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ _BUFFER_BYTES = 1 << 20
 _WRITE_BYTES = 1 << 30
 _COPY_BYTES = 8 << 20
 _TRIES = 100
+_WINDOWS_SECONDS = 1.0
 
 
 class Sink(Protocol):
@@ -174,16 +178,28 @@ class FileSink(_Gatherer):
             with contextlib.suppress(OSError):  # not every file system has it
                 self._descriptor = os.open(self._folder, flags | nameless, 0o666)
         if self._descriptor < 0:
-            flags |= os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
-            name = self._temporary_name()
-            self._descriptor = os.open(name, flags, 0o666)
-            self._temporary = name
+            self._open_exclusive(flags | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0))
+        else:
+            locking.try_acquire(self._descriptor)  # held while it has a name: see `_sweep`
         if self._old is not None and hasattr(os, "fchmod"):
             try:
                 os.fchmod(self._descriptor, stat.S_IMODE(self._old.st_mode))
             except BaseException:
                 self.abort()
                 raise
+
+    def _open_exclusive(self, flags: int) -> None:
+        for _ in range(_TRIES):
+            name = self._temporary_name()
+            descriptor = os.open(name, flags, 0o666)
+            locking.try_acquire(descriptor)
+            # Between the two calls another save may have swept the file away as a dead one's.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(name), os.fstat(descriptor)):
+                    self._descriptor, self._temporary = descriptor, name
+                    return
+            os.close(descriptor)
+        raise FileExistsError(f"no temporary name stays free in {self._folder!r}")
 
     def start_with(self, descriptor: int, length: int) -> None:
         """Begin with the first bytes of another open file, shared with it where that can be.
@@ -227,10 +243,8 @@ class FileSink(_Gatherer):
         return done
 
     def _temporary_name(self) -> str:
-        # A file name has at most 255 bytes; ours must fit however long the target's is.
-        base = os.path.basename(self._target).encode("utf-8", "surrogateescape")[:200]
-        shown = base.decode("utf-8", "ignore")
-        return os.path.join(self._folder, f".{shown}.{secrets.token_hex(8)}.tmp")
+        name = f".{_shown(self._target)}.{secrets.token_hex(8)}.tmp"
+        return os.path.join(self._folder, name)
 
     def _write_some(self, data: memoryview) -> int:
         try:
@@ -245,9 +259,7 @@ class FileSink(_Gatherer):
             self._flush()
             if flush:
                 os.fsync(self._descriptor)
-            temporary = self._temporary or self._link_temporary()
-            self._close()
-            os.replace(temporary, self._target)
+            self._rename(self._temporary or self._link_temporary())
             self._temporary = None
         except SourceError:
             self.abort()
@@ -257,8 +269,44 @@ class FileSink(_Gatherer):
             raise SourceError.from_os(
                 error, "cannot put the finished file in place; what was there still is", self.name
             ) from error
+        self._close()
         if flush:
             self._flush_folder()
+        self._sweep()
+
+    def _rename(self, temporary: str) -> None:
+        if os.name != "nt":
+            os.replace(temporary, self._target)
+            return
+        # Windows renames no open file, and over none that someone has open or mapped.
+        self._close()
+        until = time.monotonic() + _WINDOWS_SECONDS
+        while True:
+            try:
+                os.replace(temporary, self._target)
+            except PermissionError as error:
+                if time.monotonic() > until:
+                    self._temporary = None  # kept: it is finished, only its name is missing
+                    raise SourceError.from_os(
+                        error,
+                        "the target is open in some process and cannot be replaced; the finished "
+                        f"file is kept as {describe(temporary, 300)}",
+                        self.name,
+                    ) from error
+                time.sleep(_WINDOWS_SECONDS / 20)
+            else:
+                return
+
+    def _sweep(self) -> None:
+        """Remove temporaries of this target whose process was killed: nobody holds their lock."""
+        pattern = re.compile(
+            re.escape(f".{_shown(self._target)}.") + r"[0-9a-f]{16}\.tmp", re.DOTALL
+        )
+        with contextlib.suppress(OSError):
+            with os.scandir(self._folder) as entries:
+                names = [entry.name for entry in entries if pattern.fullmatch(entry.name)]
+            for name in names:
+                locking.remove_if_dead(os.path.join(self._folder, name))
 
     def _link_temporary(self) -> str:
         source = f"/proc/self/fd/{self._descriptor}"
@@ -306,6 +354,12 @@ class FileSink(_Gatherer):
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def _shown(target: str) -> str:
+    # A file name has at most 255 bytes; ours must fit however long the target's is.
+    base = os.path.basename(target).encode("utf-8", "surrogateescape")[:200]
+    return base.decode("utf-8", "ignore")
 
 
 def _status_of_target(target: str, path: str) -> os.stat_result | None:

@@ -1,0 +1,12 @@
+"""Published tools for tests: of this library, and of whatever is built on it.
+
+| file | gives |
+| --- | --- |
+| `builder.py` | a good file of any version, with one rule broken on request |
+| `damage.py` | changes to bytes as values: flipped bits, cut ends, repeated and blanked ranges |
+| `promise.py` | `exercise`: do with any bytes what a user does, and see that the promise holds |
+| `strategies.py` | hypothesis strategies for names, shapes, arrays, tensors, attributes and dicts |
+
+Read them in this order. Only `strategies.py` needs hypothesis. Nothing else in the library imports
+this room.
+"""

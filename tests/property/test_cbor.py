@@ -1,0 +1,326 @@
+"""Our CBOR against cbor2: what one writes the other reads, whatever the spelling or the damage."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import cbor2
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from ztensor.errors import LimitError, ManifestError, Reason
+from ztensor.wire import cbor
+from ztensor.wire.cbor import UNDEFINED, Pairs, Simple, Tag
+
+UINT64_MAX = (1 << 64) - 1
+CBOR_REASONS = {reason for reason in Reason if reason.name.startswith("CBOR_")}
+
+# Tags cbor2 keeps as they are; the others it turns into dates, numbers, patterns, references.
+PLAIN_TAGS = (6, 22, 24, 40, 1000, 65536, 1 << 32, UINT64_MAX)
+
+# --- Values ---------------------------------------------------------------------------------
+
+integers = st.integers(-1 - UINT64_MAX, UINT64_MAX) | st.integers(-300, 300)
+texts = st.text(max_size=30) | st.text("abc", max_size=2)
+simplest = (
+    st.none()
+    | st.booleans()
+    | integers
+    | st.floats()
+    | st.floats(width=16)
+    | st.binary(max_size=30)
+    | texts
+    | st.just(UNDEFINED)
+    | st.builds(Simple, st.integers(0, 19) | st.integers(32, 255))
+)
+
+
+# Mapped, since one_of would else weigh each kind of atom like a kind of container; twice,
+# since with fewer the values grow beyond what is drawn in time.
+atoms = st.one_of(*(simplest.map(lambda atom: atom) for _ in range(2)))
+tags = st.sampled_from(PLAIN_TAGS)
+
+
+def as_map(pairs: list[tuple[object, object]]) -> object:
+    """The map of the pairs, the first of each key."""
+    different = list({cbor.encode(key): (key, item) for key, item in reversed(pairs)}.values())
+    if all(isinstance(key, str) for key, _ in different):
+        return dict(different)
+    return Pairs(different)
+
+
+# Of every kind, with keys of every kind.
+any_values: st.SearchStrategy[Any] = st.deferred(
+    lambda: (
+        atoms
+        | st.lists(any_values, max_size=4)
+        | st.dictionaries(texts, any_values, max_size=4)
+        | st.lists(st.tuples(any_values, any_values), max_size=3).map(as_map)
+        | st.builds(Tag, tags | st.integers(0, UINT64_MAX), any_values)
+    )
+)
+# A dict of cbor2 holds no two keys that Python calls equal, and no list as a key.
+cbor2_values: st.SearchStrategy[Any] = st.deferred(
+    lambda: (
+        atoms
+        | st.lists(cbor2_values, max_size=4)
+        | st.dictionaries(texts, cbor2_values, max_size=4)
+        | st.dictionaries(texts | integers | st.binary(max_size=5), cbor2_values, max_size=4).map(
+            lambda fields: as_map(list(fields.items()))
+        )
+        | st.builds(Tag, tags, cbor2_values)
+    )
+)
+
+
+def for_cbor2(value: object) -> Any:
+    if value is UNDEFINED:
+        return cbor2.undefined
+    if isinstance(value, Simple):
+        return cbor2.CBORSimpleValue(value.value)
+    if isinstance(value, Tag):
+        return cbor2.CBORTag(value.number, for_cbor2(value.value))
+    if isinstance(value, Pairs):
+        return {key: for_cbor2(item) for key, item in value}
+    if isinstance(value, dict):
+        return {key: for_cbor2(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [for_cbor2(item) for item in value]
+    return value
+
+
+def typed(value: Any) -> object:
+    """Return something equal only where type and value are, for our values and for cbor2's."""
+    if value is UNDEFINED or value is cbor2.undefined:
+        return ("undefined",)
+    if isinstance(value, (Simple, cbor2.CBORSimpleValue)):
+        return "simple", value.value
+    if isinstance(value, Tag):
+        return "tag", value.number, typed(value.value)
+    if isinstance(value, cbor2.CBORTag):
+        return "tag", value.tag, typed(value.value)
+    if isinstance(value, (Mapping, Pairs)):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return "map", sorted(((typed(key), typed(item)) for key, item in pairs), key=repr)
+    if isinstance(value, (list, tuple)):
+        return "array", [typed(item) for item in value]
+    if isinstance(value, float):
+        return "float", "nan" if math.isnan(value) else value.hex()
+    return type(value).__name__, value
+
+
+# --- Spellings ------------------------------------------------------------------------------
+
+
+class Speller:
+    """Writes a value in one of its many well-formed spellings."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def head(self, major: int, argument: int) -> bytes:
+        widths = [w for w in (0, 1, 2, 4, 8) if argument < (1 << 8 * w if w else 24)]
+        width = self.random.choice(widths)
+        info = argument if width == 0 else 24 + width.bit_length() - 1
+        return bytes([major << 5 | info]) + (argument.to_bytes(width, "big") if width else b"")
+
+    def spell(self, value: object) -> bytes:
+        if isinstance(value, bool) or value is None or isinstance(value, Simple):
+            return cbor.encode(value)
+        if isinstance(value, int):
+            return self.head(0, value) if value >= 0 else self.head(1, -1 - value)
+        if isinstance(value, float):
+            return self.number(value)
+        if isinstance(value, Tag):
+            return self.head(6, value.number) + self.spell(value.value)
+        if isinstance(value, (str, bytes)):
+            return self.string(value)
+        if isinstance(value, list):
+            return self.container(4, [self.spell(item) for item in value])
+        if isinstance(value, (dict, Pairs)):
+            pairs = list(value.items() if isinstance(value, dict) else value)
+            return self.container(5, [self.spell(key) + self.spell(item) for key, item in pairs])
+        return cbor.encode(value)
+
+    def number(self, value: float) -> bytes:
+        forms = []
+        for initial, layout in ((b"\xf9", ">e"), (b"\xfa", ">f"), (b"\xfb", ">d")):
+            try:
+                raw = struct.pack(layout, value)
+            except OverflowError:
+                continue
+            if typed(struct.unpack(layout, raw)[0]) == typed(value):
+                forms.append(initial + raw)
+        return self.random.choice(forms)
+
+    def string(self, value: str | bytes) -> bytes:
+        major = 3 if isinstance(value, str) else 2
+        if self.random.random() < 0.6:
+            return self.chunk(major, value)
+        cuts = sorted(self.random.randint(0, len(value)) for _ in range(self.random.randint(0, 3)))
+        chunks = [value[a:b] for a, b in zip([0, *cuts], [*cuts, len(value)], strict=True)]
+        body = b"".join(self.chunk(major, chunk) for chunk in chunks)
+        return bytes([major << 5 | 31]) + body + b"\xff"
+
+    def chunk(self, major: int, value: str | bytes) -> bytes:
+        raw = value.encode() if isinstance(value, str) else value
+        return self.head(major, len(raw)) + raw
+
+    def container(self, major: int, items: list[bytes]) -> bytes:
+        if self.random.random() < 0.6:
+            return self.head(major, len(items)) + b"".join(items)
+        return bytes([major << 5 | 31]) + b"".join(items) + b"\xff"
+
+
+# It keeps the last of two equal keys, leaves bytes behind the item alone, and nests deeper.
+PICKIER_THAN_CBOR2 = (Reason.CBOR_DUPLICATE_KEY, Reason.CBOR_TRAILING, Reason.LIMIT_DEPTH)
+
+seeds = st.integers(0, 1 << 32)
+
+# --- Both libraries on good data ------------------------------------------------------------
+
+
+@settings(max_examples=400, deadline=None)
+@given(any_values)
+def test_what_we_write_we_read_and_write_the_same(value: object) -> None:
+    data = cbor.encode(value)
+    again = cbor.decode(data)
+    assert typed(again) == typed(value)
+    assert cbor.encode(again) == data
+
+
+@settings(max_examples=400, deadline=None)
+@given(cbor2_values)
+def test_what_we_write_cbor2_reads(value: object) -> None:
+    assert typed(cbor2.loads(cbor.encode(value))) == typed(value)
+
+
+@settings(max_examples=400, deadline=None)
+@given(cbor2_values, is_canonical=st.booleans())
+def test_what_cbor2_writes_we_read(value: object, *, is_canonical: bool) -> None:
+    data = cbor2.dumps(for_cbor2(value), canonical=is_canonical)
+    assert typed(cbor.decode(data)) == typed(value)
+    assert cbor.encode(cbor.decode(data)) == cbor.encode(value)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(-(1 << 200), 1 << 200).filter(lambda n: not -1 - UINT64_MAX <= n <= UINT64_MAX))
+def test_big_integers_of_cbor2_stay_tags(value: int) -> None:
+    magnitude = value if value >= 0 else -1 - value
+    raw = magnitude.to_bytes((magnitude.bit_length() + 7) // 8, "big")
+    assert cbor.decode(cbor2.dumps(value)) == Tag(2 if value >= 0 else 3, raw)
+
+
+@settings(max_examples=500, deadline=None)
+@given(any_values, seeds)
+def test_every_spelling_reads_the_same(value: object, seed: int) -> None:
+    data = Speller(seed).spell(value)
+    again = cbor.decode(data)
+    assert typed(again) == typed(value)
+    assert cbor.encode(again) == cbor.encode(value)
+
+
+@settings(max_examples=150, deadline=None)
+@given(any_values, seeds)
+def test_every_cut_is_truncated(value: object, seed: int) -> None:
+    data = Speller(seed).spell(value)
+    for end in range(len(data)):
+        assert refusal(data[:end]) is Reason.CBOR_TRUNCATED
+
+
+@settings(max_examples=300, deadline=None)
+@given(any_values, st.binary(min_size=1, max_size=3), seeds)
+def test_anything_behind_the_item_is_trailing(value: object, more: bytes, seed: int) -> None:
+    assert refusal(Speller(seed).spell(value) + more) is Reason.CBOR_TRAILING
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(any_values, any_values), min_size=1, max_size=5), st.data(), seeds)
+def test_a_key_twice_in_any_spelling(
+    pairs: list[tuple[object, object]], data: st.DataObject, seed: int
+) -> None:
+    key, _ = data.draw(st.sampled_from(pairs))
+    pairs.insert(data.draw(st.integers(0, len(pairs))), (key, 0))
+    speller = Speller(seed)
+    items = [speller.spell(key) + speller.spell(item) for key, item in pairs]
+    assert refusal(speller.container(5, items)) is Reason.CBOR_DUPLICATE_KEY
+
+
+# --- Both libraries on bad data -------------------------------------------------------------
+
+
+def refusal(data: bytes) -> Reason | None:
+    """Return why we refuse, or None; any other error is a bug."""
+    try:
+        cbor.decode(data)
+    except ManifestError as error:
+        assert error.reason in CBOR_REASONS
+        assert " at byte " in error.message
+        assert error.expected
+        assert error.found
+        return error.reason
+    except LimitError as error:
+        assert error.reason is Reason.LIMIT_DEPTH
+        return error.reason
+    return None
+
+
+initials = st.integers(0, 255).map(lambda first: bytes([first]))
+fragments = st.lists(
+    initials
+    | st.sampled_from(
+        [b"\x61a", b"\x61b", b"\x78\x01c", b"\xa1", b"\x81", b"\xbf", b"\x9f", b"\xff"]
+    )
+    | st.sampled_from([b"\x5f", b"\x7f", b"\x41x", b"\xd8\x18", b"\x62\xc3\xbc", b"\xf9\x3c\x00"]),
+    max_size=24,
+).map(b"".join)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    data = bytearray(Speller(draw(seeds)).spell(draw(any_values)))
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(data)))
+        kind = draw(st.sampled_from(["set", "insert", "cut"]))
+        length = draw(st.integers(1, 3)) if kind == "cut" else int(kind == "set")
+        data[at : at + length] = b"" if kind == "cut" else draw(initials)
+    return bytes(data)
+
+
+def is_beyond_cbor2(value: object) -> bool:
+    """Whether cbor2 acts on a tag in it, or merges keys that Python calls equal: 1, 1.0, True."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, Tag) and item.number not in PLAIN_TAGS:
+            return True
+        if isinstance(item, Pairs) and any(
+            a == b for (a, _), (b, _) in itertools.combinations(item, 2)
+        ):
+            return True
+        if isinstance(item, dict):
+            pending += item.values()
+        elif isinstance(item, (list, tuple)):
+            pending += item
+    return False
+
+
+@settings(max_examples=4000, deadline=None)
+@given(st.binary(max_size=40) | fragments | damaged())
+def test_any_bytes(data: bytes) -> None:
+    """What we read, cbor2 reads the same; what it reads and we refuse is refused on purpose."""
+    reason = refusal(data)
+    if reason is None:
+        value = cbor.decode(data)
+        assert typed(cbor.decode(cbor.encode(value))) == typed(value)
+        assume(not is_beyond_cbor2(value))
+        assert typed(cbor2.loads(data)) == typed(value)
+    elif reason not in PICKIER_THAN_CBOR2:
+        with pytest.raises(cbor2.CBORDecodeError):
+            cbor2.loads(data)
