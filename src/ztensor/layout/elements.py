@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 HOST_ORDER = sys.byteorder
 
 _SECTION = "1.2 section 2"
-_BY_LOGICAL_LONG_NAME = {logical.long_name: logical for logical in LOGICAL_TYPES.values()}
+_SPELLED: dict[np.dtype[Any], tuple[str, str | None]] = {}
 
 
 @functools.cache
@@ -38,8 +38,15 @@ def numpy_dtype(long_name: str) -> np.dtype[Any]:
     except TypeError:
         import ml_dtypes
 
-        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, long_name))
-        return found
+        found = getattr(ml_dtypes, long_name, None)
+        if found is None:
+            raise UnsupportedError(
+                "neither NumPy nor ml_dtypes has the element type",
+                reason=Reason.UNKNOWN_TYPE,
+                found=describe(long_name),
+            ) from None
+        dtype: np.dtype[Any] = np.dtype(found)
+        return dtype
 
 
 def storage_dtype(component: Component) -> np.dtype[Any]:
@@ -150,16 +157,23 @@ def spell(dtype: np.dtype[Any]) -> tuple[str, str | None]:
     Raises:
         NotRepresentableError: no zTensor type holds it; the message says what would.
     """
+    spelled = _SPELLED.get(dtype)
+    if spelled is None:
+        spelled = _SPELLED[dtype] = _spell(dtype)  # looking up a type's name takes NumPy 3 us
+    return spelled
+
+
+def _spell(dtype: np.dtype[Any]) -> tuple[str, str | None]:
     name = dtype.name
     storage = BY_LONG_NAME.get(name)
     if storage is not None:
         return storage.name, None
-    logical = _BY_LOGICAL_LONG_NAME.get(name)
-    if logical is not None:
-        return logical.dtype, logical.name
+    for logical in LOGICAL_TYPES.values():  # open: more may be registered at any time
+        if logical.long_name == name:
+            return logical.dtype, logical.name
     raise NotRepresentableError(
         "no zTensor type holds elements of this NumPy type; " + _advice(dtype),
-        expected=f"one of {', '.join([*BY_LONG_NAME, *_BY_LOGICAL_LONG_NAME])}",
+        expected=f"one of {', '.join([*BY_LONG_NAME, *(logical.long_name for logical in LOGICAL_TYPES.values())])}",
         found=describe(str(dtype)),
         section=_SECTION,
     )
