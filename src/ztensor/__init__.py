@@ -12,6 +12,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ztensor.edit import (
+        Editor,
+        RepairReport,
+        compact,
+        merge,
+        remove_tensors,
+        rename_tensors,
+        repair,
+        replace_tensor,
+        set_attributes,
+        split,
+    )
     from ztensor.errors import (
         ArgumentTypeError,
         ArgumentValueError,
@@ -48,6 +60,10 @@ if TYPE_CHECKING:
 # Names are loaded when they are first used, so that `import ztensor` and the command's help cost
 # next to nothing.
 _HOMES = {
+    "ztensor.edit": (
+        "Editor RepairReport compact merge remove_tensors rename_tensors repair replace_tensor "
+        "set_attributes split"
+    ),
     "ztensor.errors": (
         "ArgumentTypeError ArgumentValueError ClosedError ContainerError DigestMismatchError "
         "EncodingError FormatError LayoutError LimitError ManifestError MissingDependencyError "
@@ -75,6 +91,7 @@ __all__ = [
     "ComponentMetadata",
     "ContainerError",
     "DigestMismatchError",
+    "Editor",
     "EncodingError",
     "FormatError",
     "LayoutError",
@@ -91,6 +108,7 @@ __all__ = [
     "Problem",
     "Reader",
     "Reason",
+    "RepairReport",
     "SourceError",
     "Tensor",
     "TensorMetadata",
@@ -102,8 +120,16 @@ __all__ = [
     "Writer",
     "ZTensorError",
     "__version__",
+    "compact",
+    "merge",
     "open",
     "register_logical_type",
+    "remove_tensors",
+    "rename_tensors",
+    "repair",
+    "replace_tensor",
+    "set_attributes",
+    "split",
 ]
 
 

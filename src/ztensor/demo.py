@@ -9,6 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import os
 import shutil
 import tempfile
@@ -25,7 +26,6 @@ from ztensor.errors import (
     MissingDependencyError,
     SourceError,
     UnsupportedError,
-    ZTensorError,
     describe,
 )
 from ztensor.layout.elements import numpy_dtype
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ztensor.layout.base import Array
 
     Progress = Callable[[int, int], None]
+    Action = Callable[[Progress | None], Any]
     # Given what is being done, a place to report how far it is.
     Watch = Callable[[str], AbstractContextManager[Progress | None]]
 
@@ -201,7 +202,7 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
             file=str(path),
         ) from error
     try:
-        entries = safetensors.deserialize(path.read_bytes())
+        entries: Any = safetensors.deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
     except (safetensors.SafetensorError, ValueError) as error:
         raise FormatError(f"cannot be read as .safetensors: {error}", file=str(path)) from error
     return {
@@ -317,7 +318,7 @@ def run(
         demonstration = _Demonstration(tensors, dict(attributes or {}), place, report, watch)
         demonstration.save()
         demonstration.load()
-        demonstration.slice()
+        demonstration.read_slice()
         demonstration.verify()
         demonstration.damage()
         return demonstration.outcome
@@ -372,7 +373,7 @@ class _Demonstration:
     def _step(
         self,
         operation: str,
-        action: Callable[[Progress | None], Any],
+        action: Action,
         nbytes: int | None = None,
         *,
         moved: bool = True,
@@ -387,25 +388,24 @@ class _Demonstration:
             self._report(step)
         return result
 
-    def _expect(self, truth: object, failure: str) -> None:
-        if not truth:
-            self.outcome.failures.append(failure)
+    def _fail(self, failure: str) -> None:
+        self.outcome.failures.append(failure)
 
     def save(self) -> None:
         """Save raw and compressed."""
-        ways = (("raw, crc32c", self._raw, False), ("compressed, zstd", self._compressed, True))
-        for how, path, compression in ways:
-            self._step(
-                f"save {how}",
-                lambda progress, path=path, compression=compression: save_file(
-                    self._tensors,
-                    path,
-                    self._attributes or None,
-                    compression=compression,
-                    progress=progress,
-                ),
-                self.outcome.nbytes,
+
+        def saving(path: Path, *, compression: bool) -> Action:
+            return lambda progress: save_file(
+                self._tensors,
+                path,
+                self._attributes or None,
+                compression=compression,
+                progress=progress,
             )
+
+        nbytes = self.outcome.nbytes
+        self._step("save raw, crc32c", saving(self._raw, compression=False), nbytes)
+        self._step("save compressed, zstd", saving(self._compressed, compression=True), nbytes)
         self.outcome.raw_nbytes = self._raw.stat().st_size
         self.outcome.compressed_nbytes = self._compressed.stat().st_size
 
@@ -413,25 +413,22 @@ class _Demonstration:
         """Load in every way, and compare each time."""
         self._step("open, get the first tensor", self._first_tensor, moved=False)
         self.outcome.first_tensor_seconds = self.outcome.steps[-1].seconds
-        nbytes = self.outcome.nbytes
-        mapped = self._step(
-            "load mapped, nothing read yet",
-            lambda progress: load_file(self._raw),
-            nbytes,
-            moved=False,
-        )
-        self._step("touch every byte of it", lambda progress: _touch(mapped), nbytes)
-        self._compare("mapped", mapped)
-        del mapped
-        for how, path in (("raw", self._raw), ("compressed", self._compressed)):
-            copies = self._step(
-                f"load copies of {how}, checked",
-                lambda progress, path=path: load_file(path, copy=True),
-                nbytes,
-            )
-            self._compare(how, copies)
 
-    def _first_tensor(self, progress: Progress | None) -> object:
+        def loading(path: Path, *, copy: bool) -> Action:
+            return lambda progress: load_file(path, copy=copy)
+
+        nbytes = self.outcome.nbytes
+        map_file = loading(self._raw, copy=False)
+        mapped = self._step("load mapped, nothing read yet", map_file, nbytes, moved=False)
+        self._step("touch every byte of it", functools.partial(_touch, mapped), nbytes)
+        self._compare("mapped", mapped)
+        mapped = None  # its pages count as memory
+        for how, path in (("raw", self._raw), ("compressed", self._compressed)):
+            copies = self._step(f"load copies of {how}, checked", loading(path, copy=True), nbytes)
+            self._compare(how, copies)
+            copies = None
+
+    def _first_tensor(self, _progress: Progress | None) -> object:
         with Reader(self._raw) as reader:
             return reader[next(iter(reader))]
 
@@ -442,9 +439,9 @@ class _Demonstration:
             self.outcome.nbytes,
         )
         for name in differing:
-            self._expect(False, f"loaded {how}, {describe(name)} differs from the original")
+            self._fail(f"loaded {how}, {describe(name)} differs from the original")
 
-    def slice(self) -> None:
+    def read_slice(self) -> None:
         """Read eight rows out of the middle of the largest dense tensor."""
         dense = [
             (array.nbytes, name)
@@ -458,63 +455,70 @@ class _Demonstration:
         middle = whole.shape[0] // 2
         rows = slice(middle, middle + 8)
 
-        def read(progress: Progress | None) -> Array:
+        def read(_progress: Progress | None) -> Array:
             with Reader(self._raw, mmap=False) as reader:  # reads, so that bytes move
                 found: Array = reader.get_slice(name)[rows]
                 return found
 
-        part = self._step("open, read 8 rows of the largest", read, whole[rows].nbytes)
-        self._expect(_same(whole[rows], part), f"a slice of {describe(name)} differs")
+        part = self._step("open, read 8 rows of the largest", read, whole[rows].nbytes, moved=False)
+        if not _same(whole[rows], part):
+            self._fail(f"a slice of {describe(name)} differs")
 
     def verify(self) -> None:
         """Verify both files."""
         for how, path in (("raw", self._raw), ("compressed", self._compressed)):
-            size = path.stat().st_size
-            for problem in self._step(f"verify {how}", _verifying(path), size).problems:
-                self._expect(False, f"verify finds a problem in a good file: {problem}")
+            found = self._step(f"verify {how}", _verifying(path), path.stat().st_size)
+            for problem in found.problems:
+                self._fail(f"verify finds a problem in a good file: {problem}")
 
     def damage(self) -> None:
-        """Flip one byte in a copy of the raw file; verifying and reading must notice."""
+        """Flip one bit in a copy of the raw file; verifying and reading must notice."""
         self._compressed.unlink()
         with Reader(self._raw) as reader:
             length, name, role = max(
-                (component.length, name, role)
-                for name, found in reader.metadata(list(reader)).items()
+                (component.length, found.name, role)
+                for found in reader.metadata(list(reader))
                 for role, component in found.components.items()
             )
             if not length:
-                return  # no byte to flip
+                return  # no bit to flip
             offset = reader.location(name, role).offset + length // 2
-        shutil.copyfile(self._raw, self._damaged)
-        with self._damaged.open("r+b") as file:
+        _copy_with_flipped_bit(self._raw, self._damaged, offset)
+
+        size = self.outcome.raw_nbytes
+        found = self._step("verify a copy, one bit flipped", _verifying(self._damaged), size)
+        noticed = [problem for problem in found.problems if problem.object_name == name]
+        if len(noticed) == len(found.problems) == 1:
+            self.outcome.verify_message = str(noticed[0])
+        else:
+            self._fail(f"verify should have named {describe(name)} as the one damaged object")
+
+        def refusal(_progress: Progress | None) -> str | None:
+            try:
+                with Reader(self._damaged) as reader:
+                    reader.read(name, copy=True)
+            except DigestMismatchError as error:
+                return str(error)
+            return None
+
+        self.outcome.read_message = self._step("read the damaged tensor", refusal, length)
+        if self.outcome.read_message is None:
+            self._fail(f"reading {describe(name)} gave damaged bytes")
+
+
+def _copy_with_flipped_bit(source: Path, target: Path, offset: int) -> None:
+    try:
+        shutil.copyfile(source, target)
+        with target.open("r+b") as file:
             file.seek(offset)
             byte = file.read(1)[0]
             file.seek(offset)
             file.write(bytes([byte ^ 1]))
-        found = self._step(
-            "verify a copy with one bit flipped", _verifying(self._damaged), self.outcome.raw_nbytes
-        )
-        noticed = [problem for problem in found.problems if problem.object_name == name]
-        self.outcome.verify_message = str(noticed[0]) if noticed else None
-        self._expect(len(noticed) == len(found.problems) == 1, "verify did not name the one damage")
-        self.outcome.read_message = self._step(
-            "read the damaged tensor", lambda progress: self._refusal(name), length
-        )
-        self._expect(self.outcome.read_message, "reading returned damaged bytes")
-
-    def _refusal(self, name: str) -> str | None:
-        try:
-            with Reader(self._damaged) as reader:
-                reader.read(name, copy=True)
-        except DigestMismatchError as error:
-            return str(error)
-        except ZTensorError as error:
-            self._expect(False, f"reading noticed another damage: {error}")
-            return str(error)
-        return None
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot copy", str(target)) from error
 
 
-def _verifying(path: Path) -> Callable[[Progress | None], Any]:
+def _verifying(path: Path) -> Action:
     def verify(progress: Progress | None) -> Any:
         with Reader(path) as reader:
             return reader.verify(progress=progress)
@@ -567,7 +571,7 @@ def _byte_blocks(array: Array) -> Iterator[Array]:
     yield from _byte_blocks(native.reshape(array.shape))
 
 
-def _touch(tensors: Mapping[str, Any]) -> int:
+def _touch(tensors: Mapping[str, Any], _progress: Progress | None) -> int:
     """Return the largest byte, for which every byte has to be looked at."""
     largest = 0
     for tensor in tensors.values():

@@ -171,9 +171,10 @@ def _spell(dtype: np.dtype[Any]) -> tuple[str, str | None]:
     for logical in LOGICAL_TYPES.values():  # open: more may be registered at any time
         if logical.long_name == name:
             return logical.dtype, logical.name
+    known = [*BY_LONG_NAME, *(logical.long_name for logical in LOGICAL_TYPES.values())]
     raise NotRepresentableError(
         "no zTensor type holds elements of this NumPy type; " + _advice(dtype),
-        expected=f"one of {', '.join([*BY_LONG_NAME, *(logical.long_name for logical in LOGICAL_TYPES.values())])}",
+        expected=f"one of {', '.join(known)}",
         found=describe(str(dtype)),
         section=_SECTION,
     )
