@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.container import SCHEMAS, locate
 from ztensor.container.framing import HEAD_BYTES, TAIL_BYTES
-from ztensor.errors import ZTensorError
+from ztensor.errors import LimitError, Reason, ZTensorError
 from ztensor.layout import LAYOUTS
 from ztensor.model.problem import Problem, manifest_error
 from ztensor.source.base import read_bytes
@@ -53,7 +53,14 @@ def parse_frame(source: Source, frame: Frame, limits: Limits) -> Manifest:
         SourceError: it cannot be read.
     """
     data = read_bytes(source, frame.manifest_offset, frame.manifest_length)
-    manifest = SCHEMAS[frame.container](bytes(data), frame, limits)
+    try:
+        manifest = SCHEMAS[frame.container](bytes(data), frame, limits)
+    except MemoryError as error:
+        raise LimitError(
+            "the manifest needs more memory than there is",
+            reason=Reason.LIMIT_MANIFEST,
+            found=f"{frame.manifest_length} bytes",
+        ) from error
     problems = check_layouts(manifest)
     if problems:
         raise manifest_error(problems)
