@@ -157,10 +157,8 @@ class Writer:
             SourceError: the bytes could not be stored. The writer is then aborted.
         """
         self._require_ready(name)
-        tensor = data if isinstance(data, Tensor) else None
         try:
-            if tensor is None:
-                tensor = Tensor(data)
+            tensor = data if isinstance(data, Tensor) else Tensor(data)
             tensor = _with_u64_indices(tensor)
             tensor.require_valid()
             plan = self._plan(tensor, tensor.attributes if attributes is None else attributes)
