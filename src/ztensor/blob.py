@@ -24,6 +24,7 @@ DEFAULT_LEVEL = 3
 # Arrays that must be rearranged are stored in blocks about this long, so that no second array of
 # their size is needed.
 BLOCK_BYTES = 8 << 20
+_PIECE_BYTES = 1 << 20
 
 
 def level_of(compression: bool | int | str | None) -> int | None:  # noqa: FBT001  # one argument
@@ -88,9 +89,14 @@ class BlobWriter:
             self._out(memoryview(piece))
 
     def _out(self, data: memoryview) -> None:
-        if self._hasher is not None:
-            self._hasher.update(data)
-        self._sink.write(data)
+        if self._hasher is None:
+            self._sink.write(data)
+            return
+        # Hashed piece by piece, each written while it is still in the processor's cache.
+        for start in range(0, data.nbytes, _PIECE_BYTES):
+            piece = data[start : start + _PIECE_BYTES]
+            self._hasher.update(piece)
+            self._sink.write(piece)
 
     def finish(self, component: Component) -> Component:
         """Return the component with its place, length, encoding and digest."""

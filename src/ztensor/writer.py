@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from ztensor.container import Emitter
     from ztensor.edit.editor import Editor
+    from ztensor.layout.base import Array
     from ztensor.reader import ManifestReader
 
 
@@ -105,6 +106,7 @@ class Writer:
         self._objects: dict[str, TensorObject] = {}
         self._shared: dict[str, str] = {}
         self._copied: dict[tuple[ManifestReader, int, int], tuple[int, str | None]] = {}
+        self._plans: dict[tuple[str, str | None], TensorObject] = {}
         self._stream: ObjectSink | None = None
         self._state = "open"
 
@@ -157,12 +159,17 @@ class Writer:
             SourceError: the bytes could not be stored. The writer is then aborted.
         """
         self._require_ready(name)
+        arrays: Mapping[str, Array]
         try:
-            tensor = data if isinstance(data, Tensor) else Tensor(data)
-            tensor = _with_u64_indices(tensor)
-            tensor.require_valid()
-            plan = self._plan(tensor, tensor.attributes if attributes is None else attributes)
-            self._emitter.check_object(plan)
+            if type(data) is np.ndarray and not attributes:
+                plan, arrays = self._plan_array(data), {"data": data}
+            else:
+                tensor = data if isinstance(data, Tensor) else Tensor(data)
+                tensor = _with_u64_indices(tensor)
+                tensor.require_valid()
+                plan = self._plan(tensor, tensor.attributes if attributes is None else attributes)
+                self._emitter.check_object(plan)
+                arrays = tensor.components
             level = self._level if compress is None else level_of(compress)
             algorithm = self._algorithm if checksum is None else require_writable(checksum)
         except ZTensorError as error:
@@ -170,16 +177,15 @@ class Writer:
             raise
         try:
             components = {
-                role: self._write_component(plan.components[role], tensor, role, level, algorithm)
-                for role in plan.components
+                role: self._write_component(component, arrays[role], level, algorithm)
+                for role, component in plan.components.items()
             }
         except BaseException:
             self.abort()
             raise
         # Attributes are written at the end; the caller may change his before.
-        self._objects[name] = TensorObject(
-            plan.shape, plan.format, components, copy.deepcopy(plan.attributes)
-        )
+        own = plan.attributes and copy.deepcopy(plan.attributes)
+        self._objects[name] = TensorObject(plan.shape, plan.format, components, own)
 
     def write_numpy(
         self,
@@ -419,6 +425,16 @@ class Writer:
                 found=describe(name),
             ) from error
 
+    def _plan_array(self, array: Array) -> TensorObject:
+        """Return the plan of a plain array: what can be wrong with it is its element type."""
+        spelled = spell(array.dtype)
+        plan = self._plans.get(spelled)
+        if plan is None:
+            plan = TensorObject((), "dense", {"data": Component(spelled[0], 0, 0, spelled[1])})
+            self._emitter.check_object(plan)
+            self._plans[spelled] = plan
+        return TensorObject(array.shape, "dense", plan.components)
+
     def _plan(self, tensor: Tensor, attributes: Mapping[str, object] | None) -> TensorObject:
         """Return the object as the manifest will have it, but for places, lengths and digests."""
         components = {}
@@ -439,15 +455,10 @@ class Writer:
         )
 
     def _write_component(
-        self,
-        component: Component,
-        tensor: Tensor,
-        role: str,
-        level: int | None,
-        algorithm: Algorithm | None,
+        self, component: Component, array: Array, level: int | None, algorithm: Algorithm | None
     ) -> Component:
         blob = BlobWriter(self._sink, level, algorithm)
-        for block in blocks(tensor.components[role]):
+        for block in blocks(array):
             blob.write(block)
         return blob.finish(component)
 
