@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import weakref
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ from ztensor.blob import blocks
 from ztensor.digest import ALGORITHMS
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, NotRepresentableError, describe
 from ztensor.layout.elements import spell
+from ztensor.loading import load_all
 from ztensor.opening import Reader
 from ztensor.writer import Writer
 
@@ -116,19 +118,24 @@ def _write(
         raise ArgumentTypeError(
             "tensors must be a mapping from names to arrays", found=describe(tensors, 40)
         )
-    total = sum(getattr(value, "nbytes", 0) for value in tensors.values())
+    total = 0
+    if progress is not None:
+        total = sum(getattr(value, "nbytes", 0) for value in tensors.values())
     done = 0
-    first_of: dict[tuple[Any, ...], str] = {}
+    first_of: dict[tuple[Any, ...], tuple[str, weakref.ref[Any]]] = {}
     with Writer(target, attributes=metadata, **options) as writer:
         for name in sorted(tensors, key=_sort_key):
             value = tensors[name]
             key = _identity(value, deduplicate) if deduplicate else None
-            if key is not None and key in first_of:
-                writer.share(name, first_of[key])
+            first = None if key is None else first_of.get(key)
+            # A mapping may make its arrays when asked, as a reader does: where the first one is
+            # gone, its address says nothing.
+            if first is not None and (deduplicate == "content" or first[1]() is not None):
+                writer.share(name, first[0])
             else:
                 writer.write(name, value)
                 if key is not None:
-                    first_of[key] = name
+                    first_of[key] = name, weakref.ref(value)
             if progress is not None:
                 done += getattr(value, "nbytes", 0)
                 progress(done, total)
@@ -136,10 +143,7 @@ def _write(
 
 
 def _identity(value: Any, by: str | bool) -> tuple[Any, ...] | None:  # noqa: FBT001  # one of two words
-    """Return what tells whether two arrays are one; None where that cannot be told.
-
-    All arrays of the dict are alive while it is written, so an address means one array.
-    """
+    """Return what tells whether two living arrays are one; None where that cannot be told."""
     if not isinstance(value, np.ndarray) or value.size == 0 or value.dtype.hasobject:
         return None
     if by == "content":
@@ -161,7 +165,11 @@ def _sort_key(name: object) -> bytes:
 
 
 def load_file(
-    path: str | os.PathLike[str], *, copy: bool = False, verify: bool | None = None
+    path: str | os.PathLike[str],
+    *,
+    copy: bool = False,
+    verify: bool | None = None,
+    threads: int | None = None,
 ) -> dict[str, Any]:
     """Load all tensors of a file.
 
@@ -172,6 +180,8 @@ def load_file(
             must not be changed in place meanwhile. True gives memory of its own, each tensor
             checked against its digest.
         verify: None checks digests on what is copied, True on everything, False on nothing.
+        threads: how many read or decompress; by default as many as there are cores, four at most,
+            or what `ZTENSOR_NUM_THREADS` says.
 
     Returns:
         Names to arrays; sparse and quantized objects, and those of unknown layouts, are
@@ -184,29 +194,21 @@ def load_file(
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
     with Reader(path, verify=verify) as reader:
-        return _load_all(reader, copy=copy)
+        return load_all(reader, copy=copy, threads=threads)
 
 
-def load(data: Any, *, copy: bool = True, verify: bool | None = None) -> dict[str, Any]:
+def load(
+    data: Any, *, copy: bool = True, verify: bool | None = None, threads: int | None = None
+) -> dict[str, Any]:
     """Load all tensors from bytes; see `load_file`.
 
     Args:
         data: a bytes-like object.
         copy: True gives memory of its own; False read-only views of `data`.
         verify: None checks digests on what is copied, True on everything, False on nothing.
+        threads: how many copy or decompress.
     """
     if isinstance(data, str) or hasattr(data, "__fspath__"):
         raise ArgumentTypeError("load takes bytes; load_file takes a path", found=describe(data))
     with Reader(data, verify=verify) as reader:
-        return _load_all(reader, copy=copy)
-
-
-def _load_all(reader: Reader, *, copy: bool) -> dict[str, Any]:
-    if not copy:
-        return {name: reader[name] for name in reader}
-    return {
-        name: reader.read_numpy(name, copy=True)
-        if reader.metadata(name).format == "dense"
-        else reader.read(name, copy=True)
-        for name in reader
-    }
+        return load_all(reader, copy=copy, threads=threads)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import require_known, typed_array
 from ztensor.model.problem import Problem
 from ztensor.reader import PIECE_BYTES, digest_of, encoding_of, roles_in_order
+from ztensor.threads import thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -134,7 +134,7 @@ def verify_reader(
     def walk(item: tuple[str, TensorObject]) -> _Findings:
         return _walk_object(reader, *item, report)
 
-    workers = threads if threads is not None else min(4, os.cpu_count() or 1)
+    workers = thread_count(threads)
     if workers <= 1 or len(objects) < 2:
         findings = [walk(item) for item in objects]
     else:
