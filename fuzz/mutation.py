@@ -230,13 +230,15 @@ def components_of(root: Any) -> list[dict[str, Any]]:
     """Return every map in a manifest that describes stored bytes."""
     found = []
     rest = [root]
-    while rest:
+    for _ in range(2000):  # repeated lists of repeated lists are huge, and the same
+        if not rest:
+            break
         value = rest.pop()
         if type(value) is dict:
             if type(value.get("offset")) is int:
                 found.append(value)
             rest += value.values()
-        elif type(value) is list and len(value) < 1000:
+        elif type(value) is list:
             rest += value
     return found
 
@@ -277,10 +279,14 @@ def change_value(rng: random.Random, root: Any, seed: int, index: int) -> Any:
     return root
 
 
+def any_value(rng: random.Random) -> Any:
+    return copied(rng.choice(VALUES))
+
+
 def changed(rng: random.Random, value: Any, seed: int, index: int) -> Any:
     """Return another value for a place, mostly of the same kind."""
     if rng.random() < 0.15:
-        return rng.choice(VALUES)
+        return any_value(rng)
     if rng.random() < 0.05:
         other = pick(rng, seed, index).root
         while type(other) in (dict, list) and other and rng.random() < 0.8:
@@ -295,7 +301,7 @@ def changed(rng: random.Random, value: Any, seed: int, index: int) -> Any:
         return changed_list(rng, value)
     if type(value) is dict:
         return changed_map(rng, value)
-    return rng.choice(VALUES)
+    return any_value(rng)
 
 
 def changed_list(rng: random.Random, value: list[Any]) -> Any:
@@ -309,14 +315,14 @@ def changed_list(rng: random.Random, value: list[Any]) -> Any:
     if kind == 3:
         return [*value, *value]
     if kind == 4:
-        return value * rng.choice([20, 70])
+        return value * (70 if len(value) < 9 else 1)
     return [value]
 
 
 def changed_map(rng: random.Random, value: dict[Any, Any]) -> Any:
     kind = rng.randrange(6)
     if kind == 0 or not value:
-        return {**value, rng.choice(WORDS): rng.choice(VALUES)}
+        return {**value, rng.choice(WORDS): any_value(rng)}
     key = rng.choice(list(value))
     if kind == 1:
         return {name: element for name, element in value.items() if name != key}

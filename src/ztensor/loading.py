@@ -152,8 +152,7 @@ def _read_each(
     names = list(names)
     if workers > 1 and len(names) > 1:
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-            for name, value in zip(names, pool.map(read, names), strict=True):
-                result[name] = value
+            result.update(zip(names, pool.map(read, names), strict=True))
     else:
         result.update((name, read(name)) for name in names)
 

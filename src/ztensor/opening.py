@@ -169,13 +169,14 @@ def source_of(source: Any, *, mapped: bool) -> Source:
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
         return FileSource(os.fsdecode(path), mapped=mapped)
-    if hasattr(source, "read") and hasattr(source, "seek"):
-        return FileObjectSource(source)
-    try:
+    try:  # before asking for read(), which an mmap has as well
         return MemorySource(source)
     except (TypeError, BufferError, ValueError) as error:
-        raise ArgumentTypeError(
-            "cannot open this object",
-            expected="a path, a contiguous bytes-like object, or a seekable binary file object",
-            found=describe(source, 40),
-        ) from error
+        no_buffer = error
+    if hasattr(source, "read") and hasattr(source, "seek"):
+        return FileObjectSource(source)
+    raise ArgumentTypeError(
+        "cannot open this object",
+        expected="a path, a contiguous bytes-like object, or a seekable binary file object",
+        found=describe(source, 40),
+    ) from no_buffer

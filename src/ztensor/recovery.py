@@ -154,7 +154,8 @@ def _misplaced(state: State) -> str | None:
     if commit is not None:
         if commit.end != frame.file_size:
             return f"a copy of the state that ends at {commit.end}"
-        return None if commit.prev < frame.manifest_offset else "its commit record contradicts it"
+        # A commit of names alone puts its manifest directly behind the footer before it.
+        return None if commit.prev <= frame.manifest_offset else "its commit record contradicts it"
     last = max(
         (
             component.offset + component.length

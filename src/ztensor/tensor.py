@@ -30,6 +30,13 @@ if TYPE_CHECKING:
     from ztensor.layout.base import Array
 
 
+# float16 is missing there; what ml_dtypes adds may look like a float and is not known either.
+_SCIPY_TYPES = frozenset(
+    {t.long_name for t in STORAGE_TYPES.values() if t.name not in ("f16", "bf16")}
+    | {"complex64", "complex128"}
+)
+
+
 class Tensor:
     """One object: a shape, a layout and typed components.
 
@@ -125,10 +132,7 @@ class Tensor:
                 section="1.2 section 2, Logical types",
             )
         if logical.elements_per_storage > 1:
-            raise ArgumentValueError(
-                f"pass the elements of {name!r} as an array of ml_dtypes.{logical.long_name}; "
-                "they are packed when they are written"
-            )
+            raise _packed(name)
         target = numpy_dtype(logical.long_name)
         if logical.storage_per_element == 1:
             return main.view(target)
@@ -406,7 +410,7 @@ class Tensor:
                 "to_scipy() needs SciPy: pip install 'pyztensor[sparse]'"
             ) from error
         values = self.components["values"].reshape(-1)
-        if values.dtype.kind not in "biufc" or values.dtype == np.float16:
+        if values.dtype.name not in _SCIPY_TYPES:
             raise NotRepresentableError(
                 "SciPy has no sparse matrices of this element type; use to_dense(), or convert "
                 "the component 'values' with astype('float32')",
@@ -504,7 +508,7 @@ def _viewed_as(array: Array, name: str) -> Array:
         return array
     try:
         target = numpy_dtype(long_name)
-    except (TypeError, AttributeError) as error:
+    except (TypeError, UnsupportedError) as error:
         raise ArgumentValueError(
             "unknown dtype", expected=f"one of {', '.join(BY_LONG_NAME)}", found=describe(name)
         ) from error
@@ -514,4 +518,14 @@ def _viewed_as(array: Array, name: str) -> Array:
             expected=array.dtype.name,
             found=describe(name),
         )
+    _, spelled = spell(target)
+    if spelled is not None and LOGICAL_TYPES[spelled].elements_per_storage > 1:
+        raise _packed(spelled)
     return np.ascontiguousarray(array).reshape(-1).view(target)
+
+
+def _packed(type_name: str) -> ArgumentValueError:
+    return ArgumentValueError(
+        f"pass the elements of {type_name!r} as an array of "
+        f"ml_dtypes.{LOGICAL_TYPES[type_name].long_name}; they are packed when they are written"
+    )

@@ -24,6 +24,7 @@ from ztensor.errors import (
     LayoutError,
     NotRepresentableError,
     Reason,
+    UnsupportedError,
     UsageError,
     ZTensorError,
     describe,
@@ -444,6 +445,8 @@ class Writer:
             if layout is not None and role == layout.main_role:
                 logical = tensor.type
             components[role] = Component(storage, 0, 0, logical)
+            if tensor.format != "dense" or role != "data":
+                _require_whole_bytes(role, tensor.components[role].size, components[role])
         if tensor.format == "dense" and tensor.type not in (None, *LOGICAL_TYPES):
             pass  # an unknown logical type may pack its elements: no size equation holds
         elif tensor.format == "dense":
@@ -597,6 +600,23 @@ class ObjectSink:
             self.close()
 
 
+def _require_whole_bytes(role: str, count: int, component: Component) -> None:
+    """Raise where packed elements leave a part of a byte: only a dense shape says which are real.
+
+    Raises:
+        NotRepresentableError: they do.
+    """
+    packed = component.logical
+    if packed is not None and count % packed.elements_per_storage:
+        raise NotRepresentableError(
+            f"outside dense tensors {packed.long_name} elements must fill whole bytes; append a "
+            "zero, or store them as float8_e4m3fn",
+            component=role,
+            expected=f"a multiple of {packed.elements_per_storage} elements",
+            found=str(count),
+        )
+
+
 def _with_u64_indices(tensor: Tensor) -> Tensor:
     """Return the tensor with its index components as u64, which 1.2 section 3 orders."""
     layout = LAYOUTS.get(tensor.format)
@@ -633,8 +653,9 @@ def _element_type(dtype: Any) -> np.dtype[Any]:
         if logical is not None:
             return numpy_dtype(logical.long_name)
     try:
-        return numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype).newbyteorder("=")
-    except (TypeError, AttributeError) as error:
+        found = numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+        return found.newbyteorder("=")
+    except (TypeError, UnsupportedError) as error:
         raise ArgumentValueError(
             "unknown element type",
             expected=f"one of {', '.join([*BY_LONG_NAME, *LOGICAL_TYPES])}",

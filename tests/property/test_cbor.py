@@ -316,7 +316,7 @@ def is_beyond_cbor2(value: object) -> bool:
     return False
 
 
-@settings(max_examples=2500, deadline=None)
+@settings(max_examples=1500, deadline=None)
 @given(st.binary(max_size=40) | fragments | damaged())
 def test_any_bytes(data: bytes) -> None:
     """What we read, cbor2 reads the same; what it reads and we refuse is refused on purpose."""

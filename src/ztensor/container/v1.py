@@ -322,7 +322,8 @@ class Emitter12:
                 fields.append(("digest", b""))
             data = TensorObject(shape, "dense", {"data": sample})
             whole = self._emit_any(data, plain_fields=fields)
-            before, _, after = whole.partition(cbor.encode_text("offset") + cbor.encode_uint(mark))
+            # The last one: the numbers of a shape can spell the same bytes.
+            before, _, after = whole.rpartition(cbor.encode_text("offset") + cbor.encode_uint(mark))
             around = self._fragments[key] = before + cbor.encode_text("offset"), after
         before, after = around
         offset = cbor.encode_uint(component.offset)

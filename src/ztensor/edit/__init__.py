@@ -14,14 +14,16 @@ from ztensor.edit.operations import (
     set_attributes,
 )
 from ztensor.edit.repair import RepairReport, find, repair
-from ztensor.edit.rewrite import compact, merge, split
+from ztensor.edit.rewrite import Shard, compact, merge, plan_split, split
 
 __all__ = [
     "Editor",
     "RepairReport",
+    "Shard",
     "compact",
     "find",
     "merge",
+    "plan_split",
     "remove_tensors",
     "rename_tensors",
     "repair",

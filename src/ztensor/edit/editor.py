@@ -23,15 +23,16 @@ from ztensor.errors import (
 )
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.listing import read_manifest
+from ztensor.metadata import TensorMetadata, describe_object
 from ztensor.model.manifest import Manifest, TensorObject
 from ztensor.opening import Reader
-from ztensor.source.appending import AppendSink
+from ztensor.source.appending import AppendSink, TrialSink
 from ztensor.source.base import read_bytes
-from ztensor.source.sink import Durable, FileSink
-from ztensor.writer import Writer
+from ztensor.source.sink import Durable, FileSink, Nowhere, StreamSink
+from ztensor.writer import ObjectSink, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ztensor.container import Emitter, Frame
 
@@ -55,8 +56,13 @@ class Editor(Writer):
             cut. Otherwise everything is on disk when `finish` returns.
         lock: False where the file system has no locks and the caller knows that he is alone.
         timeout: seconds to wait for another writer.
+        dry_run: True takes every step but writing: what would fail fails, `finish` returns the
+            length the file would have, and the file stays as it is.
+        progress: called with the bytes copied so far and those to copy, where `atomic` or an
+            older container asks for a copy of the file before the first change.
 
     Attributes:
+        old_nbytes: the file's length when it was opened.
         rewritten_from: the version of a file whose container cannot be extended in place (0.1.0,
             and that of releases 1.0.0 and 1.0.1) and which becomes a 1.2.0 file; None otherwise.
 
@@ -75,24 +81,30 @@ class Editor(Writer):
         durable: Durable = "auto",
         lock: bool = True,
         timeout: float = 0.0,
+        dry_run: bool = False,
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self._state = "opening"
         name = os.fsdecode(os.fspath(path))
         self.rewritten_from: str | None = None
         self._has_changed = False
         # Held to the end whatever is written to: it keeps other writers out.
-        self._locked = AppendSink(name, durable=durable, lock=lock, timeout=timeout)
+        end = TrialSink if dry_run else AppendSink
+        self._locked = end(name, durable=durable, lock=lock, timeout=timeout)
+        self.old_nbytes = self._locked.size
         try:
             frame, self._manifest = _read_committed(self._locked)
             emitter = _emitter_for(frame, self._manifest)
             self._prepare(emitter, compression=compression, checksum=checksum)
             self._attributes = dict(self._manifest.attributes or {}) or None
             if frame.container is not Container.V1:
-                self._rewrite(name, durable)
+                self._rewrite(name, durable, progress, dry_run=dry_run)
             else:
                 self._objects = dict(self._manifest.objects)
-                if atomic:
-                    self._copy(name, frame, durable)
+                if atomic and dry_run:
+                    self._sink = _trial_file(name, frame.manifest_offset)
+                elif atomic:
+                    self._copy(name, frame, durable, progress)
                 else:
                     self._extend(frame)
         except BaseException:
@@ -106,16 +118,29 @@ class Editor(Writer):
         self._prev = self._locked.size
         self._sink = self._locked
 
-    def _copy(self, name: str, frame: Frame, durable: Durable) -> None:
+    def _copy(
+        self,
+        name: str,
+        frame: Frame,
+        durable: Durable,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
         sink = FileSink(name, durable=durable)
         self._sink = sink
         try:
-            sink.start_with(self._locked.descriptor, frame.manifest_offset)
+            sink.start_with(self._locked.descriptor, frame.manifest_offset, progress=progress)
         except BaseException:
             sink.abort()
             raise
 
-    def _rewrite(self, name: str, durable: Durable) -> None:
+    def _rewrite(
+        self,
+        name: str,
+        durable: Durable,
+        progress: Callable[[int, int], None] | None,
+        *,
+        dry_run: bool,
+    ) -> None:
         self.rewritten_from = self._manifest.version
         _LOG.warning(
             "%s: files of version %s cannot be extended; it becomes a %s file",
@@ -123,11 +148,13 @@ class Editor(Writer):
             self.rewritten_from,
             LATEST,
         )
-        self._begin(FileSink(name, durable=durable))
+        self._begin(_trial_file(name) if dry_run else FileSink(name, durable=durable))
         try:
             with Reader(name) as old:
                 for key in old:
                     self.copy(key, old)
+                    if progress is not None:
+                        progress(self._sink.position, old.nbytes)
         except BaseException:
             self._sink.abort()
             raise
@@ -139,6 +166,14 @@ class Editor(Writer):
     def keys(self) -> list[str]:
         """Return the names the file will hold."""
         return list(self._objects)
+
+    def metadata(self, name: str) -> TensorMetadata:
+        """Return what the file will hold under a name.
+
+        Raises:
+            ObjectNotFoundError: no object of that name.
+        """
+        return describe_object(name, self._require_object(name))
 
     def replace(self, name: str, data: Any, **options: Any) -> None:
         """Put other data under a name, of any shape, element type and layout.
@@ -161,6 +196,32 @@ class Editor(Writer):
             self._objects[name] = old
             raise
         self._has_changed = True
+
+    def replace_stream(
+        self, name: str, shape: Sequence[int], dtype: Any, **options: Any
+    ) -> ObjectSink:
+        """Return a sink that takes in pieces what comes under a name, as `stream` does.
+
+        Args:
+            name: an object of the file.
+            shape: the new shape.
+            dtype: the new element type.
+            options: as for `stream`; by default the old object's attributes are kept.
+
+        Raises:
+            ObjectNotFoundError: no object of that name.
+            NotRepresentableError: the version cannot hold it.
+        """
+        old = self._require_object(name)
+        options.setdefault("attributes", old.attributes)
+        del self._objects[name]
+        try:
+            sink = self.stream(name, shape, dtype, **options)
+        except BaseException:
+            self._objects[name] = old
+            raise
+        self._has_changed = True
+        return sink
 
     def remove(self, names: str | Iterable[str]) -> None:
         """Take objects out of the file; their bytes stay until it is compacted.
@@ -286,6 +347,13 @@ def _read_committed(source: AppendSink) -> tuple[Frame, Manifest]:
             f"`ztensor repair {describe(source.name, 200)}` shows what can be saved"
         )
         raise
+
+
+def _trial_file(name: str, position: int = 0) -> StreamSink:
+    """Return what takes the place of a new file in a dry run."""
+    sink = StreamSink(Nowhere(name))
+    sink.position = position
+    return sink
 
 
 def _emitter_for(frame: Frame, manifest: Manifest) -> Emitter:

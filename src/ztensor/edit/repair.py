@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from typing import TYPE_CHECKING
@@ -15,17 +16,20 @@ from ztensor.errors import (
 from ztensor.limits import Limits
 from ztensor.reader import ManifestReader
 from ztensor.recovery import Candidate, State, search
-from ztensor.source.appending import AppendSink
+from ztensor.source.appending import AppendSink, TrialSink
 from ztensor.source.base import read_bytes
 from ztensor.source.local import FileSource
-from ztensor.source.sink import FileSink
+from ztensor.source.sink import FileSink, Nowhere, StreamSink
 from ztensor.verify import verify_reader
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ztensor.source.base import Source
-    from ztensor.source.sink import Durable
+    from ztensor.source.sink import Durable, Sink
 
     Path = str | os.PathLike[str]
+    Progress = Callable[[int, int], None]
 
 _WINDOW = 8 << 20
 
@@ -97,7 +101,10 @@ def repair(
     drop_tail: bool = False,
     accept: int | None = None,
     durable: Durable = "auto",
+    lock: bool = True,
     timeout: float = 0.0,
+    dry_run: bool = False,
+    progress: Progress | None = None,
 ) -> RepairReport:
     """Report, and on demand mend, a torn file.
 
@@ -111,7 +118,12 @@ def repair(
         drop_tail: with `in_place`, do not keep them.
         accept: take the state that ends at this offset although its position proves nothing.
         durable: as for `Writer`.
+        lock: with `in_place`, False where the file system has no locks and the caller knows that
+            he is alone.
         timeout: with `in_place`, seconds to wait for another writer.
+        dry_run: True takes every step but writing; the report says what would be written.
+        progress: called with the bytes done so far and those to do: of the check of the state,
+            then of the copy.
 
     Raises:
         ArgumentValueError: both or contradicting ways to mend were asked for.
@@ -124,55 +136,58 @@ def repair(
         raise ArgumentValueError("drop_tail goes with in_place")
     name = os.fsdecode(os.fspath(path))
     if in_place:
-        return _repair_in_place(name, accept, timeout, drop_tail=drop_tail)
-    source = FileSource(name)
-    try:
+        end = TrialSink if dry_run else AppendSink
+        locked = end(name, durable=durable, lock=lock, timeout=timeout)
+        with contextlib.closing(locked):
+            return _repair_in_place(locked, accept, progress, dry_run=dry_run, drop_tail=drop_tail)
+    with contextlib.closing(FileSource(name)) as source:
         found, candidates = search(source, accept=accept)
-        report = _report(source, found, candidates)
+        report = _report(source, found, candidates, progress)
         if write is None:
             return report
         if found is None:
             raise _nothing_found(report)
         target = os.fsdecode(os.fspath(write))
-        sink = FileSink(target, durable=durable)
-        try:
-            for offset in range(0, found.end, _WINDOW):
-                sink.write(read_bytes(source, offset, min(_WINDOW, found.end - offset)))
-            sink.commit()
-        except BaseException:
-            sink.abort()
-            raise
-    finally:
-        source.close()
+        sink = StreamSink(Nowhere(target)) if dry_run else FileSink(target, durable=durable)
+        _copy(source, 0, found.end, sink, progress)
     return dataclasses.replace(report, written=target)
 
 
-def _repair_in_place(
-    name: str, accept: int | None, timeout: float, *, drop_tail: bool
-) -> RepairReport:
-    locked = AppendSink(name, timeout=timeout)
+def _copy(source: Source, start: int, stop: int, sink: Sink, progress: Progress | None) -> None:
+    """Make a range of a file the whole of another."""
     try:
-        found, candidates = search(locked, accept=accept)
-        report = _report(locked, found, candidates)
-        if found is None:
-            raise _nothing_found(report)
-        if report.is_clean:
-            return report
-        tail_path = None
-        if not drop_tail:
-            tail_path = _free_tail_path(name)
-            sink = FileSink(tail_path, durable=True)
-            try:
-                for offset in range(found.end, locked.size, _WINDOW):
-                    sink.write(read_bytes(locked, offset, min(_WINDOW, locked.size - offset)))
-                sink.commit()
-            except BaseException:
-                sink.abort()
-                raise
-        locked.cut(found.end)
-    finally:
-        locked.close()
-    return dataclasses.replace(report, written=name, tail_path=tail_path)
+        for offset in range(start, stop, _WINDOW):
+            count = min(_WINDOW, stop - offset)
+            sink.write(read_bytes(source, offset, count))
+            if progress is not None:
+                progress(offset + count - start, stop - start)
+        sink.commit()
+    except BaseException:
+        sink.abort()
+        raise
+
+
+def _repair_in_place(
+    locked: AppendSink,
+    accept: int | None,
+    progress: Progress | None,
+    *,
+    dry_run: bool,
+    drop_tail: bool,
+) -> RepairReport:
+    found, candidates = search(locked, accept=accept)
+    report = _report(locked, found, candidates, progress)
+    if found is None:
+        raise _nothing_found(report)
+    if report.is_clean:
+        return report
+    tail_path = None
+    if not drop_tail:
+        tail_path = _free_tail_path(locked.name)
+        sink = StreamSink(Nowhere(tail_path)) if dry_run else FileSink(tail_path, durable=True)
+        _copy(locked, found.end, locked.size, sink, progress)
+    locked.cut(found.end)
+    return dataclasses.replace(report, written=locked.name, tail_path=tail_path)
 
 
 def _free_tail_path(name: str) -> str:
@@ -182,11 +197,16 @@ def _free_tail_path(name: str) -> str:
     return f"{name}.tail-{number}"
 
 
-def _report(source: Source, state: State | None, candidates: list[Candidate]) -> RepairReport:
+def _report(
+    source: Source,
+    state: State | None,
+    candidates: list[Candidate],
+    progress: Progress | None = None,
+) -> RepairReport:
     digests_ok = 0
     damaged: tuple[str, ...] = ()
     if state is not None:
-        checked = verify_reader(ManifestReader(source, state.manifest))
+        checked = verify_reader(ManifestReader(source, state.manifest), progress=progress)
         digests_ok = checked.checked
         damaged = tuple(dict.fromkeys(p.object_name or "" for p in checked.problems))
     return RepairReport(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
 from typing import TYPE_CHECKING, Literal
 
 from ztensor.container import EMITTERS, LATEST
-from ztensor.errors import ArgumentValueError, Reason, UsageError, describe
+from ztensor.errors import ArgumentValueError, Reason, SourceError, UsageError, describe
 from ztensor.opening import Reader
-from ztensor.source.sink import FileSink
+from ztensor.source.appending import AppendSink
+from ztensor.source.sink import FileSink, Nowhere
 from ztensor.writer import Writer
 
 if TYPE_CHECKING:
@@ -23,7 +25,15 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 
-def compact(path: Path, *, durable: Durable = "auto", progress: Progress | None = None) -> int:
+def compact(
+    path: Path,
+    *,
+    durable: Durable = "auto",
+    lock: bool = True,
+    timeout: float = 0.0,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> int:
     """Rewrite a file without the bytes nothing refers to, and return how many that saved.
 
     The new file replaces the old one as a whole; version, attributes, encodings, digests and
@@ -32,24 +42,29 @@ def compact(path: Path, *, durable: Durable = "auto", progress: Progress | None 
     Args:
         path: the file.
         durable: as for `Writer`.
+        lock: as for `Editor`.
+        timeout: as for `Editor`.
+        dry_run: True takes every step but writing.
         progress: called with the stored bytes copied so far and those to copy in all.
 
     Raises:
         FormatError: the file is damaged; it is left as it is.
-        SourceError: it cannot be read or written; it is left as it is.
+        SourceError: it cannot be read or written, or another process is writing it; it is left as
+            it is.
     """
-    from ztensor.edit.editor import Editor
-
-    with Editor(path, durable=durable) as lock, Reader(path) as reader:
-        before = reader.nbytes
+    name = os.fsdecode(os.fspath(path))
+    locked = AppendSink(name, lock=lock, timeout=timeout)  # keeps other writers out
+    with contextlib.closing(locked), Reader(name) as reader:
         version = reader.version if reader.version in EMITTERS else LATEST
         with Writer(
-            path, version=version, attributes=reader.attributes or None, durable=durable
+            Nowhere(name) if dry_run else name,
+            version=version,
+            attributes=reader.attributes or None,
+            durable=durable,
         ) as writer:
-            _copy_all(writer, [(name, reader, name) for name in reader], progress)
+            _copy_all(writer, [(one, reader, one) for one in reader], progress)
             after = writer.finish()
-        lock.abort()
-    return before - after
+    return locked.size - after
 
 
 def merge(
@@ -60,6 +75,7 @@ def merge(
     version: str = LATEST,
     attributes: Mapping[str, object] | None = None,
     durable: Durable = "auto",
+    dry_run: bool = False,
     progress: Progress | None = None,
 ) -> int:
     """Write the objects of several files into one, and return its length in bytes.
@@ -73,6 +89,7 @@ def merge(
         version: the new file's version.
         attributes: its attributes; by default those of all inputs, later ones winning.
         durable: as for `Writer`.
+        dry_run: True takes every step but writing.
         progress: called with the stored bytes copied so far and those to copy in all.
 
     Raises:
@@ -107,7 +124,8 @@ def merge(
             for reader in readers:
                 merged.update(reader.attributes)
             attributes = merged or None
-        with Writer(output, version=version, attributes=attributes, durable=durable) as writer:
+        target = Nowhere(os.fsdecode(os.fspath(output))) if dry_run else output
+        with Writer(target, version=version, attributes=attributes, durable=durable) as writer:
             _copy_all(writer, [(name, chosen[name], name) for name in chosen], progress)
             return writer.finish()
 
@@ -118,6 +136,7 @@ def split(
     *,
     max_shard_size: int | str = "5GB",
     durable: Durable = "auto",
+    dry_run: bool = False,
     progress: Progress | None = None,
 ) -> list[str]:
     """Split a file into shards and an index, and return the paths written, the index last.
@@ -125,13 +144,15 @@ def split(
     Shards are called `model-00001-of-00003.zt` after a file `model.zt`, the index
     `model.zt.index.json`; it has `metadata.total_size` and `weight_map`, as the Hugging Face hub
     has it for safetensors, and under `metadata.digests` the sha256 of every shard. An object is
-    never divided. Shards appear first, the index last: an interrupted split leaves no index.
+    never divided. Shards appear first, the index last: an interrupted split leaves no index, and
+    the index of an earlier split goes before the first of its shards is replaced.
 
     Args:
         path: the file.
         folder: where the shards go; the file's own folder by default.
         max_shard_size: most stored bytes in a shard, a number or text such as "500MB" or "5GiB".
         durable: as for `Writer`.
+        dry_run: True takes every step but writing.
         progress: called with the stored bytes copied so far and those to copy in all.
 
     Raises:
@@ -140,42 +161,115 @@ def split(
         SourceError: a file cannot be read or written.
     """
     limit = parse_size(max_shard_size)
-    name = os.path.basename(os.fsdecode(os.fspath(path)))
-    stem, extension = os.path.splitext(name)
-    where = os.path.dirname(os.path.abspath(path)) if folder is None else os.fspath(folder)
+    weight_map: dict[str, str] = {}
+    digests: dict[str, str] = {}
     with Reader(path) as reader:
-        shards = _shards(reader, limit)
+        shards, index_path = _plan(reader, path, folder, limit)
+        if not dry_run and any(os.path.lexists(shard.path) for shard in shards):
+            # It would name new shards: after an interruption nobody could tell them apart.
+            _remove_index(index_path)
         version = reader.version if reader.version in EMITTERS else LATEST
-        copied = _Progress(progress, sum(_stored(reader, name) for name in reader))
-        weight_map: dict[str, str] = {}
-        digests: dict[str, str] = {}
-        written = []
-        for number, names in enumerate(shards, 1):
-            shard = f"{stem}-{number:05d}-of-{len(shards):05d}{extension or '.zt'}"
-            target = os.path.join(where, shard)
-            attributes = reader.attributes or None
+        attributes = reader.attributes or None
+        copied = _Progress(progress, sum(shard.stored_nbytes for shard in shards))
+        for shard in shards:
+            target = Nowhere(shard.path) if dry_run else shard.path
             with Writer(target, version=version, attributes=attributes, durable=durable) as writer:
-                for one in names:
-                    writer.copy(one, reader)
-                    weight_map[one] = shard
-                    copied.add(_stored(reader, one))
-            digests[shard] = _sha256_of(target)
-            written.append(target)
-        total = sum(reader.metadata(one).nbytes for one in reader)
+                for name in shard.names:
+                    writer.copy(name, reader)
+                    copied.add(_stored(reader, name))
+            file_name = os.path.basename(shard.path)
+            weight_map.update(dict.fromkeys(shard.names, file_name))
+            if not dry_run:
+                digests[file_name] = _sha256_of(shard.path)
+        total = sum(reader.metadata(name).nbytes for name in reader)
     index = {
         "metadata": {"total_size": total, "digests": digests},
         "weight_map": dict(sorted(weight_map.items())),
     }
-    target = os.path.join(where, f"{name}.index.json")
     text = json.dumps(index, indent=2, ensure_ascii=True) + "\n"
-    sink = FileSink(target, durable=durable)
+    if not dry_run:
+        sink = FileSink(index_path, durable=durable)
+        try:
+            sink.write(text.encode("ascii"))
+            sink.commit()
+        except BaseException:
+            sink.abort()
+            raise
+    return [*(shard.path for shard in shards), index_path]
+
+
+def _remove_index(path: str) -> None:
     try:
-        sink.write(text.encode("ascii"))
-        sink.commit()
-    except BaseException:
-        sink.abort()
-        raise
-    return [*written, target]
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot remove the old index", path) from error
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shard:
+    """One file of a split.
+
+    Attributes:
+        path: where it goes.
+        names: its objects.
+        stored_nbytes: bytes of their components on disk.
+    """
+
+    path: str
+    names: tuple[str, ...]
+    stored_nbytes: int
+
+
+def plan_split(
+    path: Path, folder: Path | None = None, *, max_shard_size: int | str = "5GB"
+) -> tuple[list[Shard], str]:
+    """Return the shards `split` would write, and the path of the index.
+
+    Objects come in the order of the file; a shard is over the size only where one object is.
+
+    Args:
+        path: as for `split`.
+        folder: as for `split`.
+        max_shard_size: as for `split`.
+
+    Raises:
+        ArgumentValueError: the size is no size.
+        FormatError: the file is damaged.
+        SourceError: it cannot be read.
+    """
+    limit = parse_size(max_shard_size)
+    with Reader(path) as reader:
+        return _plan(reader, path, folder, limit)
+
+
+def _plan(reader: Reader, path: Path, folder: Path | None, limit: int) -> tuple[list[Shard], str]:
+    name = os.path.basename(os.fsdecode(os.fspath(path)))
+    stem, extension = os.path.splitext(name)
+    where = os.path.dirname(os.path.abspath(path)) if folder is None else folder
+    groups: list[list[str]] = [[]]
+    filled = [0]
+    for one in reader:
+        size = _stored(reader, one)
+        if groups[-1] and filled[-1] + size > limit:
+            groups.append([])
+            filled.append(0)
+        groups[-1].append(one)
+        filled[-1] += size
+    numbered = enumerate(zip(groups, filled, strict=True), 1)
+    shards = [
+        Shard(
+            os.path.join(
+                os.fsdecode(where),
+                f"{stem}-{number:05d}-of-{len(groups):05d}{extension or '.zt'}",
+            ),
+            tuple(names),
+            size,
+        )
+        for number, (names, size) in numbered
+    ]
+    return shards, os.path.join(os.fsdecode(where), f"{name}.index.json")
 
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -195,9 +289,9 @@ def parse_size(size: int | str) -> int:
     if match:
         unit = match[2].upper()
         factor = _BINARY_UNITS[unit] if match[3] and unit else _UNITS[unit]
-        count = int(float(match[1]) * factor)
-        if count > 0:
-            return count
+        amount = float(match[1]) * factor
+        if 1 <= amount < 1 << 64:
+            return int(amount)
     raise ArgumentValueError(
         "not a size", expected="a number of bytes, or text such as '5GB'", found=describe(size)
     )
@@ -205,20 +299,6 @@ def parse_size(size: int | str) -> int:
 
 def _stored(reader: Reader, name: str) -> int:
     return reader.metadata(name).stored_nbytes
-
-
-def _shards(reader: Reader, limit: int) -> list[list[str]]:
-    """Return names shard by shard, in the order of the file, none over `limit` if it can be."""
-    shards: list[list[str]] = [[]]
-    filled = 0
-    for name in reader:
-        size = _stored(reader, name)
-        if shards[-1] and filled + size > limit:
-            shards.append([])
-            filled = 0
-        shards[-1].append(name)
-        filled += size
-    return shards
 
 
 class _Progress:

@@ -107,21 +107,31 @@ def typed_array(component: Component, data: memoryview | Array) -> Array:
 
     Args:
         component: what the bytes are.
-        data: the decoded bytes, whole storage elements.
+        data: the decoded bytes.
 
     Raises:
         UnsupportedError: the storage type is unknown.
-        LayoutError: the logical type is defined on another storage type.
+        LayoutError: the logical type is defined on another storage type, or the bytes end inside
+            an element.
     """
     require_known(component)
-    array: Array = np.frombuffer(data, storage_dtype(component))
+    storage, logical = storage_dtype(component), component.logical
+    width = storage.itemsize * (1 if logical is None else logical.storage_per_element)
+    if data.nbytes % width:
+        raise LayoutError(
+            "the decoded bytes end inside an element",
+            reason=Reason.SIZE_MISMATCH,
+            expected=f"a multiple of {width} bytes",
+            found=str(data.nbytes),
+            section=_SECTION,
+        )
+    array: Array = np.frombuffer(data, storage)
     if component.byte_order != HOST_ORDER and array.itemsize > 1:
         array = array.byteswap()
     if component.nonzero_is_true and component.dtype == "bool":
         stored = array.view(np.uint8)
         if stored.size and stored.max() > 1:
             array = stored != 0
-    logical = component.logical
     if logical is None:
         return array
     if logical.elements_per_storage > 1:

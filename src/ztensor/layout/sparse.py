@@ -262,9 +262,10 @@ def scatter(shape: tuple[int, ...], axes: tuple[Array, ...], values: Array) -> A
     if first.all():
         return result
     repeated, again = ordered[~first], values[order][~first]
-    if target.dtype.kind in "biufc":
-        (np.logical_or if target.dtype.kind == "b" else np.add).at(target, repeated, again)
-        return result
-    for position, value in zip(repeated, again, strict=True):  # NumPy's add.at lacks bf16 and fp8
-        target[position] += value
+    with np.errstate(over="ignore", invalid="ignore"):  # infinities and NaNs are values like others
+        if target.dtype.kind in "biufc":
+            (np.logical_or if target.dtype.kind == "b" else np.add).at(target, repeated, again)
+            return result
+        for position, value in zip(repeated, again, strict=True):  # add.at lacks bf16 and fp8
+            target[position] += value
     return result

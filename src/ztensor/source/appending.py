@@ -57,11 +57,12 @@ class AppendSink:
         self.path: str | None = path
         self._durable = durable is not False
         self._descriptor = self._open_locked(path, lock=lock, timeout=timeout)
-        self.size = os.fstat(self._descriptor).st_size
+        status = os.fstat(self._descriptor)
+        self.size = status.st_size
+        self._changed_at = status.st_mtime_ns
         self._guard = b""
         self._pending = bytearray()
         self._written_to = self.size  # up to here bytes are in place; the guard lies behind
-        self._valid_end = self.size  # cut here, the file ends with a footer of the old state
         self._is_guarded = False
         self._is_sealed = False
         self._commit = bytearray()
@@ -168,7 +169,6 @@ class AppendSink:
     def _store(self, data: memoryview) -> None:
         end = self._written_to + data.nbytes
         self._put(memoryview(self._guard), end)
-        self._valid_end = end + len(self._guard)
         self._is_guarded = True
         self._put(data, self._written_to)
         self._written_to = end
@@ -178,28 +178,40 @@ class AppendSink:
             try:
                 count = _pwrite(self._descriptor, data, offset)
             except OSError as error:
-                self._cut_torn_end()
-                raise SourceError.from_os(
-                    error, "cannot write; the file still holds its old state", self.name
-                ) from error
+                doing = "cannot write; the file still holds its old state"
+                if not self._take_back():
+                    doing += " before a torn end, which `ztensor repair` cuts off"
+                raise SourceError.from_os(error, doing, self.name) from error
             data = data[count:]
             offset += count
 
-    def _cut_torn_end(self) -> None:
-        # Only what no reader can have mapped: it lies behind the last footer a reader could find.
-        with contextlib.suppress(OSError):
-            if os.fstat(self._descriptor).st_size > self._valid_end:
-                os.ftruncate(self._descriptor, self._valid_end)
+    def _take_back(self) -> bool:
+        """Cut the file to what it was, and return whether that worked.
+
+        The disk may be full, and compacting would need room. A reader that opened the file
+        meanwhile is told that it shrank; who has it mapped touches blobs of the old state only,
+        and those stay.
+        """
+        try:
+            os.ftruncate(self._descriptor, self.size)
+        except OSError:
+            return False
+        # The bytes are the old ones again: the time says so to readers that were there before.
+        if os.utime in os.supports_fd:
+            with contextlib.suppress(OSError):
+                status = os.fstat(self._descriptor)
+                os.utime(self._descriptor, ns=(status.st_atime_ns, self._changed_at))
+        return True
 
     def barrier(self) -> int:
         """Put every blob on disk before what follows, and return where the manifest will lie."""
         if self._pending:
             self._store(memoryview(self._pending))
             self._pending = bytearray()
-        if self._is_guarded:
-            # A failed flush is final: what is on disk is then unknown, and a second try would
-            # report success without knowing (as PostgreSQL learnt).
-            self._flush("cannot flush; the file still holds its old state")
+        # Also where no blob is new: those of an earlier commit may have been left to the system.
+        # A failed flush is final: what is on disk is then unknown, and a second try would report
+        # success without knowing (as PostgreSQL learnt).
+        self._flush("cannot flush; the file still holds its old state")
         self._is_sealed = True
         return self._end_of_guard()
 
@@ -237,8 +249,9 @@ class AppendSink:
         What was written behind it stays: another process may have it mapped. The next compaction
         takes it away.
         """
-        self._pending.clear()
-        self._commit.clear()
+        # New ones, not emptied ones: a failed write's traceback may still hold a view of them.
+        self._pending = bytearray()
+        self._commit = bytearray()
         with contextlib.suppress(OSError):
             self._close()
 
@@ -250,6 +263,19 @@ class AppendSink:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+
+class TrialSink(AppendSink):
+    """The end of a finished file, locked and counted as `AppendSink` does, but never written."""
+
+    def cut(self, length: int) -> None:
+        """Cut nothing."""
+
+    def _put(self, data: memoryview, offset: int) -> None:
+        pass
+
+    def _flush(self, failure: str) -> None:
+        pass
 
 
 def _pread(descriptor: int, length: int, offset: int) -> bytes:

@@ -188,8 +188,12 @@ class BinaryFile(Protocol):
         """Return up to `size` bytes."""
         ...
 
-    def seek(self, offset: int, whence: int = 0, /) -> int:
+    def seek(self, offset: int, whence: int = 0, /) -> object:
         """Move to an offset."""
+        ...
+
+    def tell(self) -> int:
+        """Return the offset."""
         ...
 
 
@@ -210,7 +214,8 @@ class FileObjectSource:
         self.path: str | None = None
         hint = "a seekable file object opened in binary mode; else read it and pass the bytes"
         try:
-            size = file.seek(0, os.SEEK_END)
+            file.seek(0, os.SEEK_END)
+            size = file.tell()  # not every seek() tells
             file.seek(0)
             sample = file.read(0)
         except (OSError, ValueError, AttributeError, TypeError) as error:

@@ -18,6 +18,9 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _POLL_SECONDS = 0.01
+# A reader that meets a torn end asks for a moment whether someone is writing (`is_locked`): that
+# must not turn a writer away.
+_PATIENCE_SECONDS = 0.05
 # Windows locks ranges of bytes; this one lies behind any file's end, so that reads are not barred.
 _LOCK_OFFSET = 1 << 62
 
@@ -33,7 +36,7 @@ def acquire(descriptor: int, name: str, *, timeout: float = 0.0) -> None:
     Raises:
         SourceError: another process is writing (SOURCE_LOCKED), or the file system has no locks.
     """
-    until = time.monotonic() + timeout
+    until = time.monotonic() + max(timeout, _PATIENCE_SECONDS)
     while not _try_lock(descriptor, name):
         if time.monotonic() >= until:
             raise SourceError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import errno
 import io
 import os
 import re
@@ -25,6 +26,8 @@ from ztensor.source import locking
 from ztensor.source.base import shrunk
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from typing_extensions import Buffer
 
 Durable = Literal["auto"] | bool
@@ -35,6 +38,8 @@ _BUFFER_BYTES = 1 << 20
 # Linux moves at most 0x7ffff000 bytes per write; a bound of our own keeps other systems right too.
 _WRITE_BYTES = 1 << 30
 _COPY_BYTES = 8 << 20
+# What the kernel copies in one call, so that a copy of gigabytes can be watched and interrupted.
+_KERNEL_BYTES = 256 << 20
 _TRIES = 100
 _WINDOWS_SECONDS = 1.0
 
@@ -160,12 +165,7 @@ class FileSink(_Gatherer):
             raise
         except OSError as error:
             if isinstance(error, FileNotFoundError):
-                raise SourceNotFoundError(
-                    "cannot write: the folder does not exist; create it first",
-                    errno=error.errno,
-                    file=path,
-                    found=describe(self._folder),
-                ) from error
+                raise _no_folder(path, self._folder) from error
             raise SourceError.from_os(
                 error, f"cannot create a temporary file in {describe(self._folder)}", path
             ) from error
@@ -201,18 +201,25 @@ class FileSink(_Gatherer):
             os.close(descriptor)
         raise FileExistsError(f"no temporary name stays free in {self._folder!r}")
 
-    def start_with(self, descriptor: int, length: int) -> None:
+    def start_with(
+        self,
+        descriptor: int,
+        length: int,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
         """Begin with the first bytes of another open file, shared with it where that can be.
 
         Args:
             descriptor: the other file.
             length: how many of its bytes.
+            progress: called with the bytes copied so far and `length`.
 
         Raises:
             SourceError: they could not be copied.
         """
         try:
-            done = self._copy_in_kernel(descriptor, length)
+            done = self._copy_in_kernel(descriptor, length, progress)
             while done < length:
                 os.lseek(descriptor, done, os.SEEK_SET)
                 piece = os.read(descriptor, min(_COPY_BYTES, length - done))
@@ -221,6 +228,8 @@ class FileSink(_Gatherer):
                 os.lseek(self._descriptor, done, os.SEEK_SET)
                 self._write_through(memoryview(piece))
                 done += len(piece)
+                if progress is not None:
+                    progress(done, length)
             os.lseek(self._descriptor, length, os.SEEK_SET)
         except SourceError:
             raise
@@ -228,18 +237,22 @@ class FileSink(_Gatherer):
             raise SourceError.from_os(error, "cannot copy the old state", self.name) from error
         self.position = length
 
-    def _copy_in_kernel(self, descriptor: int, length: int) -> int:
+    def _copy_in_kernel(
+        self, descriptor: int, length: int, progress: Callable[[int, int], None] | None
+    ) -> int:
         # Shares the blocks on file systems that can (XFS, Btrfs), copies in the kernel elsewhere.
         done = 0
         if hasattr(os, "copy_file_range"):
             with contextlib.suppress(OSError):  # across file systems, or too old a kernel
                 while done < length:
                     count = os.copy_file_range(
-                        descriptor, self._descriptor, min(_WRITE_BYTES, length - done), done, done
+                        descriptor, self._descriptor, min(_KERNEL_BYTES, length - done), done, done
                     )
                     if count == 0:
                         break
                     done += count
+                    if progress is not None:
+                        progress(done, length)
         return done
 
     def _temporary_name(self) -> str:
@@ -362,6 +375,15 @@ def _shown(target: str) -> str:
     return base.decode("utf-8", "ignore")
 
 
+def _no_folder(path: str, folder: str) -> SourceNotFoundError:
+    return SourceNotFoundError(
+        "cannot write: the folder does not exist; create it first",
+        errno=errno.ENOENT,
+        file=path,
+        found=describe(folder),
+    )
+
+
 def _status_of_target(target: str, path: str) -> os.stat_result | None:
     try:
         status = os.stat(target)
@@ -441,3 +463,30 @@ class StreamSink(_Gatherer):
     def abort(self) -> None:
         """Drop what is gathered."""
         self._buffer.clear()
+
+
+class Nowhere:
+    """A file object that takes bytes and keeps none: what a dry run writes to.
+
+    Args:
+        path: where the file would appear.
+
+    Raises:
+        SourceError: none could: the folder is missing, or the target is not a regular file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+        target = os.path.realpath(path)
+        try:
+            _status_of_target(target, path)
+        except OSError as error:
+            if isinstance(error, SourceError):
+                raise
+            raise SourceError.from_os(error, "cannot write", path) from error
+        if not os.path.isdir(os.path.dirname(target)):
+            raise _no_folder(path, os.path.dirname(target))
+
+    def write(self, data: Buffer, /) -> int:
+        """Take bytes."""
+        return memoryview(data).nbytes
