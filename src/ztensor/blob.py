@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ztensor.digest import digest_of
 from ztensor.encoding import ENCODINGS
 from ztensor.encoding.zstd import FASTEST_LEVEL, FRAME_BYTES, STRONGEST_LEVEL
 from ztensor.errors import ArgumentValueError, describe
@@ -15,16 +17,20 @@ from ztensor.model.rules import align
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from concurrent.futures import Future
 
     from ztensor.digest import Algorithm, Hasher
     from ztensor.layout.base import Array
     from ztensor.source.sink import Sink
+    from ztensor.threads import Crew
 
 DEFAULT_LEVEL = 3
 # Arrays that must be rearranged are stored in blocks about this long, so that no second array of
 # their size is needed.
 BLOCK_BYTES = 8 << 20
 _PIECE_BYTES = 1 << 20
+# From here on another thread hashes while this one writes; starting it costs 20 us.
+_BESIDE_BYTES = 1 << 20
 
 
 def level_of(compression: bool | int | str | None) -> int | None:  # noqa: FBT001  # one argument
@@ -52,9 +58,29 @@ def level_of(compression: bool | int | str | None) -> int | None:  # noqa: FBT00
 
 
 class BlobWriter:
-    """One component on its way out: padding, encoding, digest, and where it came to lie."""
+    """One component on its way out: padding, encoding, digest, and where it came to lie.
 
-    def __init__(self, sink: Sink, level: int | None, algorithm: Algorithm | None) -> None:
+    Args:
+        sink: where it goes.
+        level: zstd level, or None for raw.
+        algorithm: digest, or None for none.
+        crew: threads that compress frames and hash beside the writing.
+        is_kept: what `write` is given stays as it is until the file is finished, so that its
+            digest may come later.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        level: int | None,
+        algorithm: Algorithm | None,
+        crew: Crew | None = None,
+        *,
+        is_kept: bool = False,
+    ) -> None:
+        self._crew = crew if crew is not None and crew.count > 1 else None
+        self._is_kept = is_kept and level is None and algorithm is not None
+        self.digest_later: Future[str] | None = None
         self._sink = sink
         self._level = level
         self._algorithm = algorithm
@@ -85,12 +111,39 @@ class BlobWriter:
         self._pending += data[whole:]
 
     def _encode(self, data: memoryview) -> None:
-        for piece in ENCODINGS["zstd"].encode(data, level=self._level or DEFAULT_LEVEL):
-            self._out(memoryview(piece))
+        if self._crew is None or data.nbytes <= FRAME_BYTES:
+            for piece in self._encoded(data):
+                self._out(memoryview(piece))
+            return
+        # Frames are independent. A few more than there are threads are under way at any time, so
+        # that none waits and memory stays bounded.
+        under_way: collections.deque[Future[list[bytes | memoryview]]] = collections.deque()
+        for start in range(0, data.nbytes, FRAME_BYTES):
+            under_way.append(self._crew.submit(self._encoded, data[start : start + FRAME_BYTES]))
+            if len(under_way) > 2 * self._crew.count:
+                for piece in under_way.popleft().result():
+                    self._out(memoryview(piece))
+        while under_way:
+            for piece in under_way.popleft().result():
+                self._out(memoryview(piece))
+
+    def _encoded(self, data: memoryview) -> list[bytes | memoryview]:
+        return list(ENCODINGS["zstd"].encode(data, level=self._level or DEFAULT_LEVEL))
 
     def _out(self, data: memoryview) -> None:
         if self._hasher is None:
             self._sink.write(data)
+            return
+        if self._crew is not None and data.nbytes >= _BESIDE_BYTES:
+            if self._is_kept and self._algorithm is not None and self.digest_later is None:
+                self.digest_later = self._crew.submit(digest_of, self._algorithm, (data,))
+                self._sink.write(data)
+                return
+            hashing = self._crew.submit(self._hasher.update, data)
+            try:
+                self._sink.write(data)
+            finally:
+                hashing.result()
             return
         # Hashed piece by piece, each written while it is still in the processor's cache.
         for start in range(0, data.nbytes, _PIECE_BYTES):
@@ -103,7 +156,7 @@ class BlobWriter:
         if self._level is not None and (self._pending or not self._decoded):
             self._encode(memoryview(self._pending))
         digest = None
-        if self._algorithm is not None and self._hasher is not None:
+        if self._algorithm is not None and self._hasher is not None and self.digest_later is None:
             digest = self._algorithm.spell(self._hasher.hexdigest())
         return Component(
             component.dtype,

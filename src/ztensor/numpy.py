@@ -124,6 +124,7 @@ def _write(
     done = 0
     first_of: dict[tuple[Any, ...], tuple[str, weakref.ref[Any]]] = {}
     with Writer(target, attributes=metadata, **options) as writer:
+        writer._keeps_data = True
         for name in sorted(tensors, key=_sort_key):
             value = tensors[name]
             key = _identity(value, deduplicate) if deduplicate else None

@@ -30,20 +30,25 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.layout import LAYOUTS
-from ztensor.layout.elements import numpy_dtype, spell
+from ztensor.layout.elements import is_stored_as_is, numpy_dtype, spell
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.source.sink import Durable, FileSink, Sink, StreamSink
 from ztensor.tensor import Tensor, shape_of
+from ztensor.threads import Crew, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from concurrent.futures import Future
     from types import TracebackType
 
     from ztensor.container import Emitter
     from ztensor.edit.editor import Editor
     from ztensor.layout.base import Array
     from ztensor.reader import ManifestReader
+
+
+_MOST_WAITING_BYTES = 256 << 20
 
 
 class Writer:
@@ -61,6 +66,8 @@ class Writer:
         attributes: the file's own key-value pairs.
         durable: True flushes file and folder to disk before `finish` returns; "auto" does so when
             an existing file is replaced; False leaves it to the system.
+        threads: how many compress and hash beside the writing; by default as many as there are
+            cores, four at most, or what `ZTENSOR_NUM_THREADS` says.
 
     Raises:
         ArgumentValueError: an argument has an unknown value.
@@ -77,13 +84,14 @@ class Writer:
         checksum: str | bool | None = "crc32c",
         attributes: Mapping[str, object] | None = None,
         durable: Durable = "auto",
+        threads: int | None = None,
     ) -> None:
         emitter = EMITTERS.get(version) if isinstance(version, str) else None
         if emitter is None:
             raise ArgumentValueError(
                 "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
             )
-        self._prepare(emitter(), compression=compression, checksum=checksum)
+        self._prepare(emitter(), compression=compression, checksum=checksum, threads=threads)
         given = _attributes_of(attributes)
         if given is not None:
             self._emitter.check_attributes(given)
@@ -91,6 +99,9 @@ class Writer:
         self._begin(sink_of(target, durable=durable))
 
     _prev = 0  # length of the file before this commit
+    _extra: Mapping[str, object] | None = None  # fields of the root that no version names
+    # What is written stays as it is until the end: true where one call saves a whole dict.
+    _keeps_data = False
     _attributes: dict[str, object] | None
 
     def _prepare(
@@ -99,6 +110,7 @@ class Writer:
         *,
         compression: bool | int | str,
         checksum: str | bool | None,
+        threads: int | None = None,
     ) -> None:
         self._emitter = emitter
         self._level = level_of(compression)
@@ -108,6 +120,8 @@ class Writer:
         self._shared: dict[str, str] = {}
         self._copied: dict[tuple[ManifestReader, int, int], tuple[int, str | None]] = {}
         self._plans: dict[tuple[str, str | None], TensorObject] = {}
+        self._crew = Crew(thread_count(threads))
+        self._later: list[tuple[str, str, int, Future[str]]] = []
         self._stream: ObjectSink | None = None
         self._state = "open"
 
@@ -178,7 +192,7 @@ class Writer:
             raise
         try:
             components = {
-                role: self._write_component(component, arrays[role], level, algorithm)
+                role: self._write_component(name, role, component, arrays[role], level, algorithm)
                 for role, component in plan.components.items()
             }
         except BaseException:
@@ -337,12 +351,15 @@ class Writer:
                 object_name=self._stream.name,
             )
         try:
+            self._settle_digests()
             end = self._sink.barrier()
             self._sink.write(self._emitter.emit(self._new_manifest(), end, prev=self._prev))
             self._sink.commit()
         except BaseException:
             self.abort()
             raise
+        finally:
+            self._crew.close()
         self._state = "finished"
         return self._sink.position
 
@@ -351,6 +368,7 @@ class Writer:
         if self._state == "open":
             self._state = "aborted"
             self._stream = None
+            self._crew.close()
             self._sink.abort()
 
     def __enter__(self) -> Self:
@@ -387,7 +405,7 @@ class Writer:
         )
 
     def _new_manifest(self) -> Manifest:
-        return Manifest(self._emitter.version, self._objects, self._attributes)
+        return Manifest(self._emitter.version, self._objects, self._attributes, extra=self._extra)
 
     # --- Parts ------------------------------------------------------------------------------
 
@@ -458,12 +476,36 @@ class Writer:
         )
 
     def _write_component(
-        self, component: Component, array: Array, level: int | None, algorithm: Algorithm | None
+        self,
+        name: str,
+        role: str,
+        component: Component,
+        array: Array,
+        level: int | None,
+        algorithm: Algorithm | None,
     ) -> Component:
-        blob = BlobWriter(self._sink, level, algorithm)
+        is_kept = self._keeps_data and array.flags.c_contiguous and is_stored_as_is(array.dtype)
+        blob = BlobWriter(self._sink, level, algorithm, self._crew, is_kept=is_kept)
         for block in blocks(array):
             blob.write(block)
+        if blob.digest_later is not None:
+            self._later.append((name, role, array.nbytes, blob.digest_later))
+            # A mapping may make its arrays when asked; not too many wait for their digest.
+            waiting = sum(nbytes for _, _, nbytes, digest in self._later if not digest.done())
+            if waiting > _MOST_WAITING_BYTES:
+                self._later[-1][3].result()
         return blob.finish(component)
+
+    def _settle_digests(self) -> None:
+        """Put in the digests that other threads computed while this one wrote."""
+        for name, role, _, digest in self._later:
+            tensor_object = self._objects[name]
+            component = dataclasses.replace(tensor_object.components[role], digest=digest.result())
+            components = {**tensor_object.components, role: component}
+            self._objects[name] = dataclasses.replace(tensor_object, components=components)
+        if self._later:
+            self._objects.update({new: self._objects[of] for new, of in self._shared.items()})
+        self._later.clear()
 
     def _copy_component(self, reader: ManifestReader, component: Component) -> Component:
         key = (reader, component.offset, component.length)
