@@ -187,7 +187,8 @@ def read_model(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _read_npz(path: Path) -> dict[str, Any]:
     try:
-        with np.load(path, allow_pickle=False) as members:
+        # Given a path, NumPy leaves the file open where it is no zip.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as members:
             return dict(members)
     except Exception as error:  # whatever zip, zlib and NumPy raise on damage
         raise FormatError(f"cannot be read as .npz: {error}", file=str(path)) from error
@@ -262,6 +263,7 @@ class Outcome:
         raw_nbytes: size of the raw file.
         compressed_nbytes: size of the compressed file.
         first_tensor_seconds: from the closed file to the first tensor.
+        damaged_object: the object in whose copy a bit was flipped, or None.
         verify_message: what verifying said of the damaged copy.
         read_message: what a copying read said of it.
         steps: everything that was timed.
@@ -273,6 +275,7 @@ class Outcome:
     raw_nbytes: int = 0
     compressed_nbytes: int = 0
     first_tensor_seconds: float = 0.0
+    damaged_object: str | None = None
     verify_message: str | None = None
     read_message: str | None = None
     steps: list[Step] = dataclasses.field(default_factory=list)
@@ -484,12 +487,13 @@ class _Demonstration:
                 return  # no bit to flip
             offset = reader.location(name, role).offset + length // 2
         _copy_with_flipped_bit(self._raw, self._damaged, offset)
+        self.outcome.damaged_object = name
 
         size = self.outcome.raw_nbytes
         found = self._step("verify a copy, one bit flipped", _verifying(self._damaged), size)
         noticed = [problem for problem in found.problems if problem.object_name == name]
         if len(noticed) == len(found.problems) == 1:
-            self.outcome.verify_message = str(noticed[0])
+            self.outcome.verify_message = noticed[0].message
         else:
             self._fail(f"verify should have named {describe(name)} as the one damaged object")
 

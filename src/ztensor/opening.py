@@ -68,15 +68,15 @@ class Reader(ManifestReader):
         while True:
             opened = source_of(source, mapped=mmap)
             try:
-                self._frame, manifest = _read_or_recover(opened, caps, recover=recover)
+                self._frame, manifest = read_manifest(opened, caps)
                 break
-            except FormatError:
-                opened.close()
+            except FormatError as error:
                 # A commit being written right now is a torn end for a moment.
                 until = time.monotonic() + _RETRY_SECONDS if until is None else until
-                path = opened.path
-                if path is None or time.monotonic() > until or not locking.is_locked(path):
-                    raise
+                if time.monotonic() > until or not _is_being_written(opened):
+                    self._frame, manifest = _recovered(opened, error, caps, recover=recover)
+                    break
+                opened.close()
                 time.sleep(_RETRY_SECONDS / 20)
             except BaseException:
                 opened.close()
@@ -140,23 +140,35 @@ def open(  # the name released libraries and users know
     return Reader(source, verify=verify, mmap=mmap, limits=limits, recover=recover)
 
 
-def _read_or_recover(source: Source, limits: Limits, *, recover: bool) -> tuple[Frame, Manifest]:
+def _is_being_written(source: Source) -> bool:
+    """Return whether a writer is at work on the file, or was since it was opened."""
+    if source.path is None:
+        return False
+    return locking.is_locked(source.path) or (isinstance(source, FileSource) and source.is_stale())
+
+
+def _recovered(
+    source: Source, error: FormatError, limits: Limits, *, recover: bool
+) -> tuple[Frame, Manifest]:
+    """Return the last committed state where that is wanted and there is one; else raise `error`."""
+    state = None
     try:
-        return read_manifest(source, limits)
-    except FormatError as error:
-        if not recover:
+        if recover:
+            state, _ = search(source, limits=limits)
+        else:
             error.hint = describe_torn(source, error, limits)
-            raise
-        state, _ = search(source, limits=limits)
+    finally:
         if state is None:
-            raise
-        _LOG.warning(
-            "%s is damaged behind byte %d; the last committed state, %d objects, was opened",
-            describe(source.name, 200),
-            state.end,
-            len(state.manifest.objects),
-        )
-        return state.frame, state.manifest
+            source.close()
+    if state is None:
+        raise error
+    _LOG.warning(
+        "%s is damaged behind byte %d; the last committed state, %d objects, was opened",
+        describe(source.name, 200),
+        state.end,
+        len(state.manifest.objects),
+    )
+    return state.frame, state.manifest
 
 
 def source_of(source: Any, *, mapped: bool) -> Source:

@@ -36,6 +36,7 @@ from ztensor.layout.base import empty_array
 from ztensor.layout.elements import HOST_ORDER, require_known, result_dtype, typed_array
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.metadata import TensorMetadata, describe_object
+from ztensor.model.dtype import element_count
 from ztensor.source.base import Range
 from ztensor.tensor import Tensor
 
@@ -415,7 +416,12 @@ class ManifestReader(Mapping[str, Any]):
                 if layout is not None:
                     expected = layout.expected_length(tensor_object, role, entries)
                 data = self._decoded(component, encoding, expected)
-            return typed_array(component, data)
+            array = typed_array(component, data)
+            if role == "data" and tensor_object.format == "dense":
+                packed = component.logical
+                if packed is not None and packed.elements_per_storage > 1:
+                    return array[: element_count(tensor_object.shape)]  # the rest is padding
+            return array
 
     def stored_range(self, component: Component) -> Range:
         """Return a component's stored bytes, to be read piece by piece.
@@ -555,7 +561,7 @@ class ManifestReader(Mapping[str, Any]):
 
     def _fill(self, name: str, tensor_object: TensorObject, target: Any) -> None:
         self._require_dense(name, tensor_object)
-        with self._located(name):
+        with self._located(name, "data"):
             if not isinstance(target, np.ndarray):
                 raise ArgumentTypeError(
                     "read_into fills an array", expected="numpy.ndarray", found=describe(target, 40)

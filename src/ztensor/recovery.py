@@ -30,6 +30,8 @@ _QUICK_BYTES = 64 << 20
 # someone who means harm must not make the search quadratic.
 _PARSE_FACTOR = 4
 _PARSE_LEAST = 16 << 20
+_PARSE_OVERHEAD = 1 << 10  # what looking at one costs, however short it is
+_MOST_CANDIDATES = 1000  # that are reported
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -98,31 +100,34 @@ def search(
         )
     candidates: list[Candidate] = []
     budget = max(_PARSE_LEAST, _PARSE_FACTOR * min(size, size if within is None else within))
-    for position in _magics(source, within):
-        frame = _frame_ending(source, position, caps)
+    for position, length in _footers(source, within):
+        frame = _frame_ending(position, length, caps)
         if frame is None:
             continue  # random bytes, the usual case: not worth a line in the report
-        budget -= frame.manifest_length
-        if budget < 0:
-            break
+        if accept != frame.file_size:
+            budget -= frame.manifest_length + _PARSE_OVERHEAD
+            if budget < 0:
+                continue
         try:
             manifest = parse_frame(source, frame, caps)
         except SourceError:
             raise
         except ZTensorError as error:
-            candidates.append(Candidate(frame.file_size, 0, error.message, is_commit=False))
+            if len(candidates) < _MOST_CANDIDATES:
+                candidates.append(Candidate(frame.file_size, 0, error.message, is_commit=False))
             continue
         state = State(frame, manifest)
         fault = None if accept == state.end else _misplaced(state)
         count, is_commit = len(manifest.objects), manifest.commit is not None
-        candidates.append(Candidate(state.end, count, fault, is_commit=is_commit))
+        if fault is None or len(candidates) < _MOST_CANDIDATES:
+            candidates.append(Candidate(state.end, count, fault, is_commit=is_commit))
         if fault is None:
             return state, candidates
     return None, candidates
 
 
-def _magics(source: Source, within: int | None) -> Iterator[int]:
-    """Yield the offsets of the magic from the last to the first, read in windows."""
+def _footers(source: Source, within: int | None) -> Iterator[tuple[int, int]]:
+    """Yield offset of the magic and the size before it, from the last to the first."""
     least = HEAD_BYTES + TAIL_BYTES - len(MAGIC_1)
     start = source.size if within is None else within
     lowest = max(least, source.size - start)
@@ -131,17 +136,16 @@ def _magics(source: Source, within: int | None) -> Iterator[int]:
         low = max(lowest, high - _WINDOW)
         # The window reaches over its end, so that a magic across the border is found once.
         stop = min(source.size, high + len(MAGIC_1) - 1)
-        window = bytes(read_bytes(source, low, stop - low))
-        at = window.rfind(MAGIC_1)
+        window = bytes(read_bytes(source, low - 8, stop - low + 8))
+        at = window.rfind(MAGIC_1, 8)
         while at >= 0:
-            yield low + at
-            at = window.rfind(MAGIC_1, 0, at + len(MAGIC_1) - 1)
+            yield low - 8 + at, int.from_bytes(window[at - 8 : at], "little")
+            at = window.rfind(MAGIC_1, 8, at + len(MAGIC_1) - 1)
         high = low
 
 
-def _frame_ending(source: Source, position: int, limits: Limits) -> Frame | None:
-    """Return the frame whose footer magic lies at `position`; None where no size fits before."""
-    length = int.from_bytes(read_bytes(source, position - 8, 8), "little")
+def _frame_ending(position: int, length: int, limits: Limits) -> Frame | None:
+    """Return the frame whose footer magic lies at `position`; None where the size cannot be."""
     start = position - 8 - length
     if length == 0 or start < HEAD_BYTES or length > limits.manifest_bytes:
         return None

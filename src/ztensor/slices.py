@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,16 +93,7 @@ class TensorSlice:
             ArgumentValueError: it does not fit the shape.
             FormatError: the stored bytes are damaged.
         """
-        keys = key if isinstance(key, tuple) else (key,)
-        for one in keys:
-            if one is None or one is Ellipsis or isinstance(one, slice):
-                continue
-            if isinstance(one, (bool, np.bool_)) or not hasattr(one, "__index__"):
-                raise ArgumentTypeError(
-                    "a slice takes integers, slices, ... and None",
-                    object_name=self._name,
-                    found=describe(one, 40),
-                )
+        keys = tuple(map(self._plain, key if isinstance(key, tuple) else (key,)))
         try:
             array, first = self._rows(keys)
             part = array[first]
@@ -120,6 +112,20 @@ class TensorSlice:
             ) from error
         # What is kept for the next index must not change with what the caller writes.
         return part.copy() if array is self._decoded else part
+
+    def _plain(self, key: Any) -> Any:
+        if key is None or key is Ellipsis or isinstance(key, slice):
+            return key
+        try:
+            if not isinstance(key, (bool, np.bool_)):
+                return operator.index(key)
+        except TypeError:  # also of an array that holds more than one integer
+            pass
+        raise ArgumentTypeError(
+            "a slice takes integers, slices, ... and None",
+            object_name=self._name,
+            found=describe(key, 40),
+        )
 
     def _rows(self, keys: tuple[Any, ...]) -> tuple[Array, tuple[Any, ...]]:
         """Return an array that holds at least what `keys` asks for, and the keys into it."""
@@ -147,7 +153,7 @@ class TensorSlice:
             step = chosen.step
             within: Any = slice(None, None, step) if chosen else slice(0, 0)
         else:
-            index = range(length)[head.__index__()]  # IndexError as NumPy has it
+            index = range(length)[head]  # IndexError as NumPy has it
             start, stop, within = index, index + 1, 0
         row = element_count(self.shape[1:]) * self.dtype.itemsize
         buffer = empty_array(((stop - start) * row,), np.dtype(np.uint8))

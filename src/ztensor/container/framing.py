@@ -110,14 +110,14 @@ def locate(head: bytes, tail: bytes, file_size: int, limits: Limits = DEFAULT_LI
 
 
 def _locate_0_1(tail: bytes, file_size: int, limits: Limits) -> Frame:
-    least = HEAD_BYTES + _SIZE.size
-    _require_size(file_size, least, _SECTION_0_1)
+    _require_size(file_size, HEAD_BYTES + _SIZE.size, _SECTION_0_1)
     (length,) = _SIZE.unpack_from(tail, len(tail) - _SIZE.size)
     # The released 0.1 library reads a file whose index has no bytes at all, where the text wants
-    # the one byte of an empty array (0.1 section 7). Behind blobs, a zero is no size but damage.
-    if length == 0 and file_size > least:
+    # the one byte of an empty array (0.1 section 7). No release writes that, and a file cut down
+    # to its first padding looks so: it must not pass for an empty one.
+    if length == 0:
         raise ContainerError(
-            "the index's size field is zero although the file holds data; it is damaged",
+            "the index's size field is zero; the file is cut or damaged",
             reason=Reason.MANIFEST_SIZE,
             expected="at least 1 byte",
             found="0",

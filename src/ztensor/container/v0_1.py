@@ -55,8 +55,7 @@ def parse_manifest(data: bytes, frame: Frame, limits: Limits) -> Manifest:
     """Return what the index says.
 
     Args:
-        data: the index's bytes; none at all count as an empty index, as the released library has
-            it, where the text asks for one byte.
+        data: the index's bytes.
         frame: where they lay.
         limits: `depth` is used.
 
@@ -64,7 +63,7 @@ def parse_manifest(data: bytes, frame: Frame, limits: Limits) -> Manifest:
         ManifestError: it is not one well-formed CBOR array of maps, or breaks rules.
         LimitError: it nests too deep.
     """
-    entries = cbor.decode(data, depth=limits.depth) if data else []
+    entries = cbor.decode(data, depth=limits.depth)
     if type(entries) is not list:
         raise ManifestError(
             "the index is not an array",

@@ -195,29 +195,64 @@ def _parse_component(
 # written last, so those eight digits are the manifest's last eight bytes.
 _CHECK = ALGORITHMS["crc32c"]
 _NO_DIGITS = b"0" * _CHECK.digits
+# Its fixed bytes, and the heads of the two numbers between them by the length of the number.
+_MARK_COMMIT, _MARK_PREV = cbor.encode_text("commit") + b"\xa3", cbor.encode_text("prev")
+_MARK_END = cbor.encode_text("end")
+_MARK_DIGEST = cbor.encode_text("digest") + cbor.encode_text(_CHECK.spell("0" * 8))[:-8]
+_UINT_HEADS = {1: bytes(range(24)), 2: b"\x18", 3: b"\x19", 5: b"\x1a", 9: b"\x1b"}
 
 
 def _parse_commit(root: Record, data: bytes) -> Commit | None:
-    # Not ours to refuse: another writer may use the word for something else.
     value = root.ignorable("commit")
-    if not isinstance(value, dict):
+    fields = value if isinstance(value, dict) else {}
+    prev, end, text = fields.get("prev"), fields.get("end"), fields.get("digest")
+    is_ours = (
+        isinstance(text, str)
+        and text.startswith("crc32c:0x")
+        and data.endswith(cbor.encode_text(text))
+    )
+    is_whole = is_ours and type(prev) is int and type(end) is int
+    if not is_whole and not _is_nearly_ours(data):
+        # Not ours to refuse: another writer may use the word for something else, or have kept the
+        # field and rewritten the manifest around it.
         return None
-    prev, end, text = value.get("prev"), value.get("end"), value.get("digest")
-    if type(prev) is not int or type(end) is not int or not isinstance(text, str):
-        return None
-    if not bytes(data).endswith(cbor.encode_text(text)) or not text.startswith("crc32c:0x"):
-        return None  # another library rewrote the manifest and kept the field
     expected = digest_of(_CHECK, (memoryview(data)[: -_CHECK.digits], _NO_DIGITS))
-    if expected != text:
-        raise DigestMismatchError(
-            "the manifest does not match the digest its writer put into it; it is damaged",
-            reason=Reason.MANIFEST_DIGEST,
-            algorithm=_CHECK.name,
-            expected=describe(text),
-            found=expected,
-            actual=expected,
-        )
-    return Commit(prev, end)
+    if is_whole and text == expected:
+        return Commit(prev, end)  # type: ignore[arg-type]  # both are integers: it is whole
+    raise DigestMismatchError(
+        "the manifest does not match the digest its writer put into it; it is damaged",
+        reason=Reason.MANIFEST_DIGEST,
+        algorithm=_CHECK.name,
+        expected=describe(text),
+        found=expected,
+        actual=expected,
+    )
+
+
+def _is_nearly_ours(data: bytes) -> bool:
+    """Return whether a manifest ends with our record but for one of its parts.
+
+    Damage to the record itself would otherwise switch off the check of everything else.
+    """
+    tail = data[-60:]  # the longest record
+    if _MARK_PREV not in tail and _MARK_END not in tail:
+        return False
+    after = len(tail) - len(_MARK_DIGEST) - _CHECK.digits
+    for end_length, end_heads in _UINT_HEADS.items():
+        for prev_length, prev_heads in _UINT_HEADS.items():
+            end = after - end_length
+            prev = end - len(_MARK_END) - prev_length
+            parts = (
+                tail[after : after + len(_MARK_DIGEST)] == _MARK_DIGEST,
+                tail[end : end + 1] in end_heads,
+                tail[:end].endswith(_MARK_END),
+                tail[prev : prev + 1] in prev_heads,
+                tail[:prev].endswith(_MARK_PREV),
+                tail[: prev - len(_MARK_PREV)].endswith(_MARK_COMMIT),
+            )
+            if sum(parts) >= len(parts) - 1:
+                return True
+    return False
 
 
 def _with_commit(

@@ -94,7 +94,7 @@ class Editor(Writer):
         self.old_nbytes = self._locked.size
         try:
             frame, self._manifest = _read_committed(self._locked)
-            emitter = _emitter_for(frame, self._manifest)
+            emitter = emitter_for(frame, self._manifest)
             self._prepare(emitter, compression=compression, checksum=checksum)
             self._attributes = dict(self._manifest.attributes or {}) or None
             if frame.container is not Container.V1:
@@ -158,7 +158,9 @@ class Editor(Writer):
         except BaseException:
             self._sink.abort()
             raise
-        self._manifest = Manifest(LATEST, dict(self._objects), self._attributes)
+        self._manifest = Manifest(
+            LATEST, dict(self._objects), self._attributes, extra=self._manifest.extra
+        )
         self._has_changed = True
 
     # --- Changes ----------------------------------------------------------------------------
@@ -166,6 +168,11 @@ class Editor(Writer):
     def keys(self) -> list[str]:
         """Return the names the file will hold."""
         return list(self._objects)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Return the key-value pairs the file will have."""
+        return dict(self._attributes or {})
 
     def metadata(self, name: str) -> TensorMetadata:
         """Return what the file will hold under a name.
@@ -311,10 +318,15 @@ class Editor(Writer):
             self.abort()
             self._state = "finished"
             return size
-        try:
-            return super().finish()
-        finally:
-            self._locked.close()
+        if self._stream is None:
+            try:
+                self._locked.require_in_place()
+            except BaseException:
+                self.abort()
+                raise
+        size = super().finish()
+        self._locked.close()
+        return size
 
     def abort(self) -> None:
         """Forget all changes; the file holds its old state. May be called again."""
@@ -356,7 +368,7 @@ def _trial_file(name: str, position: int = 0) -> StreamSink:
     return sink
 
 
-def _emitter_for(frame: Frame, manifest: Manifest) -> Emitter:
+def emitter_for(frame: Frame, manifest: Manifest) -> Emitter:
     """Return what writes the file's own version, so that its readers keep reading it."""
     if frame.container is not Container.V1:
         return EMITTERS[LATEST]()
@@ -364,6 +376,7 @@ def _emitter_for(frame: Frame, manifest: Manifest) -> Emitter:
     if not manifest.version.startswith("1.1"):
         return EMITTERS[LATEST]()
     try:
+        older.check_attributes(manifest.attributes or {})
         for tensor_object in manifest.objects.values():
             older.check_object(tensor_object)
             if any(part.decoded_length is not None for part in tensor_object.components.values()):

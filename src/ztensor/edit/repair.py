@@ -148,6 +148,10 @@ def repair(
         if found is None:
             raise _nothing_found(report)
         target = os.fsdecode(os.fspath(write))
+        if os.path.exists(target) and os.path.samefile(target, name):
+            raise ArgumentValueError(
+                "repair writes to another file; in_place=True mends this one", file=name
+            )
         sink = StreamSink(Nowhere(target)) if dry_run else FileSink(target, durable=durable)
         _copy(source, 0, found.end, sink, progress)
     return dataclasses.replace(report, written=target)

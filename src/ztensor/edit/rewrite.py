@@ -9,7 +9,8 @@ import os
 import re
 from typing import TYPE_CHECKING, Literal
 
-from ztensor.container import EMITTERS, LATEST
+from ztensor.container import LATEST
+from ztensor.edit.editor import emitter_for
 from ztensor.errors import ArgumentValueError, Reason, SourceError, UsageError, describe
 from ztensor.opening import Reader
 from ztensor.source.appending import AppendSink
@@ -54,16 +55,20 @@ def compact(
     """
     name = os.fsdecode(os.fspath(path))
     locked = AppendSink(name, lock=lock, timeout=timeout)  # keeps other writers out
-    with contextlib.closing(locked), Reader(name) as reader:
-        version = reader.version if reader.version in EMITTERS else LATEST
-        with Writer(
+    with (
+        contextlib.closing(locked),
+        Reader(name) as reader,
+        Writer(
             Nowhere(name) if dry_run else name,
-            version=version,
+            version=emitter_for(reader._frame, reader._manifest).version,
             attributes=reader.attributes or None,
             durable=durable,
-        ) as writer:
-            _copy_all(writer, [(one, reader, one) for one in reader], progress)
-            after = writer.finish()
+        ) as writer,
+    ):
+        writer._extra = reader._manifest.extra
+        _copy_all(writer, [(one, reader, one) for one in reader], progress)
+        locked.require_in_place()
+        after = writer.finish()
     return locked.size - after
 
 
@@ -168,7 +173,7 @@ def split(
         if not dry_run and any(os.path.lexists(shard.path) for shard in shards):
             # It would name new shards: after an interruption nobody could tell them apart.
             _remove_index(index_path)
-        version = reader.version if reader.version in EMITTERS else LATEST
+        version = emitter_for(reader._frame, reader._manifest).version
         attributes = reader.attributes or None
         copied = _Progress(progress, sum(shard.stored_nbytes for shard in shards))
         for shard in shards:

@@ -614,7 +614,7 @@ def _words(component: Array) -> Array:
 def _float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     try:
         found = numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
-    except (TypeError, AttributeError):
+    except (TypeError, UnsupportedError):
         found = None
     if found is None or found.name not in ("float16", "bfloat16", "float32", "float64"):
         raise ArgumentValueError(

@@ -21,7 +21,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from ztensor.errors import SourceError, SourceNotRegularError
+from ztensor.errors import Reason, SourceError, SourceNotRegularError
 from ztensor.source import locking
 from ztensor.source.base import shrunk
 
@@ -55,6 +55,7 @@ class AppendSink:
     ) -> None:
         self.name = path
         self.path: str | None = path
+        self._place = os.path.abspath(path)  # who calls may change to another folder
         self._durable = durable is not False
         self._descriptor = self._open_locked(path, lock=lock, timeout=timeout)
         status = os.fstat(self._descriptor)
@@ -98,6 +99,23 @@ class AppendSink:
         raise SourceError(
             "the file is replaced again and again by other writers; try later", file=path
         )
+
+    def require_in_place(self) -> None:
+        """Raise where another file has taken this one's place: a plain save asks for no lock.
+
+        Raises:
+            SourceError: so it is; what would be written now would be lost, or lose the new file.
+        """
+        try:
+            is_in_place = os.path.samestat(os.stat(self._place), os.fstat(self._descriptor))
+        except OSError as error:
+            raise SourceError.from_os(error, "the file is gone", self.name) from error
+        if not is_in_place:
+            raise SourceError(
+                "another writer put a new file in its place; that one is kept as it is",
+                reason=Reason.SOURCE_CHANGED,
+                file=self.name,
+            )
 
     # --- The old bytes ----------------------------------------------------------------------
 

@@ -151,6 +151,16 @@ class FileSource:
                 file=self.name,
             )
 
+    def is_stale(self) -> bool:
+        """Return whether the path leads to another file by now, or to another length of this."""
+        if self._descriptor < 0 or self.path is None:
+            return False
+        try:
+            there, here = os.stat(self.path), os.fstat(self._descriptor)
+        except OSError:
+            return False
+        return not os.path.samestat(there, here) or there.st_size != self.size
+
     def close(self) -> None:
         """Close the descriptor and let go of the map; arrays over the map keep it alive."""
         descriptor, self._descriptor = self._descriptor, -1

@@ -98,7 +98,7 @@ def sealed(blobs: bytes, manifest: bytes, *, size: int | None = None, footer: by
 
 
 def committed(root: object, blobs_end: int, encode: Callable[[object], bytes] = item) -> bytes:
-    """Return a manifest of 1.x as CBOR, the digest of our writer's `commit` field brought up to date.
+    """Return a manifest of 1.x as CBOR, with the true digest in our writer's `commit` field.
 
     A root without that field, or where it is not the last one, is encoded as it is.
 
@@ -107,13 +107,14 @@ def committed(root: object, blobs_end: int, encode: Callable[[object], bytes] = 
         blobs_end: where the manifest will lie.
         encode: how values become CBOR.
     """
-    commit = root.get("commit") if isinstance(root, dict) else None
+    fields: dict[Any, Any] = root if isinstance(root, dict) else {}
+    commit = fields.get("commit")
     if not isinstance(commit, dict) or not isinstance(commit.get("digest"), str):
         return encode(root)
     end = 0
     while True:  # the length of the file stands in the file: it settles after a round or two
-        fields = {"prev": commit.get("prev", 0), "end": end, "digest": _BLANK}
-        data = encode({**root, "commit": fields})
+        record = {"prev": commit.get("prev", 0), "end": end, "digest": _BLANK}
+        data = encode({**fields, "commit": record})
         reached = blobs_end + len(data) + 16
         if reached <= end or not data.endswith(_BLANK.encode()):
             break
@@ -143,7 +144,7 @@ _LONG = {"f32": "float32", "i16": "int16", "i32": "int32", "u8": "uint8", "bool"
 
 def stored(dtype: str, *values: float) -> bytes:
     """Return elements of a storage type as they lie in a file."""
-    elements = array.array(_CODES[dtype], values)  # type: ignore[arg-type]  # whole where it must be
+    elements = array.array(_CODES[dtype], values)
     if sys.byteorder == "big":
         elements.byteswap()
     return elements.tobytes()
@@ -152,9 +153,7 @@ def stored(dtype: str, *values: float) -> bytes:
 def zstd_frame(content: bytes, *, block_type: int = 0) -> bytes:
     """Return a frame of one raw block that declares its content size; up to 255 bytes."""
     block = 1 | block_type << 1 | len(content) << 3
-    return (
-        b"\x28\xb5\x2f\xfd\x20" + bytes([len(content)]) + block.to_bytes(3, "little") + content
-    )
+    return b"\x28\xb5\x2f\xfd\x20" + bytes([len(content)]) + block.to_bytes(3, "little") + content
 
 
 @dataclasses.dataclass(slots=True)
@@ -229,9 +228,7 @@ class Draft:
             root = {**self.root, "objects": self.objects, "commit": commit}
             manifest = committed(root, len(blobs))
         manifest = self.changed_cbor(manifest)
-        return self.changed_file(
-            sealed(bytes(blobs), manifest, size=self.size, footer=self.footer)
-        )
+        return self.changed_file(sealed(bytes(blobs), manifest, size=self.size, footer=self.footer))
 
 
 def draft(version: str) -> Draft:

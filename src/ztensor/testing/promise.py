@@ -159,9 +159,7 @@ def _sliced(reader: Reader, name: str) -> Array:
     return _part(reader.get_slice(name))
 
 
-def _tried(
-    outcome: Outcome, stage: str, name: str | None, call: Callable[[], Any]
-) -> Any:
+def _tried(outcome: Outcome, stage: str, name: str | None, call: Callable[[], Any]) -> Any:
     """Return what a call gives, or None and a refusal where it refuses in good order."""
     try:
         return call()

@@ -129,6 +129,30 @@ def decode(data: bytes | memoryview, *, depth: int = 64) -> object:
     return value
 
 
+def decode_item(data: bytes, start: int, *, depth: int = 64) -> tuple[object, int]:
+    """Return the item at `start`, as `decode` gives it, and where it ends; anything may follow.
+
+    Raises:
+        ManifestError: as `decode`.
+        LimitError: as `decode`.
+    """
+    return _decode(data, start, depth)
+
+
+def map_head(data: bytes, start: int) -> tuple[int, int]:
+    """Return how many pairs the map at `start` has, and where the first of them begins.
+
+    Raises:
+        ManifestError: no map of definite length begins there, or it is cut.
+    """
+    if not 0 <= start < len(data):
+        raise _truncated(start, "a map", len(data))
+    if data[start] >> 5 != 5:
+        found = _KINDS[data[start] >> 5]
+        raise _error(Reason.CBOR_MALFORMED, start, "a map", found, _HEADS)
+    return _definite(data, start)
+
+
 def _decode(data: bytes, pos: int, depth: int) -> tuple[object, int]:
     """Return the item at `pos` and where it ends.
 

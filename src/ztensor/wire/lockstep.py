@@ -1,0 +1,224 @@
+"""Many CBOR items of one form, read side by side: a cursor in each, and all of them move at once.
+
+The items a manifest describes its objects with differ in a few numbers and words. Where
+`cbor.decode` takes them one after the other, here one NumPy operation reads the same field of
+thousands of them. What comes next is said by the caller; an item of any other form, or a damaged
+one, only ends up with `ok` false: nothing is raised, since `cbor.decode` reads everything and
+says what is wrong.
+
+Every reading is linear in the number of lanes, whatever the bytes are: cursors that go astray
+stop behind the end of their window.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.wire import cbor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TypeAlias
+
+    Bools: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
+    Bytes: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
+    Positions: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+    Words: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
+
+UNSIGNED, TEXT, ARRAY, MAP = 0, 3, 4, 5  # major types
+
+_WORD = 8
+_PAD = 128  # bytes behind a window that may be looked at: the longest literal and a word
+_STRIDE = 1 << 20  # bytes searched at a time
+
+# By the low five bits of a head: where the word begins whose first bytes are the argument, how
+# far they are to be shifted, what is left of them, and how long the head is. 28 to 31 are no
+# arguments; they are refused before any of this counts.
+_INFO = np.arange(32)
+_WIDTHS = np.select([_INFO < 24, _INFO < 28], [0, 1 << (_INFO & 3)], 0)
+_FROM = (_WIDTHS > 0).astype(np.int64)
+_SHIFTS = (64 - 8 * np.maximum(_WIDTHS, 1)).astype(np.uint64)
+_MASKS = np.where(_WIDTHS > 0, (1 << 64) - 1, 0x1F).astype(np.uint64)
+_LENGTHS = (1 + _WIDTHS).astype(np.int64)
+
+_ONES = np.uint64(0x0101_0101_0101_0101)
+_IS_DIGIT = np.zeros(256, np.uint8)
+_IS_DIGIT[list(b"0123456789abcdefABCDEF")] = 1
+
+
+def _word(text: bytes) -> np.uint64:
+    """Return up to eight bytes as the word that is gathered where they stand."""
+    return np.uint64(int.from_bytes(text, "little"))
+
+
+def _below(count: int) -> np.uint64:
+    """Return the mask of a word's first `count` bytes."""
+    return np.uint64((1 << 8 * count) - 1)
+
+
+def find_all(data: bytes, start: int, pattern: bytes, *, most: int) -> Positions | None:
+    """Return where `pattern` stands in `data`, in order.
+
+    Args:
+        data: the bytes to search.
+        start: where the search begins.
+        pattern: three to eight bytes, the first of them a rare one.
+        most: give up beyond this many.
+
+    Returns:
+        The positions, or None where there are more than `most`. Occurrences in the last eight
+        bytes are not looked for.
+    """
+    whole = np.frombuffer(data, np.uint8)
+    stop = max(0, len(data) - _WORD)
+    words = np.ndarray((stop,), "<u8", data, 0, (1,))
+    expected, mask = _word(pattern), _below(len(pattern))
+    found = []
+    for low in range(start, stop, _STRIDE):
+        candidates = np.flatnonzero(whole[low : min(low + _STRIDE, stop)] == pattern[0]) + low
+        hits = candidates[words[candidates] & mask == expected]
+        most -= len(hits)
+        if most < 0:
+            return None
+        found.append(hits)
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+class Vocabulary:
+    """Words a text may be, each of at most 15 bytes; see `Lanes.choice`.
+
+    Args:
+        words: no two of which begin with the same seven bytes and are of the same length.
+    """
+
+    __slots__ = ("first", "places", "second")
+
+    def __init__(self, words: Sequence[str]) -> None:
+        encoded = [cbor.encode_text(word) for word in words]
+        first = np.array([_word(text[:_WORD]) for text in encoded], np.uint64)
+        second = np.array([_word(text[_WORD:]) for text in encoded], np.uint64)
+        self.places = np.argsort(first)
+        self.first, self.second = first[self.places], second[self.places]
+
+
+class Lanes:
+    """Cursors that read the same things at the same time, each in an item of its own.
+
+    Args:
+        data: what the items lie in.
+        starts: where each cursor begins, in order.
+        stop: where the last item ends at the latest.
+
+    Attributes:
+        ok: whether a lane has met what was expected all the way; what others gave means nothing.
+        index: for lanes split from others, which of them these are.
+    """
+
+    __slots__ = ("_base", "_bytes", "_last", "_parent", "_position", "_words", "index", "ok")
+
+    def __init__(self, data: bytes, starts: Positions, stop: int) -> None:
+        low = int(starts[0])
+        self._base = low
+        self._last = stop - low + 1  # behind the end: where no cursor comes back from
+        room = self._last + _PAD
+        window = data[low : low + room].ljust(room, b"\0")
+        self._bytes: Bytes = np.frombuffer(window, np.uint8)
+        self._words: Words = np.ndarray((self._last + _PAD - _WORD,), "<u8", window, 0, (1,))
+        self._position = starts - low
+        self.ok: Bools = np.ones(len(starts), np.bool_)
+        self.index: Positions | slice = slice(None)
+        self._parent = self
+
+    @property
+    def count(self) -> int:
+        """Return how many lanes there are."""
+        return len(self._position)
+
+    def position(self) -> Positions:
+        """Return where the cursors stand in the data."""
+        return self._position + self._base
+
+    # --- Some of the lanes ------------------------------------------------------------------
+
+    def split(self, mask: Bools) -> Lanes:
+        """Return some of the lanes: `with lanes.split(mask) as some:` moves only these."""
+        some = object.__new__(Lanes)
+        some._base, some._last, some._parent = self._base, self._last, self
+        some._bytes, some._words = self._bytes, self._words
+        some.index = slice(None) if mask.all() else np.flatnonzero(mask)
+        some._position, some.ok = self._position[some.index], self.ok[some.index]
+        return some
+
+    def __enter__(self) -> Lanes:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._parent._position[self.index] = self._position
+        self._parent.ok[self.index] = self.ok
+
+    # --- Reading ----------------------------------------------------------------------------
+
+    def sees(self, expected: bytes) -> Bools:
+        """Return which cursors stand before these bytes, at most 100; none moves."""
+        size = len(expected)
+        if size < _WORD:
+            words = self._words[self._position]
+            same: Bools = words & _below(size) == _word(expected)
+            return same
+        same = self._words[self._position] == _word(expected[:_WORD])
+        for at in [*range(_WORD, size - _WORD, _WORD), size - _WORD]:
+            same &= self._words[self._position + at] == _word(expected[at : at + _WORD])
+        return same
+
+    def literal(self, expected: bytes) -> None:
+        """Read these bytes, at most 100."""
+        self.ok &= self.sees(expected)
+        self._advance(len(expected))
+
+    def head(self, major: int) -> Words:
+        """Read heads of one major type in any length, and return their arguments."""
+        info = self._bytes[self._position] - np.uint8(major << 5)
+        largest = info.max(initial=0)
+        if largest < 24:
+            self._advance(1)
+            return info.astype(np.uint64)
+        if largest > 27:  # another major type, or no argument
+            self.ok &= info < 28
+            info &= np.uint8(0x1F)
+        words = self._words[self._position + _FROM[info]].byteswap()
+        self._advance(_LENGTHS[info])
+        return words >> _SHIFTS[info] & _MASKS[info]
+
+    def choice(self, vocabulary: Vocabulary) -> Positions:
+        """Read texts with shortest heads, and return which word of a vocabulary each one is."""
+        size = self._bytes[self._position] - np.uint8(0x60)
+        self.ok &= size < 16
+        size &= np.uint8(0x0F)
+        low = self._words[self._position] & _LOW_MASKS[size]
+        place = np.searchsorted(vocabulary.first, low)
+        np.minimum(place, len(vocabulary.first) - 1, out=place)
+        self.ok &= vocabulary.first[place] == low
+        if size.max(initial=0) >= _WORD:
+            high = self._words[self._position + _WORD] & _HIGH_MASKS[size]
+            self.ok &= vocabulary.second[place] == high
+        self._advance(size + np.int64(1))
+        return vocabulary.places[place]
+
+    def hexadecimal(self, digits: int) -> None:
+        """Read hexadecimal digits of either case, a multiple of eight."""
+        for _ in range(0, digits, _WORD):
+            words = self._words[self._position]
+            self.ok &= _IS_DIGIT[words.view(np.uint8)].view(np.uint64) == _ONES
+            self._advance(_WORD)
+
+    def _advance(self, by: int | Positions) -> None:
+        self._position += by
+        np.minimum(self._position, self._last, out=self._position)
+        self.ok &= self._position < self._last
+
+
+# By the length of a text up to 15: what its head and bytes leave of two words.
+_LOW_MASKS = np.array([_below(min(size + 1, 8)) for size in range(16)], np.uint64)
+_HIGH_MASKS = np.array([_below(max(size - 7, 0)) for size in range(16)], np.uint64)
