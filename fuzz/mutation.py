@@ -87,9 +87,7 @@ def corpus() -> tuple[Base, ...]:
     for version in VERSIONS:
         files += [build(version)] * 20
         files += [
-            build(version, broken=rule.name)
-            for rule in RULES.values()
-            if version in rule.versions
+            build(version, broken=rule.name) for rule in RULES.values() if version in rule.versions
         ]
     return tuple(base_of(data) for data in files if len(data) <= SMALL)
 
@@ -205,10 +203,8 @@ def copied(value: Any) -> Any:
 def reassembled(rng: random.Random, base: Base, blobs: bytes, root: Any) -> bytes:
     """Return a file with this manifest, mostly in good order."""
     encode = item if rng.random() < 0.9 else functools.partial(item, head=loose_head(rng))
-    if rng.random() < 0.9:
-        manifest = committed(root, len(blobs), encode)
-    else:
-        manifest = encode(root)
+    is_sealed = rng.random() < 0.9
+    manifest = committed(root, len(blobs), encode) if is_sealed else encode(root)
     size = None if rng.random() < 0.97 else rng.choice(EDGES)
     footer = b"ZTEN1000" if base.container is Container.V1 else b""
     return sealed(blobs, manifest, size=size, footer=footer)

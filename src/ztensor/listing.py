@@ -70,7 +70,8 @@ def parse_frame(source: Source, frame: Frame, limits: Limits) -> Manifest:
 def check_layouts(manifest: Manifest) -> list[Problem]:
     """Return what each object's layout finds wrong with the manifest alone."""
     problems: list[Problem] = []
-    for name, tensor_object in manifest.objects.items():
+    unchecked = manifest.objects if manifest.regular is None else manifest.regular.others
+    for name, tensor_object in unchecked.items():
         layout = LAYOUTS.get(tensor_object.format)
         if layout is not None:
             found = layout.check_object(tensor_object)

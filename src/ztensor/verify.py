@@ -74,6 +74,7 @@ class _Findings:
     unsupported: list[Problem] = dataclasses.field(default_factory=list)
     checked: int = 0
     undigested: int = 0
+    nbytes: int = 0  # stored bytes hashed, and reported, so far
 
     def add(self, error: ZTensorError, name: str, role: str | None) -> None:
         unsupported = isinstance(error, (UnsupportedError, LimitError))
@@ -170,17 +171,19 @@ def _walk_object(
     whole = True
     for role in roles_in_order(tensor_object):
         component = tensor_object.components[role]
-        has_digest_matched = _check_digest(reader, component, name, role, findings)
+        done = findings.nbytes
+        has_digest_matched = _check_digest(reader, component, name, role, findings, report)
         try:
             # Raw bytes are what they are: whether that is right, the layout says at the end.
             expected = None if component.encoding == "raw" else component.known_decoded_length
             if layout is not None and component.encoding != "raw":
                 expected = layout.expected_length(tensor_object, role, entries)
             watch = layout.watch(tensor_object, role, entries) if layout is not None else None
-            walker = _ComponentWalk(
+            walker = ComponentWalk(
                 reader, component, expected, watch, is_opaque=tensor_object.is_opaque
             )
             walker.run(digest_of_decoded=has_digest_matched is None)
+            findings.checked += has_digest_matched is None
             if walker.bool_problem is not None:
                 findings.add(walker.bool_problem, name, role)
             counts[role] = walker.count
@@ -191,7 +194,7 @@ def _walk_object(
         except (FormatError, UnsupportedError, LimitError) as error:
             findings.add(error, name, role)
             whole = False
-        report(component.length)
+        report(component.length - (findings.nbytes - done))
     if whole:
         for role, watch in watches:
             try:
@@ -202,7 +205,12 @@ def _walk_object(
 
 
 def _check_digest(
-    reader: ManifestReader, component: Component, name: str, role: str, findings: _Findings
+    reader: ManifestReader,
+    component: Component,
+    name: str,
+    role: str,
+    findings: _Findings,
+    report: Callable[[int], None],
 ) -> bool | None:
     """Check the digest over stored bytes; None where only the decoded bytes can still match."""
     digest = digest_of(component)
@@ -217,6 +225,8 @@ def _check_digest(
         return True
     for piece in reader.stored_range(component).pieces(PIECE_BYTES):
         hasher.update(piece)
+        findings.nbytes += piece.nbytes
+        report(piece.nbytes)
     try:
         require_match(digest, hasher.hexdigest())
     except DigestMismatchError as error:
@@ -228,7 +238,7 @@ def _check_digest(
     return True
 
 
-class _ComponentWalk:
+class ComponentWalk:
     """Decodes one component piece by piece and lets every check see the elements."""
 
     def __init__(
@@ -250,6 +260,13 @@ class _ComponentWalk:
         self.bool_problem: FormatError | None = None
 
     def run(self, *, digest_of_decoded: bool) -> None:
+        """Decode everything and let the watch see it.
+
+        Raises:
+            FormatError: the stored bytes are damaged or break a rule.
+            UnsupportedError: the type or the encoding is unknown.
+            LimitError: a safety cap is exceeded.
+        """
         component = self._component
         if not self._is_opaque:
             require_known(component)

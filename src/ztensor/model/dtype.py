@@ -8,7 +8,6 @@ open registry: `register_logical_type` adds one.
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentValueError, describe
@@ -52,6 +51,8 @@ STORAGE_TYPES: Mapping[str, StorageType] = {
         ("bool", "bool", 1, "b"),
     )
 }
+
+_BEYOND = 1 << 80  # elements; offsets and lengths in a file have 64 bits
 
 BY_LONG_NAME: Mapping[str, StorageType] = {t.long_name: t for t in STORAGE_TYPES.values()}
 
@@ -120,5 +121,16 @@ for _logical in (
 
 
 def element_count(shape: Sequence[int]) -> int:
-    """Return the product of the dimensions; 1 for the scalar shape `()`."""
-    return math.prod(shape)
+    """Return the product of the dimensions; 1 for the scalar shape `()`.
+
+    Beyond any size a file can have the product is cut short: it is then some number that is too
+    large. A shape of many huge dimensions would otherwise take quadratic time to multiply.
+    """
+    if 0 in shape:
+        return 0
+    count = 1
+    for dimension in shape:
+        count *= dimension
+        if count > _BEYOND:
+            break
+    return count

@@ -14,6 +14,8 @@ from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, LogicalType, Stora
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ztensor.container.regular import RegularObjects
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Component:
@@ -106,6 +108,8 @@ class Manifest:
         attributes: the file's own key-value pairs, or None.
         commit: the writer's commit record, or None where the file carries none.
         extra: fields no known version names, kept and ignored; None where there are none.
+        regular: `objects` where they were read as columns, for what is done with all of them at a
+            time; None where they were not.
     """
 
     version: str
@@ -113,3 +117,4 @@ class Manifest:
     attributes: Mapping[str, object] | None = None
     commit: Commit | None = None
     extra: Mapping[str, object] | None = None
+    regular: RegularObjects | None = dataclasses.field(default=None, repr=False, compare=False)

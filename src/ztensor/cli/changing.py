@@ -1,0 +1,274 @@
+"""What every verb that changes files does around its work: its options, the commit, the account.
+
+A dry run takes every step but writing, so what it says is what would happen, errors included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ztensor.cli.spelling import as_json, count_text, shape_text, size_text
+from ztensor.cli.terminal import Column, Styled, Terminal
+from ztensor.errors import ArgumentValueError, UsageError, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ztensor.cli.terminal import Progress
+    from ztensor.edit import Editor
+    from ztensor.metadata import TensorMetadata
+
+ChangedFileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A zTensor file.")]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")
+]
+AtomicOption = Annotated[
+    bool,
+    typer.Option("--atomic", help="Change a copy and put it in the file's place as a whole."),
+]
+NoDurableOption = Annotated[
+    bool,
+    typer.Option("--no-durable", help="Do not wait for the disk: a power cut may undo it."),
+]
+NoLockOption = Annotated[
+    bool,
+    typer.Option("--no-lock", help="For file systems without locks, where nobody else writes."),
+]
+TimeoutOption = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS", min=0.0, help="How long to wait for another writer.", show_default=False
+    ),
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
+
+# A file that is mostly dead is worth a hint, one that hardly is is not.
+_DEAD_BYTES = 64 << 20
+_DEAD_SHARE = 0.25
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Change:
+    """One change of a file.
+
+    Attributes:
+        verb: what is done: `add`, `replace`, `remove`, `rename`, `set` or `unset`.
+        subject: the object or attribute, as people read it.
+        detail: the rest, as people read it.
+        facts: everything, for JSON.
+    """
+
+    verb: str
+    subject: str
+    detail: str
+    facts: dict[str, Any]
+
+
+class Changes:
+    """The changes made through an editor, as they will be told.
+
+    Args:
+        editor: the file.
+    """
+
+    def __init__(self, editor: Editor) -> None:
+        self.editor = editor
+        self.made: list[Change] = []
+        self.old_count = len(editor.keys())
+
+    def add(self, verb: str, subject: str, detail: str, **facts: Any) -> None:
+        """Take note of a change that is no matter of one object's data."""
+        self.made.append(Change(verb, subject, detail, {"change": verb, **facts}))
+
+    def added(self, name: str) -> None:
+        """Take note of an object that was written."""
+        found = self.editor.metadata(name)
+        self.add("add", name, _object_text(found), **_object_facts(found))
+
+    def removed(self, found: TensorMetadata) -> None:
+        """Take note of an object that was taken out."""
+        self.add("remove", found.name, _object_text(found), **_object_facts(found))
+
+    def replaced(self, old: TensorMetadata) -> None:
+        """Take note of an object that was written in another's place."""
+        new = self.editor.metadata(old.name)
+        facts = {"before": _object_facts(old), "after": _object_facts(new)}
+        detail = f"{_object_text(old)} -> {_object_text(new)}"
+        self.add("replace", old.name, detail, name=old.name, **facts)
+
+
+def _object_facts(found: TensorMetadata) -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "shape": list(found.shape),
+        "dtype": found.dtype,
+        "type": found.type,
+        "format": found.format,
+        "stored_nbytes": found.stored_nbytes,
+    }
+
+
+def _object_text(found: TensorMetadata) -> str:
+    kind = found.type or found.dtype or found.format
+    return f"{shape_text(found.shape)} {kind}, {size_text(found.stored_nbytes)}"
+
+
+@contextlib.contextmanager
+def changing(
+    terminal: Terminal,
+    file: Path,
+    *,
+    dry_run: bool,
+    atomic: bool,
+    no_durable: bool,
+    no_lock: bool,
+    timeout: float,
+    compression: bool | int = False,
+    checksum: str = "crc32c",
+) -> Iterator[Changes]:
+    """Open a file for changes; at the end commit them at once, and tell what was done.
+
+    Raises:
+        ZTensorError: a change is impossible; the file is then as it was.
+    """
+    from ztensor.edit import Editor
+
+    quiet_library()
+    with terminal.progress(f"copy {file}") as progress:
+        editor = Editor(
+            file,
+            atomic=atomic,
+            compression=compression,
+            checksum=checksum,
+            durable=not no_durable,
+            lock=not no_lock,
+            timeout=timeout,
+            dry_run=dry_run,
+            progress=progress,
+        )
+    with editor:
+        changes = Changes(editor)
+        yield changes
+        nbytes = editor.finish()
+    if editor.rewritten_from is not None:
+        would = "would be" if dry_run else "was"
+        older = f"its version {editor.rewritten_from} cannot be changed in place"
+        terminal.note(f"{file}: {older}; it {would} rewritten as 1.2.0")
+    _tell(terminal, file, changes, nbytes, dry_run=dry_run)
+    if not dry_run:
+        _hint_at_dead_bytes(terminal, file)
+
+
+def quiet_library() -> None:
+    """Keep the library's warnings from being printed as they are; verbs say the same, escaped."""
+    logging.getLogger("ztensor").addHandler(logging.NullHandler())
+
+
+def _tell(terminal: Terminal, file: Path, changes: Changes, nbytes: int, *, dry_run: bool) -> None:
+    editor = changes.editor
+    count = len(editor.keys())
+    if dry_run:
+        show_plan(terminal, changes.made)
+        before = f"{count_text(changes.old_count, 'object')}, {size_text(editor.old_nbytes)}"
+        after = f"{count_text(count, 'object')}, {size_text(nbytes)}"
+        terminal.line(f"{file}: unchanged, {before}; it would have {after}")
+    else:
+        verbs = dict.fromkeys(change.verb for change in changes.made)
+        done = [_done_text(verb, changes.made) for verb in verbs] or ["nothing to change"]
+        total = f"{count_text(count, 'object')}, {size_text(nbytes)}"
+        terminal.line(f"{file}: ", Styled(", ".join(done), "green"), f"; {total}")
+    terminal.result(
+        {
+            "file": str(file),
+            "dry_run": dry_run,
+            "changes": [as_json(change.facts) for change in changes.made],
+            "object_count": {"before": changes.old_count, "after": count},
+            "nbytes": {"before": editor.old_nbytes, "after": nbytes},
+            "rewritten_from": editor.rewritten_from,
+        }
+    )
+
+
+_DONE = {
+    "add": ("object", "added"),
+    "replace": ("object", "replaced"),
+    "remove": ("object", "removed"),
+    "rename": ("object", "renamed"),
+    "set": ("attribute", "set"),
+    "unset": ("attribute", "removed"),
+}
+
+
+def _done_text(verb: str, made: Iterable[Change]) -> str:
+    noun, participle = _DONE[verb]
+    return f"{count_text(sum(change.verb == verb for change in made), noun)} {participle}"
+
+
+def show_plan(terminal: Terminal, made: Iterable[Change]) -> None:
+    """Print what a dry run would change, one change to a line."""
+    rows = [(change.verb, change.subject, change.detail) for change in made]
+    if rows:
+        terminal.table((Column("would"), Column("name"), Column("detail")), rows)
+
+
+def _hint_at_dead_bytes(terminal: Terminal, file: Path) -> None:
+    """Point to `compact` where a good part of the file is of no use any more."""
+    if terminal.quiet or os.path.getsize(file) < _DEAD_BYTES:
+        return
+    from ztensor.cli.info import unused
+    from ztensor.container.framing import HEAD_BYTES
+    from ztensor.opening import Reader
+
+    with Reader(file) as reader:
+        blobs = [
+            (component.offset, component.length)
+            for found in reader.metadata(list(reader))
+            for component in found.components.values()
+        ]
+        _, dead = unused(blobs, HEAD_BYTES, reader._frame.manifest_offset)
+        if dead >= _DEAD_BYTES and dead >= _DEAD_SHARE * reader.nbytes:
+            terminal.note(
+                f"{size_text(dead)} of {file} are of no use any more; `ztensor compact` frees them"
+            )
+
+
+def pair_of(text: str, form: str) -> tuple[str, str]:
+    """Return what is before and behind the first "=".
+
+    Raises:
+        ArgumentValueError: there is none, or nothing before it.
+    """
+    before, equals, behind = text.partition("=")
+    if not equals or not before:
+        raise ArgumentValueError("not a pair", expected=form, found=describe(text))
+    return before, behind
+
+
+def counted(progress: Progress | None, total: int) -> Callable[[int], None]:
+    """Return what takes counts of bytes and shows their sum as progress towards a total."""
+    done = 0
+
+    def count(nbytes: int) -> None:
+        nonlocal done
+        done += nbytes
+        if progress is not None:
+            progress(min(done, total), total)
+
+    return count
+
+
+def require_free(path: str | Path, *, force: bool) -> None:
+    """Refuse to write over a file that exists, unless it was asked for.
+
+    Raises:
+        UsageError: there is something at the path.
+    """
+    if not force and os.path.lexists(path):
+        raise UsageError("it exists already; --force replaces it", file=str(path))

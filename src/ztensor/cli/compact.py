@@ -1,0 +1,62 @@
+"""`ztensor compact`: a file without the bytes nothing refers to."""
+
+from __future__ import annotations
+
+import os
+
+from ztensor.cli.changing import (
+    ChangedFileArgument,
+    DryRunOption,
+    NoDurableOption,
+    NoLockOption,
+    TimeoutOption,
+    quiet_library,
+)
+from ztensor.cli.spelling import size_text
+from ztensor.cli.terminal import Styled
+from ztensor.cli.verb import JsonOption, QuietOption, running
+
+
+def compact(
+    file: ChangedFileArgument,
+    *,
+    dry_run: DryRunOption = False,
+    no_durable: NoDurableOption = False,
+    no_lock: NoLockOption = False,
+    timeout: TimeoutOption = 0.0,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Rewrite a file without dead bytes: what was removed, replaced, or left by a killed change.
+
+    The new file takes the old one's place as a whole; it needs room for both.
+    """
+    with running(json=json, quiet=quiet) as terminal:
+        from ztensor.edit import compact as compact_file
+
+        quiet_library()
+        with terminal.progress(str(file)) as progress:
+            freed = compact_file(
+                file,
+                durable=not no_durable,
+                lock=not no_lock,
+                timeout=timeout,
+                dry_run=dry_run,
+                progress=progress,
+            )
+        now = os.path.getsize(file)
+        before, after = (now, now - freed) if dry_run else (now + freed, now)
+        sizes = f"{size_text(before)} -> {size_text(after)}"
+        amount = size_text(max(freed, 0))  # our commit record may be more than there was to free
+        if dry_run:
+            terminal.line(f"{file}: unchanged; compacting would free {amount}, {sizes}")
+        else:
+            terminal.line(f"{file}: ", Styled(f"{amount} freed", "green"), f", {sizes}")
+        terminal.result(
+            {
+                "file": str(file),
+                "dry_run": dry_run,
+                "freed_nbytes": freed,
+                "nbytes": {"before": before, "after": after},
+            }
+        )

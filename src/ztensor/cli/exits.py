@@ -1,0 +1,51 @@
+"""What the exit codes mean: one table, from the family of an error to a code."""
+
+from __future__ import annotations
+
+import enum
+
+from ztensor.errors import FormatError, LimitError, UnsupportedError, UsageError, ZTensorError
+
+
+class ExitCode(enum.IntEnum):
+    """How a command ended. Codes are stable; with several files the highest one counts."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    UNSUPPORTED = 3
+    CORRUPT = 4
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+
+    @property
+    def meaning(self) -> str:
+        """Return the sentence that help and documentation give."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    ExitCode.OK: "all is well",
+    ExitCode.FAILED: "verify found damage, or a file could not be read or written",
+    ExitCode.USAGE: "wrong arguments, or no object of that name",
+    ExitCode.UNSUPPORTED: "a version, type, encoding or layout this release does not know",
+    ExitCode.CORRUPT: "damaged or unsafe input, or not a zTensor file",
+    ExitCode.INTERRUPTED: "interrupted from the keyboard",
+    ExitCode.BROKEN_PIPE: "the reader of the output went away, as `head` does",
+}
+
+# The first family an error belongs to decides; what is none of them failed.
+_FAMILIES: tuple[tuple[type[ZTensorError], ExitCode], ...] = (
+    (FormatError, ExitCode.CORRUPT),
+    (LimitError, ExitCode.CORRUPT),
+    (UnsupportedError, ExitCode.UNSUPPORTED),
+    (UsageError, ExitCode.USAGE),
+)
+
+
+def code_of(error: BaseException) -> ExitCode:
+    """Return the exit code for an error."""
+    for family, code in _FAMILIES:
+        if isinstance(error, family):
+            return code
+    return ExitCode.FAILED

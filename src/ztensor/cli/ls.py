@@ -1,0 +1,203 @@
+"""`ztensor ls`: what is in files, one object to a line."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ztensor.cli.spelling import count_text, shape_text, size_text
+from ztensor.cli.terminal import Column, Styled, Terminal
+from ztensor.cli.verb import (
+    FilesArgument,
+    JsonOption,
+    QuietOption,
+    error_as_json,
+    open_file,
+    running,
+)
+from ztensor.errors import ZTensorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ztensor.metadata import TensorMetadata
+    from ztensor.opening import Reader
+
+SortKey = Literal["name", "size", "offset"]
+
+_COLUMNS = (
+    Column("name"),
+    Column("shape"),
+    Column("type"),
+    Column("format", optional=True),
+    Column("encoding", optional=True),
+    Column("size", numeric=True),
+    Column("digest", optional=True),
+)
+
+
+def ls(
+    files: FilesArgument,
+    *,
+    include: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GLOB", help="Only names that match; may be repeated."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GLOB", help="No names that match; may be repeated."),
+    ] = None,
+    sort: Annotated[
+        SortKey | None,
+        typer.Option(help="Order; that of the file by default.", show_default=False),
+    ] = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """List the objects of files.
+
+    Name, shape, type, format, encoding, size on disk, digest. On a terminal a table that fits it,
+    with totals. Piped, every field whole, sizes in bytes.
+    """
+    with running(json=json, quiet=quiet) as terminal:
+        listings = []
+        for file in files:
+            listing: dict[str, Any] = {"file": str(file)}
+            try:
+                with open_file(file) as reader:
+                    objects = select(reader, include or (), exclude or (), sort)
+                    listing.update(as_json(reader, objects))
+            except ZTensorError as error:
+                terminal.error(error)
+                listing["error"] = error_as_json(error)
+            listings.append(listing)
+        _show(terminal, listings)
+        terminal.result({"files": listings})
+
+
+def select(
+    reader: Reader, include: Sequence[str], exclude: Sequence[str], sort: SortKey | None
+) -> list[TensorMetadata]:
+    """Return the objects whose names match a pattern of `include`, if any, and none of `exclude`.
+
+    Args:
+        reader: an open file.
+        include: patterns with `*`, `?` and `[...]`; `*` matches dots and slashes too.
+        exclude: likewise.
+        sort: `name` (numbers in names by value), `size` (on disk, largest first), `offset`, or
+            None for the order of the file.
+    """
+    included, excluded = _matcher(include), _matcher(exclude)
+    names = [name for name in reader if (not include or included(name)) and not excluded(name)]
+    objects = [reader.metadata(name) for name in names]
+    if sort == "name":
+        objects.sort(key=lambda found: _by_number(found.name))
+    elif sort == "size":
+        objects.sort(key=lambda found: -found.stored_nbytes)
+    elif sort == "offset":
+        objects.sort(
+            key=lambda found: min((c.offset for c in found.components.values()), default=0)
+        )
+    return objects
+
+
+def _matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
+    compiled = [re.compile(fnmatch.translate(pattern)) for pattern in patterns]
+    return lambda name: any(pattern.match(name) for pattern in compiled)
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    """Return a key that puts `h.2` before `h.10`: digits count by their number, then as text."""
+    key = []
+    for index, part in enumerate(re.split(r"([0-9]+)", name)):
+        digits = part.lstrip("0") if index % 2 else part
+        key.append((len(digits) if index % 2 else 0, digits))
+    return [*key, (0, name)]
+
+
+def as_json(reader: Reader, objects: Sequence[TensorMetadata]) -> dict[str, Any]:
+    """Return what `ls --json` says of one file."""
+    return {
+        "version": reader.version,
+        "object_count": len(reader),
+        "objects": [
+            {
+                "name": found.name,
+                "shape": list(found.shape),
+                "dtype": found.dtype,
+                "type": found.type,
+                "format": found.format,
+                "encoding": _words(c.encoding for c in found.components.values()),
+                "digest": _words(_algorithm(c.digest) for c in found.components.values()),
+                "stored_nbytes": found.stored_nbytes,
+            }
+            for found in objects
+        ],
+        "stored_nbytes": sum(found.stored_nbytes for found in objects),
+    }
+
+
+def _words(words: Iterable[str]) -> str:
+    """Return the different words among those of an object's components."""
+    return ",".join(dict.fromkeys(words)) or "none"
+
+
+def _algorithm(digest: str | None) -> str:
+    return "none" if digest is None else digest.partition(":")[0].lower()
+
+
+def _show(terminal: Terminal, listings: Sequence[dict[str, Any]]) -> None:
+    opened = [listing for listing in listings if "error" not in listing]
+    if not terminal.interactive:
+        # Exact sizes, and with several files a column that says which, for other programs.
+        lead = [Column("file")] if len(listings) > 1 else []
+        rows = [
+            [listing["file"]] * len(lead) + _row(found, _dimensions(found), str(_size(found)))
+            for listing in opened
+            for found in listing["objects"]
+        ]
+        terminal.table([*lead, *_COLUMNS], rows)
+        return
+    for listing in opened:
+        if len(listings) > 1:
+            terminal.line(Styled(listing["file"], "bold cyan"))
+        objects = listing["objects"]
+        alike = []
+        if objects:
+            rows = [
+                _row(found, shape_text(found["shape"]), size_text(_size(found)))
+                for found in objects
+            ]
+            alike = terminal.table(_COLUMNS, rows)
+        total = count_text(listing["object_count"], "object")
+        if len(objects) != listing["object_count"]:
+            total = f"{len(objects):,} of {total}"
+        facts = [total, size_text(listing["stored_nbytes"])]
+        facts.extend(f"{title} {cell}" for title, cell in alike)
+        terminal.line(Styled(", ".join(facts), "dim"))
+        if listing is not opened[-1]:
+            terminal.line()
+
+
+def _dimensions(found: dict[str, Any]) -> str:
+    return f"[{','.join(map(str, found['shape']))}]"  # no spaces: one field
+
+
+def _size(found: dict[str, Any]) -> int:
+    nbytes: int = found["stored_nbytes"]
+    return nbytes
+
+
+def _row(found: dict[str, Any], shape: str, size: str) -> list[str]:
+    return [
+        found["name"],
+        shape,
+        found["type"] or found["dtype"] or "-",
+        found["format"],
+        found["encoding"],
+        size,
+        found["digest"],
+    ]

@@ -1,0 +1,73 @@
+"""The command `ztensor` and its verbs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ztensor.cli.append import append
+from ztensor.cli.compact import compact
+from ztensor.cli.demo import demo
+from ztensor.cli.exits import ExitCode
+from ztensor.cli.info import info
+from ztensor.cli.ls import ls
+from ztensor.cli.merge import merge
+from ztensor.cli.mv import mv
+from ztensor.cli.repair import repair
+from ztensor.cli.replace import replace
+from ztensor.cli.rm import rm
+from ztensor.cli.set import set_
+from ztensor.cli.show import show
+from ztensor.cli.split import split
+from ztensor.cli.verb import running
+from ztensor.cli.verify import verify
+
+_EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
+    f"  {code.value:<3}  {code.meaning}" for code in ExitCode
+)
+
+app = typer.Typer(
+    name="ztensor",
+    help="Look into zTensor files, check them, and see what the format does.",
+    epilog=_EXIT_CODES,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,  # plain help: rich takes longer to load than the help to print
+    pretty_exceptions_enable=False,  # they print local variables, a stranger's names among them
+)
+
+
+def _print_version(value: bool) -> None:  # noqa: FBT001  # typer calls it so
+    if value:
+        import ztensor
+
+        with running(json=False, quiet=False) as terminal:
+            terminal.line(f"ztensor {ztensor.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+_LOOKING = (ls, info, show, verify, demo)
+_CHANGING = (append, replace, rm, mv, set_, compact, repair, merge, split)
+for _verb in (*_LOOKING, *_CHANGING):
+    app.command(_verb.__name__.rstrip("_"), epilog=_EXIT_CODES)(_verb)
+
+
+def main() -> None:
+    """Run the command; `SystemExit` carries the exit code."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

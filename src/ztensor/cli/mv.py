@@ -1,0 +1,71 @@
+"""`ztensor mv`: objects under other names."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ztensor.cli.changing import (
+    AtomicOption,
+    ChangedFileArgument,
+    DryRunOption,
+    NoDurableOption,
+    NoLockOption,
+    TimeoutOption,
+    changing,
+    pair_of,
+)
+from ztensor.cli.verb import JsonOption, QuietOption, running
+from ztensor.errors import ArgumentValueError, describe
+
+
+def mv(
+    file: ChangedFileArgument,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="OLD NEW", help="The old name and the new one.", show_default=False),
+    ] = None,
+    *,
+    map: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OLD=NEW", help="Rename this one too; may be repeated."),
+    ] = None,
+    dry_run: DryRunOption = False,
+    atomic: AtomicOption = False,
+    no_durable: NoDurableOption = False,
+    no_lock: NoLockOption = False,
+    timeout: TimeoutOption = 0.0,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Give objects other names, all at once, so two can be swapped; only a manifest is written.
+
+    With --map OLD ends at the first "=" of the pair.
+    """
+    with running(json=json, quiet=quiet) as terminal:
+        pairs = [pair_of(text, "OLD=NEW") for text in map or ()]
+        if names:
+            if len(names) != 2:
+                raise ArgumentValueError(
+                    "not one old name and one new name", found=f"{len(names)} names"
+                )
+            pairs.insert(0, (names[0], names[1]))
+        if not pairs:
+            raise ArgumentValueError("nothing to rename", expected="OLD NEW, or --map OLD=NEW")
+        renamed = dict(pairs)
+        if len(renamed) != len(pairs):
+            twice = next(old for old, new in pairs if renamed[old] != new)
+            raise ArgumentValueError("one object cannot have two names", found=describe(twice))
+        with changing(
+            terminal,
+            file,
+            dry_run=dry_run,
+            atomic=atomic,
+            no_durable=no_durable,
+            no_lock=no_lock,
+            timeout=timeout,
+        ) as changes:
+            changes.editor.rename(renamed)
+            for old, new in renamed.items():
+                changes.add("rename", old, f"-> {new}", name=old, to=new)

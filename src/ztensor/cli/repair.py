@@ -1,0 +1,166 @@
+"""`ztensor repair`: what a torn file still holds, and how to get it out."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ztensor.cli.changing import (
+    ChangedFileArgument,
+    DryRunOption,
+    ForceOption,
+    NoDurableOption,
+    NoLockOption,
+    TimeoutOption,
+    require_free,
+)
+from ztensor.cli.exits import ExitCode
+from ztensor.cli.spelling import count_text, size_text
+from ztensor.cli.terminal import Column, Styled, Terminal
+from ztensor.cli.verb import JsonOption, QuietOption, running
+from ztensor.errors import ZTensorError
+
+if TYPE_CHECKING:
+    from ztensor.edit import RepairReport
+
+_COLUMNS = (
+    Column("ends at", numeric=True),
+    Column("objects", numeric=True),
+    Column("commit record"),
+    Column("verdict"),
+)
+
+
+def repair(
+    file: ChangedFileArgument,
+    *,
+    write: Annotated[
+        Path | None,
+        typer.Option(metavar="OUT", help="Write the last committed state to a new file."),
+    ] = None,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Cut the file back; what is cut is kept beside it.")
+    ] = False,
+    drop_tail: Annotated[
+        bool, typer.Option("--drop-tail", help="With --in-place: keep nothing of what is cut.")
+    ] = False,
+    accept: Annotated[
+        int | None,
+        typer.Option(
+            metavar="END", help="Take the state that ends at this byte, against the verdict."
+        ),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show every place that was looked at.")
+    ] = False,
+    force: ForceOption = False,
+    dry_run: DryRunOption = False,
+    no_durable: NoDurableOption = False,
+    no_lock: NoLockOption = False,
+    timeout: TimeoutOption = 0.0,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Find the last committed state of a torn file; nothing is changed unless asked for.
+
+    The code is 0 where the file opens or was mended, 1 where it is torn or objects are damaged, 4
+    where it holds no committed state.
+    """
+    with running(json=json, quiet=quiet) as terminal:
+        from ztensor.edit import repair as repair_file
+
+        if write is not None:
+            require_free(write, force=force)
+        opens = _opens(file)
+        with terminal.progress(str(file)) as progress:
+            report = repair_file(
+                file,
+                write=write,
+                in_place=in_place,
+                drop_tail=drop_tail,
+                accept=accept,
+                durable=not no_durable,
+                lock=not no_lock,
+                timeout=timeout,
+                dry_run=dry_run,
+                progress=progress,
+            )
+        _show(terminal, report, opens=opens, dry_run=dry_run)
+        if explain:
+            _explain(terminal, report)
+        if report.end is None and not opens:
+            terminal.fail(ExitCode.CORRUPT)
+        elif report.damaged or not (opens or (report.written is not None and not dry_run)):
+            terminal.fail(ExitCode.FAILED)
+        terminal.result(dataclasses.asdict(report) | {"opens": opens, "dry_run": dry_run})
+
+
+def _opens(file: Path) -> bool:
+    """Return whether the file can be read as it is, whatever lies behind its last state."""
+    from ztensor.opening import Reader
+
+    try:
+        Reader(file).close()
+    except ZTensorError:
+        return False
+    return True
+
+
+def _show(terminal: Terminal, report: RepairReport, *, opens: bool, dry_run: bool) -> None:
+    facts = [("file", report.path), ("size", f"{size_text(report.size)} ({report.size:,} bytes)")]
+    if report.end is not None:
+        behind = f"{report.tail:,} bytes of no state" if report.tail else "nothing"
+        count = count_text(report.objects, "object")
+        facts += [
+            ("last committed state", f"{count}, ends at {report.end:,}"),
+            ("behind it", behind),
+            ("digests that match", f"{report.digests_ok:,}"),
+        ]
+    terminal.facts(facts)
+    for name in report.damaged:
+        terminal.problem(Styled("DAMAGED", "bold red"), f"  {name}")
+    if report.written is not None:
+        _show_mending(terminal, report, dry_run=dry_run)
+    elif report.is_clean and report.damaged:
+        terminal.line("the file is whole; what objects lost, nothing here brings back")
+    elif report.is_clean:
+        terminal.line(Styled("nothing to repair", "green"))
+    elif opens:
+        why = "an interrupted change left bytes behind; compact frees them"
+        if report.end is None:
+            why = "its writer placed the manifest as ours never do, so no position proves it"
+        terminal.line(Styled("the file opens as it is", "green"), f": {why}")
+    elif report.end is None:
+        terminal.problem(Styled("no committed state was found", "bold red"))
+    else:
+        terminal.line(f"ztensor repair {report.path} --write OUT saves that state as a new file")
+
+
+def _show_mending(terminal: Terminal, report: RepairReport, *, dry_run: bool) -> None:
+    would = "would be " if dry_run else ""
+    if report.written == report.path:
+        kept = "not kept" if report.tail_path is None else f"kept as {report.tail_path}"
+        where = f"cut back to {report.end or 0:,} bytes; what was behind them {would}{kept}"
+    else:
+        where = f"written to {report.written}"
+    terminal.line(Styled(f"{would}{where}", "" if dry_run else "green"))
+
+
+def _explain(terminal: Terminal, report: RepairReport) -> None:
+    terminal.line()
+    if not report.candidates:
+        terminal.line("no place looks like the end of a state")
+        return
+    rows = [
+        (
+            f"{found.end:,}",
+            f"{found.objects:,}",
+            "right" if found.is_commit else "none",
+            "the last committed state" if found.fault is None else found.fault,
+        )
+        for found in report.candidates
+    ]
+    terminal.table(_COLUMNS, rows)

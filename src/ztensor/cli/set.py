@@ -1,0 +1,118 @@
+"""`ztensor set`: the key-value pairs of a file or of one object."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from ztensor.cli.changing import (
+    AtomicOption,
+    ChangedFileArgument,
+    DryRunOption,
+    NoDurableOption,
+    NoLockOption,
+    TimeoutOption,
+    changing,
+    pair_of,
+)
+from ztensor.cli.spelling import as_json, json_text
+from ztensor.cli.verb import JsonOption, QuietOption, running
+from ztensor.errors import ArgumentValueError, describe
+
+_VALUE_CHARACTERS = 100
+
+
+def set_(
+    file: ChangedFileArgument,
+    pairs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="What to set.", show_default=False),
+    ] = None,
+    *,
+    object: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The object; without it the pairs are the file's own."),
+    ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(metavar="KEY", help="Take a key away; may be repeated.")
+    ] = None,
+    json_values: Annotated[
+        bool, typer.Option("--json-values", help="Values are JSON, not text.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    atomic: AtomicOption = False,
+    no_durable: NoDurableOption = False,
+    no_lock: NoLockOption = False,
+    timeout: TimeoutOption = 0.0,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Set and remove attributes of a file, or of one object; only a new manifest is written.
+
+    KEY ends at the first "=".
+    """
+    with running(json=json, quiet=quiet) as terminal:
+        new: dict[str, Any] = {}
+        for text in pairs or ():
+            key, value = pair_of(text, "KEY=VALUE")
+            _take(new, key, _value_of(key, value) if json_values else value)
+        for key in remove or ():
+            _take(new, key, None)
+        if not new:
+            raise ArgumentValueError("nothing to set", expected="KEY=VALUE, or --remove KEY")
+        with changing(
+            terminal,
+            file,
+            dry_run=dry_run,
+            atomic=atomic,
+            no_durable=no_durable,
+            no_lock=no_lock,
+            timeout=timeout,
+        ) as changes:
+            old = (
+                changes.editor.attributes
+                if object is None
+                else (changes.editor.metadata(object).attributes)
+            )
+            missing = next((key for key in remove or () if key not in old), None)
+            if missing is not None:
+                raise ArgumentValueError("no such key", file=str(file), found=describe(missing))
+            changes.editor.set_attributes(new, name=object)
+            for key, value in new.items():
+                facts = {"object": object, "key": key, "before": as_json(old.get(key))}
+                subject = key if object is None else f"{object}: {key}"
+                if value is None:
+                    changes.add("unset", subject, _shown(old[key]), **facts)
+                else:
+                    before = f"{_shown(old[key])} -> " if key in old else ""
+                    changes.add("set", subject, before + _shown(value), **facts, after=value)
+
+
+def _take(new: dict[str, Any], key: str, value: Any) -> None:
+    if key in new:
+        raise ArgumentValueError("a key is given twice", found=describe(key))
+    new[key] = value
+
+
+def _value_of(key: str, text: str) -> Any:
+    import json
+
+    def refuse(word: str) -> Any:
+        raise ValueError(f"{word} is no JSON")
+
+    try:
+        value = json.loads(text, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise ArgumentValueError(
+            f"the value of {describe(key)} is no JSON: {error}", found=describe(text)
+        ) from error
+    if value is None:
+        raise ArgumentValueError(
+            "null is no value; --remove takes a key away", found=describe(f"{key}={text}")
+        )
+    return value
+
+
+def _shown(value: Any) -> str:
+    return json_text(as_json(value), _VALUE_CHARACTERS)

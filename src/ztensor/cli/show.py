@@ -1,0 +1,229 @@
+"""`ztensor show`: one object, where its parts lie, and what its values are like."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ztensor.cli.info import show_attributes
+from ztensor.cli.spelling import as_json, count_text, shape_text, size_text
+from ztensor.cli.terminal import Column, Terminal
+from ztensor.cli.verb import (
+    FileArgument,
+    JsonOption,
+    QuietOption,
+    error_as_json,
+    open_file,
+    running,
+)
+from ztensor.errors import ZTensorError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ztensor.opening import Reader
+
+_COLUMNS = (
+    Column("component"),
+    Column("type"),
+    Column("encoding"),
+    Column("offset", numeric=True),
+    Column("length", numeric=True),
+    Column("digest"),
+)
+_COMPLETED = 200
+
+
+def _complete_name(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return names for the shell to complete; only such as no shell reads anything into."""
+    try:
+        with open_file(ctx.params["file"]) as reader:
+            names = [name for name in reader if name.startswith(incomplete)]
+    except (ZTensorError, KeyError):
+        return []
+    return [name for name in names if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./-]*", name)][
+        :_COMPLETED
+    ]
+
+
+def show(
+    file: FileArgument,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="The object.", autocompletion=_complete_name),
+    ],
+    *,
+    values: Annotated[
+        bool, typer.Option(help="Read the values: the first ones, min, max, mean, NaNs.")
+    ] = True,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Show one object and its values.
+
+    Shape, types, where its components lie, attributes, first values, min, max, mean, NaNs. Digests
+    are not checked here; verify does that.
+    """
+    with running(json=json, quiet=quiet) as terminal:
+        facts: dict[str, Any] = {"file": str(file)}
+        with open_file(file) as reader:
+            facts.update(describe(reader, name))
+            _show_description(terminal, facts)
+            if values:
+                try:
+                    with terminal.progress(name) as progress:
+                        facts["values"] = summarize(reader, name, progress)
+                    _show_values(terminal, facts["values"])
+                except ZTensorError as error:
+                    terminal.error(error)
+                    facts["error"] = error_as_json(error)
+        terminal.result(facts)
+
+
+def describe(reader: Reader, name: str) -> dict[str, Any]:
+    """Return what `show --json` says of an object before its values are read.
+
+    Raises:
+        ObjectNotFoundError: no object of that name.
+    """
+    found = reader.metadata(name)
+    return {
+        "name": found.name,
+        "shape": list(found.shape),
+        "dtype": found.dtype,
+        "type": found.type,
+        "format": found.format,
+        "nbytes": as_json(found.nbytes),
+        "stored_nbytes": found.stored_nbytes,
+        "components": {
+            role: {field: as_json(component[field]) for field in component}
+            for role, component in found.components.items()
+        },
+        "attributes": as_json(found.attributes),
+        "values": None,
+    }
+
+
+def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any] | None:
+    """Return what the values of an object are like; None where its layout is unknown.
+
+    Elements are decoded and looked at in blocks. Of a sparse object the stored values count, of a
+    quantized one the values it stands for, which are computed as a whole.
+
+    Args:
+        reader: an open file.
+        name: the object.
+        progress: called with the bytes of elements seen so far and of all.
+
+    Raises:
+        ObjectNotFoundError: no object of that name.
+        FormatError: the stored bytes cannot be decoded.
+        UnsupportedError: a type or encoding is unknown here.
+        LimitError: a safety cap is exceeded.
+    """
+    from ztensor.cli.summary import Summary
+    from ztensor.layout import LAYOUTS
+    from ztensor.model.dtype import element_count
+    from ztensor.verify import ComponentWalk
+
+    tensor_object = reader._object(name)
+    layout = LAYOUTS.get(tensor_object.format)
+    if layout is None:
+        return None
+    if tensor_object.format == "quantized_group":
+        summary = Summary()
+        summary.feed(reader.read(name).dequantize().reshape(-1))
+        return {"of": "dequantized values", **as_json(summary.as_plain())}
+    dense = tensor_object.format == "dense"
+    component = tensor_object.components[layout.main_role]
+    packed = component.logical is not None and component.logical.elements_per_storage > 1
+    expected = (
+        layout.expected_length(tensor_object, layout.main_role, None)
+        if dense
+        else component.known_decoded_length
+    )
+    summary = Summary(
+        element_count(tensor_object.shape) if dense and packed else None,
+        progress=progress,
+        nbytes=expected or component.length,
+    )
+    with reader._located(name, layout.main_role):
+        # The walk that verifying takes, without its checks of digests.
+        walk = ComponentWalk(reader, component, expected, summary, is_opaque=False)
+        walk.run(digest_of_decoded=False)
+    return {"of": "elements" if dense else "stored values", **as_json(summary.as_plain())}
+
+
+def _show_description(terminal: Terminal, facts: Mapping[str, Any]) -> None:
+    if not terminal.wants_text:
+        return
+    stored, decoded = facts["stored_nbytes"], facts["nbytes"]
+    size = f"{size_text(stored)} stored"
+    if isinstance(decoded, int) and decoded != stored:
+        size += f", {size_text(decoded)} decoded"
+    kind = facts["dtype"] or "unknown"
+    terminal.facts(
+        [
+            ("name", facts["name"]),
+            ("shape", shape_text(facts["shape"])),
+            ("type", f"{facts['type']}, stored as {kind}" if facts["type"] else kind),
+            ("format", facts["format"]),
+            ("size", size),
+        ]
+    )
+    if facts["components"]:
+        terminal.line()
+        terminal.table(
+            _COLUMNS,
+            [
+                (
+                    role,
+                    part["type"] or part["dtype"],
+                    part["encoding"],
+                    f"{part['offset']:,}",
+                    f"{part['length']:,}",
+                    part["digest"] or "none",
+                )
+                for role, part in facts["components"].items()
+            ],
+        )
+    show_attributes(terminal, facts["attributes"])
+
+
+def _show_values(terminal: Terminal, values: Mapping[str, Any] | None) -> None:
+    if not terminal.wants_text:
+        return
+    terminal.line()
+    if values is None:
+        terminal.line("values are not shown: the layout is unknown")
+        return
+    rows = [("values", count_text(values["count"], values["of"].removesuffix("s")))]
+    if values["first"]:
+        more = ", ..." if values["count"] > len(values["first"]) else ""
+        rows.append(("first", ", ".join(map(_number, values["first"])) + more))
+    rows.extend(
+        (label, _number(values[key]))
+        for label, key in (("min", "min"), ("max", "max"), ("mean", "mean"), ("true", "true_count"))
+        if values[key] is not None
+    )
+    if values["nan_count"] is not None:
+        rows.append(("NaN", f"{values['nan_count']:,}, infinite {values['inf_count']:,}"))
+    terminal.facts(rows)
+
+
+def _number(value: Any) -> str:
+    match value:
+        case {"$float": str(word)}:
+            return word
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:.6g}"
+        case [real, imaginary]:
+            sign = "" if _number(imaginary).startswith("-") else "+"
+            return f"{_number(real)}{sign}{_number(imaginary)}j"
+        case int():
+            return f"{value:,}"
+    return str(value)

@@ -1,0 +1,324 @@
+"""The one place that prints: lines, columns, JSON and progress, each safe to show.
+
+Texts are escaped here and not by the verbs, so none can forget it. They are never markup: colours
+come from styles beside the text. Without a terminal there is no escape sequence at all, and rich
+is not even imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import sys
+import time
+from typing import IO, TYPE_CHECKING, Any
+
+from ztensor.cli.exits import ExitCode, code_of
+from ztensor.cli.spelling import cut, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rich.console import Console
+    from rich.progress import Progress as ProgressBar
+
+    Progress = Callable[[int, int], None]
+
+# Work that is done sooner shows no bar: it would only flicker.
+PATIENCE_SECONDS = 0.3
+_UPDATE_SECONDS = 0.05
+# On a terminal longer cells are cut.
+_CELL_CHARACTERS = 300
+# Longer cells do not align others: with one name of megabytes every line would be that long.
+_ALIGNED_CELLS = 80
+_FACT_CHARACTERS = 30
+_NARROWEST_FIRST_COLUMN = 16
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Styled:
+    """A piece of a line in a style of rich, such as `bold red`."""
+
+    text: str
+    style: str
+
+
+_END_OF_LINE = Styled("\n", "")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        title: the heading.
+        numeric: whether cells are aligned to the right.
+        optional: whether the column may be left out on a narrow terminal where all of its cells
+            say the same.
+    """
+
+    title: str
+    numeric: bool = False
+    optional: bool = False
+
+
+class Terminal:
+    """Standard output and standard error, as one verb was asked to use them.
+
+    Args:
+        json: results are JSON; nothing else goes to standard output.
+        quiet: only errors are printed.
+
+    Attributes:
+        interactive: whether people read the output on a terminal.
+        exit_code: the highest code so far.
+        has_result: whether JSON was printed.
+    """
+
+    def __init__(self, *, json: bool = False, quiet: bool = False) -> None:
+        self.wants_json = json
+        self.quiet = quiet
+        self.interactive = _is_terminal(sys.stdout)
+        self.exit_code = ExitCode.OK
+        self.has_result = False
+        for stream in (sys.stdout, sys.stderr):
+            # A terminal that cannot show a letter gets its escape, not an exception.
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")
+
+    @property
+    def wants_text(self) -> bool:
+        """Return whether results are printed for people."""
+        return not (self.wants_json or self.quiet)
+
+    @property
+    def width(self) -> int:
+        """Return the columns of the terminal; `COLUMNS` overrides what it says."""
+        return max(40, shutil.get_terminal_size().columns)
+
+    # --- Results ----------------------------------------------------------------------------
+
+    def line(self, *pieces: str | Styled) -> None:
+        """Print one line for people."""
+        if self.wants_text:
+            self._print([pieces])
+
+    def facts(self, facts: Sequence[tuple[str, str]]) -> None:
+        """Print names and what they are, below one another."""
+        names = [cut(visible(name), _FACT_CHARACTERS) for name, _ in facts]
+        width = min(max(map(_width, names), default=0), _FACT_CHARACTERS)
+        for name, (_, fact) in zip(names, facts, strict=True):
+            self.line(Styled(name + " " * (width - _width(name)), "dim"), "  ", fact)
+
+    def table(
+        self, columns: Sequence[Column], rows: Sequence[Sequence[str]]
+    ) -> list[tuple[str, str]]:
+        """Print a table, its columns aligned.
+
+        On a terminal that is too narrow, optional columns that say nothing are left out, and the
+        first column is folded. Elsewhere every cell is whole, and lines are as long as they are.
+
+        Returns:
+            Title and cell of each column that was left out, since all of its cells are alike.
+        """
+        if not self.wants_text:
+            return []
+        limit = _CELL_CHARACTERS if self.interactive else sys.maxsize
+        cells = [[cut(visible(cell), limit) for cell in row] for row in rows]
+        widths = [
+            min(max([len(column.title), *(_width(row[index]) for row in cells)]), _ALIGNED_CELLS)
+            for index, column in enumerate(columns)
+        ]
+        kept = list(range(len(columns)))
+        left_out = []
+        if self.interactive:
+            for index in reversed(range(1, len(columns))):
+                if _total(widths, kept) <= self.width or not columns[index].optional:
+                    continue
+                if len({row[index] for row in cells}) == 1:
+                    kept.remove(index)
+                    left_out.append((columns[index].title, cells[0][index]))
+            room = self.width - _total(widths, kept[1:]) - 2
+            widths[0] = min(widths[0], max(room, _NARROWEST_FIRST_COLUMN))
+        heading = _aligned(columns, [column.title for column in columns], widths, kept)
+        lines: list[Sequence[str | Styled]] = [[Styled(heading, "bold")]]
+        for row in cells:
+            first, *rest = _folded(row[0], widths[0]) if self.interactive else row[:1]
+            lines.append([_aligned(columns, [first, *row[1:]], widths, kept)])
+            lines.extend([f"  {more}"] for more in rest)
+        self._print(lines)
+        return left_out[::-1]
+
+    def result(self, value: Any) -> None:
+        """Print a verb's result where JSON is wanted; `value` is what `json.dumps` takes."""
+        if self.wants_json:
+            self.has_result = True
+            layout: dict[str, Any] = {"indent": 2} if self.interactive else {}
+            # Escapes instead of any character but ASCII: those of terminals among them.
+            sys.stdout.write(json.dumps(value, allow_nan=False, **layout) + "\n")
+
+    # --- Messages ---------------------------------------------------------------------------
+
+    def note(self, text: str) -> None:
+        """Print a remark to standard error, unless quiet."""
+        if not self.quiet:
+            self._print([[text]], sys.stderr)
+
+    def problem(self, *pieces: str | Styled) -> None:
+        """Print what is wrong: among the results for people, to standard error when quiet."""
+        if self.quiet:
+            self._print([pieces], sys.stderr)
+        else:
+            self.line(*pieces)
+
+    def error(self, error: BaseException, *, details: Sequence[str] = ()) -> None:
+        """Print an error to standard error, and let the exit code say of which family it is."""
+        self.fail(code_of(error))
+        text = str(error) or type(error).__name__
+        lines: list[Sequence[str | Styled]] = [[Styled("error:", "bold red"), " ", text]]
+        lines.extend([f"  {detail}"] for detail in details)
+        self._print(lines, sys.stderr)
+
+    def fail(self, code: ExitCode) -> None:
+        """Let the command end with `code`, unless a higher one was given before."""
+        self.exit_code = max(self.exit_code, code)
+
+    @contextlib.contextmanager
+    def progress(self, label: str) -> Iterator[Progress | None]:
+        """Give a function that shows how many bytes of how many are done.
+
+        The bar is on standard error and goes away; it is there only on a terminal, and only when
+        the work takes a while.
+        """
+        if self.quiet or not _is_terminal(sys.stderr):
+            yield None
+            return
+        bar: ProgressBar | None = None
+        due = time.monotonic() + PATIENCE_SECONDS
+
+        def show(done: int, total: int) -> None:
+            nonlocal bar, due
+            now = time.monotonic()
+            if now < due or done >= total:
+                return
+            due = now + _UPDATE_SECONDS
+            if bar is None:
+                bar = _bar()
+                bar.start()
+                bar.add_task(cut(visible(label), self.width // 3), total=total)
+            bar.update(bar.task_ids[0], completed=done)
+
+        try:
+            yield show
+        finally:
+            if bar is not None:
+                bar.stop()
+
+    # --- The streams ------------------------------------------------------------------------
+
+    def _print(
+        self, lines: Sequence[Sequence[str | Styled]], stream: IO[str] | None = None
+    ) -> None:
+        stream = sys.stdout if stream is None else stream
+        pieces = [
+            piece if isinstance(piece, Styled) else Styled(piece, "")
+            for line in lines
+            for piece in (*line, _END_OF_LINE)
+        ]
+        texts = ["\n" if piece is _END_OF_LINE else visible(piece.text) for piece in pieces]
+        if not _has_styles(stream):
+            stream.write("".join(texts))
+            return
+        from rich.text import Text
+
+        styles = [piece.style for piece in pieces]
+        text = Text.assemble(*zip(texts, styles, strict=True))
+        _console(stream).print(text, end="", soft_wrap=True)
+
+    def finish(self) -> None:
+        """Hand everything printed to the system, so that a full disk or closed pipe is noticed."""
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+
+
+def _is_terminal(stream: IO[str] | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def _has_styles(stream: IO[str]) -> bool:
+    dumb = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return _is_terminal(stream) and not dumb
+
+
+def _console(stream: IO[str]) -> Console:
+    from rich.console import Console
+
+    # It knows what terminals can do, the consoles of Windows among them.
+    return Console(file=stream, markup=False, emoji=False, highlight=False)
+
+
+def _bar() -> ProgressBar:
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+    from rich.progress import Progress as ProgressBar
+
+    return ProgressBar(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=_console(sys.stderr),
+        transient=True,
+    )
+
+
+# --- Columns --------------------------------------------------------------------------------
+
+
+def _width(text: str) -> int:
+    """Return how many cells a text takes: wide letters take two, marks none."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _total(widths: Sequence[int], kept: Sequence[int]) -> int:
+    return sum(widths[index] for index in kept) + 2 * (len(kept) - 1)
+
+
+def _aligned(
+    columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int], kept: Sequence[int]
+) -> str:
+    parts = []
+    for index in kept:
+        blank = " " * (widths[index] - _width(cells[index]))
+        parts.append(blank + cells[index] if columns[index].numeric else cells[index] + blank)
+    return "  ".join(parts).rstrip(" ")
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """Return a text in lines of at most `width` cells, those after the first two cells shorter."""
+    if _width(text) <= width:
+        return [text]
+    lines = [""]
+    taken = 0
+    for character in text:
+        cells = _width(character)
+        if taken + cells > (width if len(lines) == 1 else width - 2):
+            lines.append("")
+            taken = 0
+        lines[-1] += character
+        taken += cells
+    return lines

@@ -1,0 +1,130 @@
+"""What every verb does around its work: its common options, its input, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ztensor.cli.exits import ExitCode
+from ztensor.cli.terminal import Terminal
+from ztensor.errors import ManifestError, SourceError, ZTensorError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ztensor.opening import Reader
+
+STDIN = "-"
+
+FileArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A zTensor file; - is standard input.")
+]
+FilesArgument = Annotated[
+    list[Path], typer.Argument(metavar="FILE", help="zTensor files; - is standard input.")
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON to standard output, messages to standard error.")
+]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print errors only; the exit code says the rest.")
+]
+
+
+@contextlib.contextmanager
+def running(*, json: bool, quiet: bool) -> Iterator[Terminal]:
+    """Give a verb its terminal; print the error it ends with, and leave with the code that fits.
+
+    Raises:
+        typer.Exit: the code is not 0.
+    """
+    if json and quiet:
+        raise typer.BadParameter("--json and --quiet exclude each other")
+    terminal = Terminal(json=json, quiet=quiet)
+    try:
+        try:
+            yield terminal
+        except (OSError, typer.Exit, typer.BadParameter) as error:
+            if not isinstance(error, ZTensorError):
+                raise
+            _tell(terminal, error)
+        except Exception as error:  # noqa: BLE001  # a bug: its text may be a stranger's, too
+            _tell(terminal, error)
+        terminal.finish()
+    except OSError as error:  # what was printed could not be handed on
+        _let_go_of_output()
+        if error.errno == errno.EPIPE or (os.name == "nt" and error.errno == errno.EINVAL):
+            raise typer.Exit(ExitCode.BROKEN_PIPE) from None
+        terminal.error(SourceError.from_os(error, "cannot write", "standard output"))
+        raise typer.Exit(ExitCode.FAILED) from None
+    if terminal.exit_code:
+        raise typer.Exit(terminal.exit_code)
+
+
+def _tell(terminal: Terminal, error: Exception) -> None:
+    details = []
+    if not isinstance(error, (ZTensorError, MemoryError)):
+        details = ["this is a bug in ztensor, please report it with these lines:"]
+        details += "".join(traceback.format_exception(error)).splitlines()
+    terminal.error(error, details=details)
+    if not terminal.has_result:
+        terminal.result({"error": error_as_json(error)})
+
+
+def _let_go_of_output() -> None:
+    """Point standard output nowhere: Python flushes it once more when it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def open_file(file: Path) -> Reader:
+    """Open what an argument names.
+
+    Standard input is read in place where it is a file, and into memory where it is a pipe.
+
+    Raises:
+        ZTensorError: it cannot be opened.
+    """
+    import ztensor
+
+    if str(file) != STDIN:
+        return ztensor.open(file)
+    stream = sys.stdin.buffer
+    try:
+        return ztensor.open(stream if stream.seekable() else stream.read())
+    except OSError as error:
+        if isinstance(error, ZTensorError):
+            raise
+        raise SourceError.from_os(error, "cannot read", "standard input") from error
+
+
+def error_as_json(error: Exception) -> dict[str, Any]:
+    """Return an error as the JSON of every verb has it."""
+    problems = error.problems if isinstance(error, ManifestError) else ()
+    reason = error.reason if isinstance(error, ZTensorError) else None
+    return {
+        "type": type(error).__name__,
+        "reason": None if reason is None else reason.value,
+        "message": str(error),
+        "problems": [problem_as_json(problem) for problem in problems],
+    }
+
+
+def problem_as_json(problem: Any) -> dict[str, Any]:
+    """Return one broken rule as the JSON of every verb has it."""
+    return {
+        "reason": problem.reason.value,
+        "message": problem.message,
+        "object": problem.object_name,
+        "component": problem.component,
+        "path": list(problem.path),
+        "section": problem.section,
+    }

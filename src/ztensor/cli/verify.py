@@ -1,0 +1,103 @@
+"""`ztensor verify`: read every byte of files and list all that is wrong."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ztensor.cli.exits import ExitCode
+from ztensor.cli.spelling import count_text, size_text
+from ztensor.cli.terminal import Styled, Terminal
+from ztensor.cli.verb import (
+    FilesArgument,
+    JsonOption,
+    QuietOption,
+    error_as_json,
+    open_file,
+    problem_as_json,
+    running,
+)
+from ztensor.errors import ManifestError, ZTensorError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from ztensor.verify import VerifyReport
+
+
+def verify(files: FilesArgument, *, json: JsonOption = False, quiet: QuietOption = False) -> None:
+    """Check every byte of files.
+
+    Digests, encodings, layouts; every problem is listed, and nothing stops at the first. Where a
+    file cannot even be opened, its error says why.
+    """
+    with running(json=json, quiet=quiet) as terminal:
+        results = [_verify_file(terminal, file) for file in files]
+        ok = all(result["ok"] for result in results)
+        if len(files) > 1:
+            _show_total(terminal, results)
+        terminal.result({"ok": ok, "files": results})
+
+
+def _verify_file(terminal: Terminal, file: Path) -> dict[str, Any]:
+    import ztensor.verify  # noqa: F401  # before the clock starts
+
+    begin = time.monotonic()
+    try:
+        with open_file(file) as reader, terminal.progress(file.name) as progress:
+            report = reader.verify(progress=progress)
+    except ZTensorError as error:
+        problems = error.problems if isinstance(error, ManifestError) else ()
+        terminal.error(error, details=[str(problem) for problem in problems])
+        return {"file": str(file), "ok": False, "error": error_as_json(error)}
+    seconds = time.monotonic() - begin
+    if not report.ok:
+        terminal.fail(ExitCode.FAILED)
+    _show_report(terminal, str(file), report, seconds)
+    return {
+        "file": str(file),
+        "ok": report.ok,
+        "objects": report.objects,
+        "checked": report.checked,
+        "undigested": report.undigested,
+        "nbytes": report.nbytes,
+        "seconds": round(seconds, 6),
+        "problems": [problem_as_json(problem) for problem in report.problems],
+        "unsupported": [problem_as_json(problem) for problem in report.unsupported],
+    }
+
+
+def _show_report(terminal: Terminal, file: str, report: VerifyReport, seconds: float) -> None:
+    facts = [count_text(report.objects, "object"), count_text(report.checked, "digest") + " match"]
+    if report.checked == 1:
+        facts[-1] += "es"
+    if report.undigested:
+        facts.append(f"{count_text(report.undigested, 'component')} without a digest to check")
+    facts.append(f"{size_text(report.nbytes)} in {seconds:.2f} s")
+    if report.ok:
+        terminal.line(f"{file}: ", Styled("ok", "green"), f", {', '.join(facts)}")
+    else:
+        damaged = f"DAMAGED, {count_text(len(report.problems), 'problem')}"
+        terminal.problem(f"{file}: ", Styled(damaged, "bold red"), f"; {', '.join(facts)}")
+    for problem in report.problems:
+        terminal.problem("  ", *_sentence(problem))
+    for problem in report.unsupported:
+        terminal.line("  not checked in full: ", *_sentence(problem))
+
+
+def _sentence(problem: Any) -> Sequence[str | Styled]:
+    place = "" if problem.object_name is None else f"'{problem.object_name}'"
+    if problem.component is not None:
+        place += f" {problem.component}"
+    section = f" ({problem.section})" if problem.section else ""
+    return f"{place}: " if place else "", problem.message + section, f" [{problem.reason.value}]"
+
+
+def _show_total(terminal: Terminal, results: Sequence[Mapping[str, Any]]) -> None:
+    ok = sum(result["ok"] for result in results)
+    unopened = sum("error" in result for result in results)
+    facts = [f"{ok:,} ok", f"{len(results) - ok - unopened:,} damaged"]
+    if unopened:
+        facts.append(f"{unopened:,} could not be read")
+    terminal.line(Styled(f"{count_text(len(results), 'file')}: {', '.join(facts)}", "bold"))

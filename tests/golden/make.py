@@ -1,0 +1,85 @@
+"""Write the golden files anew: python tests/golden/make.py
+
+Only when the bytes are meant to change: see the page beside this script.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import ztensor
+from ztensor.numpy import save
+
+HERE = Path(__file__).resolve().parent
+VERSIONS = ("0.1.0", "1.1.0", "1.2.0")
+ENCODINGS = {"raw": False, "zstd": True}
+
+
+def contents(version: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return tensors that use what a version has, and the file's own attributes."""
+    tensors: dict[str, Any] = {
+        "layer.weight": np.arange(6, dtype=np.float32).reshape(2, 3) / 4,
+        "layer.bias": np.array([1, -1], ml_dtypes.bfloat16),
+        "step": np.array(1000, np.int64),
+        "mask": np.array([True, False, True]),
+        "empty": np.zeros((0, 3), np.float16),
+        "\u00e9\0/..": np.array([255], np.uint8),
+        "noted": ztensor.Tensor(np.array([[7]], np.uint16), attributes={"by": "hand", "at": 0.5}),
+    }
+    if version == "0.1.0":
+        return tensors, {}
+    tensors |= {
+        "fp8": np.array([1, 448], ml_dtypes.float8_e4m3fn),
+        "wave": np.array([1 + 2j], np.complex64),
+        "rows": ztensor.Tensor.csr(np.array([1, 2.5], "f4"), [2, 0], [0, 1, 2], (2, 3)),
+        "points": ztensor.Tensor.coo(np.array([3], "i4"), [[1], [0], [1]], (2, 1, 2)),
+        "groups": ztensor.Tensor(
+            {
+                "packed_weight": np.array([[0x53]], np.uint8),
+                "scales": np.array([[0.5]], np.float16),
+                "zeros": np.array([[1]], np.float16),
+            },
+            shape=(2, 1),
+            format="quantized_group",
+            attributes={"bits": 4, "group_size": 2, "packing": "2_per_u8"},
+        ),
+    }
+    if version == "1.1.0":
+        return tensors, {"framework": "none"}
+    tensors |= {
+        "fp4": np.array([0, 0.5, -6], ml_dtypes.float4_e2m1fn),
+        "later": ztensor.Tensor({"part": np.array([1], "i1")}, shape=(5,), format="of_tomorrow"),
+    }
+    return tensors, {"framework": "none", "steps": [1, -1, None, b"\0", {"deep": True}]}
+
+
+def files() -> dict[str, bytes]:
+    """Return file name to bytes."""
+    made = {}
+    for version in VERSIONS:
+        tensors, attributes = contents(version)
+        for name, compression in ENCODINGS.items():
+            made[f"{version}-{name}.zt"] = save(
+                tensors, attributes, version=version, compression=compression
+            )
+    return made
+
+
+def main() -> int:
+    """Write every file; return the exit status."""
+    for name, data in files().items():
+        path = HERE / name
+        old = path.read_bytes() if path.exists() else None
+        verdict = "new" if old is None else "same" if old == data else "CHANGED"
+        path.write_bytes(data)
+        sys.stdout.write(f"{name:16} {len(data):5} bytes  {verdict}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

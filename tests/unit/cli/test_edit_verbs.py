@@ -1,0 +1,905 @@
+"""The verbs that change files: what they do, what a dry run says, how they fail."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.cli import changing
+from ztensor.cli.exits import ExitCode
+from ztensor.cli.spelling import as_json
+from ztensor.numpy import save_file
+from ztensor.source import locking
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.unit.cli.conftest import Run
+
+CORPUS = Path(__file__).parents[2] / "corpus"
+CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "m.zt"
+    with ztensor.Writer(path, attributes={"step": 1, "unit": "kg"}) as writer:
+        writer.write("a.weight", np.arange(12.0).reshape(3, 4), attributes={"axis": "in"})
+        writer.write("a.bias", np.ones(3, np.float32))
+        writer.write("big", np.arange(5000))
+    return path
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    path = tmp_path / "other.zt"
+    with ztensor.Writer(path, attributes={"step": 2}, compression=True) as writer:
+        writer.write("x", np.zeros(1000))
+        writer.write("sparse", ztensor.Tensor.csr([1.5], [2], [0, 1], (1, 3)))
+    return path
+
+
+@pytest.fixture
+def npy(tmp_path: Path) -> Path:
+    path = tmp_path / "new.npy"
+    np.save(path, np.arange(6, dtype=np.int16).reshape(2, 3))
+    return path
+
+
+@pytest.fixture
+def npz(tmp_path: Path) -> Path:
+    path = tmp_path / "many.npz"
+    np.savez_compressed(path, p=np.arange(4), q=np.zeros((0, 3)), r=np.float32(3))
+    return path
+
+
+@pytest.fixture
+def torn(file: Path, npy: Path, run: Run) -> Path:
+    """A file whose last commit, which added `new`, lost its end."""
+    assert run("append", file, npy, "-q").code == 0
+    os.truncate(file, file.stat().st_size - 9)
+    return file
+
+
+def contents(path: Path) -> dict[str, Any]:
+    with ztensor.open(path, verify=True) as reader:
+        return {name: reader[name] for name in reader}
+
+
+def snapshot(folder: Path) -> dict[str, tuple[bytes, int, int]]:
+    """Return bytes, inode and time of every file of a folder."""
+    return {
+        str(path.relative_to(folder)): (
+            path.read_bytes(),
+            path.stat().st_ino,
+            path.stat().st_mtime_ns,
+        )
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+# --- append ---------------------------------------------------------------------------------
+
+
+def test_append_adds_arrays_and_objects_as_one_commit(
+    run: Run, file: Path, npy: Path, npz: Path, other: Path
+) -> None:
+    before = contents(file)
+    old_bytes = file.read_bytes()
+    ended = run("append", file, npy, npz, other)
+    assert (ended.code, ended.err) == (0, "")
+    assert "6 objects added; 9 objects" in ended.out
+    after = contents(file)
+    assert set(after) == {*before, "new", "p", "q", "r", "x", "sparse"}
+    assert np.array_equal(after["new"], np.load(npy))
+    assert after["new"].dtype == np.int16
+    assert after["q"].shape == (0, 3)
+    assert after["r"].shape == ()
+    assert after["r"] == 3
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+    assert file.read_bytes().startswith(old_bytes)  # nothing below the old end was written
+    with ztensor.open(file) as reader, ztensor.open(other) as source:
+        copied, original = reader.metadata("x"), source.metadata("x")
+        assert copied.components["data"].encoding == "zstd"  # as it was stored
+        assert copied.components["data"].digest == original.components["data"].digest
+        assert reader.read("sparse").format == "sparse_csr"
+    assert ztensor.open(file).verify().ok
+
+
+def test_append_names_compresses_and_digests(run: Run, file: Path, tmp_path: Path) -> None:
+    path = tmp_path / "zeros.npy"
+    np.save(path, np.zeros(10_000))
+    ended = run("append", file, path, "--name", "0/ä", "--compress", "--checksum", "sha256")
+    assert ended.code == 0
+    with ztensor.open(file) as reader:
+        component = reader.metadata("0/ä").components["data"]
+        assert component.encoding == "zstd"
+        assert component.length < 100
+        assert str(component.digest).startswith("sha256:")
+        assert not reader["0/ä"].any()
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.asfortranarray(np.arange(3_000_000.0).reshape(1500, 2000)),
+        np.arange(10, dtype=">i4"),
+        np.arange(24).reshape(2, 3, 4)[:, ::2],
+        np.array(True),
+        np.array([1 + 2j], np.complex64),
+        np.zeros((3, 0)),
+    ],
+    ids=["fortran", "big-endian", "strided", "scalar", "complex", "empty"],
+)
+def test_append_takes_any_memory_layout(
+    run: Run, file: Path, tmp_path: Path, array: np.ndarray[Any, Any]
+) -> None:
+    path = tmp_path / "any.npy"
+    np.save(path, array)
+    assert run("append", file, path).code == 0
+    found = contents(file)["any"]
+    assert found.shape == array.shape
+    assert found.dtype == array.dtype.newbyteorder("=")
+    assert np.array_equal(found, array)
+
+
+def test_append_tells_in_json_what_it_added(run: Run, file: Path, npy: Path) -> None:
+    size = file.stat().st_size
+    found = run("append", file, npy, "--json").json
+    assert found == {
+        "file": str(file),
+        "dry_run": False,
+        "changes": [
+            {
+                "change": "add",
+                "name": "new",
+                "shape": [2, 3],
+                "dtype": "int16",
+                "type": None,
+                "format": "dense",
+                "stored_nbytes": 12,
+            }
+        ],
+        "object_count": {"before": 3, "after": 4},
+        "nbytes": {"before": size, "after": file.stat().st_size},
+        "rewritten_from": None,
+    }
+
+
+def test_append_refuses_a_name_that_is_taken(run: Run, file: Path, npy: Path, npz: Path) -> None:
+    """Whatever came before it is not added either."""
+    before = contents(file)
+    ended = run("append", file, npz, npy, "--dry-run")
+    assert ended.code == 0
+    np.savez(npz, **{"fresh": np.zeros(3), "a.bias": np.zeros(3)})
+    ended = run("append", file, npz)
+    assert ended.code == ExitCode.USAGE
+    assert "'a.bias'" in ended.err
+    assert set(contents(file)) == set(before)
+
+
+def npy_bytes(array: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=True)
+    return buffer.getvalue()
+
+
+def npz_bytes(**arrays: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+HEADER = b"{'descr': '<f8', 'fortran_order': False, 'shape': (8, 2), }".ljust(117) + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "words"),
+    [
+        (npy_bytes(np.array([{}])), 2, "Python objects"),
+        (npz_bytes(x=np.array([{}])), 2, "Python objects"),
+        (npy_bytes(np.zeros(3, "i4,f8")), 2, "type"),
+        (npy_bytes(np.array(["text"])), 2, "type"),
+        (b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f8'}", 4, "cannot be read as .npy"),
+        (b"\x93NUMPY\x01\x00\x76\x00" + HEADER, 4, "cannot be read as .npy"),
+        (b"PK\x03\x04" + bytes(60), 4, "cannot be read as .npz"),
+        (npz_bytes(x=np.zeros(99))[:-40], 4, "cannot be read as .npz"),
+        (b"nothing of ours", 4, "zTensor"),
+        (b"", 4, "the file is empty"),
+    ],
+    ids=[
+        "objects", "objects in npz", "structured", "text", "cut header", "no elements",
+        "bad npz", "cut npz", "unknown", "empty",
+    ],
+)  # fmt: skip
+def test_append_of_what_cannot_be_read(
+    run: Run, file: Path, tmp_path: Path, data: bytes, code: int, words: str
+) -> None:
+    path = tmp_path / "bad"
+    path.write_bytes(data)
+    before = file.read_bytes()
+    ended = run("append", file, path)
+    assert ended.code == code
+    assert words in ended.err
+    assert ended.err.startswith("error: ")
+    assert file.read_bytes() == before
+
+
+def test_append_of_what_claims_more_elements_than_memory_holds(
+    run: Run, file: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "huge"
+    huge = HEADER.replace(b"(8, 2)", b"(8, 2000000000000)").rstrip().ljust(117) + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00\x76\x00" + huge)
+    ended = run("append", file, path)
+    assert ended.code in (ExitCode.FAILED, ExitCode.CORRUPT)  # as NumPy or the system notices
+    assert ended.err.startswith("error: ")
+
+
+def test_append_of_nothing(run: Run, file: Path, tmp_path: Path) -> None:
+    assert run("append", file, tmp_path / "missing.npy").code == ExitCode.FAILED
+    assert run("append", file, tmp_path).code == ExitCode.FAILED
+    assert run("append", tmp_path / "missing.zt", file).code == ExitCode.FAILED
+
+
+def test_append_of_a_member_that_is_no_array(run: Run, file: Path, npz: Path) -> None:
+    import zipfile
+
+    with zipfile.ZipFile(npz, "a") as archive:
+        archive.writestr("note.txt", "no array")
+    ended = run("append", file, npz)
+    assert ended.code == ExitCode.CORRUPT
+    assert "'note.txt'" in ended.err
+
+
+def test_append_name_goes_with_one_npy(run: Run, file: Path, npy: Path, npz: Path) -> None:
+    for inputs in ((npz,), (npy, npy)):
+        ended = run("append", file, *inputs, "--name", "x")
+        assert ended.code == ExitCode.USAGE
+        assert "--name" in ended.err
+
+
+# --- replace --------------------------------------------------------------------------------
+
+
+def test_replace_takes_another_shape_and_type_and_keeps_attributes(
+    run: Run, file: Path, npy: Path
+) -> None:
+    ended = run("replace", file, "a.weight", npy)
+    assert ended.code == 0
+    assert "1 object replaced; 3 objects" in ended.out
+    with ztensor.open(file) as reader:
+        assert np.array_equal(reader["a.weight"], np.load(npy))
+        assert reader.metadata("a.weight").attributes == {"axis": "in"}
+        assert reader.verify().ok
+    found = run("replace", file, "big", npy, "--json", "--compress").json["changes"]
+    assert found[0]["before"]["stored_nbytes"] == 40_000
+    assert found[0]["after"]["shape"] == [2, 3]
+
+
+def test_replace_fails_for_an_unknown_name_and_another_kind_of_file(
+    run: Run, file: Path, npy: Path, npz: Path
+) -> None:
+    before = file.read_bytes()
+    assert run("replace", file, "nothing", npy).code == ExitCode.USAGE
+    assert run("replace", file, "big", npz).code == ExitCode.USAGE
+    assert run("replace", file, "big", npy.with_name("missing.npy")).code == ExitCode.FAILED
+    np.save(npy, np.array(["text"]))
+    assert run("replace", file, "big", npy).code == ExitCode.USAGE
+    assert file.read_bytes() == before
+
+
+# --- rm, mv, set ----------------------------------------------------------------------------
+
+
+def test_rm_by_name_and_by_pattern(run: Run, file: Path) -> None:
+    size = file.stat().st_size
+    ended = run("rm", file, "big")
+    assert ended.code == 0
+    assert "1 object removed; 2 objects" in ended.out
+    assert file.stat().st_size < size + 2000  # a manifest, no data
+    assert run("rm", file, "a.*", "*.bias", "--glob").code == 0
+    assert contents(file) == {}
+
+
+def test_rm_is_all_or_nothing(run: Run, file: Path) -> None:
+    before = file.read_bytes()
+    for arguments in (("big", "nothing"), ("big*", "--glob", "nothing*"), ("a.*",)):
+        ended = run("rm", file, *arguments)
+        assert ended.code == ExitCode.USAGE
+        assert file.read_bytes() == before
+
+
+def test_mv_renames_and_swaps(run: Run, file: Path) -> None:
+    before = contents(file)
+    assert run("mv", file, "big", "x=y").code == 0
+    ended = run("mv", file, "a.bias", "a.weight", "--map", "a.weight=a.bias", "--json")
+    assert ended.code == 0
+    assert ended.json["changes"] == [
+        {"change": "rename", "name": "a.bias", "to": "a.weight"},
+        {"change": "rename", "name": "a.weight", "to": "a.bias"},
+    ]
+    after = contents(file)
+    assert np.array_equal(after["x=y"], before["big"])
+    assert np.array_equal(after["a.weight"], before["a.bias"])
+    assert np.array_equal(after["a.bias"], before["a.weight"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("big",),
+        ("big", "a", "b"),
+        ("--map", "big"),
+        ("--map", "=x"),
+        ("nothing", "x"),
+        ("big", "a.bias"),
+        ("big", "x", "--map", "big=y"),
+    ],
+    ids=" ".join,
+)
+def test_mv_of_wrong_names(run: Run, file: Path, arguments: tuple[str, ...]) -> None:
+    before = file.read_bytes()
+    assert run("mv", file, *arguments).code == ExitCode.USAGE
+    assert file.read_bytes() == before
+
+
+def test_set_takes_text_and_json(run: Run, file: Path) -> None:
+    assert run("set", file, "step=5", "note=a=b", "--remove", "unit").code == 0
+    assert ztensor.open(file).attributes == {"step": "5", "note": "a=b"}
+    values = ('step={"a": [1, 2.5, true, null]}', 'note="x"', "big=18446744073709551615")
+    assert run("set", file, *values, "--json-values").code == 0
+    assert ztensor.open(file).attributes == {
+        "step": {"a": [1, 2.5, True, None]},
+        "note": "x",
+        "big": 2**64 - 1,
+    }
+
+
+def test_set_of_one_object(run: Run, file: Path) -> None:
+    ended = run("set", file, "axis=2", "--json-values", "--object", "a.weight", "--json")
+    assert ended.code == 0
+    assert ended.json["changes"] == [
+        {"change": "set", "object": "a.weight", "key": "axis", "before": "in", "after": 2}
+    ]
+    assert ztensor.open(file).metadata("a.weight").attributes == {"axis": 2}
+    assert run("set", file, "--object", "a.weight", "--remove", "axis").code == 0
+    assert ztensor.open(file).metadata("a.weight").attributes == {}
+    assert ztensor.open(file).attributes == {"step": 1, "unit": "kg"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("step",),
+        ("=1",),
+        ("a=1", "a=2"),
+        ("step=1", "--remove", "step"),
+        ("--remove", "nothing"),
+        ("a=1", "--object", "nothing"),
+        ("a={", "--json-values"),
+        ("a=NaN", "--json-values"),
+        ("a=null", "--json-values"),
+        ("a=" + "[" * 100_000, "--json-values"),
+        ("a=36893488147419103232", "--json-values"),
+    ],
+    ids=lambda arguments: " ".join(arguments)[:40],
+)
+def test_set_of_wrong_pairs(run: Run, file: Path, arguments: tuple[str, ...]) -> None:
+    before = file.read_bytes()
+    ended = run("set", file, *arguments)
+    assert ended.code == ExitCode.USAGE
+    assert file.read_bytes() == before
+
+
+# --- compact, merge, split ------------------------------------------------------------------
+
+
+def test_compact_frees_what_nothing_refers_to(run: Run, file: Path) -> None:
+    run("rm", file, "big")
+    kept = contents(file)
+    size = file.stat().st_size
+    planned = run("compact", file, "--dry-run", "--json").json
+    assert planned["dry_run"]
+    assert file.stat().st_size == size
+    ended = run("compact", file, "--json")
+    assert ended.code == 0
+    assert ended.json == {**planned, "dry_run": False}
+    assert ended.json["freed_nbytes"] == size - file.stat().st_size > 40_000
+    assert all(np.array_equal(kept[name], found) for name, found in contents(file).items())
+    assert "0 B freed" in run("compact", file).out
+
+
+def test_merge_and_its_conflicts(run: Run, file: Path, other: Path, tmp_path: Path) -> None:
+    out = tmp_path / "all.zt"
+    ended = run("merge", out, file, other)
+    assert ended.code == 0
+    assert "5 objects" in ended.out
+    assert ztensor.open(out).attributes == {"step": 2, "unit": "kg"}
+    save_file({"big": np.zeros(2)}, other)
+    assert run("merge", out, file, other, "--force").code == ExitCode.USAGE
+    for winner, shape in (("first", (5000,)), ("last", (2,))):
+        ended = run("merge", out, file, other, "--force", "--on-conflict", winner, "--json")
+        assert ended.code == 0
+        assert contents(out)["big"].shape == shape
+        (conflict,) = ended.json["conflicts"]
+        assert conflict["name"] == "big"
+        assert ended.json["object_count"] == len(contents(out)) == 3
+        assert ended.json["nbytes"] == out.stat().st_size
+
+
+def test_split_and_merge_again(run: Run, file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    ended = run("split", file, "--max-shard-size", "1kB", "--into", folder, "--json")
+    assert ended.code == 0
+    shards = [shard["file"] for shard in ended.json["shards"]]
+    assert [os.path.basename(shard) for shard in shards] == [
+        "m-00001-of-00002.zt",
+        "m-00002-of-00002.zt",
+    ]
+    index = json.loads((folder / "m.zt.index.json").read_text())
+    assert ended.json["index"] == str(folder / "m.zt.index.json")
+    assert index["weight_map"]["big"] == "m-00002-of-00002.zt"
+    assert run("merge", tmp_path / "again.zt", *shards).code == 0
+    before, after = contents(file), contents(tmp_path / "again.zt")
+    assert before.keys() == after.keys()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "x", "5XB", "1e3", "9" * 400, ""])
+def test_split_of_a_size_that_is_none(run: Run, file: Path, size: str) -> None:
+    ended = run("split", file, f"--max-shard-size={size}")
+    assert ended.code == ExitCode.USAGE
+
+
+def test_outputs_are_replaced_only_with_force(
+    run: Run, file: Path, torn: Path, other: Path, tmp_path: Path
+) -> None:
+    taken = tmp_path / "taken.zt"
+    taken.write_bytes(b"precious")
+    index = tmp_path / "other.zt.index.json"
+    index.write_bytes(b"precious")
+    for command in (
+        ("merge", taken, other),
+        ("split", other),
+        ("repair", torn, "--write", taken),
+        ("merge", taken, other, "--dry-run"),
+        ("split", other, "--dry-run"),
+        ("repair", torn, "--write", taken, "--dry-run"),
+    ):
+        ended = run(*command)
+        assert ended.code == ExitCode.USAGE
+        assert "--force" in ended.err
+    assert taken.read_bytes() == index.read_bytes() == b"precious"
+    assert not (tmp_path / "other-00001-of-00001.zt").exists()
+    assert run("repair", torn, "--write", taken, "--force").code == 0
+    assert len(contents(taken)) == 3
+    assert run("merge", taken, other, "--force").code == 0
+    assert len(contents(taken)) == 2
+    assert run("split", other, "--force").code == 0
+    assert json.loads(index.read_text())["weight_map"]["x"] == "other-00001-of-00001.zt"
+
+
+# --- repair ---------------------------------------------------------------------------------
+
+
+def test_repair_reports_and_changes_nothing(run: Run, torn: Path, tmp_path: Path) -> None:
+    before = snapshot(tmp_path)
+    error = run("ls", torn)
+    assert error.code == ExitCode.CORRUPT
+    assert "ztensor repair" in error.err
+    ended = run("repair", torn)
+    assert ended.code == ExitCode.FAILED
+    assert "3 objects" in ended.out
+    assert "--write OUT" in ended.out
+    found = run("repair", torn, "--json").json
+    assert found["objects"] == 3
+    assert found["end"] + found["tail"] == found["size"] == torn.stat().st_size
+    assert not found["opens"]
+    assert snapshot(tmp_path) == before
+
+
+def test_repair_writes_the_last_state_to_a_new_file(run: Run, torn: Path, tmp_path: Path) -> None:
+    before = torn.read_bytes()
+    out = tmp_path / "mended.zt"
+    ended = run("repair", torn, "--write", out)
+    assert ended.code == 0
+    assert f"written to {out}" in ended.out
+    assert torn.read_bytes() == before
+    assert contents(out)["big"].shape == (5000,)
+    assert run("repair", out).code == 0
+    assert "nothing to repair" in run("repair", out).out
+
+
+def test_repair_in_place_keeps_the_tail_unless_told(run: Run, torn: Path, tmp_path: Path) -> None:
+    before = torn.read_bytes()
+    copy = tmp_path / "copy.zt"
+    shutil.copy(torn, copy)
+    ended = run("repair", torn, "--in-place", "--json")
+    assert ended.code == 0
+    tail = Path(ended.json["tail_path"])
+    assert torn.read_bytes() + tail.read_bytes() == before
+    assert run("verify", torn).code == 0
+    ended = run("repair", copy, "--in-place", "--drop-tail")
+    assert ended.code == 0
+    assert copy.read_bytes() == torn.read_bytes()
+    assert not list(tmp_path.glob("copy.zt.tail-*"))
+
+
+def test_repair_explains_every_place(run: Run, torn: Path) -> None:
+    ended = run("repair", torn, "--explain")
+    assert "ends at" in ended.out
+    assert "the last committed state" in ended.lines[-1]
+    assert "a copy of the state" in ended.out  # the guard
+
+
+def test_repair_of_a_file_that_opens(run: Run, file: Path, npy: Path) -> None:
+    """A writer killed before its commit leaves a readable file with bytes of no use."""
+    program = (
+        "import os, sys, numpy, ztensor\n"
+        "writer = ztensor.Writer.append(sys.argv[1])\n"
+        "writer.write('lost', numpy.zeros(3_000_000))\n"
+        "os._exit(9)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(file)], check=False)
+    assert len(contents(file)) == 3
+    ended = run("repair", file)
+    assert ended.code == 0
+    assert "the file opens as it is" in ended.out
+    assert run("compact", file).code == 0
+    assert "nothing to repair" in run("repair", file).out
+
+
+def test_repair_of_a_state_whose_objects_are_damaged(run: Run, file: Path) -> None:
+    with ztensor.open(file) as reader:
+        offset = reader.location("a.bias").offset
+    data = bytearray(file.read_bytes())
+    data[offset] ^= 1
+    file.write_bytes(data)
+    ended = run("repair", file)
+    assert ended.code == ExitCode.FAILED
+    assert "DAMAGED  a.bias" in ended.out
+    assert "DAMAGED  a.bias" in run("repair", file, "-q").err
+
+
+def test_repair_of_what_holds_no_state(run: Run, file: Path, npy: Path) -> None:
+    os.truncate(file, 200)
+    for arguments in ((), ("--write", file.with_name("out.zt")), ("--in-place",)):
+        ended = run("repair", file, *arguments)
+        assert ended.code == ExitCode.CORRUPT
+        assert "no committed state was found" in ended.out + ended.err
+    assert run("repair", npy).code == ExitCode.CORRUPT
+    assert run("repair", CORPUS / "real" / "0.1.1" / "torch.zt").code == ExitCode.CORRUPT
+    assert run("repair", file.with_name("missing.zt")).code == ExitCode.FAILED
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--drop-tail",), ("--in-place", "--write", "out.zt"), ("--accept", "x")]
+)
+def test_repair_with_contradicting_options(
+    run: Run, torn: Path, arguments: tuple[str, ...]
+) -> None:
+    before = snapshot(torn.parent)
+    assert run("repair", torn, *arguments).code == ExitCode.USAGE
+    assert snapshot(torn.parent) == before
+
+
+def test_repair_accepts_an_end_by_hand(run: Run, torn: Path, tmp_path: Path) -> None:
+    guard = run("repair", torn, "--json").json["candidates"][0]
+    assert guard["fault"]
+    out = tmp_path / "out.zt"
+    ended = run("repair", torn, "--accept", guard["end"], "--write", out)
+    assert ended.code == 0
+    assert out.stat().st_size == guard["end"]
+    assert len(contents(out)) == 3
+
+
+# --- What all of them share -----------------------------------------------------------------
+
+
+def commands(file: Path, other: Path, npy: Path, npz: Path, torn: Path) -> list[tuple[object, ...]]:
+    folder = file.parent
+    return [
+        ("append", file, npy, npz, other),
+        ("append", file, npy, "--name", "n", "--compress", "--atomic"),
+        ("replace", file, "big", npy),
+        ("replace", file, "big", npy, "--atomic"),
+        ("rm", file, "a.*", "--glob"),
+        ("mv", file, "big", "bigger"),
+        ("set", file, "step=2", "--remove", "unit"),
+        ("set", file, "axis=out", "--object", "a.weight", "--atomic"),
+        ("compact", file),
+        ("merge", folder / "all.zt", file, other),
+        ("split", file, "--max-shard-size", "1kB"),
+        ("repair", torn, "--write", folder / "mended.zt"),
+        ("repair", torn, "--in-place"),
+        ("repair", torn, "--in-place", "--drop-tail"),
+    ]
+
+
+@pytest.fixture
+def every(
+    tmp_path: Path, file: Path, other: Path, npy: Path, npz: Path, run: Run
+) -> Iterator[tuple[object, ...]]:
+    torn = tmp_path / "torn.zt"
+    shutil.copy(file, torn)
+    run("append", torn, npy, "-q")
+    os.truncate(torn, torn.stat().st_size - 9)
+    return iter(commands(file, other, npy, npz, torn))
+
+
+def test_a_dry_run_changes_no_byte(run: Run, every: Any, tmp_path: Path) -> None:
+    before = snapshot(tmp_path)
+    for command in every:
+        for more in (("--dry-run",), ("--dry-run", "--json"), ("--dry-run", "-q")):
+            ended = run(*command, *more)
+            assert ended.code == (1 if command[0] == "repair" else 0), ended.err
+            assert snapshot(tmp_path) == before
+            assert not list(tmp_path.glob(".*"))
+            if "--json" in more:
+                assert ended.json["dry_run"] is True
+            elif "-q" in more:
+                assert ended.out == ended.err == ""
+            else:
+                assert re.search("would|not written", ended.out), ended.out
+
+
+def test_a_dry_run_foretells_what_then_happens(run: Run, every: Any, tmp_path: Path) -> None:
+    """The same account, and the sizes to the byte."""
+    for command in every:
+        folder = tmp_path.with_name(f"{tmp_path.name}-work")
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(tmp_path, folder)
+        here = [str(part).replace(str(tmp_path), str(folder)) for part in command]
+        planned = run(*here, "--dry-run", "--json").json
+        ended = run(*here, "--json")
+        assert ended.code == 0, ended.err
+        assert {**planned, "dry_run": False} == ended.json
+        if "nbytes" in planned:
+            sizes = planned["nbytes"]
+            expected = sizes["after"] if isinstance(sizes, dict) else sizes
+            assert Path(here[1]).stat().st_size == expected
+        for path in folder.glob("*.zt"):
+            if path.name != "torn.zt":
+                assert run("verify", path, "-q").code == 0
+
+
+def test_quiet_and_json(run: Run, every: Any) -> None:
+    for command in every:
+        if command[0] in ("append", "rm", "set", "compact") and "--atomic" not in command:
+            ended = run(*command, "-q")
+            assert (ended.code, ended.out, ended.err) == (0, "", "")
+        ended = run(*command, "-q", "--json")
+        assert ended.code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("verb", ["append", "replace", "rm", "mv", "set"])
+def test_atomic_makes_a_new_file_and_in_place_keeps_the_inode(
+    run: Run, file: Path, npy: Path, verb: str
+) -> None:
+    arguments = {
+        "append": (npy,),
+        "replace": ("big", npy),
+        "rm": ("big",),
+        "mv": ("big", "small"),
+        "set": ("a=b",),
+    }[verb]
+    inode = file.stat().st_ino
+    assert run(verb, file, *arguments, "--dry-run", "--atomic").code == 0
+    assert file.stat().st_ino == inode
+    copy = file.with_name("copy.zt")
+    shutil.copy(file, copy)
+    assert run(verb, file, *arguments).code == 0
+    assert file.stat().st_ino == inode
+    inode = copy.stat().st_ino
+    assert run(verb, copy, *arguments, "--atomic").code == 0
+    assert copy.stat().st_ino != inode
+    assert contents(copy).keys() == contents(file).keys()
+
+
+def test_flushes_are_left_out_on_demand(
+    run: Run, file: Path, npy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushes = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (flushes.append(1), real(descriptor)))
+    assert run("append", file, npy, "--no-durable").code == 0
+    assert run("rm", file, "new", "--no-durable").code == 0
+    assert run("compact", file, "--no-durable").code == 0
+    assert run("merge", file.with_name("o.zt"), file, "--no-durable").code == 0
+    assert not flushes
+    assert run("append", file, npy).code == 0
+    assert len(flushes) == 2
+    assert run("append", file, npy, "--name", "other", "--dry-run").code == 0
+    assert len(flushes) == 2
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the lock is taken here as POSIX has it")
+def test_a_file_that_is_being_written(run: Run, file: Path, npy: Path) -> None:
+    descriptor = os.open(file, os.O_RDWR)
+    try:
+        locking.acquire(descriptor, "")
+        for command in (
+            ("append", file, npy),
+            ("replace", file, "big", npy),
+            ("rm", file, "big", "--dry-run"),
+            ("mv", file, "big", "x", "--timeout", "0.05"),
+            ("set", file, "a=b"),
+            ("compact", file),
+        ):
+            ended = run(*command)
+            assert ended.code == ExitCode.FAILED
+            assert "another process" in ended.err
+            failed = run(*command, "--json")
+            assert failed.json["error"]["reason"] == "source_locked"
+        assert run("rm", file, "big", "--no-lock").code == 0
+    finally:
+        os.close(descriptor)
+    assert set(contents(file)) == {"a.weight", "a.bias"}
+
+
+def test_a_damaged_file_is_refused_with_the_way_to_repair_it(
+    run: Run, torn: Path, npy: Path
+) -> None:
+    before = torn.read_bytes()
+    for command in (
+        ("append", torn, npy),
+        ("replace", torn, "big", npy),
+        ("rm", torn, "big"),
+        ("mv", torn, "big", "x"),
+        ("set", torn, "a=b"),
+        ("compact", torn),
+        ("merge", torn.with_name("o.zt"), torn),
+        ("split", torn),
+    ):
+        ended = run(*command, "--json")
+        assert ended.code == ExitCode.CORRUPT, command
+        assert "ztensor repair" in ended.err
+        assert ended.json["error"]["message"] in ended.err
+    assert torn.read_bytes() == before
+    assert not torn.with_name("o.zt").exists()
+
+
+def test_an_older_container_is_rewritten_and_the_verb_says_so(
+    run: Run, tmp_path: Path, npy: Path
+) -> None:
+    path = tmp_path / "old.zt"
+    shutil.copy(CORPUS / "real" / "0.1.1" / "torch.zt", path)
+    names = ztensor.open(path).keys()
+    ended = run("append", path, npy, "--dry-run")
+    assert "would be rewritten as 1.2.0" in ended.err
+    assert ztensor.open(path).version == "0.1.0"
+    ended = run("append", path, npy, "--json")
+    assert ended.code == 0
+    assert ended.json["rewritten_from"] == "0.1.0"
+    assert ended.err.count("\n") == 1
+    with ztensor.open(path) as reader:
+        assert reader.version == "1.2.0"
+        assert set(reader) == {*names, "new"}
+        assert reader.verify().ok
+
+
+def test_much_dead_space_is_pointed_out(
+    run: Run, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changing, "_DEAD_BYTES", 1000)
+    ended = run("rm", file, "big")
+    assert "ztensor compact" in ended.err
+    assert run("set", file, "a=b", "-q").err == ""
+    run("compact", file)
+    assert run("set", file, "a=c").err == ""
+
+
+def test_progress_is_shown_on_a_terminal_only(
+    run_on_terminal: Run, file: Path, npy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ztensor.cli.terminal.PATIENCE_SECONDS", 0.0)
+    np.save(npy, np.zeros(6_000_000))
+    ended = run_on_terminal("append", file, npy)
+    assert ended.code == 0
+    assert "append to" in ended.err
+    assert "new" not in ended.err
+
+
+def test_hostile_names_are_escaped(
+    run: Run, hostile: Path, hostile_names: tuple[str, ...], tmp_path: Path, npy: Path
+) -> None:
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    last = hostile_names[-1]
+    arguments: list[tuple[object, ...]] = [
+        ("rm", hostile, "*", "--glob"),
+        *(("replace", hostile, name, npy) for name in hostile_names),
+        *(("mv", hostile, "--", name, f"{name}2") for name in hostile_names),
+        *(("set", hostile, "k=v", "--object", name) for name in hostile_names),
+        *(("set", hostile, f"k={name}") for name in hostile_names if "\0" not in name),
+        ("set", hostile, *(f"--remove={name}" for name in hostile_names)),
+        ("split", hostile, "--into", folder),
+        ("merge", tmp_path / "all.zt", hostile, hostile, "--on-conflict", "first"),
+        ("merge", tmp_path / "all.zt", hostile, hostile),
+        ("append", hostile, hostile),
+        ("repair", hostile, "--explain"),
+        ("rm", hostile, "nothing\x1b[2J", last),
+        ("mv", hostile, last, "\x1b\u202e"),
+    ]
+    for command in arguments:
+        dry = () if command[0] == "repair" else ("--dry-run",)
+        for more in ((), ("--json",)):
+            ended = run(command[0], *dry, *more, *command[1:])
+            assert ended.code in (0, 2), ended.err
+            assert not CONTROLS.search(ended.out + ended.err), command
+            assert ended.out or ended.code == 2
+            if more:
+                assert ended.json
+    ended = run("rm", hostile, "*", "--glob", "--dry-run")
+    assert r"\x1b[31mred\x1b[0m" in ended.out
+    assert "[red]x[/red]" in ended.out
+
+
+def test_names_that_look_like_options_follow_two_dashes(run: Run, file: Path) -> None:
+    assert run("mv", file, "--", "big", "--dry-run").code == 0
+    assert "--dry-run" in contents(file)
+    assert run("rm", file, "--", "--dry-run").code == 0
+    assert "--dry-run" not in contents(file)
+
+
+def test_an_interrupt_leaves_the_file_as_it_was(
+    run: Run, file: Path, npy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    before = contents(file)
+    monkeypatch.setattr("ztensor.cli.append.store", interrupted)
+    assert run("append", file, npy).code == ExitCode.INTERRUPTED
+    assert contents(file).keys() == before.keys()
+    monkeypatch.undo()
+    assert run("append", file, npy).code == 0  # the lock is free again
+
+
+def test_help_loads_no_numpy(run: Run) -> None:
+    code = (
+        "import sys\n"
+        "from ztensor.cli.main import app\n"
+        "try:\n"
+        "    app(['append', '--help'])\n"
+        "except SystemExit:\n"
+        "    pass\n"
+        "print('numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_the_corpus_is_edited_or_refused(run: Run, npy: Path, tmp_path: Path) -> None:
+    """Any file: the change is made and everything else kept, or nothing is touched."""
+    for path in sorted(CORPUS.rglob("*.zt")):
+        copy = tmp_path / "copy.zt"
+        shutil.copy(path, copy)
+        before = copy.read_bytes()
+        ended = run("append", copy, npy, "--name", "added by the test", "-q")
+        assert ended.code in (0, 2, 3, 4), path
+        if ended.code:
+            assert copy.read_bytes() == before, path
+            continue
+        with ztensor.open(path) as old, ztensor.open(copy) as new:
+            assert set(new) == {*old, "added by the test"}, path
+            assert as_json(new.attributes) == as_json(old.attributes), path  # NaN is not NaN
+            for name in old:
+                assert new.metadata(name).shape == old.metadata(name).shape
+            assert len(new.verify().problems) <= len(old.verify().problems), path

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.cli.info import unused
+from ztensor.numpy import save_file
+
+if TYPE_CHECKING:
+    from tests.unit.cli.conftest import Run
+
+CORPUS = Path(__file__).parents[2] / "corpus"
+
+
+@pytest.mark.parametrize(
+    ("blobs", "end", "padding", "dead"),
+    [
+        ([], 8, 0, 0),
+        ([], 64, 56, 0),
+        ([], 200, 56, 136),
+        ([(64, 10)], 74, 56, 0),
+        ([(64, 10)], 128, 56 + 54, 0),
+        ([(64, 10)], 200, 56 + 54, 72),
+        ([(192, 8), (64, 64)], 200, 56, 64),
+        ([(64, 100), (64, 100), (128, 8)], 164, 56, 0),
+        ([(64, 0), (128, 0)], 128, 56, 64),
+    ],
+)
+def test_unused(blobs: list[tuple[int, int]], end: int, padding: int, dead: int) -> None:
+    assert unused(blobs, 8, end) == (padding, dead)
+
+
+def test_json(run: Run, model: Path) -> None:
+    found = run("info", model, "--json").json
+    size = model.stat().st_size
+    assert found["file"] == str(model)
+    assert (found["format"], found["container"], found["version"]) == ("zt", "1", "1.2.0")
+    assert (found["nbytes"], found["object_count"], found["component_count"]) == (size, 9, 13)
+    assert found["formats"][0] == {
+        "name": "dense",
+        "count": 7,
+        "nbytes": 8192 + 4096 + 2048 + 32 + 8 + 3,
+    }
+    assert {kind["name"] for kind in found["formats"]} == {
+        "dense",
+        "sparse_csr",
+        "quantized_group",
+    }
+    assert found["encodings"] == [{"name": "raw", "count": 13, "nbytes": found["stored_nbytes"]}]
+    assert {kind["name"]: kind["count"] for kind in found["types"]}["bfloat16"] == 1
+    assert found["digests"] == [{"name": "crc32c", "count": 13, "nbytes": found["stored_nbytes"]}]
+    assert (found["digested_count"], found["digested_nbytes"]) == (13, found["stored_nbytes"])
+    assert found["attributes"] == {"blob": {"$bytes": "00ff"}, "format": "pt"}
+    assert found["commit"] == {"prev": 0, "end": size}
+    assert (found["dead_nbytes"], found["shared_nbytes"]) == (0, 0)
+
+
+def test_every_byte_is_accounted_for(run: Run) -> None:
+    """Header, blobs, padding, dead bytes, manifest and footer make the file, whoever wrote it."""
+    for path in sorted((CORPUS / "real").rglob("*.zt")):
+        ended = run("info", path, "--json")
+        if ended.code:
+            continue
+        found = ended.json
+        tail = {"0.1": 8, "1.0": 8, "1": 16}[found["container"]]
+        assert found["nbytes"] == (
+            8
+            + found["stored_nbytes"]
+            - found["shared_nbytes"]
+            + found["padding_nbytes"]
+            + found["dead_nbytes"]
+            + found["manifest"]["nbytes"]
+            + tail
+        ), path
+
+
+def test_dead_bytes_are_found(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "dead.zt"
+    save_file({"a": np.zeros(1000, np.uint8), "b": np.ones(100, np.uint8)}, path)
+    ztensor.remove_tensors(path, names="a")
+    found = run("info", path, "--json").json
+    assert found["object_count"] == 1
+    assert found["dead_nbytes"] > 900
+    assert "dead      " in run("info", path).out
+
+
+def test_text(run: Run, model: Path) -> None:
+    text = run("info", model).out
+    for line in (
+        "version   1.2.0, container 1 (ZTEN1000)",
+        "digests   13 of 13 components: crc32c 13",
+        "dead      0 B",
+        'format  "pt"',
+        'blob    {"$bytes": "00ff"}',
+    ):
+        assert line in text
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("real/0.1.4/shapes.zt", "version   0.1.0, container 0.1 (ZTEN0001)"),
+        ("real/1.1.1/shapes.zt", "version   1.1.0, container 1 (ZTEN1000)"),
+    ],
+)
+def test_versions(run: Run, path: str, line: str) -> None:
+    assert line in run("info", CORPUS / path).out
+
+
+def test_a_file_without_objects(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "none.zt"
+    save_file({}, path)
+    ended = run("info", path)
+    assert ended.code == 0
+    assert "0 objects, 0 components" in ended.out
+    assert run("info", path, "--json").json["types"] == []
+
+
+def test_attributes_without_an_end_are_cut_for_people_only(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "attributes.zt"
+    many: dict[str, object] = {f"key {n:04}": "v" * 1000 for n in range(300)}
+    save_file({}, path, many)
+    text = run("info", path)
+    assert "... (1,002 characters)" in text.out
+    assert "and 250 more; --json shows all" in text.out
+    assert max(map(len, text.lines)) < 300
+    assert run("info", path, "--json").json["attributes"] == many
+
+
+def test_a_long_attribute_name_does_not_push_the_others(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "attributes.zt"
+    save_file({}, path, {"k" * 5000: 1, "short": 2})
+    lines = run("info", path).lines
+    assert max(map(len, lines)) < 200
+    assert any(line.split() == ["short", "2"] for line in lines)

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.numpy import save_file
+
+if TYPE_CHECKING:
+    from tests.unit.cli.conftest import Run
+
+NAMES = ["bias", "empty", "flags", "h.10.fp8", "h.10.w", "h.2.w", "int4", "scalar", "sparse"]
+
+
+def names(lines: list[str]) -> list[str]:
+    return [line.split()[0] for line in lines[1:]]
+
+
+def test_columns_without_a_terminal(run: Run, model: Path) -> None:
+    ended = run("ls", model)
+    assert ended.code == 0
+    rows = [line.split() for line in ended.lines]
+    assert rows[0] == ["name", "shape", "type", "format", "encoding", "size", "digest"]
+    assert {len(row) for row in rows} == {7}
+    found = {row[0]: row[1:] for row in rows}
+    assert list(found)[1:] == NAMES
+    assert found["h.2.w"] == ["[64,32]", "float32", "dense", "raw", "8192", "crc32c"]
+    assert found["h.10.w"] == ["[64,32]", "bfloat16", "dense", "raw", "4096", "crc32c"]
+    assert found["h.10.fp8"][1] == "f8_e4m3fn"
+    assert found["scalar"][0] == "[]"
+    assert found["empty"][0] == "[0,4]"
+    assert found["empty"][4] == "0"
+    assert found["sparse"][2] == "sparse_csr"
+    assert found["int4"][2] == "quantized_group"
+
+
+def test_columns_are_aligned(run: Run, model: Path) -> None:
+    lines = run("ls", model).lines
+    assert (
+        len(
+            {
+                line.index(word)
+                for line, word in zip(
+                    lines[1:],
+                    (
+                        "float64",
+                        "float16",
+                        "bool",
+                        "f8_",
+                        "bfloat16",
+                        "float32",
+                        "int32",
+                        "int64",
+                        "float32",
+                    ),
+                    strict=True,
+                )
+            }
+        )
+        == 1
+    )
+
+
+def test_one_name_of_megabytes_does_not_make_every_line_so_long(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "long.zt"
+    save_file({"x" * 1_000_000: np.zeros(1), **{str(n): np.zeros(1) for n in range(100)}}, path)
+    assert len(run("ls", path).out) < 1_100_000
+
+
+def test_several_files_are_told_apart(run: Run, model: Path) -> None:
+    other = model.with_name("other.zt")
+    save_file({"only": np.zeros(3)}, other)
+    rows = [line.split() for line in run("ls", model, other).lines]
+    assert rows[0][:2] == ["file", "name"]
+    assert [row[0] for row in rows[1:]] == [str(model)] * len(NAMES) + [str(other)]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--include", "h.*"], ["h.10.fp8", "h.10.w", "h.2.w"]),
+        (["--include", "h.*", "--include", "bias"], ["bias", "h.10.fp8", "h.10.w", "h.2.w"]),
+        (["--include", "h.*", "--exclude", "*.w"], ["h.10.fp8"]),
+        (["--exclude", "*[0-9]*"], ["bias", "empty", "flags", "scalar", "sparse"]),
+        (["--include", "H.*"], []),
+        (["--include", "no such"], []),
+    ],
+)
+def test_selection(run: Run, model: Path, options: list[str], expected: list[str]) -> None:
+    ended = run("ls", model, *options)
+    assert ended.code == 0
+    assert names(ended.lines) == expected
+
+
+def test_a_pattern_matches_names_of_several_lines(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "lines.zt"
+    save_file({"a\nb": np.zeros(1)}, path)
+    assert len(run("ls", path, "--include", "a*b").lines) == 2
+    assert len(run("ls", path, "--include", "a").lines) == 1
+
+
+def test_sort(run: Run, model: Path) -> None:
+    by_name = names(run("ls", model, "--sort", "name").lines)
+    assert by_name.index("h.2.w") < by_name.index("h.10.w")
+    assert by_name[0] == "bias"
+    sizes = [int(line.split()[5]) for line in run("ls", model, "--sort", "size").lines[1:]]
+    assert sizes == sorted(sizes, reverse=True)
+    with ztensor.open(model) as reader:
+        offsets = {
+            found.name: min(part.offset for part in found.components.values())
+            for found in reader.metadata(list(reader))
+        }
+    by_offset = names(run("ls", model, "--sort", "offset").lines)
+    assert [offsets[name] for name in by_offset] == sorted(offsets.values())
+
+
+def test_numbers_in_names_may_have_any_length(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "digits.zt"
+    digits = ["9" * 5000, "1", "01", "x", "", "2x10", "2x9"]
+    save_file({name: np.zeros(1) for name in digits}, path)
+    listing = run("ls", path, "--sort", "name", "--json").json["files"][0]["objects"]
+    assert [found["name"] for found in listing] == ["", "01", "1", "2x9", "2x10", "9" * 5000, "x"]
+
+
+def test_json(run: Run, model: Path) -> None:
+    (listing,) = run("ls", model, "--json").json["files"]
+    assert {key: listing[key] for key in ("file", "version", "object_count")} == {
+        "file": str(model),
+        "version": "1.2.0",
+        "object_count": 9,
+    }
+    objects = {found.pop("name"): found for found in listing["objects"]}
+    assert objects["h.10.fp8"] == {
+        "shape": [64, 32],
+        "dtype": "uint8",
+        "type": "f8_e4m3fn",
+        "format": "dense",
+        "encoding": "raw",
+        "digest": "crc32c",
+        "stored_nbytes": 2048,
+    }
+    assert listing["stored_nbytes"] == sum(found["stored_nbytes"] for found in objects.values())
+
+
+def test_mixed_encodings_and_digests_are_named(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "mixed.zt"
+    with ztensor.Writer(path) as writer:
+        writer.write("a", np.zeros(100), compress=True, checksum="sha256")
+        writer.write("b", np.zeros(100), checksum=False)
+    rows = [line.split() for line in run("ls", path).lines]
+    assert [row[4] for row in rows[1:]] == ["zstd", "raw"]
+    assert [row[6] for row in rows[1:]] == ["sha256", "none"]
+
+
+def test_a_table_that_fits_needs_nothing_left_out(run_on_terminal: Run, model: Path) -> None:
+    ended = run_on_terminal("ls", model, width=120)
+    assert "encoding" in ended.lines[0]
+    assert "8.2 kB" in ended.out
+    assert "9 objects, 15." in ended.lines[-1]
+    assert max(map(len, ended.lines)) <= 120
+
+
+def test_a_narrow_terminal_loses_columns_that_say_nothing(
+    run_on_terminal: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "layers.zt"
+    save_file({f"model.layers.{n}.self_attn.q_proj.weight": np.zeros(4) for n in range(12)}, path)
+    ended = run_on_terminal("ls", path, width=70)
+    assert "digest" not in ended.lines[0]
+    assert ended.lines[-1].startswith("\x1b[2m12 objects, 384 B, ")
+    assert "encoding raw, digest crc32c" in ended.lines[-1]
+    assert all(len(line) <= 70 for line in ended.lines[1:-1])
+
+
+def test_a_narrow_terminal_keeps_columns_that_tell(run_on_terminal: Run, model: Path) -> None:
+    heading = run_on_terminal("ls", model, width=50).lines[0]
+    assert "format" in heading
+    assert "digest" not in heading
+
+
+def test_a_narrow_terminal_folds_names(run_on_terminal: Run, tmp_path: Path) -> None:
+    path = tmp_path / "long.zt"
+    name = "abcdefghij" * 9
+    save_file({name: np.zeros(1), "重み" * 20: np.zeros(2)}, path)
+    ended = run_on_terminal("ls", path, width=60)
+    first = [
+        line.split("  ")[0] if index == 0 else line[2:]
+        for index, line in enumerate(
+            line for line in ended.lines[1:-1] if "重" not in line and "み" not in line
+        )
+    ]
+    assert "".join(first) == name
+    assert all(len(line) <= 60 for line in ended.lines[1:-1])
+
+
+def test_totals_count_what_was_selected(run_on_terminal: Run, model: Path) -> None:
+    assert "2 of 9 objects" in run_on_terminal("ls", model, "--include", "*.w").lines[-1]
+    assert "0 of 9 objects" in run_on_terminal("ls", model, "--include", "none").lines[-1]

@@ -1,0 +1,411 @@
+"""What all verbs share: help, version, exit codes, streams, and what no file may do."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import ztensor
+from ztensor.cli.exits import ExitCode
+from ztensor.numpy import load_file
+
+if TYPE_CHECKING:
+    from tests.unit.cli.conftest import Ended, Run
+
+CORPUS = Path(__file__).parents[2] / "corpus"
+CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+
+
+def ztensor_command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "ztensor", *arguments]
+    return subprocess.run(command, capture_output=True, check=False, timeout=60, **options)
+
+
+def require_plain(ended: Ended) -> None:
+    assert not CONTROLS.search(ended.out)
+    assert not CONTROLS.search(ended.err)
+
+
+# --- Help and version -----------------------------------------------------------------------
+
+
+def test_version(run: Run) -> None:
+    ended = run("--version")
+    assert (ended.code, ended.out, ended.err) == (0, f"ztensor {ztensor.__version__}\n", "")
+
+
+@pytest.mark.parametrize("verb", [(), ("ls",), ("info",), ("show",), ("verify",), ("demo",)])
+def test_help_lists_the_exit_codes(run: Run, verb: tuple[str, ...]) -> None:
+    ended = run(*verb, "--help")
+    assert ended.code == 0
+    for code in ExitCode:
+        assert re.search(rf"^ *{code.value} +{code.meaning[:20]}", ended.out, re.MULTILINE)
+
+
+def test_the_page_lists_the_exit_codes() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "cli.md").read_text("utf-8")
+    for code in ExitCode:
+        assert f"| {code.value} | {code.meaning} |" in page
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("ls", "--help")])
+def test_help_and_version_load_neither_numpy_nor_rich(arguments: tuple[str, ...]) -> None:
+    code = (
+        "import sys\n"
+        "from ztensor.cli.main import app\n"
+        "try:\n"
+        f"    app({list(arguments)!r})\n"
+        "except SystemExit:\n"
+        "    pass\n"
+        "print([m for m in ('numpy', 'rich', 'zstandard', 'ml_dtypes') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_results_without_a_terminal_do_not_load_rich(model: Path) -> None:
+    code = (
+        "import sys\n"
+        "from ztensor.cli.main import app\n"
+        "try:\n"
+        f"    app(['ls', {str(model)!r}])\n"
+        "except SystemExit:\n"
+        "    pass\n"
+        "print('rich' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_completion_is_there(run: Run) -> None:
+    ended = run("--show-completion", "bash")
+    assert ended.code == 0
+    assert "complete" in ended.out
+
+
+# --- Exit codes -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["ls", "info", "verify"])
+@pytest.mark.parametrize(
+    ("file", "code"),
+    [
+        ("corpus/real/1.2.3/shapes.zt", 0),
+        ("corpus/reject/cbor_trailing.zt", 4),
+        ("missing.zt", 1),
+        (".", 1),
+    ],
+)
+def test_exit_code_of_a_file(run: Run, verb: str, file: str, code: int) -> None:
+    ended = run(verb, Path(__file__).parents[2] / file)
+    assert ended.code == code
+    assert ended.err.startswith("error: ") == bool(code)
+
+
+@pytest.mark.parametrize("verb", ["ls", "info", "verify"])
+def test_exit_code_of_a_version_we_do_not_read(run: Run, verb: str, tmp_path: Path) -> None:
+    newer = tmp_path / "newer.zt"
+    newer.write_bytes(bytes.fromhex("895A54320D0A1A0A") + bytes(100))
+    ended = run(verb, newer)
+    assert ended.code == 3
+    assert "2.x" in ended.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("nonsense",), ("ls",), ("ls", "--sort", "x", "f"), ("info",), ("show", "f")],
+    ids=" ".join,
+)
+def test_exit_code_of_wrong_arguments(run: Run, arguments: tuple[str, ...]) -> None:
+    ended = run(*arguments)
+    assert ended.code == 2
+    assert "Usage" in ended.err
+
+
+@pytest.mark.parametrize("verb", ["ls", "info", "verify", "show"])
+def test_json_and_quiet_exclude_each_other(run: Run, model: Path, verb: str) -> None:
+    name = ("scalar",) if verb == "show" else ()
+    ended = run(verb, model, *name, "--json", "--quiet")
+    assert ended.code == 2
+    assert "exclude" in ended.err
+    assert ended.out == ""
+
+
+@pytest.mark.parametrize("verb", ["ls", "verify"])
+def test_with_several_files_the_highest_code_counts(run: Run, model: Path, verb: str) -> None:
+    bad = CORPUS / "reject" / "cbor_trailing.zt"
+    ended = run(verb, bad, model.parent / "missing.zt", model)
+    assert ended.code == 4
+    assert ended.err.count("error: ") == 2
+    assert "scalar" in ended.out if verb == "ls" else "model.zt: ok" in ended.out
+
+
+def test_an_interrupt_ends_with_130(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_arguments: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ztensor.open", interrupted)
+    assert run("ls", model).code == 130
+
+
+def test_too_little_memory_is_an_error(
+    run: Run, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def starved(*_arguments: object, **_options: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("ztensor.open", starved)
+    ended = run("info", model, "--json")
+    assert ended.code == 1
+    assert "MemoryError" in ended.err
+    assert ended.json["error"]["type"] == "MemoryError"
+
+
+def test_a_bug_is_told_safely(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*_arguments: object, **_options: object) -> None:
+        raise ValueError("bad \x1b[31mname\u202e")
+
+    monkeypatch.setattr("ztensor.open", wrong)
+    ended = run("show", model, "w", "--json")
+    assert ended.code == 1
+    assert r"error: bad \x1b[31mname\u202e" in ended.err
+    assert "please report" in ended.err
+    assert "in wrong" in ended.err  # the traceback
+    require_plain(ended)
+    assert ended.json["error"]["type"] == "ValueError"
+
+
+# --- Streams --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["ls", "info", "verify"])
+def test_quiet_prints_nothing_but_errors(run: Run, model: Path, verb: str) -> None:
+    ended = run(verb, model, "-q")
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+    ended = run(verb, CORPUS / "reject" / "cbor_trailing.zt", "--quiet")
+    assert ended.code == 4
+    assert ended.out == ""
+    assert ended.err.startswith("error: ")
+
+
+def test_quiet_show(run: Run, model: Path) -> None:
+    ended = run("show", model, "scalar", "-q")
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+
+
+@pytest.mark.parametrize("verb", ["info", "ls", "verify"])
+def test_json_of_an_error(run: Run, verb: str) -> None:
+    ended = run(verb, CORPUS / "reject" / "cbor_trailing.zt", "--json")
+    assert ended.code == 4
+    assert ended.err.startswith("error: ")
+    found = ended.json
+    error = found["error"] if verb == "info" else found["files"][0]["error"]
+    assert error["type"] == "ManifestError"
+    assert error["reason"] == "cbor_trailing"
+    assert error["message"] in ended.err
+
+
+def test_nothing_but_json_on_standard_output(run: Run, model: Path) -> None:
+    for arguments in (("ls", model), ("info", model), ("show", model, "bias"), ("verify", model)):
+        ended = run(*arguments, "--json")
+        assert ended.code == 0
+        assert ended.json
+        assert ended.err == ""
+        assert ended.out.isascii()
+
+
+def test_standard_input_in_place_and_through_a_pipe(model: Path) -> None:
+    expected = json.loads(ztensor_command("info", "--json", str(model)).stdout)
+    with model.open("rb") as file:
+        redirected = ztensor_command("info", "--json", "-", stdin=file)
+    piped = ztensor_command("info", "--json", "-", input=model.read_bytes())
+    for done in (redirected, piped):
+        assert done.returncode == 0
+        assert json.loads(done.stdout) == {**expected, "file": "-"}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGPIPE and no head")
+@pytest.mark.parametrize("arguments", [("ls",), ("info", "--json"), ("verify",)], ids=" ".join)
+def test_a_reader_that_goes_away_ends_it_quietly(model: Path, arguments: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "ztensor", *arguments, str(model)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()  # long before anything is printed
+        assert process.stderr.read() == b""
+        assert process.wait() == ExitCode.BROKEN_PIPE
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a full device")
+def test_output_that_cannot_be_stored_is_an_error(model: Path) -> None:
+    command = [sys.executable, "-m", "ztensor", "ls", str(model)]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 1
+    assert os.strerror(errno.ENOSPC).encode() in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_letters_the_output_cannot_show_become_escapes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "letters.zt"
+    with ztensor.Writer(path) as writer:
+        writer.write("重み", 0)
+    done = ztensor_command("ls", str(path), env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0
+    assert rb"\u91cd\u307f" in done.stdout
+
+
+def test_escape_sequences_only_on_a_terminal(
+    run: Run, run_on_terminal: Run, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "\x1b[" in run_on_terminal("ls", model).out
+    assert "\x1b" not in run("ls", model).out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b" not in run("ls", model).out
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_no_colour_where_none_is_wanted(
+    run_on_terminal: Run, model: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    for arguments in (("ls", model), ("info", model), ("verify", model), ("info", "missing")):
+        ended = run_on_terminal(*arguments)
+        assert "\x1b" not in ended.out + ended.err
+
+
+# --- What no file may do --------------------------------------------------------------------
+
+
+def commands(path: Path, names: tuple[str, ...]) -> list[tuple[object, ...]]:
+    return [
+        ("ls", path),
+        ("ls", path, path),
+        ("info", path),
+        ("verify", path),
+        *(("show", path, name) for name in (*names, "strange")),
+    ]
+
+
+def test_hostile_text_is_escaped_in_every_verb(
+    run: Run, hostile: Path, hostile_names: tuple[str, ...]
+) -> None:
+    for command in commands(hostile, hostile_names):
+        ended = run(*command)
+        assert ended.code == 0, ended.err
+        require_plain(ended)
+    listing = run("ls", hostile).out
+    for shown in ("[red]x[/red]", "[link=http://example.org]x[/link]", "[/]", ":smile:"):
+        assert shown in listing  # as it is: not interpreted, not taken away
+    assert r"\x1b[31mred\x1b[0m" in listing
+    assert r"line\x0afeed\x0d\x09tab\x0b\x0c" in listing
+    assert len(listing.splitlines()) == 1 + len(hostile_names) + 1
+
+
+def test_hostile_text_is_escaped_in_json(
+    run: Run, hostile: Path, hostile_names: tuple[str, ...]
+) -> None:
+    for command in commands(hostile, hostile_names):
+        ended = run(*command, "--json")
+        assert ended.code == 0, ended.err
+        require_plain(ended)
+        assert ended.json
+    (listing,) = run("ls", hostile, "--json").json["files"]
+    assert {found["name"] for found in listing["objects"]} == {*hostile_names, "strange"}
+
+
+def test_hostile_text_is_escaped_on_a_terminal(
+    run_on_terminal: Run, hostile: Path, hostile_names: tuple[str, ...]
+) -> None:
+    """There all escape sequences are ours: styles, and nothing else."""
+    for command in commands(hostile, hostile_names):
+        ended = run_on_terminal(*command)
+        assert ended.code == 0, ended.err
+        rest = re.sub(r"\x1b\[[0-9;]*m", "", ended.out)
+        assert not CONTROLS.search(rest)
+        assert "\x1b[31m" not in ended.out.replace("\x1b[31mred", "")
+        assert "\x1b]" not in ended.out
+    listing = run_on_terminal("ls", hostile).out
+    assert "[red]x[/red]" in listing
+    assert ":smile:" in listing
+
+
+def test_hostile_file_names_are_escaped(run: Run, hostile: Path) -> None:
+    missing = hostile.parent / "no\x1b[31m\u202e\n.zt"
+    for verb in ("ls", "info", "verify"):
+        ended = run(verb, missing)
+        assert ended.code == 1
+        require_plain(ended)
+        assert ended.err.count("\n") == 1
+        require_plain(run(verb, missing, "--json"))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="names on Windows are Unicode")
+def test_file_names_that_are_no_text(tmp_path: Path, hostile: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/\xff\x1b.zt"
+    try:
+        os.rename(hostile, path)
+    except OSError:
+        pytest.skip("this file system takes only text as names")
+    plain = ztensor_command("verify", os.fsdecode(path))
+    assert plain.returncode == 0
+    assert rb"\udcff\x1b.zt: ok" in plain.stdout
+    found = json.loads(ztensor_command("verify", "--json", os.fsdecode(path)).stdout)
+    assert found["files"][0]["file"].endswith("\udcff\x1b.zt")
+
+
+@pytest.mark.parametrize("verb", ["ls", "info", "verify", "show"])
+@pytest.mark.parametrize("folder", ["real", "spec", "reject"])
+def test_every_file_of_the_corpus(run: Run, folder: str, verb: str) -> None:
+    """Any file ends with a documented code, plain output, and strict JSON."""
+    for path in sorted((CORPUS / folder).rglob("*.zt")):
+        names = ["-"]
+        if verb == "show":
+            try:
+                names = ztensor.open(path).keys()[:8]
+            except ztensor.ZTensorError:
+                continue
+        for name in names:
+            arguments = (verb, path, "--", name) if verb == "show" else (verb, path)
+            plain = run(*arguments)
+            assert plain.code in (0, 1, 3, 4), path
+            assert bool(plain.err) == (plain.code in (3, 4)), path
+            require_plain(plain)
+            as_json = run(*arguments[:2], "--json", *arguments[2:])
+            assert as_json.code == plain.code
+            require_plain(as_json)
+            assert isinstance(as_json.json, dict)
+
+
+def test_a_good_file_is_not_changed_by_looking(run: Run, model: Path) -> None:
+    before = model.read_bytes()
+    for command in commands(model, ())[:4]:
+        run(*command)
+    assert model.read_bytes() == before
+    assert load_file(model)
+
+
+def test_standard_input_that_cannot_be_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    stream = io.TextIOWrapper(io.BufferedReader(Broken()))
+    monkeypatch.setattr("sys.stdin", stream)
+    ended = run("info", "-")
+    assert ended.code == 1
+    assert "standard input" in ended.err

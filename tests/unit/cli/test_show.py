@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.cli.show import _complete_name
+from ztensor.cli.summary import Summary
+from ztensor.numpy import save_file
+
+if TYPE_CHECKING:
+    from tests.unit.cli.conftest import Run
+
+DTYPES = [
+    *("float64", "float32", "float16", "bfloat16", "complex64", "complex128", "bool"),
+    *("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"),
+    *("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"),
+    "float4_e2m1fn",
+]
+
+
+def dtype(name: str) -> np.dtype[Any]:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return found
+
+
+def values(run: Run, path: Path, name: str) -> Any:
+    ended = run("show", path, name, "--json")
+    assert ended.code == 0
+    return ended.json["values"]
+
+
+@pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
+@pytest.mark.parametrize("name", DTYPES)
+def test_summary_of_every_type(run: Run, tmp_path: Path, name: str, compression: bool) -> None:
+    numbers = np.arange(1, 1000) % 5 + 1
+    array = numbers.astype(np.float32).astype(dtype(name))
+    path = tmp_path / "types.zt"
+    save_file({"w": array}, path, compression=compression)
+    found = values(run, path, "w")
+    exact = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+    assert found["of"] == "elements"
+    assert found["count"] == 999
+    assert len(found["first"]) == 8
+    if array.dtype.kind == "c":
+        assert (found["min"], found["max"], found["mean"]) == (None, None, None)
+        assert found["nan_count"] == 0
+        assert found["first"][0] == [2, 0]
+        assert "first   2+0j, 3+0j, " in run("show", path, "w").out
+    elif name == "bool":
+        assert found["true_count"] == 999
+        assert found["first"] == [True] * 8
+    else:
+        assert (found["min"], found["max"]) == (exact.min(), exact.max())
+        assert found["mean"] == pytest.approx(exact.mean())
+        assert found["first"] == exact[:8].tolist()
+        floats = array.dtype.kind not in "iu"
+        assert found["nan_count"] == (0 if floats else None)
+
+
+@pytest.mark.parametrize("name", ["float64", "float32", "float16", "bfloat16"])
+def test_nans_and_infinities_are_counted_and_left_out(run: Run, tmp_path: Path, name: str) -> None:
+    array = np.array([np.nan, -np.inf, 2, 4, np.inf, np.nan], np.float32).astype(dtype(name))
+    path = tmp_path / "nans.zt"
+    save_file({"w": array, "only": array[:2]}, path)
+    found = values(run, path, "w")
+    assert (found["nan_count"], found["inf_count"]) == (2, 2)
+    assert (found["min"], found["max"], found["mean"]) == (2, 4, 3)
+    assert found["first"][:2] == [{"$float": "nan"}, {"$float": "-inf"}]
+    found = values(run, path, "only")
+    assert (found["min"], found["max"], found["mean"]) == (None, None, None)
+    assert "first   nan, -inf\n" in run("show", path, "only").out
+
+
+def test_sums_beyond_the_largest_float_warn_of_nothing(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "large.zt"
+    save_file({"w": np.full(10, 1e308), "h": np.full(10, 60000, np.float16)}, path)
+    assert values(run, path, "w")["mean"] == {"$float": "inf"}
+    assert values(run, path, "h")["mean"] == 60000
+
+
+def test_integers_are_exact(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "integers.zt"
+    save_file({"u": np.array([2**64 - 1, 0], np.uint64), "i": np.array([-(2**63)])}, path)
+    assert values(run, path, "u")["max"] == 2**64 - 1
+    assert values(run, path, "i")["min"] == -(2**63)
+
+
+def test_a_sum_over_many_blocks_is_that_of_the_whole() -> None:
+    array = np.random.default_rng(0).normal(size=1_000_003).astype(np.float32)
+    seen = []
+    summary = Summary(progress=lambda done, total: seen.append((done, total)), nbytes=array.nbytes)
+    for start in range(0, array.size, 300_001):
+        summary.feed(array[start : start + 300_001])
+    plain = summary.as_plain()
+    assert plain["count"] == array.size
+    assert plain["mean"] == pytest.approx(array.mean(dtype=np.float64))
+    assert (plain["min"], plain["max"]) == (array.min(), array.max())
+    assert plain["first"] == array[:8].tolist()
+    assert seen[-1] == (array.nbytes, array.nbytes)
+
+
+def test_sparse_values_are_the_stored_ones(run: Run, model: Path) -> None:
+    found = values(run, model, "sparse")
+    assert (found["of"], found["count"]) == ("stored values", 2)
+    assert (found["min"], found["max"], found["first"]) == (-2.5, 1.5, [1.5, -2.5])
+    assert "2 stored values" in run("show", model, "sparse").out
+
+
+def test_a_sparse_shape_without_an_end_is_not_expanded(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "vast.zt"
+    save_file({"w": ztensor.Tensor.coo([1.0], [[5], [7]], (2**40, 2**40))}, path)
+    assert values(run, path, "w")["count"] == 1
+
+
+def test_quantized_values_are_those_it_stands_for(run: Run, model: Path) -> None:
+    with ztensor.open(model) as reader:
+        restored = reader.read("int4").dequantize()
+    found = values(run, model, "int4")
+    assert (found["of"], found["count"]) == ("dequantized values", restored.size)
+    assert found["min"] == restored.min()
+    assert found["mean"] == pytest.approx(restored.mean(dtype=np.float64), abs=1e-7)
+
+
+def test_scalars_and_nothing(run: Run, model: Path) -> None:
+    assert values(run, model, "scalar")["first"] == [7]
+    found = values(run, model, "empty")
+    assert (found["count"], found["first"], found["min"]) == (0, [], None)
+
+
+def test_json(run: Run, model: Path) -> None:
+    found = run("show", model, "h.10.fp8", "--json", "--no-values").json
+    assert found["file"] == str(model)
+    assert found["name"] == "h.10.fp8"
+    assert found["shape"] == [64, 32]
+    assert (found["dtype"], found["type"], found["format"]) == ("uint8", "f8_e4m3fn", "dense")
+    assert (found["nbytes"], found["stored_nbytes"]) == (2048, 2048)
+    assert found["values"] is None
+    with ztensor.open(model) as reader:
+        part = reader.metadata("h.10.fp8").components["data"]
+    assert found["components"] == {"data": {field: part[field] for field in part}}
+
+
+def test_attributes_of_the_object(run: Run, model: Path) -> None:
+    found = run("show", model, "int4", "--json").json["attributes"]
+    assert (found["bits"], found["group_size"]) == (4, 32)
+    assert "group_size  32" in run("show", model, "int4").out
+
+
+def test_text(run: Run, model: Path) -> None:
+    text = run("show", model, "h.2.w").out
+    for line in ("shape   [64, 32]", "type    float32", "min     -1", "NaN     0, infinite 0"):
+        assert line in text
+
+
+def test_no_values_reads_none(run: Run, model: Path) -> None:
+    assert "min" not in run("show", model, "h.2.w", "--no-values").out
+
+
+def test_no_such_object(run: Run, model: Path) -> None:
+    ended = run("show", model, "h.2.x", "--json")
+    assert ended.code == 2
+    assert "h.2.w" in ended.err  # what may have been meant
+    assert ended.json["error"]["reason"] == "object_not_found"
+
+
+def test_an_unknown_layout_is_described(run: Run, hostile: Path) -> None:
+    ended = run("show", hostile, "strange")
+    assert ended.code == 0
+    assert "values are not shown: the layout is unknown" in ended.out
+
+
+def test_damaged_values_are_an_error_after_the_description(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "damaged.zt"
+    save_file({"w": np.arange(1000)}, path, compression=True)
+    with ztensor.open(path) as reader:
+        place = reader.location("w")
+    data = bytearray(path.read_bytes())
+    data[place.offset : place.offset + 8] = bytes(8)
+    path.write_bytes(data)
+    ended = run("show", path, "w")
+    assert ended.code == 4
+    assert "shape   [1000]" in ended.out
+    assert "'w'" in ended.err
+    found = run("show", path, "w", "--json").json
+    assert found["shape"] == [1000]
+    assert found["error"]["reason"] == "encoding_malformed"
+
+
+def test_completion_offers_names_a_shell_reads_nothing_into(hostile: Path, model: Path) -> None:
+    def offered(path: Path, begin: str) -> list[str]:
+        class Context:
+            params = {"file": path}  # noqa: RUF012  # a stand-in
+
+        context: Any = Context()
+        return _complete_name(context, begin)
+
+    assert offered(model, "h.") == ["h.10.fp8", "h.10.w", "h.2.w"]
+    assert offered(hostile, "") == ["strange", "x" * 2000]
+    assert offered(model.with_name("missing.zt"), "") == []

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.cli import terminal
+from ztensor.numpy import save_file
+from ztensor.wire import cbor
+
+if TYPE_CHECKING:
+    from tests.unit.cli.conftest import Run
+
+CORPUS = Path(__file__).parents[2] / "corpus"
+
+
+@pytest.fixture
+def damaged(model: Path) -> Path:
+    """A copy of the model with a bit flipped in each of two objects."""
+    data = bytearray(model.read_bytes())
+    with ztensor.open(model) as reader:
+        for name in ("h.2.w", "h.10.w"):
+            data[reader.location(name).offset + 5] ^= 1
+    path = model.with_name("damaged.zt")
+    path.write_bytes(data)
+    return path
+
+
+def test_a_good_file(run: Run, model: Path) -> None:
+    ended = run("verify", model)
+    assert ended.code == 0
+    assert ended.err == ""
+    assert ended.out.startswith(f"{model}: ok, 9 objects, 13 digests match, 15.")
+
+
+def test_every_problem_is_listed(run: Run, damaged: Path) -> None:
+    ended = run("verify", damaged)
+    assert ended.code == 1
+    assert "DAMAGED, 2 problems" in ended.lines[0]
+    assert len(ended.lines) == 3
+    for line, name in zip(ended.lines[1:], ("h.10.w", "h.2.w"), strict=True):
+        assert f"'{name}' data: " in line
+        assert line.endswith("[digest_mismatch]")
+
+
+def test_quiet_still_says_what_is_damaged(run: Run, damaged: Path, model: Path) -> None:
+    ended = run("verify", "-q", model, damaged)
+    assert ended.code == 1
+    assert ended.out == ""
+    assert "DAMAGED" in ended.err
+    assert ended.err.count("digest_mismatch") == 2
+    assert str(model) not in ended.err
+
+
+def test_several_files_are_summed_up(run: Run, damaged: Path, model: Path) -> None:
+    ended = run("verify", model, damaged, model.with_name("missing.zt"))
+    assert ended.code == 1
+    assert ended.lines[-1] == "3 files: 1 ok, 1 damaged, 1 could not be read"
+    assert run("verify", model, model).lines[-1] == "2 files: 2 ok, 0 damaged"
+
+
+def test_json(run: Run, damaged: Path, model: Path) -> None:
+    found = run("verify", "--json", model, damaged).json
+    assert found["ok"] is False
+    good, bad = found["files"]
+    assert (good["ok"], good["objects"], good["checked"], good["undigested"]) == (True, 9, 13, 0)
+    assert (good["problems"], good["unsupported"]) == ([], [])
+    assert bad["ok"] is False
+    assert bad["checked"] == 11
+    first = bad["problems"][0]
+    assert (first["reason"], first["object"], first["component"]) == (
+        "digest_mismatch",
+        "h.10.w",
+        "data",
+    )
+    assert first["path"] == ["objects", "h.10.w", "components", "data"]
+
+
+def test_a_file_that_does_not_open_lists_all_its_problems(run: Run) -> None:
+    path = CORPUS / "reject" / "cbor_trailing.zt"
+    ended = run("verify", path)
+    assert ended.code == 4
+    assert ended.err.startswith(f"error: {path}")
+
+
+def test_all_problems_of_a_manifest_are_listed(run: Run, tmp_path: Path) -> None:
+    bad = {
+        "shape": [4],
+        "format": "dense",
+        "components": {"data": {"dtype": "f32", "offset": 64, "length": 8}},
+    }
+    manifest = cbor.encode({"version": "1.2.0", "objects": {"a": bad, "b": bad}})
+    path = tmp_path / "two.zt"
+    size = len(manifest).to_bytes(8, "little")
+    path.write_bytes(b"ZTEN1000" + bytes(64) + manifest + size + b"ZTEN1000")
+    ended = run("verify", path)
+    assert ended.code == 4
+    details = ended.err.splitlines()[1:]
+    assert len(details) == 2
+    assert "'a'" in details[0]
+    assert "'b'" in details[1]
+    (found,) = run("verify", path, "--json").json["files"]
+    assert [problem["object"] for problem in found["error"]["problems"]] == ["a", "b"]
+
+
+def test_what_cannot_be_checked_is_said(run: Run, hostile: Path) -> None:
+    ended = run("verify", hostile)
+    assert ended.code == 0
+    assert "not checked in full: 'strange'" in ended.out
+
+
+def test_no_digests(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "bare.zt"
+    save_file({"w": np.zeros(3)}, path, checksum=None)
+    assert "1 component without a digest to check" in run("verify", path).out
+
+
+class Slow:
+    """A clock that says every look at it is a second after the last one."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 1
+        return self.now
+
+
+def test_long_work_shows_a_bar_on_a_terminal(
+    run_on_terminal: Run, hostile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = hostile.rename(hostile.with_name("[bold]bar.zt"))
+    monkeypatch.setattr(terminal, "time", Slow())
+    ended = run_on_terminal("verify", path, width=200)
+    assert ended.code == 0
+    assert "[bold]bar.zt" in ended.err
+    assert "?25l" in ended.err  # the cursor is hidden
+    assert ended.err.rstrip().endswith(("\x1b[2K", "\x1b[?25h"))  # and all is taken away again
+    assert "━" not in ended.out
+
+
+@pytest.mark.parametrize("options", [[], ["-q"], ["--json"]], ids=["plain", "quiet", "json"])
+def test_no_bar_without_a_terminal(
+    run: Run, model: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    monkeypatch.setattr(terminal, "time", Slow())
+    ended = run("verify", model, *options)
+    assert ended.code == 0
+    assert ended.err == ""
+
+
+def test_short_work_shows_no_bar(
+    run_on_terminal: Run, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen: Any = type("Frozen", (), {"monotonic": staticmethod(lambda: 0.0)})
+    monkeypatch.setattr(terminal, "time", frozen)
+    assert run_on_terminal("verify", model).err == ""
+    assert time.monotonic()

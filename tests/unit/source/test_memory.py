@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import array
+import mmap
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.errors import ArgumentTypeError, Reason, SourceError
+from ztensor.numpy import load, save
+from ztensor.source.base import Range, read_bytes
+from ztensor.source.memory import MemorySource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DATA = bytes(range(40))
+
+
+def anonymous_map(data: bytes) -> mmap.mmap:
+    made = mmap.mmap(-1, len(data))
+    made[:] = data
+    return made
+
+
+KINDS: dict[str, Callable[[bytes], Any]] = {
+    "bytes": bytes,
+    "bytearray": bytearray,
+    "memoryview": memoryview,
+    "array": lambda data: array.array("B", data),
+    "numpy": lambda data: np.frombuffer(data, np.uint8),
+    "numpy, other items": lambda data: np.frombuffer(data, np.uint64),
+    "numpy, two axes": lambda data: np.frombuffer(data, np.uint8).reshape(5, 8),
+    "mmap": anonymous_map,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_contiguous_buffer_is_flat_bytes(kind: str) -> None:
+    source = MemorySource(KINDS[kind](DATA))
+    view = source.view()
+    assert view is not None
+    assert (source.size, view.nbytes, view.format, view.ndim) == (40, 40, "B", 1)
+    assert view == DATA
+    assert read_bytes(source, 3, 30) == DATA[3:33]
+    assert read_bytes(source, 40, 0) == b""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_views_are_read_only(kind: str) -> None:
+    """A view must never reach the caller's own buffer."""
+    source = MemorySource(KINDS[kind](DATA))
+    for view in (source.view(), source.stored()):
+        assert view is not None
+        assert view.readonly
+        with pytest.raises(TypeError):
+            view[0] = 1
+
+
+@pytest.mark.parametrize(("offset", "length"), [(39, 2), (40, 1), (1000, 1), (0, 41)])
+def test_more_than_there_is(offset: int, length: int) -> None:
+    with pytest.raises(SourceError) as caught:
+        read_bytes(MemorySource(DATA), offset, length)
+    assert caught.value.reason is Reason.SOURCE_CHANGED
+
+
+def test_it_is_used_like_any_source() -> None:
+    source = MemorySource(DATA, name="here")
+    source.require_unchanged()
+    source.close()
+    source.close()
+    assert (source.name, source.path) == ("here", None)
+    assert read_bytes(source, 0, 2) == DATA[:2]  # the buffer is the caller's
+
+
+def test_it_is_pickled_by_value() -> None:
+    again = pickle.loads(pickle.dumps(MemorySource(bytearray(DATA), name="here")))
+    assert (again.name, again.view()) == ("here", DATA)
+
+
+def test_a_range_is_read_in_pieces_without_a_copy() -> None:
+    source = MemorySource(DATA)
+    part = Range(source, 10, 25)
+    assert [bytes(piece) for piece in part.pieces(10)] == [DATA[10:20], DATA[20:30], DATA[30:35]]
+    assert bytes(part.read(24, 1)) == DATA[34:35]
+    assert all(piece.obj is DATA for piece in part.pieces(7))
+    assert list(Range(source, 40, 0).pieces(8)) == []
+
+
+# --- A whole file in memory -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["bytes", "bytearray", "array", "numpy", "mmap"])
+def test_arrays_over_a_buffer_are_read_only_views(kind: str) -> None:
+    buffer = KINDS[kind](save({"w": np.arange(6, dtype=np.float32)}))
+    with ztensor.open(buffer) as reader:
+        view = reader["w"]
+        copied = reader.read_numpy("w", copy=True)
+    assert view.tolist() == copied.tolist() == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(ValueError, match="read-only"):
+        view[0] = 9
+    copied[0] = 9
+    assert load(buffer)["w"][0] == 0
+    assert np.shares_memory(view, np.frombuffer(buffer, np.uint8))
+    assert not np.shares_memory(copied, np.frombuffer(buffer, np.uint8))
+
+
+def test_load_gives_memory_of_its_own_unless_asked() -> None:
+    data = save({"w": np.arange(3)})
+    assert load(data)["w"].flags.writeable
+    assert not load(data, copy=False)["w"].flags.writeable
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [None, 5, object(), np.arange(4)[::2], [1, 2], np.zeros((2, 0))],
+    ids=["none", "number", "object", "strided", "list", "empty and two axes"],
+)
+def test_what_is_no_buffer_is_said_so(thing: object) -> None:
+    with pytest.raises(ArgumentTypeError):
+        ztensor.open(thing)

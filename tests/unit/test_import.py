@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+import types
+
+import pytest
+
+import ztensor
+
+HEAVY = [
+    "numpy", "ml_dtypes", "torch", "jax", "scipy", "h5py", "onnx", "safetensors", "zstandard",
+    "crc32c", "xxhash", "cbor2", "rich", "typer", "click", "asyncio", "multiprocessing",
+]  # fmt: skip
+
+
+def fresh(program: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def test_importing_costs_next_to_nothing() -> None:
+    program = f"""
+import sys
+before = set(sys.modules)
+import ztensor
+print(*sorted(set({HEAVY}) & (set(sys.modules) - before)))
+print(*sorted(name for name in sys.modules if name.startswith("ztensor.")))
+ztensor.Limits
+ztensor.ZTensorError
+print(*sorted(set({HEAVY}) & (set(sys.modules) - before)))
+"""
+    assert fresh(program).splitlines() == ["", "", ""]
+
+
+def test_a_library_is_loaded_when_it_is_first_needed() -> None:
+    """0.1 has no digest of the manifest: raw arrays then need NumPy and nothing else."""
+    program = f"""
+import sys
+import ztensor.numpy as z
+import numpy as np
+data = z.save({{"w": np.zeros(3)}}, checksum=None, version="0.1.0")
+assert z.load(data)["w"].shape == (3,)
+print(*sorted(set({HEAVY}) & set(sys.modules) - {{"numpy"}}))
+z.load(z.save({{"w": np.zeros(3)}}))
+print("crc32c" in sys.modules)
+"""
+    assert fresh(program).splitlines() == ["", "True"]
+
+
+PUBLIC = [
+    "ArgumentTypeError", "ArgumentValueError", "ClosedError", "ComponentMetadata",
+    "ContainerError", "DigestMismatchError", "EncodingError", "FormatError", "LayoutError",
+    "LimitError", "Limits", "Location", "LogicalType", "ManifestError", "MissingDependencyError",
+    "NotRepresentableError", "NotZTensorError", "ObjectNotFoundError", "ObjectSink", "Problem",
+    "Reader", "Reason", "SourceError", "Tensor", "TensorMetadata", "TensorSlice",
+    "UnsupportedError", "UnsupportedVersionError", "UsageError", "VerifyReport", "Writer",
+    "ZTensorError", "__version__", "open", "register_logical_type",
+]  # fmt: skip
+
+
+def test_the_names_users_rely_on_are_there() -> None:
+    assert set(PUBLIC) <= set(ztensor.__all__)
+
+
+@pytest.mark.parametrize("name", sorted(ztensor.__all__))
+def test_every_public_name_loads(name: str) -> None:
+    value = getattr(ztensor, name)
+    assert value is not None
+    assert getattr(ztensor, name) is value
+    home = getattr(value, "__module__", "ztensor")
+    assert home.startswith("ztensor")
+    if name != "__version__":
+        assert getattr(importlib.import_module(home), name) is value
+
+
+def test_names_are_listed_once_and_in_order() -> None:
+    assert ztensor.__all__ == sorted(set(ztensor.__all__))
+    assert set(ztensor.__all__) <= set(dir(ztensor))
+    assert "numpy" in dir(ztensor)
+
+
+def test_a_star_import_gives_the_public_names() -> None:
+    namespace: dict[str, object] = {}
+    exec("from ztensor import *", namespace)  # noqa: S102  # the only way to try it in a function
+    assert set(ztensor.__all__) <= set(namespace)
+
+
+def test_other_names_are_not_there() -> None:
+    with pytest.raises(AttributeError):
+        ztensor.no_such_name  # noqa: B018
+
+
+def test_submodules_are_reached_by_attribute() -> None:
+    assert fresh("import ztensor; print(ztensor.numpy.save.__module__)").strip() == "ztensor.numpy"
+    assert isinstance(ztensor.errors, types.ModuleType)
+
+
+def test_the_version_is_a_version() -> None:
+    assert all(part.isdigit() for part in ztensor.__version__.split(".")[:2])

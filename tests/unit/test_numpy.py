@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor import Tensor
+from ztensor import numpy as znumpy
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, FormatError, NotRepresentableError
+from ztensor.numpy import load, load_file, save, save_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FOUR = np.arange(4, dtype=np.float32)
+TENSORS: dict[str, Any] = {
+    "a": FOUR,
+    "b": np.zeros((0, 2)),
+    "s": Tensor.csr([1.0], [2], [0, 1], (1, 3)),
+}
+
+
+def test_the_functions_are_those_of_safetensors() -> None:
+    assert {"save", "save_file", "load", "load_file"} <= set(znumpy.__all__)
+
+
+@pytest.mark.parametrize("compression", [False, True, 9], ids=["raw", "zstd", "zstd 9"])
+@pytest.mark.parametrize("copy", [False, True], ids=["views", "copies"])
+def test_a_dict_comes_back(tmp_path: Path, copy: bool, compression: bool | int) -> None:
+    save_file(TENSORS, tmp_path / "m.zt", {"k": "v"}, compression=compression)
+    data = save(TENSORS, {"k": "v"}, compression=compression)
+    assert (tmp_path / "m.zt").read_bytes() == data
+    for found in (load_file(tmp_path / "m.zt", copy=copy), load(data, copy=copy)):
+        assert list(found) == sorted(TENSORS)
+        assert type(found["a"]) is np.ndarray
+        assert found["a"].tolist() == [0, 1, 2, 3]
+        assert (found["b"].shape, found["b"].dtype) == ((0, 2), np.dtype("f8"))
+        assert found["s"].to_dense().tolist() == [[0, 0, 1]]
+        assert save(found, {"k": "v"}, compression=compression) == data
+
+
+def test_memory_of_its_own_or_a_view(tmp_path: Path) -> None:
+    save_file(TENSORS, tmp_path / "m.zt")
+    views, copies = load_file(tmp_path / "m.zt"), load_file(tmp_path / "m.zt", copy=True)
+    for found in (views, copies):
+        found["a"][0] = 9
+        assert found["a"].flags.writeable
+    assert load_file(tmp_path / "m.zt")["a"][0] == 0
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "1.1.0", "1.2.0"])
+def test_nothing_is_a_file_too(version: str) -> None:
+    assert load(save({}, version=version)) == {}
+
+
+def test_metadata_is_the_files_attributes() -> None:
+    with ztensor.open(save(TENSORS, {"format": "np", "n": [1, {"a": None}]})) as reader:
+        assert reader.attributes == {"format": "np", "n": [1, {"a": None}]}
+    with ztensor.open(save(TENSORS)) as reader:
+        assert reader.attributes == {}
+
+
+@pytest.mark.parametrize("verify", [None, True, False])
+def test_damage_is_noticed_where_it_is_checked(tmp_path: Path, verify: bool | None) -> None:
+    data = bytearray(save({"a": FOUR}))
+    data[64] ^= 1
+    (tmp_path / "m.zt").write_bytes(data)
+    if verify is False:
+        assert load(data, verify=verify)["a"].shape == (4,)
+    else:
+        with pytest.raises(FormatError):
+            load(data, verify=verify)
+        with pytest.raises(FormatError):
+            load_file(tmp_path / "m.zt", copy=True, verify=verify)
+    if verify is True:
+        with pytest.raises(FormatError):
+            load_file(tmp_path / "m.zt", verify=verify)
+    else:
+        assert load_file(tmp_path / "m.zt", verify=verify)["a"].shape == (4,)
+
+
+def test_progress_counts_bytes_to_the_end(tmp_path: Path) -> None:
+    calls: list[tuple[int, int]] = []
+    save_file(TENSORS, tmp_path / "m.zt", progress=lambda *call: calls.append(call))
+    total = sum(value.nbytes for value in TENSORS.values())
+    assert calls == sorted(calls)
+    assert calls[-1] == (total, total)
+    assert len(calls) == len(TENSORS)
+
+
+@pytest.mark.parametrize("thing", [None, [FOUR], FOUR, "abc", 5])
+def test_tensors_come_in_a_mapping(tmp_path: Path, thing: Any) -> None:
+    with pytest.raises(ArgumentTypeError):
+        save(thing)
+    with pytest.raises(ArgumentTypeError):
+        save_file(thing, tmp_path / "m.zt")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("tensors", "kind"),
+    [({1: FOUR}, ArgumentTypeError), ({"a": FOUR, "b": np.array(["x"])}, NotRepresentableError)],
+    ids=["name", "value"],
+)
+def test_what_cannot_be_saved_makes_no_file(
+    tmp_path: Path, tensors: Any, kind: type[Exception]
+) -> None:
+    with pytest.raises(kind):
+        save_file(tensors, tmp_path / "m.zt")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("metadata", [5, "abc", [1], {1: 2}])
+def test_metadata_that_cannot_be(metadata: Any) -> None:
+    with pytest.raises((ArgumentTypeError, NotRepresentableError)):
+        save({}, metadata)
+
+
+def test_a_path_is_not_bytes(tmp_path: Path) -> None:
+    for path in (tmp_path / "m.zt", "m.zt"):
+        with pytest.raises(ArgumentTypeError):
+            load(path)
+
+
+@pytest.mark.parametrize(
+    ("deduplicate", "stored"), [("memory", 3), ("content", 2), (False, 4)], ids=str
+)
+def test_tied_tensors_are_stored_once(deduplicate: Any, stored: int) -> None:
+    other = np.arange(4, dtype=np.float32) + 5
+    tensors = {"a": FOUR, "b": FOUR, "c": FOUR.copy(), "d": other}
+    data = save(tensors, deduplicate=deduplicate)
+    with ztensor.open(data) as reader:
+        assert len({reader.location(name).offset for name in reader}) == stored
+        assert [reader[name].tolist() for name in reader] == [t.tolist() for t in tensors.values()]
+
+
+def test_views_at_one_address_are_not_one_tensor() -> None:
+    """Same memory, but another shape, element type or direction."""
+    views = {
+        "plain": FOUR,
+        "square": FOUR.reshape(2, 2),
+        "turned": FOUR.reshape(2, 2).T,
+        "bits": FOUR.view(np.int32),
+        "first": FOUR[:2],
+        "every second": FOUR[::2],
+        "reversed": FOUR[::-1],
+    }
+    found = load(save(views))
+    assert {name: array.tolist() for name, array in found.items()} == {
+        name: array.tolist() for name, array in views.items()
+    }
+
+
+def test_arrays_made_on_the_way_are_not_taken_for_one_another(tmp_path: Path) -> None:
+    """A reader as the mapping: each value may get the memory of the one before."""
+    save_file({f"t{i}": np.full(1000, i) for i in range(50)}, tmp_path / "m.zt", compression=True)
+    with ztensor.open(tmp_path / "m.zt") as reader:
+        found = load(save(reader))
+    assert [int(found[f"t{i}"][0]) for i in range(50)] == list(range(50))
+
+
+def test_an_unknown_way_to_tell() -> None:
+    with pytest.raises(ArgumentValueError):
+        save({}, deduplicate="names")  # type: ignore[arg-type]

@@ -1,0 +1,93 @@
+"""The pages are true: their Python runs, and their commands print what they show.
+
+Blocks of a page run in order, in one folder that begins empty. In a `console` block a line that
+begins with `$` is a command and the lines after it are what it prints on a terminal of 80 columns
+without colours; times may differ.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from ztensor.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SECONDS = re.compile(r"\d+\.\d\d s\b")
+
+
+class FakeTerminal(io.TextIOWrapper):
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", newline="\n", write_through=True)
+
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def text(self) -> str:
+        buffer = self.buffer
+        assert isinstance(buffer, io.BytesIO)
+        return buffer.getvalue().decode()
+
+
+def printed(command: str, last_code: object, patch: pytest.MonkeyPatch) -> tuple[str, object]:
+    """Return what a command prints, to both streams, and its exit code."""
+    if command == "echo $?":
+        return f"{last_code}\n", 0
+    program, *arguments = shlex.split(command)
+    assert program == "ztensor"
+    screen = FakeTerminal()
+    patch.setenv("COLUMNS", "80")
+    patch.setenv("NO_COLOR", "1")
+    with patch.context() as streams:
+        streams.setattr("sys.stdout", screen)
+        streams.setattr("sys.stderr", screen)
+        try:
+            typer.main.get_command(app).main(arguments, prog_name="ztensor")
+        except SystemExit as end:
+            return screen.text, end.code
+    raise AssertionError("a command ends with an exit code")
+
+
+def blocks(page: Path) -> list[tuple[str, str, int]]:
+    text = page.read_text("utf-8")
+    return [
+        (match[1], match[2], text.count("\n", 0, match.start(2)) + 1)
+        for match in _BLOCK.finditer(text)
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": page.stem}
+    code: object = 0
+    for kind, text, line in blocks(page):
+        if kind == "python":
+            lines = "\n" * (line - 1)  # a traceback then gives the line of the page
+            exec(compile(lines + text, str(page), "exec", dont_inherit=True), names)  # noqa: S102
+            continue
+        for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+            command, _, expected = part.partition("\n")
+            shown, code = printed(command, code, monkeypatch)
+            assert _SECONDS.sub("- s", shown) == _SECONDS.sub("- s", expected), command
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
+            assert os.path.exists(page.parent / target), f"{page.name}: {target}"
+
+
+def test_the_readme_has_what_a_newcomer_runs() -> None:
+    kinds = [kind for kind, _, _ in blocks(ROOT / "README.md")]
+    assert kinds == ["python", "console"]
