@@ -17,7 +17,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test lint test-pythons test-minimum fuzz interop docs clean
+.PHONY: help demo test lint test-pythons test-minimum fuzz faults interop docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -43,6 +43,9 @@ test-minimum: ## run it with the oldest releases of the dependencies that pyproj
 
 fuzz: $(VENV)/dev.stamp ## feed mutated files to the reader for FUZZ_SECONDS
 	$(BIN)/python fuzz/run.py --seconds $(FUZZ_SECONDS)
+
+faults: $(VENV)/dev.stamp ## kill, cut the power and fill the disk under every change to a file
+	$(BIN)/python tests/faults/run.py
 
 interop: $(VENV)/dev.stamp ## exchange files with the released wheels of each version
 	$(BIN)/python tests/interop/run.py

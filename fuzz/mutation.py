@@ -159,7 +159,11 @@ def random_tensor(rng: random.Random) -> Any:
 def case(seed: int, index: int) -> bytes:
     """Return the bytes of one case."""
     rng = random.Random(seed << 40 | index)
-    base = pick(rng, seed, index)
+    return mutated(rng, pick(rng, seed, index), seed, index)
+
+
+def mutated(rng: random.Random, base: Base, seed: int, index: int) -> bytes:
+    """Return a file damaged in its bytes or in its structure."""
     kind = rng.random()
     if base.container is None or kind < 0.3:
         return damaged(base.data, [random_damage(rng, len(base.data)) for _ in range(few(rng))])
@@ -311,7 +315,8 @@ def changed_list(rng: random.Random, value: list[Any]) -> Any:
     if kind == 3:
         return [*value, *value]
     if kind == 4:
-        return value * (70 if len(value) < 9 else 1)
+        is_flat = not any(type(element) in (dict, list) for element in value)
+        return value * (70 if is_flat and len(value) < 9 else 2)
     return [value]
 
 

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import ztensor
-from ztensor.testing.promise import Outcome, exercise
+from ztensor.container import v1
+from ztensor.testing.promise import Outcome, PromiseBroken, exercise
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -44,6 +45,7 @@ SPARE_BYTES = 64 * MIB  # the promise: memory beyond what is returned
 SPACE_BYTES = 512 * MIB  # address space beyond what the process had when it began
 TRACED = 257  # every so many cases memory is measured, which is slow
 THREADED = 101  # and verifying uses threads
+BY_COLUMNS = 8  # and the way of large manifests is taken, which must come to the same
 REPORT_CASES = 500
 
 
@@ -76,12 +78,34 @@ def run_case(data: bytes, index: int) -> Outcome:
         too_large = any(refusal.reason == "limit_decoded" for refusal in outcome.refusals)
         if peak > SPARE_BYTES + outcome.largest and not too_large:
             raise Escape(f"{peak} bytes of memory where {outcome.largest} are returned")
+    if index % BY_COLUMNS == 0:
+        require_same_by_columns(data, outcome)
     if failures:
         raise Escape("an exception where nobody can catch it") from failures.pop()
     seconds = time.process_time() - start
     if seconds > CASE_SECONDS:
         raise Escape(f"{seconds:.1f} s of CPU time for {len(data)} bytes")
     return outcome
+
+
+def require_same_by_columns(data: bytes, outcome: Outcome) -> None:
+    """Read a small manifest as large ones are read.
+
+    Raises:
+        PromiseBroken: what became of the file is not what became of it before.
+    """
+    usual = v1.REGULAR_BYTES
+    v1.REGULAR_BYTES = 0
+    try:
+        again = exercise(data, limits=LIMITS)
+    finally:
+        v1.REGULAR_BYTES = usual
+    if (again.opened, again.verified, again.refusals) != (
+        outcome.opened,
+        outcome.verified,
+        outcome.refusals,
+    ):
+        raise PromiseBroken(f"read by columns: {again.refusals}, else {outcome.refusals}")
 
 
 def guard() -> None:
@@ -242,7 +266,7 @@ def repeat(seed: int, index: int) -> int:
     """Run one case again; let whatever escapes end the process."""
     data = mutation.case(seed, index)
     guard()
-    outcome = run_case(data, 0)
+    outcome = run_case(data, index)
     print(f"{len(data)} bytes, opened: {outcome.opened}, verified: {outcome.verified}")
     for refusal in outcome.refusals:
         print(f"  {refusal}")

@@ -8,6 +8,7 @@ from ztensor.container import SCHEMAS, locate
 from ztensor.container.framing import HEAD_BYTES, TAIL_BYTES
 from ztensor.errors import LimitError, Reason, ZTensorError
 from ztensor.layout import LAYOUTS
+from ztensor.model.manifest import CheckedObjects
 from ztensor.model.problem import Problem, manifest_error
 from ztensor.source.base import read_bytes
 
@@ -70,7 +71,8 @@ def parse_frame(source: Source, frame: Frame, limits: Limits) -> Manifest:
 def check_layouts(manifest: Manifest) -> list[Problem]:
     """Return what each object's layout finds wrong with the manifest alone."""
     problems: list[Problem] = []
-    unchecked = manifest.objects if manifest.regular is None else manifest.regular.others
+    objects = manifest.objects
+    unchecked = objects.others if isinstance(objects, CheckedObjects) else objects
     for name, tensor_object in unchecked.items():
         layout = LAYOUTS.get(tensor_object.format)
         if layout is not None:

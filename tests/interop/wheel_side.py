@@ -10,6 +10,7 @@ this project is imported: `ztensor` is the wheel.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import json
@@ -21,7 +22,11 @@ import ml_dtypes  # noqa: F401  # gives NumPy the name bfloat16
 import numpy as np
 
 ztensor: Any = importlib.import_module("ztensor")
-WHEEL = tuple(map(int, version("ztensor").split(".")))
+
+
+@functools.cache
+def release() -> tuple[int, ...]:
+    return tuple(map(int, version("ztensor").split(".")))
 
 
 def described(array: Any) -> dict[str, Any]:
@@ -59,7 +64,7 @@ def from_json(value: Any) -> Any:
 
 
 def read_object(reader: Any, name: str) -> dict[str, Any]:
-    if WHEEL >= (1, 2):
+    if release() >= (1, 2):
         tensor = reader.read(name)
         parts = {role: described(array) for role, array in tensor.components.items()}
         return {
@@ -90,7 +95,7 @@ def read_object(reader: Any, name: str) -> dict[str, Any]:
 
 
 def names_of(reader: Any) -> list[str]:
-    names = reader.keys() if WHEEL >= (1, 2) else reader.get_tensor_names()
+    names = reader.keys() if release() >= (1, 2) else reader.get_tensor_names()
     return list(names)
 
 
@@ -119,7 +124,7 @@ def array_of(fields: dict[str, Any]) -> Any:
 
 def write_object(writer: Any, name: str, fields: dict[str, Any]) -> None:
     parts = {role: array_of(part) for role, part in fields["components"].items()}
-    if WHEEL >= (1, 2):
+    if release() >= (1, 2):
         options = {"compress": fields["compress"], "checksum": fields["checksum"]}
         if fields["format"] == "dense" and not fields["attributes"]:
             writer.write_numpy(name, parts["data"], **options)
@@ -137,7 +142,7 @@ def write_object(writer: Any, name: str, fields: dict[str, Any]) -> None:
         )
     elif fields["format"] == "sparse_coo":
         writer.add_sparse_coo(name, parts["values"], parts["coords"], fields["shape"])
-    elif WHEEL >= (1, 0):
+    elif release() >= (1, 0):
         writer.add_tensor(name, parts["data"], compress=fields["compress"])
     else:
         writer.add_tensor(name, parts["data"])

@@ -208,10 +208,14 @@ def test_metadata_of_what_is_unknown() -> None:
         assert (found.nbytes, found.stored_nbytes) == (5, 5)
 
 
-def test_metadata_gives_decoded_and_stored_bytes() -> None:
-    with ztensor.open(save({"w": np.zeros(10_000)}, compression=True)) as reader:
+@pytest.mark.parametrize(("version", "declared"), [("1.1.0", None), ("1.2.0", 80_000)])
+def test_metadata_gives_decoded_and_stored_bytes(version: str, declared: int | None) -> None:
+    """Only 1.2 writes the decoded length; the shape tells it anyway."""
+    data = save({"w": np.zeros(10_000)}, compression=True, version=version)
+    with ztensor.open(data) as reader:
         found = reader.metadata("w")
-        assert found.nbytes == found.components["data"].uncompressed_length == 80_000
+        assert found.nbytes == 80_000
+        assert found.components["data"].uncompressed_length == declared
         assert found.stored_nbytes == found.components["data"].length < 1000
 
 
@@ -382,13 +386,13 @@ def test_what_is_no_target_at_all(names: Any) -> None:
 def test_a_large_target_of_a_subclass_is_filled_to_its_end(
     monkeypatch: pytest.MonkeyPatch, path: Path
 ) -> None:
-    """numpy.matrix is never flat: pieces of it are rows."""
+    """A numpy.matrix is never flat: pieces of it are rows."""
 
     class NeverFlat(np.ndarray[Any, Any]):
         def reshape(self, *_: Any, **__: Any) -> Any:
             return self
 
-    monkeypatch.setattr(reader_module, "PIECE_BYTES", 16)
+    monkeypatch.setattr(reader_module, "PIECE_BYTES", 2)
     target = np.zeros((3, 4), np.float32)
     with ztensor.open(path) as reader:
         reader.read_into("w", target.view(NeverFlat))
@@ -482,6 +486,16 @@ def test_a_view_is_checked_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         for _ in range(3):
             reader["w"]
     assert len(checked) == 1
+
+
+def test_what_is_copied_is_checked_each_time() -> None:
+    data = bytearray(save({"w": W}, compression=True))
+    with ztensor.open(data) as reader:
+        assert reader["w"].shape == (3, 4)
+        where = reader.location("w")
+        data[where.offset + where.length - 1] ^= 1
+        with pytest.raises(DigestMismatchError):
+            reader["w"]
 
 
 @pytest.mark.parametrize("covers", ["stored", "decoded", "neither"])

@@ -231,6 +231,19 @@ def test_compressed_data_is_decoded_to_its_last_byte(
         assert found(reader.verify()) == [(reason, name, "data")]
 
 
+def test_decoded_bytes_that_end_inside_an_element() -> None:
+    """Where nothing but the bytes tells how many there are."""
+    made = draft("1.1.0")
+    for role, dtype, content in (("values", "i32", bytes(7)), ("coords", "u64", bytes(16))):
+        made.objects["points"]["components"][role] = {"dtype": dtype, "encoding": "zstd"}
+        made.blobs["points", role] = zstd_frame(content)
+    with ztensor.open(made.to_bytes()) as reader:
+        assert found(reader.verify("points")) == [(Reason.SIZE_MISMATCH, "points", "values")]
+        with pytest.raises(ztensor.FormatError) as caught:
+            reader.read("points")
+        assert caught.value.reason is Reason.SIZE_MISMATCH
+
+
 def test_a_sparse_bomb_is_walked_in_little_memory() -> None:
     """Nothing in a 1.1 file tells how many values there are; 384 MiB decode from 40 KiB."""
     frame = b"".join(ENCODINGS["zstd"].encode(memoryview(bytes(4 << 20)), level=3))

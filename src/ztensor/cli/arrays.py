@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING, Any, Literal
 
-from ztensor.errors import ArgumentValueError, FormatError, NotRepresentableError, SourceError
+from ztensor.cli.changing import size_of
+from ztensor.errors import (
+    ArgumentValueError,
+    FormatError,
+    NotRepresentableError,
+    SourceError,
+    SourceNotRegularError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,8 +33,14 @@ def kind_of(path: Path) -> Kind:
         SourceError: it cannot be read.
     """
     try:
+        if path.exists() and not path.is_file():  # reading a pipe would wait, and eat what it gives
+            raise SourceNotRegularError(
+                "cannot open for reading", file=str(path), expected="a regular file"
+            )
         with path.open("rb") as file:
             head = file.read(6)
+    except SourceError:
+        raise
     except OSError as error:
         raise SourceError.from_os(error, "cannot open for reading", str(path)) from error
     if head == b"\x93NUMPY":
@@ -80,7 +92,7 @@ def read_npz(path: Path) -> Iterator[tuple[str, Any]]:
 def array_nbytes(path: Path, kind: Kind) -> int:
     """Return about how many bytes of arrays a file holds, for progress."""
     if kind != "npz":
-        return os.path.getsize(path)
+        return size_of(path)
     import zipfile
 
     with _reading(path, ".npz"), zipfile.ZipFile(path) as archive:

@@ -16,7 +16,7 @@ import typer
 
 from ztensor.cli.spelling import as_json, count_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Styled, Terminal
-from ztensor.errors import ArgumentValueError, UsageError, describe
+from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -220,7 +220,7 @@ def show_plan(terminal: Terminal, made: Iterable[Change]) -> None:
 
 def _hint_at_dead_bytes(terminal: Terminal, file: Path) -> None:
     """Point to `compact` where a good part of the file is of no use any more."""
-    if terminal.quiet or os.path.getsize(file) < _DEAD_BYTES:
+    if terminal.quiet or size_of(file) < _DEAD_BYTES:
         return
     from ztensor.cli.info import unused
     from ztensor.container.framing import HEAD_BYTES
@@ -262,6 +262,18 @@ def counted(progress: Progress | None, total: int) -> Callable[[int], None]:
             progress(min(done, total), total)
 
     return count
+
+
+def size_of(path: Path) -> int:
+    """Return the length of a file in bytes.
+
+    Raises:
+        SourceError: it is gone.
+    """
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot open for reading", str(path)) from error
 
 
 def require_free(path: str | Path, *, force: bool) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from ztensor.cli.changing import (
     ChangedFileArgument,
     DryRunOption,
@@ -11,6 +9,7 @@ from ztensor.cli.changing import (
     NoLockOption,
     TimeoutOption,
     quiet_library,
+    size_of,
 )
 from ztensor.cli.spelling import size_text
 from ztensor.cli.terminal import Styled
@@ -44,7 +43,7 @@ def compact(
                 dry_run=dry_run,
                 progress=progress,
             )
-        now = os.path.getsize(file)
+        now = size_of(file)
         before, after = (now, now - freed) if dry_run else (now + freed, now)
         sizes = f"{size_text(before)} -> {size_text(after)}"
         amount = size_text(max(freed, 0))  # our commit record may be more than there was to free

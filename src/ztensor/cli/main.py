@@ -29,7 +29,7 @@ _EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
 
 app = typer.Typer(
     name="ztensor",
-    help="Look into zTensor files, check them, and see what the format does.",
+    help="Look into zTensor files, check them, change them safely, and mend them.",
     epilog=_EXIT_CODES,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},

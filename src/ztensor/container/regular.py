@@ -3,23 +3,25 @@
 Most objects of most files are plain: dense, one component, no attributes, the fields in the order
 released writers and ours put them. `wire/lockstep.py` reads those side by side, the rules are
 checked as array operations, and what is kept are columns of numbers; a `TensorObject` is made when
-one is asked for. Any other object is read by `v1.py` between them.
+one is asked for. The few other objects a file may have are read by `v1.py` between them.
 
-This is only ever a shortcut: where the file is not mostly of that form, or anything in it breaks a
-rule, `read_root` returns None, and the general decoder reads all and says what is wrong. How it
-is known that both give the same:
+This is only ever a shortcut: where a file is not mostly of that form, or anything in it breaks a
+rule of the schema, `read_root` returns None, and the general decoder reads all and says what is
+wrong. Why both give the same:
 
 - The first name begins behind the head of `objects`. Where one object ends the next name begins,
-  and it has to end where the next object begins; so each object is where the decoder meets it,
-  though the places were first guessed by looking for the bytes objects begin with.
-- An object counts as plain only if no rule concerns it, neither of the schema nor of its layout.
+  and it has to end where the next object begins. So each object is where the decoder meets it,
+  though the places were first guessed by looking for the bytes that objects begin with.
+- An object counts as plain only if nothing is wrong with it, be it by the schema or its layout.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+import functools
+import operator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -27,39 +29,53 @@ from ztensor.container import v1
 from ztensor.digest import ALGORITHMS, WRITABLE
 from ztensor.errors import LimitError, ManifestError
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
-from ztensor.model.manifest import Component, TensorObject
+from ztensor.model.manifest import CheckedObjects, Component, TensorObject
 from ztensor.model.rules import ALIGNMENT
 from ztensor.wire import cbor
-from ztensor.wire.lockstep import ARRAY, MAP, TEXT, UNSIGNED, Lanes, Vocabulary, find_all
+from ztensor.wire.lockstep import (
+    ARRAY,
+    MAP,
+    MOST_CHOICE,
+    TEXT,
+    UNSIGNED,
+    Lanes,
+    Vocabulary,
+    find_all,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ztensor.container.framing import Frame
     from ztensor.limits import Limits
+    from ztensor.model.dtype import LogicalType
     from ztensor.model.problem import Problem
 
-    Ints = np.ndarray[Any, np.dtype[np.int64]]
-    Array = np.ndarray[Any, np.dtype[Any]]
+Bools: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+Uints: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
 
 _BLOCK = 8192  # objects read side by side: what is gathered of them stays in cache
 _LEAST_BYTES = 60  # what a plain object takes at least
 _LEAST_DEPTH = 5  # how deep a plain object nests, counted from the root
 _MOST_RANK = 8
-_MOST_ELEMENTS = float(1 << 50)  # up to here float64 counts exactly, and no size overflows
-_FEW = 16  # objects that are not plain are read one by one: this many, and one of so many
+_MOST_ELEMENTS = float(1 << 50)  # so far float64 counts exactly, and no number of bytes overflows
+_MOST_RATIO = 64  # storage elements to logical ones, or the reverse
+_FEW = 16  # objects that are not plain: this many, and one of every this many, may be between
+_FAR = np.uint64(1 << 62)  # farther than any name ends
 
 _text = cbor.encode_text
 _START = b"\xa3" + _text("shape")
 _MIDDLE = b"".join(
     (_text("format"), _text("dense"), _text("components"), b"\xa1", _text("data"))
-)  # what is between the shape and the component's fields
+)  # what is between the shape and the component
 
 _ENCODINGS = Vocabulary(("raw", "zstd"))
-# The digests writers write: the whole text but its digits, and how many those are.
+# The digests writers write: head, text before the digits, and how many digits.
 _DIGESTS = tuple(
-    (_text(algorithm.spell(algorithm.digits * "0"))[: -algorithm.digits], algorithm.digits)
+    (cbor.head(TEXT, len(text) + algorithm.digits), text, algorithm.digits)
     for algorithm in map(ALGORITHMS.__getitem__, WRITABLE)
+    for text in (algorithm.spell("").encode("ascii"),)
 )
 
 
@@ -67,28 +83,31 @@ class _IrregularError(Exception):
     """The manifest is for the general decoder."""
 
 
+# --- What is read ---------------------------------------------------------------------------
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Columns:
     """The plain objects of a manifest: row i of every column is about the i-th of them.
 
-    They are dense, have one component `data`, little-endian and no attributes, and everything the
-    manifest alone can show is right with them: types and encodings are known, places lie within
-    the file, sizes fit the shapes.
+    They are dense with the one component `data`, little-endian and without attributes, and all
+    is right with them that the manifest alone can show: types and encodings are known, blobs lie
+    where they may, sizes fit the shapes.
 
     Attributes:
         names: in the order of the file.
-        offsets: first byte in the file, int64.
-        lengths: bytes on disk, int64.
-        types: indices into `spellings`, int64.
-        spellings: pairs of storage type and logical type (None for none), as the model names them.
-        ranks: how many dimensions, int64.
-        dims: the dimensions of all, uint64; those of row i begin at `dim_starts[i]`. Not all of
-            it need be in use.
-        dim_starts: int64.
-        is_raw: whether the encoding is `raw`, else it is `zstd`; bool.
-        decoded_lengths: `uncompressed_length`, -1 where there is none; int64.
-        digest_starts: where in the manifest the digest's text begins; int64.
-        digest_lengths: how long it is, 0 where there is none; int64.
+        offsets: first byte in the file.
+        lengths: bytes on disk.
+        types: places in `spellings`.
+        spellings: pairs of storage type and logical type (None for none), as the model has them;
+            those nothing refers to need not make sense.
+        ranks: how many dimensions, 0 to 8.
+        dims: the dimensions of all objects; some of it may belong to none.
+        dim_starts: where in `dims` an object's own begin.
+        is_raw: whether the encoding is `raw`; else it is `zstd`.
+        decoded_lengths: `uncompressed_length`, -1 where there is none.
+        digest_starts: where in the manifest the digest's text begins.
+        digest_lengths: how long it is, 0 where there is none.
     """
 
     names: list[str]
@@ -97,16 +116,22 @@ class Columns:
     types: Ints
     spellings: tuple[tuple[str, str | None], ...]
     ranks: Ints
-    dims: np.ndarray[Any, np.dtype[np.uint64]]
+    dims: Uints
     dim_starts: Ints
-    is_raw: np.ndarray[Any, np.dtype[np.bool_]]
+    is_raw: Bools
     decoded_lengths: Ints
     digest_starts: Ints
     digest_lengths: Ints
 
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Return all shapes."""
+        dims = self.dims.tolist()
+        starts, stops = self.dim_starts.tolist(), (self.dim_starts + self.ranks).tolist()
+        return [tuple(dims[start:stop]) for start, stop in zip(starts, stops, strict=True)]
 
-class RegularObjects(Mapping[str, TensorObject]):
-    """The objects of a manifest by name, each made when it is asked for.
+
+class RegularObjects(CheckedObjects):
+    """The objects of a manifest by name; a plain one is made whenever it is asked for.
 
     Args:
         data: the manifest.
@@ -114,6 +139,9 @@ class RegularObjects(Mapping[str, TensorObject]):
         others: the other ones.
         order: all names, in the order of the file.
         is_1_1: whether digests may cover decoded bytes.
+
+    Attributes:
+        columns: the plain objects.
 
     Raises:
         _IrregularError: a name comes twice.
@@ -135,8 +163,10 @@ class RegularObjects(Mapping[str, TensorObject]):
         self._data = data
         self._order = order
         self._is_1_1 = is_1_1
-        self._rows = dict(zip(columns.names, range(len(columns.names)), strict=True))
-        if len(self._rows) < len(columns.names) or not self._rows.keys().isdisjoint(others):
+        self._rows: dict[str, int] | None = None
+        # Writers sort names: to see that is four times faster than to hash them.
+        is_sorted = all(map(operator.lt, order, islice(order, 1, None)))
+        if not is_sorted and len(set(order)) < len(order):
             raise _IrregularError
 
     def __len__(self) -> int:
@@ -146,20 +176,20 @@ class RegularObjects(Mapping[str, TensorObject]):
         return iter(self._order)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._rows or name in self.others
+        return name in self._row_of() or name in self.others
 
     def __getitem__(self, name: str) -> TensorObject:
-        row = self._rows.get(name)
+        row = self._row_of().get(name)
         if row is None:
             return self.others[name]
         columns = self.columns
         dtype, logical = columns.spellings[columns.types[row]]
         first_dim = columns.dim_starts[row]
-        shape = columns.dims[first_dim : first_dim + columns.ranks[row]]
+        shape = columns.dims[first_dim : first_dim + columns.ranks[row]].tolist()
         digest = None
-        if length := columns.digest_lengths.item(row):
+        if digest_length := columns.digest_lengths.item(row):
             start = columns.digest_starts.item(row)
-            digest = self._data[start : start + length].decode("ascii")
+            digest = self._data[start : start + digest_length].decode("ascii")
         decoded_length = columns.decoded_lengths.item(row)
         component = Component(
             dtype,
@@ -171,7 +201,15 @@ class RegularObjects(Mapping[str, TensorObject]):
             None if decoded_length < 0 else decoded_length,
             digest_may_cover_decoded=self._is_1_1,
         )
-        return TensorObject(tuple(shape.tolist()), "dense", {"data": component})
+        return TensorObject(tuple(shape), "dense", {"data": component})
+
+    def _row_of(self) -> dict[str, int]:
+        """Return the rows by name; made on first use, as listing a file needs none."""
+        rows = self._rows
+        if rows is None:
+            names = self.columns.names
+            rows = self._rows = dict(zip(names, range(len(names)), strict=True))
+        return rows
 
 
 # --- The root -------------------------------------------------------------------------------
@@ -180,7 +218,7 @@ class RegularObjects(Mapping[str, TensorObject]):
 def read_root(
     data: bytes, frame: Frame, limits: Limits
 ) -> tuple[dict[str, object], RegularObjects] | None:
-    """Return the fields of the root, `objects` an empty map, and the objects; or None.
+    """Return the root's fields, with an empty map as `objects`, and the objects.
 
     Args:
         data: the manifest's bytes.
@@ -202,7 +240,7 @@ def _read_root(
     data: bytes, frame: Frame, limits: Limits
 ) -> tuple[dict[str, object], RegularObjects]:
     root: dict[str, object] = {}
-    objects = None
+    reading = None
     pairs, pos = cbor.map_head(data, 0)
     for _ in range(pairs):
         key, pos = cbor.decode_item(data, pos, depth=limits.depth - 1)
@@ -210,22 +248,20 @@ def _read_root(
             raise _IrregularError
         if key == "objects":
             root[key] = {}
-            objects = _Objects(data, pos, frame.manifest_offset, limits.depth - 2)
-            pos = objects.end
+            reading = _Reading(data, pos, frame.manifest_offset, limits.depth - 2)
+            pos = reading.end
         else:
             root[key], pos = cbor.decode_item(data, pos, depth=limits.depth - 1)
-    if pos != len(data) or objects is None:
+    if pos != len(data) or reading is None:
         raise _IrregularError
-    version = root.get("version")
-    is_1_1 = isinstance(version, str) and version.startswith("1.1")
-    return root, objects.mapping(frame, is_1_1=is_1_1)
+    return root, reading.objects(frame, is_1_1=v1.is_1_1(root.get("version")))
 
 
-# --- All objects ----------------------------------------------------------------------------
+# --- The map of objects ---------------------------------------------------------------------
 
 
-class _Objects:
-    """The map of objects, read but for the entries of those that are not plain.
+class _Reading:
+    """Reads the map of objects, but for what is in those that are not plain.
 
     Args:
         data: the manifest.
@@ -244,20 +280,22 @@ class _Objects:
 
     def __init__(self, data: bytes, start: int, blobs_end: int, depth: int) -> None:
         self._data = data
+        self._blobs_end = blobs_end
         self._depth = depth
-        self._others: list[tuple[str, object]] = []
         count, first_name = cbor.map_head(data, start)
         self._few = _FEW + count // _FEW
+        self._others: list[tuple[str, object]] = []
+        self._order: list[str] = []
         starts = None
         if 0 < count <= self._few + (len(data) - first_name) // _LEAST_BYTES:
             starts = find_all(data, first_name, _START, most=2 * count)
         if starts is None or not count - self._few <= len(starts) > 0:
             raise _IrregularError
-        self._columns = self._read_plain(starts, blobs_end)
+        self._columns = self._read_plain(starts)
         self.end = self._read_names(count, first_name)
 
-    def mapping(self, frame: Frame, *, is_1_1: bool) -> RegularObjects:
-        """Return the objects, each either plain or parsed by `v1.py`."""
+    def objects(self, frame: Frame, *, is_1_1: bool) -> RegularObjects:
+        """Return what was read, the objects that are not plain parsed by `v1.py`."""
         problems: list[Problem] = []
         others = {}
         for name, entry in self._others:
@@ -268,16 +306,16 @@ class _Objects:
         columns = Columns(**self._columns)
         return RegularObjects(self._data, columns, others, self._order, is_1_1=is_1_1)
 
-    def _read_plain(self, starts: Ints, blobs_end: int) -> dict[str, Any]:
-        """Return the columns of those of the guessed objects that can be plain ones."""
-        types = _Types()
+    def _read_plain(self, starts: Ints) -> dict[str, Any]:
+        """Return the columns of those guessed objects that are plain, if they are objects."""
+        types = _types_with(tuple(LOGICAL_TYPES.values()))
         blocks = []
         dim_count = failed = 0
         for first in range(0, len(starts), _BLOCK):
             block = starts[first : first + _BLOCK]
             after = first + len(block)
             stop = int(starts[after]) if after < len(starts) else len(self._data)
-            columns = _read_block(Lanes(self._data, block, stop), types, blobs_end)
+            columns = _read_block(Lanes(self._data, block, stop), types, self._blobs_end)
             columns["starts"] = block
             columns["dim_starts"] += dim_count
             dim_count += len(columns["dims"])
@@ -290,25 +328,246 @@ class _Objects:
         }
         ok = whole.pop("ok")
         if failed:
-            whole = {
-                key: column if key == "dims" else column[ok] for key, column in whole.items()
-            }
+            whole = {key: column if key == "dims" else column[ok] for key, column in whole.items()}
         return {**whole, "spellings": types.spellings}
 
     def _read_names(self, count: int, first_name: int) -> int:
         """Read the names and the objects that are not plain, and return where the last one ends.
 
-        A name has to end exactly where its object begins. Where it does not, other objects lie
-        between, or the guess was wrong and the walk there fails.
+        A name has to end where its object begins. Where it does not, other objects lie between;
+        where those do not lead there, the guess was wrong.
         """
         starts, ends = self._columns.pop("starts"), self._columns.pop("ends")
         name_starts = np.roll(self._columns.pop("next_names"), 1)
-        name_stops = np.roll(self._columns.pop("next_stops"), 1)
-        name_stops[:1] = -1
+        name_stops = np.roll(self._columns.pop("next_starts"), 1)
+        name_stops[:1] = -1  # the first name follows no object
         gaps = np.flatnonzero(name_stops != starts)
         name_starts[gaps] = starts[gaps]
-        names = _texts(self._data, name_starts, starts)
-        order: list[str] = []
+        names = self._columns["names"] = _texts(self._data, name_starts, starts)
         done = 0
         for row in gaps.tolist():
-            ...
+            self._order += names[done:row]
+            begin = int(ends[row - 1]) if row else first_name
+            names[row] = self._walk(begin, int(starts[row]))
+            done = row
+        self._order += names[done:]
+        end = int(ends[-1]) if names else first_name
+        while len(self._order) < count:
+            name, end = self._name(end)
+            end = self._other(name, end)
+        return end
+
+    def _walk(self, begin: int, stop: int) -> str:
+        """Return the name that ends at `stop`; what lies before it are other objects."""
+        while True:
+            name, end = self._name(begin)
+            if end == stop:
+                return name
+            if end > stop:
+                raise _IrregularError
+            begin = self._other(name, end)
+
+    def _name(self, start: int) -> tuple[str, int]:
+        name, end = cbor.decode_item(self._data, start, depth=self._depth)
+        if not isinstance(name, str):
+            raise _IrregularError
+        return name, end
+
+    def _other(self, name: str, start: int) -> int:
+        if len(self._others) >= self._few:
+            raise _IrregularError
+        entry, end = cbor.decode_item(self._data, start, depth=self._depth)
+        self._others.append((name, entry))
+        self._order.append(name)
+        return end
+
+
+def _texts(data: bytes, starts: Ints, stops: Ints) -> list[str]:
+    """Return the texts between these places, which are in order."""
+    texts: list[str] = []
+    for first in range(0, len(starts), _BLOCK):
+        begins, ends = starts[first : first + _BLOCK], stops[first : first + _BLOCK]
+        base = int(begins[0])
+        # One character a byte: what is cut out of it is the text as long as it is ASCII.
+        window = data[base : int(ends[-1])].decode("latin-1")
+        places = zip((begins - base).tolist(), (ends - base).tolist(), strict=True)
+        block = [window[begin:end] for begin, end in places]
+        if not "".join(block).isascii():
+            try:
+                block = [text.encode("latin-1").decode() for text in block]
+            except UnicodeDecodeError as error:
+                raise _IrregularError from error
+        texts += block
+    return texts
+
+
+# --- Plain objects --------------------------------------------------------------------------
+
+
+def _read_block(lanes: Lanes, types: _Types, blobs_end: int) -> dict[str, Any]:
+    """Return the columns of the objects that begin where the lanes stand.
+
+    Beside those of `Columns`: `ok`, whether the row is of a plain object; `ends`, where it ends;
+    `next_names` and `next_starts`, where the text of the name behind it begins and ends.
+    """
+    lanes.literal(_START)
+    ranks, dims, dim_starts, elements = _read_shapes(lanes)
+    lanes.literal(_MIDDLE)
+    left = lanes.head(MAP)  # fields still to come
+    left -= np.uint64(3)  # of those that may be missing
+    lanes.literal(_text("dtype"))
+    pairs = lanes.choice(types.storage) * types.stride
+    with _optional(lanes, "type", left) as some:
+        pairs[some.index] += 1 + some.choice(types.logical)
+    lanes.literal(_text("offset"))
+    offsets = lanes.head(UNSIGNED)
+    lanes.literal(_text("length"))
+    lengths = lanes.head(UNSIGNED)
+
+    expected = types.sizes(pairs, elements)
+    decoded_lengths = np.full(lanes.count, -1)
+    with _optional(lanes, "uncompressed_length", left) as some:
+        some.ok &= some.head(UNSIGNED) == expected[some.index]
+        decoded_lengths[some.index] = expected[some.index]
+    is_raw = np.ones(lanes.count, np.bool_)
+    with _optional(lanes, "encoding", left) as some:
+        is_raw[some.index] = some.choice(_ENCODINGS) == 0
+    digest_starts, digest_lengths = np.zeros((2, lanes.count), np.int64)
+    with _optional(lanes, "digest", left) as some:
+        digest_starts[some.index], digest_lengths[some.index] = _read_digests(some)
+
+    lanes.ok &= left == 0
+    lanes.ok &= types.is_known[pairs]
+    lanes.ok &= (offsets % ALIGNMENT == 0) & (offsets >= ALIGNMENT) & (offsets <= blobs_end)
+    lanes.ok &= lengths <= blobs_end - np.minimum(offsets, blobs_end)
+    lanes.ok &= ~is_raw | (lengths == expected)
+    ok, ends = lanes.ok.copy(), lanes.position()
+
+    # What follows is a name or the end of the map. Only what proves to be a name will count.
+    name_lengths = np.minimum(lanes.head(TEXT), _FAR).astype(np.int64)
+    next_names = lanes.position()
+    return {
+        "ok": ok,
+        "offsets": offsets.astype(np.int64),
+        "lengths": lengths.astype(np.int64),
+        "types": pairs,
+        "ranks": ranks,
+        "dims": dims,
+        "dim_starts": dim_starts,
+        "is_raw": is_raw,
+        "decoded_lengths": decoded_lengths,
+        "digest_starts": digest_starts,
+        "digest_lengths": digest_lengths,
+        "ends": ends,
+        "next_names": next_names,
+        "next_starts": np.where(lanes.ok, next_names + name_lengths, -1),
+    }
+
+
+def _read_shapes(lanes: Lanes) -> tuple[Ints, Uints, Ints, Uints]:
+    """Read shapes; return ranks, the dimensions of all, where those of each begin, and products."""
+    heads = lanes.head(ARRAY)
+    lanes.ok &= heads <= _MOST_RANK
+    ranks = np.minimum(heads, _MOST_RANK).astype(np.int64)
+    dim_starts = np.cumsum(ranks) - ranks
+    dims = np.zeros(int(ranks.sum()), np.uint64)
+    elements = np.ones(lanes.count)
+    for axis in range(ranks.max(initial=0)):
+        with lanes.split(ranks > axis) as some:
+            dim = some.head(UNSIGNED)
+            dims[dim_starts[some.index] + axis] = dim
+            elements[some.index] *= dim
+    lanes.ok &= elements <= _MOST_ELEMENTS
+    return ranks, dims, dim_starts, np.minimum(elements, _MOST_ELEMENTS).astype(np.uint64)
+
+
+def _optional(lanes: Lanes, field: str, left: Uints) -> Lanes:
+    """Return the lanes that have this field next, standing behind its key."""
+    key = _text(field)
+    has_field = left > 0
+    if has_field.any():
+        has_field &= lanes.sees(key)
+    some = lanes.split(has_field)
+    some.skip(len(key))
+    left[some.index] -= np.uint64(1)
+    return some
+
+
+def _read_digests(lanes: Lanes) -> tuple[Ints, Ints]:
+    """Read digests as writers spell them; return where their texts begin and how long they are."""
+    starts, lengths = np.zeros((2, lanes.count), np.int64)
+    for head, text, digits in _DIGESTS:
+        missing = lengths == 0
+        if not missing.any():
+            break
+        with lanes.split(missing & lanes.sees(head + text)) as some:
+            some.skip(len(head))
+            starts[some.index] = some.position()
+            lengths[some.index] = len(text) + digits
+            some.skip(len(text))
+            some.hexadecimal(digits)
+    lanes.ok &= lengths > 0
+    return starts, lengths
+
+
+# --- Types ----------------------------------------------------------------------------------
+
+
+class _Types:
+    """The words a component's types may be, and what pairs of them mean.
+
+    Args:
+        logical_types: the registered ones.
+
+    Attributes:
+        storage: the words of `dtype`.
+        logical: the words of `type`.
+        stride: a pair is the place in `storage` times this, plus, where there is a `type`, 1 and
+            its place in `logical`.
+        spellings: of every pair, the types as the model has them.
+        is_known: of every pair, whether those are types whose size is known.
+    """
+
+    def __init__(self, logical_types: tuple[LogicalType, ...]) -> None:
+        by_name: dict[str | None, LogicalType] = {item.name: item for item in logical_types}
+        # A vocabulary tells words by how they begin: of two that begin alike it can have one.
+        words = {
+            _text(word)[:8]: word
+            for word in (*(item.name for item in logical_types), *STORAGE_TYPES)
+            if word.isascii() and len(word) <= MOST_CHOICE
+        }
+        dtypes = (*STORAGE_TYPES, *v1.WORDS_OF_1_1)
+        self.storage = Vocabulary(dtypes)
+        self.logical = Vocabulary(tuple(words.values()))
+        self.stride = 1 + len(words)
+        self.spellings = tuple(
+            v1.types_of(dtype, word) for dtype in dtypes for word in (None, *words.values())
+        )
+        ratios = [_ratio(dtype, name, by_name.get(name)) for dtype, name in self.spellings]
+        self.is_known = np.array([ratio is not None for ratio in ratios])
+        self._ratios = np.array([ratio or (1, 1, 1) for ratio in ratios], np.uint64).T
+
+    def sizes(self, pairs: Ints, elements: Uints) -> Uints:
+        """Return how many bytes so many elements of these types take."""
+        units, groups, widths = (ratio[pairs] for ratio in self._ratios)
+        sizes: Uints = (elements * units + groups - np.uint64(1)) // groups * widths
+        return sizes
+
+
+_types_with = functools.lru_cache(maxsize=1)(_Types)  # the registry seldom changes
+
+
+def _ratio(
+    dtype: str, name: str | None, logical: LogicalType | None
+) -> tuple[int, int, int] | None:
+    """Return how many storage elements make how many logical ones, and bytes of one; or None."""
+    storage = STORAGE_TYPES.get(dtype)
+    if storage is None:
+        return None
+    if name is None:
+        return 1, 1, storage.width
+    if logical is None or logical.dtype != dtype:
+        return None
+    units, groups = logical.storage_per_element, logical.elements_per_storage
+    is_sane = 0 < units <= _MOST_RATIO and 0 < groups <= _MOST_RATIO
+    return (units, groups, storage.width) if is_sane else None

@@ -52,13 +52,16 @@ _SELF_DESCRIBED = 55799  # RFC 7049 2.4.5: says "this is CBOR" and means nothing
 _MAJOR = re.compile(r"(\d+)(?:\.|\Z)")
 
 # 1.1 part II, section 4 names these among the dtypes; 1.2 spells them storage plus logical type.
-_WORDS_OF_1_1 = {
+WORDS_OF_1_1 = {
     "f8_e4m3": ("u8", "f8_e4m3fn"),
     "f8_e5m2": ("u8", "f8_e5m2"),
     "complex64": ("f32", "complex64"),
     "complex128": ("f64", "complex128"),
 }
-_SPELLED_IN_1_1 = {pair: word for word, pair in _WORDS_OF_1_1.items()}
+_SPELLED_IN_1_1 = {pair: word for word, pair in WORDS_OF_1_1.items()}
+
+# From this size on `regular.py` is tried, which in a fresh process takes 3 ms to begin with.
+REGULAR_BYTES = 32 << 10
 
 
 # --- Reading --------------------------------------------------------------------------------
@@ -77,7 +80,12 @@ def parse_manifest(data: bytes, frame: Frame, limits: Limits) -> Manifest:
         UnsupportedVersionError: its major version is not 1.
         LimitError: it nests too deep.
     """
-    root_value = cbor.decode(data, depth=limits.depth)
+    regular = None
+    if len(data) >= REGULAR_BYTES:
+        from ztensor.container.regular import read_root  # small files need none of it
+
+        regular = read_root(data, frame, limits)
+    root_value = cbor.decode(data, depth=limits.depth) if regular is None else regular[0]
     if isinstance(root_value, cbor.Tag) and root_value.number == _SELF_DESCRIBED:
         root_value = root_value.value
     problems: list[Problem] = []
@@ -90,15 +98,19 @@ def parse_manifest(data: bytes, frame: Frame, limits: Limits) -> Manifest:
     attributes = root.attributes("attributes")
     entries = root.mapping("objects")
     commit = _parse_commit(root, data)
-    objects: dict[str, TensorObject] = {}
-    is_1_1 = version is not None and version.startswith("1.1")
-    for name, entry in (entries or {}).items():
-        tensor_object = _parse_object(name, entry, frame, problems, is_1_1=is_1_1)
-        if tensor_object is not None:
-            objects[name] = tensor_object
+    objects: Mapping[str, TensorObject]
+    if regular is None:
+        objects = _parse_objects(entries or {}, frame, problems, is_1_1=is_1_1(version))
+    else:
+        objects = regular[1]
     if problems or version is None:
         raise manifest_error(problems)
     return Manifest(version, objects, attributes, commit, root.rest())
+
+
+def is_1_1(version: object) -> bool:
+    """Return whether a file says it is of 1.1, where digests may cover decoded bytes."""
+    return isinstance(version, str) and version.startswith("1.1")
 
 
 def _require_major(version: str) -> None:
@@ -112,9 +124,21 @@ def _require_major(version: str) -> None:
         )
 
 
-def _parse_object(
+def _parse_objects(
+    entries: Mapping[str, object], frame: Frame, problems: list[Problem], *, is_1_1: bool
+) -> dict[str, TensorObject]:
+    objects = {}
+    for name, entry in entries.items():
+        tensor_object = parse_object(name, entry, frame, problems, is_1_1=is_1_1)
+        if tensor_object is not None:
+            objects[name] = tensor_object
+    return objects
+
+
+def parse_object(
     name: str, entry: object, frame: Frame, problems: list[Problem], *, is_1_1: bool
 ) -> TensorObject | None:
+    """Return one object, or None and problems where it breaks rules."""
     found: list[Problem] = []
     path = ("objects", name)
     record = Record.of(entry, found, path, SECTION_OBJECT, "a map describing one object")
@@ -164,10 +188,7 @@ def _parse_component(
     digest = record.optional_text("digest")
     if dtype is None or offset is None or length is None or len(problems) > start:
         return None
-    if dtype in _WORDS_OF_1_1 and logical is None:
-        dtype, logical = _WORDS_OF_1_1[dtype]
-    if logical == dtype:
-        logical = None  # "when absent, the logical type equals dtype"
+    dtype, logical = types_of(dtype, logical)
     component = Component(
         dtype,
         offset,
@@ -186,6 +207,14 @@ def _parse_component(
     if digest is not None:
         problems.extend(problem.under(*path, "digest") for problem in check_digest(digest))
     return component if len(problems) == start else None
+
+
+def types_of(dtype: str, logical: str | None) -> tuple[str, str | None]:
+    """Return storage and logical type as the model has them."""
+    if logical is None:
+        return WORDS_OF_1_1.get(dtype, (dtype, None))
+    # "When absent, the logical type equals dtype."
+    return dtype, None if logical == dtype else logical
 
 
 # --- The commit record ----------------------------------------------------------------------
@@ -420,7 +449,7 @@ class Emitter11(Emitter12):
             raise NotRepresentableError(
                 f"version 1.1.0 has no logical type {describe(component.type)}; write version "
                 f"1.2.0, or pass the {STORAGE_TYPES[component.dtype].long_name} bytes",
-                expected=f"one of {', '.join(_WORDS_OF_1_1)}",
+                expected=f"one of {', '.join(WORDS_OF_1_1)}",
                 found=describe(component.type),
                 section="1.1 part II, section 4",
             )

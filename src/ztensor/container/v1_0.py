@@ -36,6 +36,10 @@ SECTION = "files of releases 1.0.0 and 1.0.1"
 
 _INDEX_ROLES = frozenset({"indices", "indptr", "coords"})
 
+# Unknown fields are kept when a file is rewritten as 1.2. These would get a meaning there.
+_ROOT_LATER = frozenset({"objects", "commit"})
+_COMPONENT_LATER = frozenset({"dtype", "type", "uncompressed_length"})
+
 
 def parse_manifest(data: bytes, frame: Frame, limits: Limits) -> Manifest:
     """Return what the manifest says.
@@ -66,7 +70,12 @@ def parse_manifest(data: bytes, frame: Frame, limits: Limits) -> Manifest:
             objects[name] = tensor_object
     if problems or version is None:
         raise manifest_error(problems)
-    return Manifest(version, objects, attributes or None, None, root.rest())
+    return Manifest(version, objects, attributes or None, None, _rest(root, _ROOT_LATER))
+
+
+def _rest(record: Record, later: frozenset[str]) -> dict[str, object] | None:
+    rest = {key: value for key, value in (record.rest() or {}).items() if key not in later}
+    return rest or None
 
 
 def _parse_tensor(
@@ -114,7 +123,12 @@ def _parse_component(
     storage = BY_LONG_NAME.get(word)
     dtype = "u64" if role in _INDEX_ROLES else (storage.name if storage is not None else word)
     component = Component(
-        dtype, offset, length, encoding=encoding, digest=digest, extra=record.rest()
+        dtype,
+        offset,
+        length,
+        encoding=encoding,
+        digest=digest,
+        extra=_rest(record, _COMPONENT_LATER),
     )
     problems.extend(
         problem.under(*path) for problem in check_place(component, frame.manifest_offset)

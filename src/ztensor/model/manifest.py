@@ -7,14 +7,10 @@ true byte is), so that nothing behind the container room asks for the version.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import Literal
 
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, LogicalType, StorageType
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ztensor.container.regular import RegularObjects
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,6 +81,18 @@ class TensorObject:
     is_opaque: bool = False
 
 
+class CheckedObjects(Mapping[str, TensorObject]):
+    """Objects by name whose layouts were checked when they were read, all but some.
+
+    Attributes:
+        others: those whose layouts are still to be checked.
+    """
+
+    __slots__ = ()
+
+    others: Mapping[str, TensorObject]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Commit:
     """Our writer's root field `commit`: where a state of the file ends.
@@ -108,8 +116,6 @@ class Manifest:
         attributes: the file's own key-value pairs, or None.
         commit: the writer's commit record, or None where the file carries none.
         extra: fields no known version names, kept and ignored; None where there are none.
-        regular: `objects` where they were read as columns, for what is done with all of them at a
-            time; None where they were not.
     """
 
     version: str
@@ -117,4 +123,3 @@ class Manifest:
     attributes: Mapping[str, object] | None = None
     commit: Commit | None = None
     extra: Mapping[str, object] | None = None
-    regular: RegularObjects | None = dataclasses.field(default=None, repr=False, compare=False)

@@ -16,6 +16,7 @@ from ztensor.errors import (
     SourceError,
     SourceNotRegularError,
 )
+from ztensor.source import locking
 from ztensor.source.base import shrunk
 
 if TYPE_CHECKING:
@@ -136,15 +137,20 @@ class FileSource:
     def require_unchanged(self) -> None:
         """Raise when the file shrank or was written to in place.
 
-        Touching the cut part of a map would kill the process. A file that grew was appended to:
-        what it held when it was opened is untouched.
+        Touching the cut part of a map would kill the process. A file that grew was appended to,
+        and one whose lock is held is being appended to: what it held when it was opened is
+        untouched.
         """
         if self._descriptor < 0:
             raise ClosedError("the file is closed", file=self.name)
         status = os.fstat(self._descriptor)
         if status.st_size < self.size:
             raise shrunk(self.name, 0, self.size, status.st_size)
-        if status.st_size == self.size and status.st_mtime_ns != self._changed_at:
+        if (
+            status.st_size == self.size
+            and status.st_mtime_ns != self._changed_at
+            and not locking.is_held(self._descriptor)
+        ):
             raise SourceError(
                 "the file was changed in place after it was opened; open it again",
                 reason=Reason.SOURCE_CHANGED,

@@ -80,17 +80,23 @@ def is_locked(path: str) -> bool:
     except OSError:
         return False
     try:
-        if fcntl is None:
-            return False  # opening by another handle fails on Windows while it matters
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
+        return is_held(descriptor)
     finally:
         os.close(descriptor)
+
+
+def is_held(descriptor: int) -> bool:
+    """Return whether a writer holds the lock of an open file that this process only reads."""
+    if fcntl is None:
+        return False  # opening by another handle fails on Windows while it matters
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _try_lock(descriptor: int, name: str) -> bool:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 UNSIGNED, TEXT, ARRAY, MAP = 0, 3, 4, 5  # major types
 
+MOST_CHOICE = 15  # bytes of the longest word `Lanes.choice` can tell
+
 _WORD = 8
 _PAD = 128  # bytes behind a window that may be looked at: the longest literal and a word
 _STRIDE = 1 << 20  # bytes searched at a time
@@ -87,7 +89,7 @@ def find_all(data: bytes, start: int, pattern: bytes, *, most: int) -> Positions
 
 
 class Vocabulary:
-    """Words a text may be, each of at most 15 bytes; see `Lanes.choice`.
+    """Words a text may be, each of at most `MOST_CHOICE` bytes; see `Lanes.choice`.
 
     Args:
         words: no two of which begin with the same seven bytes and are of the same length.
@@ -116,17 +118,28 @@ class Lanes:
         index: for lanes split from others, which of them these are.
     """
 
-    __slots__ = ("_base", "_bytes", "_last", "_parent", "_position", "_words", "index", "ok")
+    __slots__ = (
+        "_base",
+        "_bytes",
+        "_last",
+        "_parent",
+        "_position",
+        "_window",
+        "_words",
+        "index",
+        "ok",
+    )
 
     def __init__(self, data: bytes, starts: Positions, stop: int) -> None:
-        low = int(starts[0])
-        self._base = low
+        self._base = low = int(starts[0])
         self._last = stop - low + 1  # behind the end: where no cursor comes back from
         room = self._last + _PAD
-        window = data[low : low + room].ljust(room, b"\0")
-        self._bytes: Bytes = np.frombuffer(window, np.uint8)
-        self._words: Words = np.ndarray((self._last + _PAD - _WORD,), "<u8", window, 0, (1,))
-        self._position = starts - low
+        if low + room > len(data):
+            data, low = data[low:].ljust(room, b"\0"), 0
+        self._bytes: Bytes = np.frombuffer(data, np.uint8, room, low)
+        self._words: Words = np.ndarray((room - _WORD,), "<u8", data, low, (1,))
+        self._window = data, low
+        self._position = starts - self._base
         self.ok: Bools = np.ones(len(starts), np.bool_)
         self.index: Positions | slice = slice(None)
         self._parent = self
@@ -146,7 +159,7 @@ class Lanes:
         """Return some of the lanes: `with lanes.split(mask) as some:` moves only these."""
         some = object.__new__(Lanes)
         some._base, some._last, some._parent = self._base, self._last, self
-        some._bytes, some._words = self._bytes, self._words
+        some._window, some._bytes, some._words = self._window, self._bytes, self._words
         some.index = slice(None) if mask.all() else np.flatnonzero(mask)
         some._position, some.ok = self._position[some.index], self.ok[some.index]
         return some
@@ -160,65 +173,68 @@ class Lanes:
 
     # --- Reading ----------------------------------------------------------------------------
 
+    def skip(self, count: int | Positions) -> None:
+        """Move by so many bytes."""
+        self._position += count
+        np.minimum(self._position, self._last, out=self._position)
+        self.ok &= self._position < self._last
+
     def sees(self, expected: bytes) -> Bools:
         """Return which cursors stand before these bytes, at most 100; none moves."""
-        size = len(expected)
-        if size < _WORD:
-            words = self._words[self._position]
-            same: Bools = words & _below(size) == _word(expected)
-            return same
-        same = self._words[self._position] == _word(expected[:_WORD])
-        for at in [*range(_WORD, size - _WORD, _WORD), size - _WORD]:
-            same &= self._words[self._position + at] == _word(expected[at : at + _WORD])
+        count = -(-len(expected) // _WORD)
+        runs = np.ndarray((self._last + 1,), f"V{_WORD * count}", *self._window, (1,))
+        words = runs[self._position].view("<u8").reshape(-1, count)
+        same: Bools = np.ones(len(words), np.bool_)
+        for at in range(count):
+            part = expected[_WORD * at : _WORD * (at + 1)]
+            same &= words[:, at] & _below(len(part)) == _word(part)
         return same
 
     def literal(self, expected: bytes) -> None:
         """Read these bytes, at most 100."""
         self.ok &= self.sees(expected)
-        self._advance(len(expected))
+        self.skip(len(expected))
 
     def head(self, major: int) -> Words:
         """Read heads of one major type in any length, and return their arguments."""
         info = self._bytes[self._position] - np.uint8(major << 5)
         largest = info.max(initial=0)
         if largest < 24:
-            self._advance(1)
+            self.skip(1)
             return info.astype(np.uint64)
         if largest > 27:  # another major type, or no argument
             self.ok &= info < 28
             info &= np.uint8(0x1F)
-        words = self._words[self._position + _FROM[info]].byteswap()
-        self._advance(_LENGTHS[info])
-        return words >> _SHIFTS[info] & _MASKS[info]
+        words: Words = self._words[self._position + _FROM.take(info)].byteswap()
+        self.skip(_LENGTHS.take(info))
+        words >>= _SHIFTS.take(info)
+        words &= _MASKS.take(info)
+        return words
 
     def choice(self, vocabulary: Vocabulary) -> Positions:
         """Read texts with shortest heads, and return which word of a vocabulary each one is."""
         size = self._bytes[self._position] - np.uint8(0x60)
-        self.ok &= size < 16
+        self.ok &= size <= MOST_CHOICE
         size &= np.uint8(0x0F)
-        low = self._words[self._position] & _LOW_MASKS[size]
+        low = self._words[self._position] & _LOW_MASKS.take(size)
         place = np.searchsorted(vocabulary.first, low)
         np.minimum(place, len(vocabulary.first) - 1, out=place)
         self.ok &= vocabulary.first[place] == low
         if size.max(initial=0) >= _WORD:
-            high = self._words[self._position + _WORD] & _HIGH_MASKS[size]
+            high = self._words[self._position + _WORD] & _HIGH_MASKS.take(size)
             self.ok &= vocabulary.second[place] == high
-        self._advance(size + np.int64(1))
-        return vocabulary.places[place]
+        self.skip(size + np.int64(1))
+        places: Positions = vocabulary.places[place]
+        return places
 
     def hexadecimal(self, digits: int) -> None:
         """Read hexadecimal digits of either case, a multiple of eight."""
         for _ in range(0, digits, _WORD):
             words = self._words[self._position]
-            self.ok &= _IS_DIGIT[words.view(np.uint8)].view(np.uint64) == _ONES
-            self._advance(_WORD)
-
-    def _advance(self, by: int | Positions) -> None:
-        self._position += by
-        np.minimum(self._position, self._last, out=self._position)
-        self.ok &= self._position < self._last
+            self.ok &= _IS_DIGIT.take(words.view(np.uint8)).view(np.uint64) == _ONES
+            self.skip(_WORD)
 
 
-# By the length of a text up to 15: what its head and bytes leave of two words.
-_LOW_MASKS = np.array([_below(min(size + 1, 8)) for size in range(16)], np.uint64)
-_HIGH_MASKS = np.array([_below(max(size - 7, 0)) for size in range(16)], np.uint64)
+# By the length of a text: what its head and bytes leave of two words.
+_LOW_MASKS = np.array([_below(min(size + 1, 8)) for size in range(MOST_CHOICE + 1)], np.uint64)
+_HIGH_MASKS = np.array([_below(max(size - 7, 0)) for size in range(MOST_CHOICE + 1)], np.uint64)

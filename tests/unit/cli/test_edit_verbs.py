@@ -183,10 +183,10 @@ def test_append_refuses_a_name_that_is_taken(run: Run, file: Path, npy: Path, np
     before = contents(file)
     ended = run("append", file, npz, npy, "--dry-run")
     assert ended.code == 0
-    np.savez(npz, **{"fresh": np.zeros(3), "a.bias": np.zeros(3)})
+    np.savez(npz, fresh=np.zeros(3), big=np.zeros(3))
     ended = run("append", file, npz)
     assert ended.code == ExitCode.USAGE
-    assert "'a.bias'" in ended.err
+    assert "'big'" in ended.err
     assert set(contents(file)) == set(before)
 
 
@@ -715,9 +715,8 @@ def test_atomic_makes_a_new_file_and_in_place_keeps_the_inode(
 def test_flushes_are_left_out_on_demand(
     run: Run, file: Path, npy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flushes = []
-    real = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (flushes.append(1), real(descriptor)))
+    flushes: list[int] = []
+    monkeypatch.setattr(os, "fsync", flushes.append)
     assert run("append", file, npy, "--no-durable").code == 0
     assert run("rm", file, "new", "--no-durable").code == 0
     assert run("compact", file, "--no-durable").code == 0

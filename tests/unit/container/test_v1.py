@@ -209,6 +209,14 @@ def test_a_type_1_1_has_no_word_for(version: str, logical: str) -> None:
     EMITTERS["1.2.0"]().check_object(tensor_object)
 
 
+def test_a_shape_may_spell_the_bytes_of_a_field() -> None:
+    """The commonest objects are put together from fragments; no number may confuse that."""
+    key = b"\x66offset"  # as CBOR has it; behind it comes the largest number
+    shape = (int.from_bytes(b"\x01" + key, "big"), 2**64 - 1, 0)
+    made = TensorObject(shape, "dense", {"data": Component("f32", 64, 0)})
+    assert parse(emit(manifest_of(w=made))).objects["w"] == made
+
+
 def nested(levels: int) -> object:
     value: object = 1
     for _ in range(levels):

@@ -345,6 +345,8 @@ def test_a_file_cut_while_it_is_open(tmp_path: Path, encoding: str, mapped: bool
     )
     with ztensor.open(path, mmap=mapped) as reader:
         part = reader.get_slice("w")
+        assert reader["w"].shape == (100_000,)  # mapped while all of it is there
+        assert reader.verify().ok
         try:
             os.truncate(path, 4096)
         except OSError:
@@ -373,6 +375,7 @@ def test_a_file_that_grew_is_what_it_was(saved: Path) -> None:
 
 def test_a_closed_source(path: Path) -> None:
     source = FileSource(str(path))
+    assert source.view() == source.stored() == DATA
     source.close()
     source.close()
     assert source.view() is None

@@ -1,0 +1,117 @@
+"""Who is measured, each in an environment of its own: `.venvs/bench-<name>`, made with pip."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ENVIRONMENTS = ROOT / ".venvs"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Peer:
+    """A library, or one way of using it.
+
+    Attributes:
+        name: how it is asked for.
+        title: how it is shown.
+        module: its file in `benchmarks/peers`.
+        requirements: what pip installs; empty for this checkout, which runs in the environment
+            of the harness.
+        is_serious: fast enough to compare with in every round; the others take part in some.
+        is_large: only measured when asked for by name or by `--torch`.
+    """
+
+    name: str
+    title: str
+    module: str
+    requirements: tuple[str, ...] = ()
+    is_serious: bool = True
+    is_large: bool = False
+
+
+_ALL = (
+    Peer("ours", "ours", "ours"),
+    Peer("ours-unchecked", "ours, no digests", "ours_unchecked"),
+    Peer(
+        "safetensors", "safetensors 0.8.0", "safetensors_numpy",
+        ("safetensors==0.8.0", "numpy", "ml_dtypes"),
+    ),
+    Peer("ztensor-1", "ztensor 1.2.3", "ztensor_1", ("ztensor==1.2.3", "numpy", "ml_dtypes")),
+    Peer("ztensor-2", "ztensor 2.1.2", "ztensor_2", ("ztensor==2.1.2", "numpy"), is_serious=False),
+    Peer("npz", "npz", "npz", ("numpy",), is_serious=False),
+    Peer("h5py", "h5py 3.16.0", "hdf5", ("h5py==3.16.0", "numpy"), is_serious=False),
+    Peer("gguf", "gguf 0.19.0", "gguf_numpy", ("gguf==0.19.0", "numpy"), is_serious=False),
+    Peer(
+        "torch", "torch 2.13.0", "pytorch", ("torch==2.13.0", "numpy"), is_serious=False,
+        is_large=True,
+    ),
+)  # fmt: skip
+
+PEERS = {peer.name: peer for peer in _ALL}
+
+
+class CannotInstall(Exception):
+    """pip could not make a peer's environment; the message is its last word."""
+
+
+def pinned(requirements: tuple[str, ...]) -> list[str]:
+    """Return the requirements with NumPy and ml_dtypes at our own versions, for a fair race."""
+    return [
+        f"{one}=={importlib.metadata.version(one)}" if one in {"numpy", "ml_dtypes"} else one
+        for one in requirements
+    ]
+
+
+def make_environment(peer: Peer) -> Path:
+    """Return the Python of a peer's environment; makes it where it is missing or outdated.
+
+    Raises:
+        CannotInstall: pip, or the venv module, failed.
+    """
+    if not peer.requirements:
+        return Path(sys.executable)
+    folder = ENVIRONMENTS / f"bench-{peer.name}"
+    python = folder / "bin" / "python"
+    stamp = folder / "requirements.txt"
+    wanted = "\n".join([sys.version, *pinned(peer.requirements)])
+    if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
+        return python
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(exist_ok=True)
+    _call([sys.executable, "-m", "venv", str(folder)])
+    pip = [str(python), "-m", "pip", "--quiet", "--retries", "5", "install"]
+    _call([*pip, *pinned(peer.requirements)])
+    stamp.write_text(wanted, encoding="utf-8")
+    return python
+
+
+def _call(command: list[str]) -> None:
+    environment = clean_environment() | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+    result = subprocess.run(
+        command, env=environment, capture_output=True, text=True, errors="replace", check=False
+    )
+    if result.returncode:
+        lines = (result.stderr or result.stdout).strip().splitlines()
+        errors = [line for line in lines if line.startswith("ERROR")] or lines or ["no message"]
+        raise CannotInstall(errors[-1].removeprefix("ERROR: "))
+
+
+def clean_environment() -> dict[str, str]:
+    """Return this process' environment without what would lead Python to other packages."""
+    removed = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
+    return {key: value for key, value in os.environ.items() if key not in removed}
+
+
+def server_environment(peer: Peer) -> dict[str, str]:
+    """Return a server's environment variables; ours takes this checkout, whatever is installed."""
+    environment = clean_environment()
+    if not peer.requirements:
+        environment["PYTHONPATH"] = str(ROOT / "src")
+    return environment

@@ -1,0 +1,191 @@
+"""What is aimed at, and whether a run reached it.
+
+Most goals are a ratio to a peer, lower is better, on two cores. Loads are judged with every digest
+checked, which no peer does; saves without digests, as the peers save, and what crc32c adds is a
+goal of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+
+from benchmarks.ratios import Ratio, Samples
+
+CHECKED, UNCHECKED = "ours", "ours-unchecked"
+OLD, ST = "ztensor-1", "safetensors"
+MIB = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """One goal and what was measured.
+
+    Attributes:
+        title: what is done.
+        workload: on what.
+        against: the peer's name, or the unit of an absolute goal.
+        goal: the most it may be.
+        measured: what it was; None where the run did not measure it.
+        detail: the spread, or why nothing was measured.
+        without: the same ratio with digests off, where that is not what is judged.
+    """
+
+    title: str
+    workload: str
+    against: str
+    goal: float
+    measured: float | None
+    detail: str
+    without: float | None = None
+
+    @property
+    def outcome(self) -> str:
+        """Return `met`, `missed`, or `-` where nothing was measured."""
+        if self.measured is None:
+            return "-"
+        return "met" if self.measured <= self.goal else "missed"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RatioGoal:
+    """Our time over a peer's.
+
+    Attributes:
+        title: what is done.
+        operation: its name.
+        workloads: on what.
+        bounds: peer to the largest ratio that is a success.
+        row: which of our rows is judged.
+    """
+
+    title: str
+    operation: str
+    workloads: tuple[str, ...]
+    bounds: dict[str, float]
+    row: str = CHECKED
+
+    def judge(self, samples: Samples) -> Iterable[Verdict]:
+        """Yield one verdict per workload and peer."""
+        for workload in self.workloads:
+            for against, bound in self.bounds.items():
+                found = samples.ratio(workload, self.operation, self.row, against)
+                without = None
+                if self.row == CHECKED:
+                    other = samples.ratio(workload, self.operation, UNCHECKED, against)
+                    without = None if other is None else other.median
+                yield Verdict(
+                    self.title, workload, against, bound,
+                    None if found is None else found.median, _spread(found), without,
+                )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AddedGoal:
+    """By how much digests raise the ratio of a save to a peer's.
+
+    Attributes:
+        title: what is done.
+        workloads: on what.
+        against: the peer.
+        bound: the most the ratio may rise.
+    """
+
+    title: str
+    workloads: tuple[str, ...]
+    against: str
+    bound: float
+
+    def judge(self, samples: Samples) -> Iterable[Verdict]:
+        """Yield one verdict per workload."""
+        for workload in self.workloads:
+            pair = [
+                samples.ratio(workload, "save", row, self.against) for row in (CHECKED, UNCHECKED)
+            ]
+            on, off = pair
+            measured = None if on is None or off is None else on.median - off.median
+            detail = "not measured"
+            if on is not None and off is not None:
+                detail = f"{on.median:.2f} with, {off.median:.2f} without"
+            yield Verdict(self.title, workload, self.against, self.bound, measured, detail)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FigureGoal:
+    """A figure of ours alone.
+
+    Attributes:
+        title: what is measured.
+        operation: its name.
+        workloads: on what.
+        bound: the most it may be.
+        unit: `ms`, `MB`, or `x data`.
+    """
+
+    title: str
+    operation: str
+    workloads: tuple[str, ...]
+    bound: float
+    unit: str
+
+    def judge(self, samples: Samples, nbytes: Mapping[str, int]) -> Iterable[Verdict]:
+        """Yield one verdict per workload; `nbytes` has the size of each one's tensors."""
+        scale: dict[str, Callable[[str], float]] = {
+            "ms": lambda _: 1e-3,
+            "MB": lambda _: 1e6,
+            "x data": lambda workload: nbytes.get(workload, 0) or 1,
+        }
+        for workload in self.workloads:
+            measured: dict[str, float] = {}
+            for row in (CHECKED, UNCHECKED):
+                found = samples.figures(workload, self.operation, row)
+                if found is not None:
+                    value = found.median if self.unit == "ms" else found.peak
+                    measured[row] = value / scale[self.unit](workload)
+            count = samples.figures(workload, self.operation, CHECKED)
+            detail = "not measured" if count is None else f"{count.count} rounds"
+            yield Verdict(
+                self.title, workload, self.unit, self.bound,
+                measured.get(CHECKED), detail, measured.get(UNCHECKED),
+            )  # fmt: skip
+
+
+def _spread(ratio: Ratio | None) -> str:
+    if ratio is None:
+        return "not measured"
+    return f"{ratio.low:.2f} to {ratio.high:.2f}, {ratio.count} rounds"
+
+
+_FEW = ("large", "mixed")
+_ZSTD = ("zstd-random", "zstd-pruned", "zstd-ternary", "zstd-int4")
+
+GOALS = (
+    RatioGoal("open, list the names", "keys", ("many",), {OLD: 0.6, ST: 0.65}),
+    RatioGoal("load mapped", "mapped", ("many",), {OLD: 0.3, ST: 0.3}),
+    RatioGoal("load mapped", "mapped", _FEW, {OLD: 1.5, ST: 0.01}),
+    FigureGoal("load mapped", "mapped", _FEW, 1.0, "ms"),
+    RatioGoal("load mapped, sum every byte", "touched", ("small",), {OLD: 0.5, ST: 0.3}),
+    RatioGoal("load into own memory", "owned", _FEW, {OLD: 0.55, ST: 0.55}),
+    RatioGoal("load into own memory", "owned", ("small", "many"), {OLD: 0.3, ST: 0.4}),
+    RatioGoal("save, no digest", "save", _FEW, {OLD: 1.0, ST: 1.0}, UNCHECKED),
+    RatioGoal("save, no digest", "save", ("small",), {OLD: 0.55, ST: 0.65}, UNCHECKED),
+    RatioGoal("save, no digest", "save", ("many",), {OLD: 0.35, ST: 0.4}, UNCHECKED),
+    AddedGoal("what crc32c adds to a save", (*_FEW, "small", "many"), OLD, 0.1),
+    RatioGoal("zstd load", "zstd-load", _ZSTD, {OLD: 0.3}),
+    RatioGoal("zstd save", "zstd-save", _ZSTD, {OLD: 0.75}),
+    RatioGoal("save with sha256", "save-sha256", _FEW, {OLD: 0.65}),
+    FigureGoal("open a small file", "keys", ("tiny",), 0.5, "ms"),
+    FigureGoal("memory of an owned load", "owned", (*_FEW, "small"), 1.05, "x data"),
+    FigureGoal("memory of opening", "keys", ("moe",), 100.0, "MB"),
+)
+
+
+def judge(samples: Samples, nbytes: Mapping[str, int]) -> list[Verdict]:
+    """Return a verdict on every goal, in the order of the table."""
+    verdicts: list[Verdict] = []
+    for goal in GOALS:
+        if isinstance(goal, FigureGoal):
+            verdicts += goal.judge(samples, nbytes)
+        else:
+            verdicts += goal.judge(samples)
+    return verdicts

@@ -1,0 +1,309 @@
+"""One measurement, in a process that was forked for it; runs in every peer's environment.
+
+Around the timed call: bring memory and page cache into the state the operation asks for, collect
+garbage, note the resident memory; afterwards compare what came back with the source.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import mmap
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from benchmarks.operations import OPERATIONS, Operation
+from benchmarks.workloads import MIB, Array, Source, read_source
+
+# A virtual machine gives free pages back to its host; the first touch of such a page costs many
+# times a normal fault, and hits whoever comes after the peer that freed most. Touching this many
+# times the data before each measurement pays it.
+PREWARM = 2.5
+_MASK = (1 << 64) - 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Request:
+    """What to do; travels to the server as JSON.
+
+    Attributes:
+        operation: a name of `OPERATIONS`, or `prepare`, which stores and checks the file.
+        source: folder of the source files.
+        path: the peer's file.
+        target: where a save goes.
+        stored_by: the peer's function that writes the file.
+        nbytes: bytes of all tensors.
+        total: their words added up.
+        one: the tensor that is read alone, and `one_total`, its words added up.
+        one_total: see `one`.
+    """
+
+    operation: str
+    source: str
+    path: str
+    target: str
+    stored_by: str
+    nbytes: int
+    total: int
+    one: str
+    one_total: int
+
+
+class Lacks(Exception):
+    """The peer cannot do this; the message says why."""
+
+
+class WrongBytes(Exception):
+    """What came back is not what was stored."""
+
+
+def perform(peer: Any, request: Request) -> dict[str, Any]:
+    """Do what is asked and return the figures."""
+    if request.operation == "prepare":
+        return _prepare(peer, request)
+    operation = OPERATIONS[request.operation]
+    call = peer_function(peer, operation.call)
+    if operation.kind == "start":
+        return _start(call, request)
+    if operation.kind == "read":
+        return _read(peer, operation, call, request)
+    return _write(peer, operation, call, request)
+
+
+def peer_function(peer: Any, name: str) -> Any:
+    """Return a peer's function.
+
+    Raises:
+        Lacks: it has none.
+    """
+    found = getattr(peer, name, None)
+    if found is None:
+        raise Lacks(getattr(peer, "LACKS", {}).get(name, "has no such function"))
+    return found
+
+
+# --- The kinds --------------------------------------------------------------------------------
+
+
+def _prepare(peer: Any, request: Request) -> dict[str, Any]:
+    """Store the file that is read later, and compare every byte that comes back."""
+    source = read_source(Path(request.source))
+    tensors = _native(peer, source)
+    save = getattr(peer, request.stored_by, None)
+    if save is None and request.stored_by == "save_crc32c":
+        save = peer.save  # without digests where there are none
+    if save is None:
+        save = peer_function(peer, request.stored_by)  # which says what is lacking
+    save(tensors, request.path)
+    with open(request.path, "rb") as file:  # a descriptor is what fsync wants
+        os.fsync(file.fileno())
+    expected = source.tensors()
+    if sorted(peer.keys(request.path)) != sorted(expected):
+        raise WrongBytes("the names that were read are not those that were written")
+    for load in (peer.mapped, peer.owned):
+        _compare(peer, load(request.path), expected)
+    return {"nbytes": os.path.getsize(request.path)}
+
+
+def _read(
+    peer: Any, operation: Operation, call: Callable[..., Any], request: Request
+) -> dict[str, Any]:
+    convert = getattr(peer, "to_numpy", _unchanged)
+    arguments: list[Any] = [request.path]
+    names: list[str] = []
+    if operation.call == "one":
+        arguments.append(request.one)
+    if operation.call == "slices":
+        ranges = one_percent(read_source(Path(request.source)))
+        arguments.append(ranges)
+    if operation.is_cold:
+        evict(request.path)
+    prewarm(request.nbytes)
+    if not operation.is_cold:
+        fetch(request.path)
+
+    def timed() -> tuple[Any, int]:
+        result = call(*arguments)
+        if not operation.is_touching:
+            return result, 0
+        values = result.values() if isinstance(result, dict) else [result]
+        return result, word_sum(map(convert, values))
+
+    (result, total), figures = measure(timed)
+    if operation.call == "verify":
+        if result is not True:
+            raise WrongBytes("verifying found a sound file damaged")
+    elif operation.call == "one":
+        _require_sum(total, request.one_total)
+    elif operation.call == "slices":
+        expected = read_source(Path(request.source)).tensors()
+        parts = {name: expected[name][start:stop] for name, (start, stop) in ranges.items()}
+        _compare(peer, result, parts)
+    elif operation.is_touching:
+        _require_sum(total, request.total)
+    else:
+        names = list(result)
+        if len(names) != len(set(names)) or not names:
+            raise WrongBytes("the names are not those that were written")
+    return figures
+
+
+def _write(
+    peer: Any, operation: Operation, call: Callable[..., Any], request: Request
+) -> dict[str, Any]:
+    is_append = operation.kind == "append"
+    if is_append:
+        shutil.copyfile(request.path, request.target)
+        added = np.arange(MIB // 4, dtype=np.float32)
+        tensors = {"zz.appended": getattr(peer, "from_numpy", _unchanged)(added)}
+    else:
+        tensors = _native(peer, read_source(Path(request.source)))
+    prewarm(request.nbytes)
+    try:
+        _, figures = measure(lambda: call(tensors, request.target))
+        figures["nbytes"] = os.path.getsize(request.target)
+        if is_append and "zz.appended" not in set(peer.keys(request.target)):
+            raise WrongBytes("what was appended is not there")
+    finally:
+        Path(request.target).unlink(missing_ok=True)
+    if figures["nbytes"] == 0:
+        raise WrongBytes("an empty file was written")
+    return figures
+
+
+def _start(program: str, request: Request) -> dict[str, Any]:
+    fetch(request.path)
+    command = [sys.executable, "-c", program, request.path]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # the peer's own
+    wall = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"wall": wall, "cpu": cpu, "peak": after.ru_maxrss * 1024}
+
+
+# --- Tensors ----------------------------------------------------------------------------------
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+def _native(peer: Any, source: Source) -> dict[str, Any]:
+    """Return the tensors in memory of their own, as the peer wants them."""
+    convert = getattr(peer, "from_numpy", _unchanged)
+    tensors = source.tensors(getattr(peer, "BFLOAT16", None))
+    return {name: convert(array.copy()) for name, array in tensors.items()}
+
+
+def word_sum(arrays: Iterable[Any]) -> int:
+    """Return the sum of all bytes, eight at a time, modulo 2**64."""
+    total = 0
+    for array in arrays:
+        words = array.reshape(-1)
+        words = words.view(np.uint64 if words.nbytes % 8 == 0 else np.uint8)
+        total += int(np.add.reduce(words, dtype=np.uint64))
+    return total & _MASK
+
+
+def one_percent(source: Source) -> dict[str, tuple[int, int]]:
+    """Return a range of rows, a hundredth of each tensor, from its middle."""
+    return {
+        name: (shape[0] // 2, shape[0] // 2 + max(1, shape[0] // 100))
+        for name, shape in zip(source.names, source.shapes, strict=True)
+    }
+
+
+def _require_sum(total: int, expected: int) -> None:
+    if total != expected:
+        raise WrongBytes("the bytes that were read do not add up to those that were written")
+
+
+def _compare(peer: Any, result: Mapping[str, Any], expected: Mapping[str, Array]) -> None:
+    convert = getattr(peer, "to_numpy", _unchanged)
+    if sorted(result) != sorted(expected):
+        raise WrongBytes("the names that were read are not those that were written")
+    for name, array in expected.items():
+        found = np.ascontiguousarray(convert(result[name])).reshape(-1).view(np.uint8)
+        if not np.array_equal(found, np.ascontiguousarray(array).reshape(-1).view(np.uint8)):
+            raise WrongBytes(f"{name} was read with other bytes than were written")
+
+
+# --- The machine ------------------------------------------------------------------------------
+
+
+def measure(call: Callable[[], Any]) -> tuple[Any, dict[str, Any]]:
+    """Return what a call gives, its seconds (wall and CPU), and the growth of resident memory."""
+    gc.collect()
+    before = _resident(reset=True)
+    cpu = time.process_time()
+    start = time.perf_counter()
+    result = call()
+    wall = time.perf_counter() - start
+    cpu = time.process_time() - cpu
+    return result, {"wall": wall, "cpu": cpu, "peak": max(0, _resident_peak() - before)}
+
+
+def _resident(*, reset: bool = False) -> int:
+    if reset:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # peak := now
+    return _status("VmRSS")
+
+
+def _resident_peak() -> int:
+    return _status("VmHWM")
+
+
+def _status(field: str) -> int:
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {field}")
+
+
+def available_memory() -> int:
+    """Return the bytes that can be had without swapping."""
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("/proc/meminfo has no MemAvailable")
+
+
+def prewarm(nbytes: int) -> None:
+    """Touch `PREWARM` times the bytes, at most half of what is free, and give them back."""
+    length = int(min(max(PREWARM * nbytes, 64 * MIB), available_memory() / 2))
+    # MAP_PRIVATE, or it would be shared memory, which never has huge pages.
+    memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    pages = np.frombuffer(memory, np.uint8)[:: mmap.PAGESIZE]
+    pages[:] = 1
+    del pages
+    memory.close()
+
+
+def evict(path: str) -> None:
+    """Take a file out of the page cache."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)  # what is not on disk cannot be dropped
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+
+
+def fetch(path: str) -> None:
+    """Bring a file into the page cache."""
+    with open(path, "rb", buffering=0) as file:  # unbuffered
+        buffer = bytearray(4 * MIB)
+        while file.readinto(buffer):
+            pass

@@ -1,0 +1,63 @@
+"""What is measured: each operation, what it is given, and the peer's function it calls.
+
+A peer is a module of `benchmarks/peers`; a function it does not have is an operation it lacks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+Kind = Literal["read", "save", "append", "start"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Operation:
+    """One thing that is timed.
+
+    Attributes:
+        name: how it is asked for.
+        title: how it is shown.
+        kind: what it is given: a file, tensors in memory, both, or a new interpreter.
+        call: the function of a peer's module that does it.
+        is_touching: every byte of the result is added up within the time.
+        is_cold: the file is not in the page cache.
+    """
+
+    name: str
+    title: str
+    kind: Kind
+    call: str
+    is_touching: bool = False
+    is_cold: bool = False
+
+
+_ALL = (
+    Operation("start", "new interpreter: import, open, list", "start", "START"),
+    Operation("keys", "open, list the names", "read", "keys"),
+    Operation("one", "open, sum one tensor", "read", "one", is_touching=True),
+    Operation("mapped", "load all, untouched", "read", "mapped"),
+    Operation("touched", "load all, sum every byte", "read", "mapped", is_touching=True),
+    Operation("owned", "load all into own memory", "read", "owned"),
+    Operation("slice", "1 % of each tensor", "read", "slices", is_touching=True),
+    Operation("verify", "check every byte", "read", "verify"),
+    Operation("keys-cold", "open, list the names, cold", "read", "keys", is_cold=True),
+    Operation(
+        "touched-cold",
+        "load all, sum every byte, cold",
+        "read",
+        "mapped",
+        is_touching=True,
+        is_cold=True,
+    ),
+    Operation("owned-cold", "load all into own memory, cold", "read", "owned", is_cold=True),
+    Operation("save", "save", "save", "save"),
+    Operation("save-crc32c", "save with crc32c", "save", "save_crc32c"),
+    Operation("save-sha256", "save with sha256", "save", "save_sha256"),
+    Operation("append", "append 1 MiB", "append", "append"),
+    Operation("zstd-save", "save, zstd level 3", "save", "save_zstd"),
+    Operation("zstd-load", "load all, zstd", "read", "mapped"),
+    Operation("zstd-slice", "1 % of each tensor, zstd", "read", "slices", is_touching=True),
+)
+
+OPERATIONS = {operation.name: operation for operation in _ALL}

@@ -1,0 +1,68 @@
+"""This checkout, with digests: crc32c written, and checked on everything that is copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import ztensor
+from ztensor.numpy import load_file, save_file
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+START = "import sys, ztensor; ztensor.open(sys.argv[1]).keys()"
+
+
+def save(tensors: dict[str, Any], path: str, *, checksum: str | None = "crc32c") -> None:
+    save_file(tensors, path, checksum=checksum, durable=False)
+
+
+def save_crc32c(tensors: dict[str, Any], path: str) -> None:
+    save(tensors, path, checksum="crc32c")
+
+
+def save_sha256(tensors: dict[str, Any], path: str) -> None:
+    save(tensors, path, checksum="sha256")
+
+
+def save_zstd(tensors: dict[str, Any], path: str, *, checksum: str | None = "crc32c") -> None:
+    save_file(tensors, path, compression=3, checksum=checksum, durable=False)
+
+
+def keys(path: str) -> list[str]:
+    with ztensor.open(path) as reader:
+        names: list[str] = reader.keys()
+        return names
+
+
+def one(path: str, name: str, *, verify: bool | None = None) -> Any:
+    with ztensor.open(path, verify=verify) as reader:
+        return reader[name]
+
+
+def mapped(path: str, *, verify: bool | None = None) -> dict[str, Any]:
+    return load_file(path, verify=verify)
+
+
+def owned(path: str, *, verify: bool | None = None) -> dict[str, Any]:
+    return load_file(path, copy=True, verify=verify)
+
+
+def verify(path: str) -> bool:
+    with ztensor.open(path) as reader:
+        is_sound: bool = reader.verify().ok
+        return is_sound
+
+
+def slices(
+    path: str, ranges: dict[str, tuple[int, int]], *, verify: bool | None = None
+) -> dict[str, Any]:
+    with ztensor.open(path, verify=verify) as reader:
+        return {name: reader.get_slice(name)[start:stop] for name, (start, stop) in ranges.items()}
+
+
+def append(tensors: dict[str, Any], path: str, *, checksum: str | None = "crc32c") -> None:
+    with ztensor.Writer.append(path, checksum=checksum, durable=False) as writer:
+        for name, tensor in tensors.items():
+            writer.add(name, tensor)

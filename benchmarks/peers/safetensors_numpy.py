@@ -1,0 +1,54 @@
+"""safetensors, by its functions for NumPy; they always copy."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+_numpy: Any = importlib.import_module("safetensors.numpy")
+_safe_open: Any = importlib.import_module("safetensors").safe_open
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+START = """
+import sys, safetensors
+with safetensors.safe_open(sys.argv[1], "np") as file:
+    file.keys()
+"""
+LACKS = {
+    "save_crc32c": "the format has no digests",
+    "save_sha256": "the format has no digests",
+    "save_zstd": "the format has no compression",
+    "verify": "the format has no digests",
+    "append": "a file cannot be extended",
+}
+
+
+def save(tensors: dict[str, Any], path: str) -> None:
+    _numpy.save_file(tensors, path)
+
+
+def keys(path: str) -> list[str]:
+    with _safe_open(path, "np") as file:
+        names: list[str] = file.keys()
+        return names
+
+
+def one(path: str, name: str) -> Any:
+    with _safe_open(path, "np") as file:
+        return file.get_tensor(name)
+
+
+def mapped(path: str) -> dict[str, Any]:
+    tensors: dict[str, Any] = _numpy.load_file(path)
+    return tensors
+
+
+owned = mapped
+
+
+def slices(path: str, ranges: dict[str, tuple[int, int]]) -> dict[str, Any]:
+    with _safe_open(path, "np") as file:
+        return {name: file.get_slice(name)[start:stop] for name, (start, stop) in ranges.items()}

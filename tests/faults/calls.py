@@ -1,0 +1,284 @@
+"""The system calls the library makes on files, recorded and on demand failed.
+
+The library looks calls up in `os` when it makes them, so replacing the attributes of that module
+reaches all of them. Only what happens beneath one folder counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+import re
+from typing import TYPE_CHECKING, Any, Self
+from unittest import mock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+_NAMELESS = getattr(os, "O_TMPFILE", 0)
+_IN_PROC = re.compile(r"/proc/self/fd/(\d+)")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Call:
+    """One call that changed something, or flushed it.
+
+    Attributes:
+        kind: `create`, `write`, `cut`, `flush`, `link`, `rename`, `unlink` or `flush folder`.
+        file: number of the file; the same file under another name keeps it.
+        offset: first byte written; the new length for `cut`.
+        data: the bytes written.
+        name: the name made, taken away or renamed.
+        new_name: what it was renamed to.
+    """
+
+    kind: str
+    file: int = -1
+    offset: int = 0
+    data: bytes = b""
+    name: str = ""
+    new_name: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens at the n-th call of a kind.
+
+    Attributes:
+        kind: `write`, `flush`, `rename`, `link`, `cut`, `open` or `unlink`.
+        number: which call of that kind, from 1.
+        how: `error`: it fails once. `full`: half of it is written, and every write from then on
+            fails, as on a full disk. `short`: half of it is written, which is no error.
+            `interrupt`: Ctrl-C arrives before it. `interrupted`: Ctrl-C arrives behind it.
+        code: the errno.
+    """
+
+    kind: str
+    number: int
+    how: str = "error"
+    code: int = errno.EIO
+
+
+class Calls:
+    """While it is entered, records what is done beneath a folder, and lets a fault happen.
+
+    Args:
+        folder: the folder; names in the record are relative to it.
+        faults: what goes wrong.
+        unflushed: numbers, from 1, of flushes that are lied about: they do nothing.
+        nameless: False takes `O_TMPFILE` away, as on systems without it.
+
+    Attributes:
+        log: the calls, in order.
+        has_struck: the first fault has happened.
+        files: numbers of the files that were in the folder, by name.
+        contents: their bytes then.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        faults: Sequence[Fault] = (),
+        unflushed: Callable[[int], bool] = lambda number: False,
+        nameless: bool = True,
+    ) -> None:
+        self.folder = os.path.realpath(folder)
+        self.log: list[Call] = []
+        self.has_struck = False
+        self._faults = {fault.kind: fault for fault in faults}
+        self._first = faults[0] if faults else None
+        self._unflushed = unflushed
+        self._nameless = nameless
+        self._counts: dict[str, int] = {}
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._descriptors: dict[int, int] = {}
+        self._folders: set[int] = set()
+        self._next = 0
+        self._patches: list[Any] = []
+        self.files = {}
+        self.contents = {}
+        for entry in sorted(folder.iterdir()):
+            if entry.is_file() and not entry.is_symlink():
+                number = self._number_of(entry.stat())
+                self.files[entry.name] = number
+                self.contents[number] = entry.read_bytes()
+
+    def __enter__(self) -> Self:
+        real = {name: getattr(os, name, None) for name in _REPLACED}
+        self._real: dict[str, Any] = real
+        for name, function in real.items():
+            if function is not None:
+                patch = mock.patch.object(os, name, getattr(self, f"_{name}"))
+                self._patches.append(patch)
+        if not self._nameless and _NAMELESS:
+            self._patches.append(mock.patch.object(os, "O_TMPFILE", 0))
+        for patch in self._patches:
+            patch.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for patch in reversed(self._patches):
+            patch.stop()
+        self._patches.clear()
+
+    # --- Which file -------------------------------------------------------------------------
+
+    def _number_of(self, status: os.stat_result, *, is_new: bool = False) -> int:
+        key = status.st_dev, status.st_ino  # an inode's number is used again once it is free
+        if is_new or key not in self._numbers:
+            self._numbers[key] = self._next
+            self._next += 1
+        return self._numbers[key]
+
+    def _relative(self, path: Any) -> str | None:
+        text = os.fsdecode(path)
+        folder, name = os.path.split(text)
+        return name if os.path.realpath(folder) == self.folder else None
+
+    # --- Faults -----------------------------------------------------------------------------
+
+    def _strikes(self, kind: str) -> Fault | None:
+        """Count a call, and return the fault that befalls it; raises where it never happens."""
+        fault = self._faults.get(kind)
+        if fault is None:
+            return None
+        count = self._counts[kind] = self._counts.get(kind, 0) + 1
+        if count < fault.number or (count > fault.number and fault.how != "full"):
+            return None
+        self.has_struck = self.has_struck or fault is self._first
+        if fault.how == "error" or (fault.how == "full" and count > fault.number):
+            raise OSError(fault.code, os.strerror(fault.code))
+        if fault.how == "interrupt":
+            raise KeyboardInterrupt
+        return fault
+
+    def _after(self, fault: Fault | None) -> None:
+        if fault is not None and fault.how == "interrupted":
+            raise KeyboardInterrupt
+
+    # --- The calls --------------------------------------------------------------------------
+
+    def _open(self, path: Any, flags: int, mode: int = 0o777, **options: Any) -> int:
+        text = os.fsdecode(path)
+        inside = text == self.folder or self._relative(text) is not None
+        writes = inside and bool(flags & (os.O_WRONLY | os.O_RDWR))
+        fault = self._strikes("open") if writes else None
+        descriptor: int = self._real["open"](path, flags, mode, **options)
+        if not inside:
+            return descriptor
+        is_new = bool(_NAMELESS and flags & _NAMELESS == _NAMELESS)
+        if text == self.folder and not is_new:
+            self._folders.add(descriptor)
+            return descriptor
+        is_new = is_new or bool(flags & os.O_EXCL)
+        number = self._number_of(os.fstat(descriptor), is_new=is_new)
+        self._descriptors[descriptor] = number
+        if is_new:
+            name = "" if text == self.folder else self._relative(text) or ""
+            self.log.append(Call("create", number, name=name))
+        self._after(fault)
+        return descriptor
+
+    def _close(self, descriptor: int) -> None:
+        self._descriptors.pop(descriptor, None)
+        self._folders.discard(descriptor)
+        self._real["close"](descriptor)
+
+    def _write(self, descriptor: int, data: Any) -> int:
+        if descriptor not in self._descriptors:
+            written: int = self._real["write"](descriptor, data)
+            return written
+        offset = os.lseek(descriptor, 0, os.SEEK_CUR)
+        return self._written(descriptor, data, offset, lambda d: self._real["write"](descriptor, d))
+
+    def _pwrite(self, descriptor: int, data: Any, offset: int) -> int:
+        if descriptor not in self._descriptors:
+            written: int = self._real["pwrite"](descriptor, data, offset)
+            return written
+        call = self._real["pwrite"]
+        return self._written(descriptor, data, offset, lambda d: call(descriptor, d, offset))
+
+    def _written(
+        self, descriptor: int, data: Any, offset: int, call: Callable[[memoryview], int]
+    ) -> int:
+        fault = self._strikes("write")
+        view = memoryview(data)
+        if fault is not None and fault.how in ("short", "full"):
+            view = view[: view.nbytes // 2]
+        count = call(view) if view.nbytes else 0
+        if count:
+            number = self._descriptors[descriptor]
+            self.log.append(Call("write", number, offset, bytes(view[:count])))
+        if fault is not None and fault.how == "full" and not count:
+            raise OSError(fault.code, os.strerror(fault.code))
+        self._after(fault)
+        return count
+
+    def _copy_file_range(
+        self, source: int, target: int, count: int, start: int | None, offset: int
+    ) -> int:
+        fault = self._strikes("write")
+        if fault is not None and fault.how in ("short", "full"):
+            count = max(1, count // 2)
+        done: int = self._real["copy_file_range"](source, target, count, start, offset)
+        if done and target in self._descriptors:
+            data = os.pread(target, done, offset)
+            self.log.append(Call("write", self._descriptors[target], offset, data))
+        self._after(fault)
+        return done
+
+    def _ftruncate(self, descriptor: int, length: int) -> None:
+        fault = self._strikes("cut") if descriptor in self._descriptors else None
+        self._real["ftruncate"](descriptor, length)
+        if descriptor in self._descriptors:
+            self.log.append(Call("cut", self._descriptors[descriptor], length))
+        self._after(fault)
+
+    def _fsync(self, descriptor: int) -> None:
+        if descriptor not in self._descriptors and descriptor not in self._folders:
+            self._real["fsync"](descriptor)
+            return
+        fault = self._strikes("flush")
+        number = self._counts["every flush"] = self._counts.get("every flush", 0) + 1
+        # Not handed on: what counts here is the order of calls, and a thousand flushes take long.
+        if not self._unflushed(number):
+            if descriptor in self._folders:
+                self.log.append(Call("flush folder"))
+            else:
+                self.log.append(Call("flush", self._descriptors[descriptor]))
+        self._after(fault)
+
+    def _link(self, source: Any, target: Any, **options: Any) -> None:
+        name = self._relative(target)
+        fault = self._strikes("link") if name is not None else None
+        self._real["link"](source, target, **options)
+        if name is not None:
+            match = _IN_PROC.fullmatch(os.fsdecode(source))
+            number = self._descriptors[int(match[1])] if match else self._number_of(os.stat(target))
+            self.log.append(Call("link", number, name=name))
+        self._after(fault)
+
+    def _replace(self, source: Any, target: Any, **options: Any) -> None:
+        name, new_name = self._relative(source), self._relative(target)
+        fault = self._strikes("rename") if new_name is not None else None
+        self._real["replace"](source, target, **options)
+        if name is not None and new_name is not None:
+            self.log.append(Call("rename", name=name, new_name=new_name))
+        self._after(fault)
+
+    def _unlink(self, path: Any, **options: Any) -> None:
+        name = self._relative(path)
+        fault = self._strikes("unlink") if name is not None else None
+        self._real["unlink"](path, **options)
+        if name is not None:
+            self.log.append(Call("unlink", name=name))
+        self._after(fault)
+
+
+_REPLACED = (
+    "open", "close", "write", "pwrite", "copy_file_range", "ftruncate", "fsync", "link", "replace",
+    "unlink",
+)  # fmt: skip

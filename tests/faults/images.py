@@ -1,0 +1,159 @@
+"""Folders as a crash may leave them, rebuilt from the recorded calls.
+
+A killed process leaves what its calls did up to some point, the last one perhaps in part. A power
+cut leaves less: what was not flushed may be there, missing, or there in part, in any order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterator
+
+    from tests.faults.calls import Call, Calls
+
+SECTOR = 512
+PAGE = 4096
+
+
+@dataclasses.dataclass(slots=True)
+class World:
+    """A folder: names to files, files to bytes."""
+
+    names: dict[str, int]
+    contents: dict[int, bytearray]
+
+    @classmethod
+    def before(cls, calls: Calls) -> World:
+        """Return the folder as it was before the recorded calls."""
+        return cls(
+            dict(calls.files), {number: bytearray(data) for number, data in calls.contents.items()}
+        )
+
+    def copy(self) -> World:
+        return World(
+            dict(self.names), {number: bytearray(data) for number, data in self.contents.items()}
+        )
+
+    def files(self) -> dict[str, bytes]:
+        """Return the bytes of every file that has a name."""
+        return {name: bytes(self.contents[number]) for name, number in self.names.items()}
+
+    def apply(self, call: Call) -> None:
+        """Do what the call did."""
+        if call.kind == "create":
+            self.contents[call.file] = bytearray()
+            if call.name:
+                self.names[call.name] = call.file
+        elif call.kind == "write":
+            _put(self.contents[call.file], call.offset, call.data)
+        elif call.kind == "cut":
+            del self.contents[call.file][call.offset :]
+        else:
+            apply_name(self.names, call)
+
+
+def apply_name(names: dict[str, int], call: Call) -> None:
+    """Do to a folder's names what the call did; nothing where an earlier one is missing."""
+    if call.kind == "link" or (call.kind == "create" and call.name):
+        names[call.name] = call.file
+    elif call.kind == "rename" and call.name in names:
+        names[call.new_name] = names.pop(call.name)
+    elif call.kind == "unlink":
+        names.pop(call.name, None)
+
+
+def _put(content: bytearray, offset: int, data: bytes) -> None:
+    if len(content) < offset:
+        content.extend(bytes(offset - len(content)))
+    content[offset : offset + len(data)] = data
+
+
+# --- A killed process -----------------------------------------------------------------------
+
+
+def after_kill(calls: Calls, *, stride: int, dense_bytes: int) -> Iterator[tuple[str, World]]:
+    """Yield the folder after every call, and inside every write.
+
+    Args:
+        calls: the record.
+        stride: bytes between two cuts inside a write; both ends and page borders are always cut.
+        dense_bytes: writes up to this long are cut at every byte.
+    """
+    world = World.before(calls)
+    yield "before the first call", world
+    for number, call in enumerate(calls.log, 1):
+        if call.kind == "write":
+            for length in _cuts(call, stride if len(call.data) > dense_bytes else 1):
+                torn = world.copy()
+                part = dataclasses.replace(call, data=call.data[:length])
+                torn.apply(part)
+                yield f"byte {length} of call {number}, {call.kind}", torn
+        world.apply(call)
+        yield f"after call {number}, {call.kind}", world
+
+
+def _cuts(call: Call, stride: int) -> list[int]:
+    size = len(call.data)
+    first_page = -call.offset % PAGE
+    cuts = {*range(1, size, stride), *range(first_page, size, PAGE), size - 1}
+    return sorted(cut for cut in cuts if 0 < cut < size)
+
+
+# --- A power cut ----------------------------------------------------------------------------
+
+
+def after_power_cut(calls: Calls, dice: random.Random, moment: int) -> World:
+    """Return a folder that a power cut behind the first `moment` calls may leave.
+
+    Sectors are whole or missing; of the names, any of the changes since the folder was flushed.
+    """
+    done = calls.log[:moment]
+    world = World.before(calls)
+    for number in {call.file for call in done if call.file >= 0}:
+        world.contents[number] = _file_after_power_cut(
+            bytearray(calls.contents.get(number, b"")),
+            [call for call in done if call.file == number],
+            dice,
+        )
+    flushed = max((i for i, call in enumerate(done) if call.kind == "flush folder"), default=-1)
+    for index, call in enumerate(done):
+        if call.file >= 0 and call.kind not in ("create", "link"):
+            continue
+        if index < flushed or dice.random() < 0.5:
+            apply_name(world.names, call)
+    return world
+
+
+def _file_after_power_cut(content: bytearray, calls: list[Call], dice: random.Random) -> bytearray:
+    flushed = max((i for i, call in enumerate(calls) if call.kind == "flush"), default=-1)
+    size = len(content)
+    for index, call in enumerate(calls):
+        if call.kind == "cut":
+            size = call.offset
+            if index < flushed or dice.random() < 0.5:
+                del content[call.offset :]
+        elif call.kind == "write":
+            size = max(size, call.offset + len(call.data))
+            if index < flushed:
+                _put(content, call.offset, call.data)
+            else:
+                _put_some_sectors(content, call, dice)
+    if len(content) < size and dice.random() < 0.5:
+        content.extend(bytes(size - len(content)))  # the length reached the disk, the bytes did not
+    return content
+
+
+def _put_some_sectors(content: bytearray, call: Call, dice: random.Random) -> None:
+    # Mostly whole or missing, as a write goes out at once; but each sector stands for itself.
+    chance = dice.choice((0.0, 0.0, 1.0, 1.0, 1.0, 0.9, 0.5, 0.1))
+    first = call.offset // SECTOR
+    last = (call.offset + len(call.data) - 1) // SECTOR
+    for sector in range(first, last + 1):
+        if dice.random() < chance:
+            start = max(call.offset, sector * SECTOR)
+            stop = min(call.offset + len(call.data), (sector + 1) * SECTOR)
+            _put(content, start, call.data[start - call.offset : stop - call.offset])

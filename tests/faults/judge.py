@@ -1,0 +1,134 @@
+"""What became of a file: its old state, its new one, an end torn off the old one, or worse."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import os
+from typing import TYPE_CHECKING, Any
+
+import ztensor
+from tests.faults.plain_reader import MAGIC, plain_state
+from ztensor.edit import repair
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+State = dict[str, Any]
+
+
+class Outcome(enum.StrEnum):
+    """The verdict about one folder."""
+
+    OLD = "old"
+    NEW = "new"
+    RECOVERED = "torn, recovered"
+    LOST = "lost"
+    WRONG = "silently wrong"
+
+
+def state_of(reader: ztensor.Reader) -> State:
+    """Return everything a file says, in comparable values; no digest is looked at."""
+    objects = {}
+    for name in reader:
+        tensor = reader.read(name)
+        parts = {role: array.tobytes() for role, array in tensor.components.items()}
+        objects[name] = (tuple(tensor.shape), parts, dict(reader.metadata(name).attributes))
+    return {"objects": objects, "attributes": reader.attributes}
+
+
+def read_state(source: Any, *, recover: bool = False) -> State:
+    """Open with the library, digests ignored, and return what the file says."""
+    with ztensor.open(source, verify=False, recover=recover) as reader:
+        return state_of(reader)
+
+
+@dataclasses.dataclass(slots=True)
+class Judge:
+    """Knows the state before an operation and the one behind it.
+
+    Attributes:
+        old: the state before; None where there was no file.
+        new: the state behind.
+        between: states that lie between them, where there are several steps; they count as old.
+        fooled: images a minimal reader took for something else, where the library noticed.
+    """
+
+    old: State | None
+    new: State
+    between: Sequence[State] = ()
+    fooled: int = 0
+    _known: dict[bytes, Outcome] = dataclasses.field(default_factory=dict)
+
+    def of(self, image: bytes | None) -> Outcome:
+        """Return the verdict about a file's bytes; None where there is no file."""
+        if image is None:
+            return Outcome.OLD if self.old is None else Outcome.LOST
+        key = hashlib.blake2b(image, digest_size=16).digest()
+        if key not in self._known:
+            self._known[key] = self._of(image)
+        return self._known[key]
+
+    @property
+    def distinct(self) -> int:
+        """Return how many different images were judged."""
+        return len(self._known)
+
+    def _of(self, image: bytes) -> Outcome:
+        try:
+            state = read_state(image)
+        except ztensor.FormatError:
+            outcome = self._recovered(image)
+        else:
+            outcome = self._named(state)
+        if image[:8] == MAGIC and self._plain(image) is Outcome.WRONG:
+            if outcome in (Outcome.OLD, Outcome.NEW, Outcome.WRONG):
+                return Outcome.WRONG
+            self.fooled += 1
+        return outcome
+
+    def _plain(self, image: bytes) -> Outcome | None:
+        try:
+            state = plain_state(image)
+        except Exception:  # noqa: BLE001  # a minimal reader fails as it likes
+            return None
+        return self._named(state)
+
+    def _recovered(self, image: bytes) -> Outcome:
+        try:
+            state = read_state(image, recover=True)
+        except ztensor.ZTensorError:
+            return Outcome.LOST
+        outcome = self._named(state)
+        return Outcome.RECOVERED if outcome is not Outcome.WRONG else outcome
+
+    def _named(self, state: State) -> Outcome:
+        if state == self.new:  # first: a change may leave what it found
+            return Outcome.NEW
+        return Outcome.OLD if state == self.old or state in self.between else Outcome.WRONG
+
+
+def check_repair(image: bytes, olds: Sequence[State], folder: Path) -> None:
+    """Mend a torn image by both ways of `repair`, and compare with the states it may have."""
+    torn = folder / "torn.zt"
+    torn.write_bytes(image)
+    message = ""
+    try:
+        ztensor.open(torn).close()
+    except ztensor.FormatError as error:
+        message = str(error)
+    assert "torn.zt" in message
+    report = repair(torn, write=folder / "mended.zt")
+    assert report.end is not None
+    assert report.damaged == ()
+    assert torn.read_bytes() == image
+    assert read_state(folder / "mended.zt") in olds
+    report = repair(torn, in_place=True)
+    assert report.tail_path is not None
+    with open(report.tail_path, "rb") as tail:
+        assert torn.read_bytes() + tail.read() == image
+    assert read_state(torn) in olds
+    for entry in list(folder.iterdir()):
+        os.unlink(entry)

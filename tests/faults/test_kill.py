@@ -1,0 +1,40 @@
+"""Real processes, killed by SIGKILL at random moments; `run.py` does the same far more often."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+KILLS = Path(__file__).with_name("kills.py")
+SEED = 4
+
+
+def kill_in_a_process(operation: str, tries: int, seed: int, folder: Path) -> dict[str, int]:
+    """Run `kills.py`, since forking belongs into a process of its own."""
+    done = subprocess.run(
+        [sys.executable, str(KILLS), operation, str(tries), str(seed), str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )
+    assert done.returncode == 0, done.stderr
+    counts: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    return counts
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills are made in forked children")
+@pytest.mark.parametrize("operation", ["save", "save, named", "append", "replace", "remove"])
+def test_a_killed_process_leaves_the_old_state_or_the_new_one(
+    operation: str, tmp_path: Path
+) -> None:
+    counts = kill_in_a_process(operation, 12, SEED, tmp_path)
+    print(operation, counts)  # shown by pytest -s, and where it fails
+    assert counts["old"] + counts["new"] + counts["torn, recovered"] == 12
+    assert counts["lost"] == counts["silently wrong"] == counts["litter"] == 0
+    assert counts["killed inside"] >= 2

@@ -1,0 +1,125 @@
+"""Power cuts: what was not flushed may be there, missing or there in part, in any order."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+import ztensor
+from tests.faults.calls import Calls
+from tests.faults.images import after_power_cut
+from tests.faults.judge import Judge, Outcome, read_state
+from tests.faults.operations import NEW, OPERATIONS, TARGET, dense, start
+from tests.faults.test_failing_calls import CASES
+from tests.faults.trials import cut_power
+from ztensor import edit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.faults.operations import Operation
+    from ztensor.source.sink import Durable
+
+SEED = 20
+
+
+@pytest.mark.parametrize(("operation", "nameless"), CASES)
+def test_a_power_cut_leaves_the_old_state_or_the_new_one(
+    operation: Operation, nameless: bool, tmp_path: Path
+) -> None:
+    tally = cut_power(operation, tmp_path, nameless=nameless, count=200, seed=SEED)
+    assert tally.bad == 0, tally
+    # A quarter of the cuts come after the return: then it is the new one.
+    assert tally.outcomes[Outcome.NEW] >= 50
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("save over", "the file"),
+        ("save over", "the folder"),
+        ("append one", "the blobs"),
+        ("append stream in pieces", "the blobs"),
+        ("append one", "the commit"),
+        ("replace", "the blobs"),
+        ("remove", "the commit"),
+        ("remove behind an unflushed append", "the blobs"),
+        ("append, atomic", "the file"),
+        ("compact", "the folder"),
+        ("merge", "the file"),
+    ],
+)
+def test_each_flush_is_needed(name: str, what: str, tmp_path: Path) -> None:
+    """A model that finds nothing without a flush would prove nothing with it."""
+    left_out: dict[str, Callable[[int], bool]] = {
+        "the file": lambda number: number == 1,
+        "the blobs": lambda number: number == 1,
+        "the folder": lambda number: number == 2,
+        "the commit": lambda number: number == 2,
+    }
+    tally = cut_power(OPERATIONS[name], tmp_path, count=400, seed=SEED, unflushed=left_out[what])
+    if name == "compact":  # old and new state say the same: the folder's flush gives back room
+        assert tally.bad == 0
+    else:
+        assert tally.bad > 0
+
+
+def test_an_unflushed_save_is_not_promised(tmp_path: Path) -> None:
+    """What `durable=False` means: no mixture by a kill, but no promise about a power cut."""
+    start(tmp_path)
+    judge = Judge(read_state(tmp_path / TARGET), {"objects": {"a": dense(NEW)}, "attributes": {}})
+    with Calls(tmp_path) as calls, ztensor.Writer(tmp_path / TARGET, durable=False) as writer:
+        writer.write("a", NEW)
+    assert "flush" not in {call.kind for call in calls.log}
+    dice = random.Random(SEED)
+    outcomes = {
+        judge.of(after_power_cut(calls, dice, len(calls.log)).files().get(TARGET))
+        for _ in range(300)
+    }
+    assert Outcome.LOST in outcomes
+
+
+@pytest.mark.parametrize("durable", ["auto", True, False])
+def test_what_is_flushed_when(durable: Durable, tmp_path: Path) -> None:
+    def flushes(name: str) -> int:
+        with (
+            Calls(tmp_path) as calls,
+            ztensor.Writer(tmp_path / name, durable=durable) as writer,
+        ):
+            writer.write("a", NEW)
+        return sum(call.kind.startswith("flush") for call in calls.log)
+
+    first, second = flushes("a.zt"), flushes("a.zt")
+    assert (first, second) == {"auto": (0, 2), True: (2, 2), False: (0, 0)}[durable]
+
+
+def test_an_edit_is_flushed_before_its_commit_and_behind_it(tmp_path: Path) -> None:
+    start(tmp_path)
+    with Calls(tmp_path) as calls:
+        edit.replace_tensor(tmp_path / TARGET, "scalar", NEW)
+    assert [call.kind for call in calls.log] == ["write", "write", "flush", "write", "flush"]
+    with Calls(tmp_path) as calls:
+        edit.set_attributes(tmp_path / TARGET, {"step": "2"}, durable=False)
+    assert [call.kind for call in calls.log] == ["write"]
+
+
+def test_a_split_is_flushed_before_its_index(tmp_path: Path) -> None:
+    start(tmp_path)
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    with Calls(folder) as calls:
+        edit.split(tmp_path / TARGET, folder, max_shard_size=2000, durable=True)
+    dice = random.Random(SEED)
+    indexed = 0
+    for _ in range(300):
+        files = after_power_cut(calls, dice, dice.randrange(len(calls.log) + 1)).files()
+        if "model.zt.index.json" in files:
+            indexed += 1
+            for name, data in files.items():
+                if name.startswith("model-"):
+                    read_state(data)
+            assert sum(name.startswith("model-") for name in files) >= 3
+    assert indexed

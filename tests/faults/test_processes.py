@@ -1,0 +1,298 @@
+"""Several processes at one file, and files that are changed under a reader."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Self
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import ztensor
+from tests.faults.judge import read_state
+from tests.faults.operations import NEW, OPERATIONS, OTHER, TARGET, dense, start
+from tests.faults.worker import ELEMENTS, tensors
+from ztensor import edit
+from ztensor.numpy import load_file, save_file
+
+SECONDS = 1.5
+
+
+class Worker:
+    """A process that runs one verb of `worker.py`."""
+
+    def __init__(self, *arguments: object) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("worker.py")), *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+
+    def wait_until_ready(self) -> Self:
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
+        return self
+
+    def go(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def result(self) -> dict[str, Any]:
+        out, _ = self._process.communicate(timeout=60)
+        assert self._process.returncode == 0
+        answer: dict[str, Any] = json.loads(out.splitlines()[-1])
+        return answer
+
+
+def together(*workers: Worker) -> list[dict[str, Any]]:
+    """Start all of them at once and wait for all."""
+    for worker in workers:
+        worker.wait_until_ready()
+    for worker in workers:
+        worker.go()
+    return [worker.result() for worker in workers]
+
+
+# --- Two writers ----------------------------------------------------------------------------
+
+
+def test_two_appenders_that_wait_both_get_all_in(tmp_path: Path) -> None:
+    path = tmp_path / TARGET
+    save_file(tensors(0), path)
+    results = together(*(Worker("append", path, prefix, 20, 30) for prefix in "ab"))
+    assert [result["done"] for result in results] == [20, 20], results
+    with ztensor.open(path) as reader:
+        assert len(reader) == 4 + 40
+        assert reader.verify().ok
+        for prefix in "ab":
+            for number in range(20):
+                assert (reader[f"{prefix}{number}"] == number).all()
+
+
+def test_two_appenders_that_do_not_wait_get_in_or_get_one_clear_error(tmp_path: Path) -> None:
+    path = tmp_path / TARGET
+    save_file(tensors(0), path)
+    results = together(*(Worker("append", path, prefix, 20, 0) for prefix in "ab"))
+    assert sum(result["done"] for result in results) >= 20
+    for result in results:
+        assert result["done"] + len(result["errors"]) == 20
+        for error in result["errors"]:
+            assert error["reason"] == "source_locked"
+            assert "being written by another process" in error["text"]
+    with ztensor.open(path) as reader:
+        assert len(reader) == 4 + sum(result["done"] for result in results)
+        assert reader.verify().ok
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path, **options: edit.remove_tensors(path, names="t0", **options),
+        lambda path, **options: edit.rename_tensors(path, {"t0": "x"}, **options),
+        lambda path, **options: edit.set_attributes(path, {"a": "b"}, **options),
+        lambda path, **options: edit.replace_tensor(path, "t0", NEW, **options),
+        lambda path, **options: edit.replace_tensor(path, "t0", NEW, atomic=True, **options),
+        edit.compact,
+        lambda path, **options: edit.repair(path, in_place=True, **options),
+    ],
+    ids=["remove", "rename", "set", "replace", "atomic", "compact", "repair"],
+)
+def test_who_meets_a_writer_is_told_at_once_or_waits(change: Any, tmp_path: Path) -> None:
+    path = tmp_path / TARGET
+    save_file(tensors(0), path)
+    before = path.read_bytes()
+    holder = Worker("hold", path).wait_until_ready()
+    with pytest.raises(ztensor.SourceError, match="being written by another process") as caught:
+        change(path)
+    assert caught.value.reason is ztensor.Reason.SOURCE_LOCKED
+    assert path.read_bytes() == before
+    holder.go()
+    change(path, timeout=30)
+    holder.result()
+    with ztensor.open(path) as reader:
+        assert "held" in reader  # the holder's commit was kept
+
+
+def test_of_two_savers_one_wins_whole(tmp_path: Path) -> None:
+    path = tmp_path / TARGET
+    results = together(*(Worker("save_for", path, first, SECONDS) for first in (1, 2)))
+    assert all(result["done"] > 5 for result in results), results
+    loaded = load_file(path)
+    assert len({int(value[0]) for value in loaded.values()}) == 1
+    assert all((value == value[0]).all() for value in loaded.values())
+    assert [entry.name for entry in tmp_path.iterdir()] == [TARGET]
+
+
+def test_a_save_in_the_middle_of_an_edit_is_not_lost(tmp_path: Path) -> None:
+    """A plain save takes no lock; who edits meanwhile must not put the old file back."""
+    path = tmp_path / TARGET
+    for atomic in (False, True):
+        save_file(tensors(0), path)
+        writer = ztensor.Writer.append(path, atomic=atomic)
+        writer.write("lost", NEW)
+        save_file(tensors(5), path)
+        with pytest.raises(ztensor.SourceError, match="new file in its place") as caught:
+            writer.finish()
+        assert caught.value.reason is ztensor.Reason.SOURCE_CHANGED
+        assert read_state(path)["objects"] == {n: dense(a) for n, a in tensors(5).items()}
+        assert [entry.name for entry in tmp_path.iterdir()] == [TARGET]
+
+
+def test_a_save_in_the_middle_of_a_compaction_is_not_lost(tmp_path: Path) -> None:
+    path = tmp_path / TARGET
+    save_file(tensors(0), path)
+
+    def save_meanwhile(done: int, total: int) -> None:
+        if done == total:
+            save_file(tensors(6), path)
+
+    with pytest.raises(ztensor.SourceError, match="new file in its place"):
+        edit.compact(path, progress=save_meanwhile)
+    assert (load_file(path)["t0"] == 6).all()
+
+
+# --- Readers beside writers -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("writer", ["save_for", "append_for"])
+def test_readers_meet_whole_states_only(writer: str, tmp_path: Path) -> None:
+    path = tmp_path / TARGET
+    save_file(tensors(0), path)
+    written, *read = together(
+        Worker(writer, path, 10, SECONDS),
+        Worker("read_for", path, "mapped", SECONDS),
+        Worker("read_for", path, "read", SECONDS),
+    )
+    assert written["done"] > 5
+    for result in read:
+        assert result["done"] > 5
+        assert result["bad"] == 0, result
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=lambda operation: operation.name)
+@pytest.mark.parametrize("mmap", [True, False], ids=["mapped", "read"])
+def test_a_reader_that_was_there_keeps_what_it_opened(
+    operation: Any, mmap: bool, tmp_path: Path
+) -> None:
+    start(tmp_path, version=operation.version)
+    with ztensor.open(tmp_path / TARGET, mmap=mmap) as reader:
+        before = {name: reader.read(name).components for name in reader}
+        bytes_before = {
+            (name, role): array.tobytes()
+            for name, parts in before.items()
+            for role, array in parts.items()
+        }
+        operation.run(tmp_path)
+        for (name, role), data in bytes_before.items():
+            assert before[name][role].tobytes() == data  # arrays it handed out
+            assert reader.read(name, copy=True).components[role].tobytes() == data  # and new ones
+
+
+@pytest.mark.parametrize("how", ["cut", "changed"])
+def test_a_file_changed_by_others_is_noticed_before_a_view_is_handed_out(
+    how: str, tmp_path: Path
+) -> None:
+    path = tmp_path / TARGET
+    save_file(tensors(3), path)
+    with ztensor.open(path) as reader:
+        assert (reader["t0"] == 3).all()
+        _change(path, how)
+        reads: list[Any] = [reader.__getitem__, reader.read, reader.read_numpy]
+        for read in reads:
+            with pytest.raises(ztensor.SourceError) as caught:
+                read("t1")
+            assert caught.value.reason is ztensor.Reason.SOURCE_CHANGED
+            assert caught.value.object_name == "t1"
+
+
+def test_a_reader_that_came_in_the_middle_of_an_append_is_not_alarmed(tmp_path: Path) -> None:
+    """It sees the old state, though blobs are written into the length it found."""
+    path = tmp_path / TARGET
+    save_file(tensors(3), path)
+    seen: list[ztensor.Reader] = []
+
+    def open_meanwhile(call: Any) -> Any:
+        def replaced(descriptor: int, data: Any, offset: int) -> int:
+            if not seen and offset > path.stat().st_size:  # behind the first guard
+                call(descriptor, data, offset)
+                seen.append(ztensor.open(path))
+                assert len(seen[0]) == 4
+                return int(memoryview(data).nbytes)
+            if seen:
+                assert (seen[0]["t1"] == 3).all()
+            return int(call(descriptor, data, offset))
+
+        return replaced
+
+    with (
+        mock.patch.object(os, "pwrite", open_meanwhile(os.pwrite)),
+        ztensor.Writer.append(path) as writer,
+    ):
+        writer.write("new", NEW)
+    assert (seen[0]["t2"] == 3).all()
+    seen[0].close()
+
+
+@pytest.mark.parametrize("how", ["cut", "changed"])
+def test_what_is_read_without_a_map_is_out_of_reach(how: str, tmp_path: Path) -> None:
+    path = tmp_path / TARGET
+    save_file(tensors(3), path)
+    with ztensor.open(path, mmap=False) as reader:
+        array = reader["t0"]
+        _change(path, how)
+        assert (array == 3).all()
+        with pytest.raises((ztensor.SourceError, ztensor.DigestMismatchError)):
+            reader["t0"]
+
+
+def _change(path: Path, how: str) -> None:
+    """Do what no writer of ours does."""
+    if how == "cut":
+        os.truncate(path, 100)
+        return
+    with open(path, "r+b") as file:
+        file.seek(64)
+        file.write(b"\xff" * 1000)
+    os.utime(path, ns=(1, 1))  # some file systems count whole seconds
+
+
+def test_saving_onto_the_file_the_arrays_are_mapped_from(tmp_path: Path) -> None:
+    path = tmp_path / TARGET
+    save_file(tensors(4), path)
+    mapped = load_file(path)
+    mapped["t1"] = mapped["t1"][:10]
+    save_file(mapped, path)
+    assert (mapped["t0"] == 4).all()
+    again = load_file(path)
+    assert again["t0"].shape == (ELEMENTS,)
+    assert again["t1"].shape == (10,)
+    assert all((value == 4).all() for value in again.values())
+
+
+def test_editing_the_file_the_arrays_are_mapped_from(tmp_path: Path) -> None:
+    path = tmp_path / TARGET
+    save_file(tensors(4), path)
+    mapped = load_file(path)
+    edit.replace_tensor(path, "t0", mapped["t1"][::2])
+    with ztensor.Writer.append(path) as writer:
+        writer.write("again", mapped["t0"])
+    edit.compact(path)
+    assert (mapped["t0"] == 4).all()
+    assert (load_file(path)["again"] == 4).all()
+
+
+def test_merging_onto_a_file_that_is_mapped(tmp_path: Path) -> None:
+    start(tmp_path)
+    mapped = load_file(tmp_path / TARGET)
+    old = mapped["embed"].copy()
+    edit.merge([tmp_path / TARGET, tmp_path / OTHER], tmp_path / TARGET, on_conflict="last")
+    assert (mapped["embed"] == old).all()
+    assert not np.array_equal(load_file(tmp_path / TARGET)["embed"], old)

@@ -1,0 +1,418 @@
+"""Manifests read by columns and by the general decoder: the same objects, or the same refusal.
+
+The fast path is tried for every manifest here, however small, and for blocks of few objects.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ztensor.container import EMITTERS, Container, Frame, locate, regular, v1
+from ztensor.container.framing import HEAD_BYTES, TAIL_BYTES
+from ztensor.container.regular import RegularObjects
+from ztensor.errors import ZTensorError
+from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.listing import check_layouts
+from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.model.manifest import Component, Manifest, TensorObject
+from ztensor.model.problem import manifest_error
+from ztensor.testing import strategies
+from ztensor.testing.builder import Raw, item
+from ztensor.testing.builder import head as shortest_head
+from ztensor.testing.damage import EDGES, Damage, damaged, random_damage
+
+CORPUS = Path(__file__).parents[1] / "corpus"
+ENTRIES = json.loads((CORPUS / "corpus.json").read_text("utf-8"))["files"]
+NEVER = 1 << 60
+END = 1 << 40  # where the blobs of these files end
+
+GENERAL, PLAIN, REFUSED, DECLINED = "general", "plain", "refused", "declined"
+
+
+# --- Two readings ---------------------------------------------------------------------------
+
+
+def read(data: bytes, frame: Frame, limits: Limits) -> Manifest:
+    manifest = v1.parse_manifest(data, frame, limits)
+    problems = check_layouts(manifest)
+    if problems:
+        raise manifest_error(problems)
+    return manifest
+
+
+def facts(manifest: Manifest) -> dict[str, Any]:
+    """Everything a manifest holds, spelled out: NaNs and 1 and True are told apart."""
+    objects = list(manifest.objects.items())
+    assert [name for name, _ in objects] == list(manifest.objects)
+    return {
+        "version": manifest.version,
+        "objects": repr(objects),
+        "attributes": repr(manifest.attributes),
+        "commit": manifest.commit,
+        "extra": repr(manifest.extra),
+    }
+
+
+def outcome(
+    data: bytes, frame: Frame, limits: Limits, *, least: int
+) -> tuple[Manifest | None, dict[str, Any]]:
+    with mock.patch.object(v1, "REGULAR_BYTES", least):
+        try:
+            manifest = read(data, frame, limits)
+        except ZTensorError as error:
+            return None, {"error": type(error), "reason": error.reason, "text": str(error)}
+    return manifest, facts(manifest)
+
+
+@contextmanager
+def blocks_of(count: int) -> Iterator[None]:
+    with mock.patch.object(regular, "_BLOCK", count):
+        yield
+
+
+def compare(data: bytes, blobs_end: int = END, limits: Limits = DEFAULT_LIMITS) -> str:
+    """Read both ways and return how the fast one went: PLAIN where it was taken."""
+    frame = Frame(Container.V1, blobs_end, len(data), blobs_end + len(data) + TAIL_BYTES)
+    slow, expected = outcome(data, frame, limits, least=NEVER)
+    fast, found = outcome(data, frame, limits, least=0)
+    assert found == expected
+    if fast is None or slow is None:
+        return REFUSED
+    if isinstance(fast.objects, RegularObjects):
+        assert fast == slow
+        assert all(name in fast.objects for name in slow.objects)
+        return PLAIN
+    return DECLINED
+
+
+# --- The corpus -----------------------------------------------------------------------------
+
+
+def manifests_of_the_corpus() -> Iterator[tuple[str, bytes, int]]:
+    for entry in ENTRIES:
+        file = (CORPUS / entry["path"]).read_bytes()
+        try:
+            frame = locate(file[:HEAD_BYTES], file[-TAIL_BYTES:], len(file))
+        except ZTensorError:
+            continue
+        if frame.container is Container.V1:
+            stop = frame.manifest_offset + frame.manifest_length
+            yield entry["path"], file[frame.manifest_offset : stop], frame.manifest_offset
+
+
+MANIFESTS = {path: (data, offset) for path, data, offset in manifests_of_the_corpus()}
+
+
+@pytest.mark.parametrize("path", MANIFESTS)
+def test_a_file_of_the_corpus(path: str) -> None:
+    data, offset = MANIFESTS[path]
+    for block in (1, 3, 8192):
+        with blocks_of(block):
+            compare(data, offset)
+
+
+def test_most_files_of_the_corpus_are_read_by_columns() -> None:
+    results = {path: compare(data, offset) for path, (data, offset) in MANIFESTS.items()}
+    counts = Counter(results.values())
+    assert counts[PLAIN] > 100
+    assert counts[REFUSED] > 30
+    for path in ("real/1.1.1/many.zt", "real/1.2.3/many.zt", "spec/1.2.0/big_manifest.zt"):
+        assert results[path] == PLAIN
+
+
+# --- Regular files, damaged -----------------------------------------------------------------
+
+DIGESTS = (None, "crc32c:0x0A1B2C3D", "crc32c:0xabcdef09", "sha256:" + "3f" * 32)
+
+
+def plain_entry(rng: Random) -> dict[str, Any]:
+    """Return an object as released writers put it into a manifest."""
+    shape = [rng.choice((1, 2, 3, 8, 64, 300)) for _ in range(rng.randrange(5))]
+    logical = rng.choice(tuple(LOGICAL_TYPES.values())) if rng.random() < 0.3 else None
+    dtype = logical.dtype if logical is not None else rng.choice(tuple(STORAGE_TYPES))
+    count = element_count(shape)
+    size = (count if logical is None else logical.storage_count(count)) * STORAGE_TYPES[dtype].width
+    data: dict[str, Any] = {"dtype": dtype}
+    if logical is not None:
+        data["type"] = logical.name
+    elif rng.random() < 0.1:
+        data["type"] = dtype
+    data["offset"] = 64 * rng.randrange(1, 1 << rng.choice((1, 8, 20, 33)))
+    data["length"] = size
+    if rng.random() < 0.3:
+        data["length"] = rng.randrange(1 << 20)
+        if rng.random() < 0.8:
+            data["uncompressed_length"] = size
+        data["encoding"] = "zstd"
+    elif rng.random() < 0.1:
+        data["encoding"] = "raw"
+    digest = rng.choice(DIGESTS)
+    if digest is not None:
+        data["digest"] = digest
+    return {"shape": shape, "format": "dense", "components": {"data": data}}
+
+
+def other_entry(rng: Random) -> dict[str, Any]:
+    blob = {"dtype": "u64", "offset": 64, "length": 16}
+    values = {"dtype": "f32", "offset": 128, "length": 4}
+    return rng.choice(
+        [
+            {
+                "shape": [1, 1],
+                "format": "sparse_csr",
+                "components": {"indices": {**blob, "length": 8}, "indptr": blob, "values": values},
+            },
+            {**plain_entry(rng), "attributes": {"scale": 0.5, "shape": [1]}},
+            {"shape": [], "format": "of_tomorrow", "components": {}},
+            {"shape": [1], "format": "dense", "components": {"data": values, "mask": values}},
+        ]
+    )
+
+
+NAMES = ("", "w", "layer.7.weight", "ü" * 15, "重み", "a\0b", "digest", "\U0001f9ff", "é" * 300)
+
+
+def regular_root(rng: Random, count: int = 12) -> dict[str, Any]:
+    names = sorted({*rng.sample(NAMES, 4), *(f"model.layers.{n}.w" for n in range(count - 4))})
+    if rng.random() < 0.3:
+        rng.shuffle(names)
+    objects = {name: other_entry(rng) if rng.random() < 0.1 else plain_entry(rng) for name in names}
+    root: dict[str, Any] = {"version": rng.choice(("1.1.0", "1.2.0"))}
+    if rng.random() < 0.3:
+        root["attributes"] = {"origin": "test", "numbers": [1, 2.5, None]}
+    root["objects"] = objects
+    if rng.random() < 0.3:
+        root["commit"] = {"prev": 0, "end": 1234, "digest": "crc32c:0x00000000"}
+        root["generator"] = "x"  # behind it: nobody's digest of the manifest
+    return root
+
+
+def long_head(rng: Random) -> Callable[[int, int], bytes]:
+    """Return heads that are now and then longer than they need to be: of numbers and long texts."""
+
+    def head(major: int, argument: int) -> bytes:
+        width = rng.choice((0, 1, 2, 4, 8))
+        if argument >> 8 * width or major > 3 or (major == 3 and argument < 24):
+            return shortest_head(major, argument)
+        return bytes([major << 5 | 23 + width.bit_length()]) + argument.to_bytes(width, "big")
+
+    return head
+
+
+WORDS = tuple(
+    item(word)
+    for word in (
+        "shape", "format", "dense", "components", "data", "dtype", "type", "offset", "length",
+        "uncompressed_length", "encoding", "digest", "raw", "zstd", "lz4", "f32", "u8", "f8_e4m3",
+        "complex64", "f8_e4m3fn", "f4_e2m1", "objects", "version", "commit", "attributes", "sparse",
+    )
+)  # fmt: skip
+ITEMS = (
+    b"\xf6", b"\xf5", b"\x20", b"\x80", b"\xa0", b"\x9f\xff", b"\xbf\xff", b"\x7f\x61a\xff",
+    b"\xf9\0\0", b"\xc1\x01", b"\x40", b"\xff", b"\x1c", b"\xa1\x01\x02", *map(item, EDGES),
+)  # fmt: skip
+
+
+def by_bytes(rng: Random, root: dict[str, Any]) -> bytes:
+    data = item(root)
+    return damaged(data, [random_damage(rng, len(data)) for _ in range(rng.choice((1, 1, 2)))])
+
+
+def by_one_byte(rng: Random, root: dict[str, Any]) -> bytes:
+    data = bytearray(item(root))
+    at = rng.randrange(len(data))
+    kind = rng.randrange(4)
+    if kind == 0:
+        data[at] ^= 1 << rng.randrange(8)
+    elif kind == 1:
+        data[at] = rng.randrange(256)
+    elif kind == 2:
+        data.insert(at, rng.randrange(256))
+    else:
+        del data[at]
+    return bytes(data)
+
+
+def by_words(rng: Random, root: dict[str, Any]) -> bytes:
+    """Put another word, or another item, where one word stands."""
+    data = item(root)
+    places = [
+        (at, len(word)) for word in WORDS for at in range(len(data)) if data.startswith(word, at)
+    ]
+    at, length = rng.choice(places)
+    return data[:at] + rng.choice((*WORDS, *ITEMS)) + data[at + length :]
+
+
+def maps_in(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+        for inner in value.values():
+            yield from maps_in(inner)
+
+
+def by_fields(rng: Random, root: dict[str, Any]) -> bytes:
+    """Take away, add, reorder, rename or change a field of one map."""
+    target = rng.choice(list(maps_in(root)))
+    keys = list(target)
+    kind = rng.randrange(5)
+    key = rng.choice(keys) if keys else ""
+    if kind == 0:
+        target.pop(key, None)
+    elif kind == 1:
+        target[rng.choice(("note", "type", "digest", "attributes", "encoding"))] = rng.choice(
+            VALUES
+        )
+    elif kind == 2:
+        rng.shuffle(keys)
+        reordered = {key: target[key] for key in keys}
+        target.clear()
+        target.update(reordered)
+    elif kind == 3:
+        renamed = {rng.choice((key, "x")) if old == key else old: target[old] for old in keys}
+        target.clear()
+        target.update(renamed)
+    else:
+        target[key] = rng.choice(VALUES)
+    return item(root)
+
+
+VALUES = (
+    None, True, 0, 1, 63, 64, 65, -1, 1.0, "", "raw", "f32", "f8_e4m3fn", "f64", [], {}, [0], [-1],
+    [1 << 63, 4, 0], [2, 2, 2, 2], [1] * 9, [0] * 70, "md5:00", "crc32c:0x0A1B2C3", b"x",
+    "sha256:0x" + "0" * 64, "CRC32C:0x00000000", "crc32c:00000000", Raw(b"\xff"), *EDGES,
+)  # fmt: skip
+
+
+def by_heads(rng: Random, root: dict[str, Any]) -> bytes:
+    return item(root, long_head(rng))
+
+
+def by_repeating(rng: Random, root: dict[str, Any]) -> bytes:
+    """Put an object of the file into it once more: in a name, in an attribute, under its name."""
+    objects = root["objects"]
+    name = rng.choice(list(objects))
+    again = item(name) + item(objects[name])
+    place = rng.randrange(4)
+    if place == 0:
+        root["attributes"] = {"copy": again}
+    elif place == 1:
+        objects[name]["attributes"] = {"copy": again, "more": objects[rng.choice(list(objects))]}
+    elif place == 2:
+        objects["\ud800" if rng.random() < 0.2 else item("shape").decode() + "x"] = objects[name]
+    else:
+        data = item(root)
+        at = data.index(again) + rng.choice((0, len(again)))
+        return data[:at] + again + data[at:]
+    return item(root)
+
+
+CHANGES: Mapping[str, Callable[[Random, dict[str, Any]], bytes]] = {
+    "nothing": lambda _, root: item(root),
+    "bytes": by_bytes,
+    "one byte": by_one_byte,
+    "words": by_words,
+    "fields": by_fields,
+    "heads": by_heads,
+    "repeating": by_repeating,
+}
+
+
+# HYPOTHESIS_PROFILE=long asks for more of these as well.
+CASES = 2 * settings.default.max_examples
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("block", [3, 8192])
+def test_a_regular_file_with_something_changed(change: str, block: int) -> None:
+    counts: Counter[str] = Counter()
+    with blocks_of(block):
+        for seed in range(CASES):
+            rng = Random(f"{change} {block} {seed}")
+            counts[compare(CHANGES[change](rng, regular_root(rng)))] += 1
+    if change in ("nothing", "heads"):
+        assert counts[PLAIN] == CASES
+    else:
+        assert min(counts[PLAIN], counts[REFUSED]) >= CASES // 20
+
+
+def test_every_bit_of_one_object() -> None:
+    rng = Random(5)
+    data = item({"version": "1.2.0", "objects": {"a": plain_entry(rng), "b": plain_entry(rng)}})
+    counts: Counter[str] = Counter()
+    for at in range(len(data)):
+        for bit in range(8):
+            changed = bytearray(data)
+            changed[at] ^= 1 << bit
+            counts[compare(bytes(changed))] += 1
+    assert counts[PLAIN] > 100
+    assert counts[REFUSED] > 1000
+
+
+def test_every_cut() -> None:
+    data = item(regular_root(Random(6), 5))
+    assert compare(data) == PLAIN
+    for length in range(len(data)):
+        assert compare(data[:length]) == REFUSED
+
+
+@pytest.mark.parametrize("depth", range(8))
+def test_every_cap_on_depth(depth: int) -> None:
+    rng = Random(7)
+    entry = plain_entry(rng)
+    deep = {**plain_entry(rng), "attributes": {"deep": [[[]]]}}
+    for objects in ({"a": entry}, {"a": entry, "b": deep}, {"a": {**entry, "shape": []}}):
+        compare(item({"version": "1.2.0", "objects": objects}), limits=Limits(depth=depth))
+
+
+# --- Random files ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["1.1.0", "1.2.0"])
+@given(data=st.data(), block=st.sampled_from([1, 2, 8192]))
+def test_what_our_writer_emits(version: str, data: st.DataObject, block: int) -> None:
+    """Any objects, then damage: the manifest's own digest is checked by both readings."""
+    manifest, blobs_end = data.draw(strategies.manifests(version))
+    objects = {**manifest.objects, **data.draw(dense_objects(blobs_end))}
+    emitted = EMITTERS[version]().emit(
+        Manifest(manifest.version, objects, manifest.attributes), blobs_end
+    )[:-TAIL_BYTES]
+    damages = data.draw(
+        st.lists(st.builds(Damage, st.just("set"), numbers, value=numbers), max_size=1)
+    )
+    with blocks_of(block):
+        compare(damaged(emitted, damages), blobs_end)
+
+
+numbers = st.integers(0, 1 << 16)
+
+
+@st.composite
+def dense_objects(draw: st.DrawFn, blobs_end: int) -> dict[str, TensorObject]:
+    """Return plain objects; of those that do not fit the file, both readings say so."""
+    result = {}
+    for name in draw(st.lists(strategies.names(), unique=True, min_size=1, max_size=6)):
+        shape = tuple(draw(st.lists(st.sampled_from([0, 1, 2, 5, 24, 256]), max_size=3)))
+        dtype = draw(st.sampled_from(tuple(STORAGE_TYPES)))
+        size = element_count(shape) * STORAGE_TYPES[dtype].width
+        is_raw = draw(st.booleans())
+        component = Component(
+            dtype,
+            64 * draw(st.integers(1, 70)),
+            size if is_raw else draw(st.integers(0, 300)),
+            encoding="raw" if is_raw else "zstd",
+            digest=draw(st.sampled_from(DIGESTS)),
+            decoded_length=draw(st.sampled_from([None, size])),
+        )
+        result[name] = TensorObject(shape, "dense", {"data": component})
+    return result
