@@ -17,7 +17,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test lint test-pythons test-minimum fuzz faults interop docs clean
+.PHONY: help demo test lint test-pythons test-minimum fuzz faults interop bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,10 @@ faults: $(VENV)/dev.stamp ## kill, cut the power and fill the disk under every c
 
 interop: $(VENV)/dev.stamp ## exchange files with the released wheels of each version
 	$(BIN)/python tests/interop/run.py
+
+bench: $(VENV)/dev.stamp ## measure loads, saves and changes of files beside other libraries
+	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/edit.py
 
 docs: $(VENV)/docs.stamp ## build the pages into site/
 	$(BIN)/mkdocs build --strict --quiet

@@ -109,9 +109,15 @@ def clean_environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if key not in removed}
 
 
-def server_environment(peer: Peer) -> dict[str, str]:
-    """Return a server's environment variables; ours takes this checkout, whatever is installed."""
+def copy_checkout(folder: Path) -> None:
+    """Copy our package there, so that a file edited meanwhile is not half measured."""
+    leave = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "src" / "ztensor", folder / "ztensor", ignore=leave)
+
+
+def server_environment(peer: Peer, checkout: Path) -> dict[str, str]:
+    """Return a server's environment variables; ours takes the copy, whatever is installed."""
     environment = clean_environment()
     if not peer.requirements:
-        environment["PYTHONPATH"] = str(ROOT / "src")
+        environment["PYTHONPATH"] = str(checkout)
     return environment

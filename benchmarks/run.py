@@ -36,6 +36,7 @@ from benchmarks.environments import (
     ROOT,
     CannotInstall,
     Peer,
+    copy_checkout,
     make_environment,
     server_environment,
 )
@@ -61,25 +62,28 @@ class Server:
     Args:
         peer: whose.
         python: the interpreter of its environment.
+        checkout: the copy of our package.
         log: file for whatever it prints.
 
     Raises:
         PeerFailed: it cannot import its library; the message is the end of its log.
     """
 
-    def __init__(self, peer: Peer, python: Path, log: Path) -> None:
+    def __init__(self, peer: Peer, python: Path, checkout: Path, log: Path) -> None:
         self._log = log
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
                 [str(python), "-m", "benchmarks.server", peer.module],
                 cwd=ROOT,
-                env=server_environment(peer),
+                env=server_environment(peer, checkout),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
             )
-        self.versions: dict[str, str] = self._reply()["versions"]
+        hello = self._reply()
+        self.versions: dict[str, str] = hello["versions"]
+        self.threads_left: int = hello["threads_left"]
 
     def ask(self, request: Request) -> dict[str, Any]:
         """Have one thing done and return the answer."""
@@ -149,13 +153,15 @@ class Harness:
 
     def start_servers(self, names: Sequence[str], exits: contextlib.ExitStack) -> None:
         """Start every peer that can be installed; note why of the others."""
+        checkout = self.folder / "checkout"
+        copy_checkout(checkout)
         for name in names:
             peer = PEERS[name]
             self.run.titles[name] = peer.title
             try:
                 self.say(f"{peer.title}: preparing its environment")
                 python = make_environment(peer)
-                server = Server(peer, python, self.folder / f"{name}.log")
+                server = Server(peer, python, checkout, self.folder / f"{name}.log")
             except (CannotInstall, PeerFailed, OSError) as error:
                 self.run.absent[name] = str(error)
                 self.say(f"{peer.title}: left out: {error}")
@@ -163,6 +169,9 @@ class Harness:
                 exits.enter_context(server)
                 self.servers[name] = server
                 self.run.versions[name] = server.versions
+                if server.threads_left > 0:
+                    warning = f"{peer.title} leaves threads running, which a fork does not have"
+                    self.run.warnings.append(warning)
 
     def measure(self, workloads: Sequence[Workload]) -> None:
         """Measure all workloads, each with its share of the time."""
@@ -305,7 +314,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     size.add_argument("--quick", action="store_true", help="small data, few peers (the default)")
     size.add_argument("--full", action="store_true", help="all sizes, operations and peers")
     parser.add_argument("--dir", type=Path, help="where the files go; not a tmpfs")
-    parser.add_argument("--rounds", type=int, help="at most so many (quick: 15, full: 9)")
+    parser.add_argument("--rounds", type=int, help="at most so many (quick: 11, full: 9)")
     parser.add_argument("--minutes", type=float, help="be done by then (quick: 8.5, full: 90)")
     parser.add_argument("--seed", type=int, default=1, help="of the data and the order")
     parser.add_argument("--peers", help="comma-separated names, or all")
@@ -317,7 +326,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--tables", action="store_true", help="print every figure, not only goals")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     options = parser.parse_args(arguments)
-    options.rounds = options.rounds or (9 if options.full else 15)
+    options.rounds = options.rounds or (9 if options.full else 11)
     options.minutes = options.minutes or (90.0 if options.full else 8.5)
     options.json = options.json or RESULTS / f"{'full' if options.full else 'quick'}.json"
     options.peers = _chosen_peers(parser, options)

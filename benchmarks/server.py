@@ -16,10 +16,12 @@ import platform
 import select
 import signal
 import sys
+import tempfile
 import traceback
+from pathlib import Path
 from typing import Any, TextIO
 
-from benchmarks.measuring import Lacks, Request, WrongBytes, perform
+from benchmarks.measuring import Lacks, Request, WrongBytes, perform, warm_up
 
 TIMEOUT_SECONDS = 600.0
 
@@ -31,6 +33,11 @@ def versions() -> dict[str, str]:
         for distribution in importlib.metadata.distributions()
     }
     return {"python": platform.python_version(), **dict(sorted(found.items()))}
+
+
+def threads() -> int:
+    """Return how many threads this process has."""
+    return len(list(Path("/proc/self/task").iterdir()))
 
 
 def answer(peer: Any, request: Request) -> dict[str, Any]:
@@ -78,7 +85,12 @@ def _child(peer: Any, request: Request, writing: int) -> None:
 def serve(name: str, requests: TextIO, replies: TextIO) -> None:
     """Import the peer, say what is installed, then answer until the input ends."""
     peer = importlib.import_module(f"benchmarks.peers.{name}")
-    print(json.dumps({"versions": versions()}), file=replies, flush=True)
+    before = threads()  # NumPy's BLAS has some, and makes new ones after a fork
+    with tempfile.TemporaryDirectory() as folder:
+        warm_up(peer, Path(folder))
+    # A thread does not survive a fork; a library that thinks it has some would wait for them.
+    left = threads() - before
+    print(json.dumps({"versions": versions(), "threads_left": left}), file=replies, flush=True)
     for line in requests:
         reply = answer(peer, Request(**json.loads(line)))
         print(json.dumps(reply), file=replies, flush=True)

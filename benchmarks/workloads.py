@@ -176,36 +176,36 @@ _ZSTD = ("zstd-save", "zstd-load", "zstd-slice")
 
 _ALL = (
     Workload(
-        "tiny", "10 tensors of 1 KiB", _tiny, 10, 10, ("start", "keys", "one"), ("save",),
+        "tiny", "10 tensors of 1 KiB", _tiny, 10, 10, ("start", "first", "keys", "one"), ("save",),
         weight=0.3,
     ),
     Workload(
         "large", "f32 tensors of 50 MiB", _large, 512, 256,
         (*READS, "save", "save-crc32c", "save-sha256", "verify", "slice", "append"),
-        (*COLD, "keys-cold"), weight=2.0,
+        (*COLD, "keys-cold"), weight=4.0,
     ),
     Workload(
         "mixed", "layers of Llama-3.2-1B, bf16 and f16", _mixed, 4, 2,
         ("mapped", "touched", "owned", "save", "save-sha256", "touched-cold"),
-        ("keys", "one", "save-crc32c", "verify", "owned-cold", "keys-cold"), weight=1.7,
+        ("keys", "one", "save-crc32c", "verify", "owned-cold", "keys-cold"), weight=2.5,
     ),
     Workload(
         "small", "f32 tensors of 10 KiB", _small, 512, 128,
         ("keys", "mapped", "touched", "owned", "save"),
-        ("one", "verify", "append", *COLD), weight=1.7,
+        ("one", "verify", "append", *COLD), weight=2.5,
     ),
     Workload(
         "many", "f32 tensors of 256 bytes", _many, 50_000, 50_000,
         ("keys", "mapped", "touched", "owned", "save"),
-        ("one", "save-crc32c", "save-sha256", "verify", "append", "keys-cold"), weight=1.7,
+        ("one", "save-crc32c", "save-sha256", "verify", "append", "keys-cold"), weight=2.5,
     ),
     Workload(
         "moe", "manifest of 100,000 digested objects", _experts, 100_000, 100_000, ("keys",),
-        stored_by="save_crc32c", weight=0.5,
+        stored_by="save_crc32c", weight=0.6,
     ),
     Workload(
         "llama", "Llama-3.2-1B, f16", _llama, 16, 0,
-        ("keys", "mapped", "touched", "owned", "save", "touched-cold"), weight=3.0,
+        ("keys", "mapped", "touched", "owned", "save", "touched-cold"), weight=6.0,
     ),
     Workload(
         "zstd-random", "zstd: normal f32", _floats, 200, 100, _ZSTD, fill=_normal,

@@ -224,6 +224,8 @@ def run(seed: int, seconds: float, workers: int) -> int:
             if index != seen[number][0]:
                 seen[number] = (index, now)
             if not process.is_alive() and reports.empty():
+                if index < 0:
+                    raise SystemExit(f"a worker cannot start: exit code {process.exitcode}")
                 lost(number, f"died with exit code {process.exitcode}")
             elif now - seen[number][1] > 2 * HANG_SECONDS:
                 process.kill()

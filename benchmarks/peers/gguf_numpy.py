@@ -9,10 +9,7 @@ import numpy as np
 
 _gguf: Any = importlib.import_module("gguf")
 
-START = """
-import sys, gguf
-[tensor.name for tensor in gguf.GGUFReader(sys.argv[1]).tensors]
-"""
+START = ("gguf", "[tensor.name for tensor in gguf.GGUFReader(PATH).tensors]")
 LACKS = {
     "save_crc32c": "the format has no digests",
     "save_sha256": "the format has no digests",

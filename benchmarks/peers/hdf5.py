@@ -7,7 +7,7 @@ from typing import Any
 
 _h5py: Any = importlib.import_module("h5py")
 
-START = "import sys, h5py; list(h5py.File(sys.argv[1]))"
+START = ("h5py", "list(h5py.File(PATH))")
 LACKS = {
     "save_crc32c": "no digests over contiguous datasets",
     "save_sha256": "no such digest",

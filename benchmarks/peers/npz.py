@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-START = "import sys, numpy; numpy.load(sys.argv[1]).files"
+START = ("numpy", "numpy.load(PATH).files")
 LACKS = {
     "save_crc32c": "the zip's crc32 is always there",
     "save_sha256": "no such digest",

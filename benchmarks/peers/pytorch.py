@@ -9,7 +9,7 @@ import numpy as np
 
 _torch: Any = importlib.import_module("torch")
 
-START = "import sys, torch; list(torch.load(sys.argv[1], mmap=True, weights_only=True))"
+START = ("torch", "list(torch.load(PATH, mmap=True, weights_only=True))")
 LACKS = {
     "save_crc32c": "the zip's crc32 is always there",
     "save_sha256": "no such digest",

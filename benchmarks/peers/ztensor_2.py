@@ -11,7 +11,7 @@ import numpy as np
 _ztensor: Any = importlib.import_module("ztensor")
 _numpy: Any = importlib.import_module("ztensor.numpy")
 
-START = "import sys, ztensor; ztensor.open(sys.argv[1]).keys()"
+START = ("ztensor", "ztensor.open(PATH).keys()")
 LACKS = {
     "save_crc32c": "its digest is xxh3, written by every save",
     "save_sha256": "its digest is xxh3, written by every save",

@@ -524,15 +524,7 @@ class ManifestReader(Mapping[str, Any]):
                 expected=f"at most {self._limits.decoded_bytes} bytes",
                 found=describe(expected),
             )
-        declared = component.decoded_length
-        if declared is not None and declared != expected:
-            raise EncodingError(
-                "uncompressed_length is not the size the layout needs",
-                reason=Reason.SIZE_MISMATCH,
-                expected=str(expected),
-                found=str(declared),
-                section="1.2 section 1, Component",
-            )
+        require_declared(component, expected)
         encoding.check_length(stored, expected, self._limits)
         buffer = empty_array((expected,), np.dtype(np.uint8))
         encoding.decode_into(stored, buffer.data, self._limits)
@@ -617,6 +609,23 @@ def encoding_of(component: Component) -> Encoding:
             section="1.2 section 1, Component",
         )
     return encoding
+
+
+def require_declared(component: Component, expected: int) -> None:
+    """Raise where the manifest gives another decoded length than the one that is needed.
+
+    Raises:
+        EncodingError: it does.
+    """
+    declared = component.decoded_length
+    if declared is not None and declared != expected:
+        raise EncodingError(
+            "uncompressed_length is not the size the layout needs",
+            reason=Reason.SIZE_MISMATCH,
+            expected=str(expected),
+            found=str(declared),
+            section="1.2 section 1, Component",
+        )
 
 
 def digest_of(component: Component) -> Digest | None:

@@ -27,7 +27,13 @@ from ztensor.errors import (
 from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import require_known, typed_array
 from ztensor.model.problem import Problem
-from ztensor.reader import PIECE_BYTES, digest_of, encoding_of, roles_in_order
+from ztensor.reader import (
+    PIECE_BYTES,
+    digest_of,
+    encoding_of,
+    require_declared,
+    roles_in_order,
+)
 from ztensor.threads import thread_count
 
 if TYPE_CHECKING:
@@ -178,6 +184,8 @@ def _walk_object(
             expected = None if component.encoding == "raw" else component.known_decoded_length
             if layout is not None and component.encoding != "raw":
                 expected = layout.expected_length(tensor_object, role, entries)
+            if expected is not None:
+                require_declared(component, expected)
             watch = layout.watch(tensor_object, role, entries) if layout is not None else None
             walker = ComponentWalk(
                 reader, component, expected, watch, is_opaque=tensor_object.is_opaque

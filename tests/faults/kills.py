@@ -35,13 +35,13 @@ from ztensor.numpy import save_file
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MIB = 1 << 20
+MILLION = 1_000_000
 _OLD = {
-    "kept": np.arange(2 * MIB, dtype=np.float32),
-    "changed": np.full(MIB, 7, np.int32),
+    "kept": np.arange(MILLION, dtype=np.float32),
+    "changed": np.full(MILLION // 2, 7, np.int32),
     **{f"small.{number}": np.full(5, number, np.uint16) for number in range(300)},
 }
-_NEW = np.arange(4 * MIB, dtype=np.float32)[::-1]
+_NEW = np.arange(2 * MILLION, dtype=np.float32)[::-1]
 
 
 def _save(path: Path) -> None:

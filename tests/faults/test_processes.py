@@ -20,7 +20,7 @@ from tests.faults.worker import ELEMENTS, tensors
 from ztensor import edit
 from ztensor.numpy import load_file, save_file
 
-SECONDS = 1.5
+SECONDS = 1.0
 
 
 class Worker:

@@ -8,13 +8,14 @@ object, and only the promise holds.
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 import time
 import tracemalloc
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
@@ -28,6 +29,9 @@ from ztensor.testing import strategies
 from ztensor.testing.builder import RULES, VERSIONS, build, draft
 from ztensor.testing.damage import Damage, damaged, random_damage
 from ztensor.testing.promise import Outcome, exercise
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MIB = 1 << 20
 LIMITS = ztensor.Limits(decoded_bytes=4 * MIB)
@@ -157,6 +161,19 @@ def test_any_bytes(data: bytes, magic: bytes) -> None:
     body = magic + data
     for tail in (b"", len(data).to_bytes(8, "little"), len(data).to_bytes(8, "little") + magic):
         exercise(body + tail, limits=LIMITS)
+
+
+def test_every_source_refuses_alike(tmp_path: Path) -> None:
+    """Mapped, read through a file object, or in memory: the same values, the same refusals."""
+    path = tmp_path / "damaged.zt"
+    for data in batch(200, seed=3):
+        path.write_bytes(data)
+        expected = exercise(data, limits=LIMITS, keep=True)
+        for source in (path, io.BytesIO(data)):
+            outcome = exercise(source, limits=LIMITS, keep=True)
+            assert outcome.refusals == expected.refusals
+            assert (outcome.opened, outcome.verified) == (expected.opened, expected.verified)
+            assert facts(outcome) == facts(expected)
 
 
 # --- Time and memory ------------------------------------------------------------------------

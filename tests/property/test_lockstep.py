@@ -287,7 +287,7 @@ def by_fields(rng: Random, root: dict[str, Any]) -> bytes:
     return item(root)
 
 
-VALUES = (
+VALUES: tuple[Any, ...] = (
     None, True, 0, 1, 63, 64, 65, -1, 1.0, "", "raw", "f32", "f8_e4m3fn", "f64", [], {}, [0], [-1],
     [1 << 63, 4, 0], [2, 2, 2, 2], [1] * 9, [0] * 70, "md5:00", "crc32c:0x0A1B2C3", b"x",
     "sha256:0x" + "0" * 64, "CRC32C:0x00000000", "crc32c:00000000", Raw(b"\xff"), *EDGES,
@@ -329,7 +329,7 @@ CHANGES: Mapping[str, Callable[[Random, dict[str, Any]], bytes]] = {
 
 
 # HYPOTHESIS_PROFILE=long asks for more of these as well.
-CASES = 2 * settings.default.max_examples
+CASES = 2 * settings().max_examples
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -373,6 +373,58 @@ def test_every_cap_on_depth(depth: int) -> None:
     deep = {**plain_entry(rng), "attributes": {"deep": [[[]]]}}
     for objects in ({"a": entry}, {"a": entry, "b": deep}, {"a": {**entry, "shape": []}}):
         compare(item({"version": "1.2.0", "objects": objects}), limits=Limits(depth=depth))
+
+
+# --- Hostile files --------------------------------------------------------------------------
+
+MARKER = b"\xa3" + item("shape")
+COUNT = 300
+ENTRY = item(plain_entry(Random(8)))
+OTHER = item({**plain_entry(Random(8)), "attributes": {"a": 1}})
+NUMBERS = [item(f"{number:04}") for number in range(COUNT)]
+
+
+def each(entry: bytes, names: list[bytes] = NUMBERS) -> bytes:
+    return b"".join(name + entry for name in names)
+
+
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "the last byte": (each(ENTRY)[:-1] + b"\xff", REFUSED),
+    "the last name again": (each(ENTRY, NUMBERS[:-1]) + NUMBERS[0] + ENTRY, REFUSED),
+    "only first bytes of markers": (b"\xa3" * 9000, REFUSED),
+    "only markers": (MARKER * 3000, REFUSED),
+    "markers and nothing else": ((MARKER + b"\x80" + bytes(60)) * COUNT, REFUSED),
+    "markers in names": (each(ENTRY, [MARKER[1:] + name for name in NUMBERS]), REFUSED),
+    "names with markers": (
+        each(ENTRY, [item("\x65shape" * 3 + f"{number:04}") for number in range(COUNT)]),
+        PLAIN,
+    ),
+    "first bytes of markers in names": (
+        each(ENTRY, [item("\u00e3" * 9 + f"{number:04}") for number in range(COUNT)]),
+        PLAIN,
+    ),
+    "names in chunks": (
+        each(ENTRY, [b"\x7f" + name + b"\x60\xff" for name in NUMBERS]),
+        PLAIN,
+    ),
+    "too many others": (each(ENTRY, NUMBERS[:100]) + each(OTHER, NUMBERS[100:]), DECLINED),
+    "others and markers": (
+        each(OTHER, NUMBERS[:250]) + each(ENTRY, NUMBERS[250:]),
+        DECLINED,
+    ),
+    "rank beyond all": (each(MARKER + b"\x9b" + b"\xff" * 8 + ENTRY[8:]), REFUSED),
+    "names beyond all": (each(ENTRY, [b"\x7b" + b"\x7f" * 8] * COUNT), REFUSED),
+    "nested": (NUMBERS[0] + ENTRY + NUMBERS[1] + b"\x81" * 9000 + each(ENTRY), REFUSED),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file(name: str) -> None:
+    objects, expected = HOSTILE[name]
+    start = b"\xa2" + item("version") + item("1.2.0") + item("objects")
+    for block in (64, 8192):
+        with blocks_of(block):
+            assert compare(start + shortest_head(5, COUNT) + objects) == expected
 
 
 # --- Random files ---------------------------------------------------------------------------

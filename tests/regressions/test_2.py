@@ -61,3 +61,30 @@ def test_damage_to_the_commit_record_does_not_switch_off_its_check() -> None:
     for place in range(at, len(data) - 16):
         with pytest.raises(ztensor.FormatError):
             ztensor.open(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+
+
+def test_half_a_compound_element_is_seen_when_the_file_is_opened() -> None:
+    new = draft("1.2.0")
+    new.component("rows", "values").update(
+        {"type": "complex64", "encoding": "zstd", "uncompressed_length": 28}
+    )
+    new.blobs["rows", "values"] = zstd_frame(bytes(24))
+    with pytest.raises(ztensor.ManifestError) as refused:
+        ztensor.open(new.to_bytes())
+    assert refused.value.reason is Reason.SIZE_MISMATCH
+
+
+def test_verifying_compares_the_declared_length_as_reading_does() -> None:
+    """The row pointers ask for three values; four are declared and three are there."""
+    new = draft("1.2.0")
+    for role, width in (("values", 4), ("indices", 8)):
+        data = new.blobs["rows", role]
+        new.blobs["rows", role] = zstd_frame(data)
+        fields = {"encoding": "zstd", "uncompressed_length": len(data) + width}
+        new.component("rows", role).update(fields)
+    with ztensor.open(new.to_bytes()) as reader:
+        with pytest.raises(ztensor.EncodingError) as refused:
+            reader.read("rows")
+        assert refused.value.reason is Reason.SIZE_MISMATCH
+        report = reader.verify(["rows"])
+        assert {problem.reason for problem in report.problems} == {Reason.SIZE_MISMATCH}

@@ -149,6 +149,13 @@ def test_the_message_says_place_sentence_facts_and_section(
     assert str(FormatError("broken", **details)) == expected
 
 
+def test_what_to_do_next_comes_last() -> None:
+    error = FormatError("broken", file="m.zt", section="1.2 section 4")
+    error.hint = "try again"
+    assert str(error) == "m.zt: broken (1.2 section 4); try again"
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_class_prints_the_same_message(kind: type[ZTensorError]) -> None:
     """KeyError would print its repr, OSError its errno."""

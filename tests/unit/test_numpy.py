@@ -161,6 +161,12 @@ def test_arrays_made_on_the_way_are_not_taken_for_one_another(tmp_path: Path) ->
     assert [int(found[f"t{i}"][0]) for i in range(50)] == list(range(50))
 
 
+def test_what_cannot_be_stored_is_named_also_when_content_is_compared() -> None:
+    with pytest.raises(NotRepresentableError) as caught:
+        save({"a": FOUR, "b": np.array(["x"])}, deduplicate="content")
+    assert caught.value.object_name == "b"
+
+
 def test_an_unknown_way_to_tell() -> None:
     with pytest.raises(ArgumentValueError):
         save({}, deduplicate="names")  # type: ignore[arg-type]

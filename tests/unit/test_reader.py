@@ -33,6 +33,7 @@ from ztensor.errors import (
 )
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.numpy import save
+from ztensor.testing.builder import draft
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -621,6 +622,17 @@ def test_an_unknown_layout_has_its_components() -> None:
         tensor = reader["w"]
         assert (tensor.format, tensor.shape, tensor.attributes) == ("later", (3,), {"k": 1})
         assert tensor.components["a"].tolist() == list(range(12))
+
+
+def test_a_layout_of_0_1_that_no_text_describes_is_listed_and_not_read() -> None:
+    made = draft("0.1.0")
+    made.objects["matrix"]["layout"] = "sparse_coo"
+    with ztensor.open(made.to_bytes()) as reader:
+        assert reader.metadata("matrix").shape == (2, 3)
+        with pytest.raises(UnsupportedError) as caught:
+            reader["matrix"]
+        assert caught.value.reason is Reason.UNKNOWN_LAYOUT
+        assert reader["scalar"] == 7
 
 
 def test_sparse_parts_that_lie_are_found_when_read() -> None:

@@ -2,7 +2,7 @@
 
 Blocks of a page run in order, in one folder that begins empty. In a `console` block a line that
 begins with `$` is a command and the lines after it are what it prints on a terminal of 80 columns
-without colours; times may differ.
+without colours; times may differ, and paths are shown without their folder.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
             command, _, expected = part.partition("\n")
             shown, code = printed(command, code, monkeypatch)
+            shown = shown.replace(f"{tmp_path.resolve()}{os.sep}", "")
             assert _SECONDS.sub("- s", shown) == _SECONDS.sub("- s", expected), command
 
 

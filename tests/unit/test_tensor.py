@@ -345,6 +345,11 @@ def test_types_scipy_has_not(sparse: Any, dtype: Any) -> None:
         tensor.to_scipy()
 
 
+def test_a_shape_scipy_cannot_hold(sparse: Any) -> None:
+    with pytest.raises(NotRepresentableError):
+        Tensor.coo([1.0], [[0], [0]], (2**64 - 1, 2)).to_scipy()
+
+
 def test_what_scipy_has_no_matrix_for(sparse: Any) -> None:
     for tensor in (Tensor(FOUR), UNKNOWN):
         with pytest.raises(UsageError):

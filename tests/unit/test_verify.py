@@ -191,6 +191,18 @@ def test_bools_of_0_1_may_be_any_byte() -> None:
         assert reader.verify().ok
 
 
+def test_a_layout_of_0_1_that_no_text_describes_has_a_digest() -> None:
+    made = draft("0.1.0")
+    made.objects["matrix"]["layout"] = "sparse"
+    with ztensor.open(made.to_bytes()) as reader:
+        report = reader.verify("matrix")
+        assert (report.ok, report.checked) == (True, 1)
+        assert [p.reason for p in report.unsupported] == [Reason.UNKNOWN_LAYOUT]
+    made.component("matrix")["checksum"] = WRONG
+    with ztensor.open(made.to_bytes()) as reader:
+        assert found(reader.verify("matrix")) == [(Reason.DIGEST_MISMATCH, "matrix", "data")]
+
+
 def test_a_digest_of_decoded_bytes_counts_as_checked_in_1_1() -> None:
     from ztensor.digest import ALGORITHMS, digest_of
 

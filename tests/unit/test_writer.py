@@ -33,6 +33,7 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.numpy import load, load_file, save, save_file
+from ztensor.testing.builder import draft
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -217,6 +218,7 @@ def test_no_second_array_is_made(
     with ztensor.open(tmp_path / "m.zt") as reader:
         assert reader["x"].shape == array.shape
         assert reader["x"].min() == reader["x"].max() == 1
+        assert reader.verify().ok
 
 
 # --- Names --------------------------------------------------------------------------------------
@@ -225,6 +227,7 @@ def test_no_second_array_is_made(
 @pytest.mark.parametrize(
     "name",
     ["", "a\0b", "../../etc/passwd", "\n\x1b[31m", "e\u0301", "é", "\U0001f600", "x" * 70_000],
+    ids=lambda name: ascii(name[:20]),
 )
 @pytest.mark.parametrize("version", ["0.1.0", "1.1.0", "1.2.0"])
 def test_any_text_is_a_name(name: str, version: str) -> None:
@@ -398,6 +401,44 @@ def test_the_caller_may_change_everything_afterwards() -> None:
         assert [reader.metadata(name).attributes for name in reader] == [{"a": [1]}] * 2
 
 
+@pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
+def test_large_data_may_be_changed_too(compression: bool) -> None:
+    """Hashing and compressing on other threads must not look at it later."""
+    data = np.arange(3_000_000)
+
+    def fill(writer: Writer) -> None:
+        writer.write("w", data)
+        data[:] = 9
+        with writer.stream("s", data.shape, data.dtype) as sink:
+            sink.write(data)
+            data[:] = 8
+
+    with ztensor.open(written(fill, compression=compression, threads=4)) as reader:
+        assert reader.verify().ok
+        assert reader["w"][2_999_999] == 2_999_999
+        assert reader["s"].max() == 9
+
+
+@pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
+def test_the_number_of_threads_does_not_matter(
+    compression: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = np.random.default_rng(0).normal(size=(1500, 1000))
+    given = {"plain": data, "turned": data.T, "swapped": data.astype(">f8"), "small": FOUR}
+    saved = set()
+    for threads in ("1", "2", "4"):
+        monkeypatch.setenv("ZTENSOR_NUM_THREADS", threads)
+        saved.add(save(given, compression=compression))
+    assert len(saved) == 1
+    assert same(load(saved.pop())["turned"], data.T)
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, True, "2"])
+def test_a_number_of_threads_that_cannot_be(threads: Any) -> None:
+    with pytest.raises(ArgumentValueError):
+        Writer(io.BytesIO(), threads=threads)
+
+
 def test_a_tensors_own_attributes_are_written_unless_others_are_given() -> None:
     tensor = Tensor(FOUR, attributes={"own": 1})
 
@@ -479,6 +520,25 @@ def test_copies_are_as_stored_and_checked(compression: bool) -> None:
     with ztensor.open(damaged) as reader, pytest.raises(ztensor.DigestMismatchError) as caught:
         written(lambda writer: writer.copy("w", reader))
     assert caught.value.object_name == "w"
+
+
+def test_copies_of_what_the_version_spells_otherwise_are_decoded() -> None:
+    made = draft("0.1.0")
+    made.component("matrix")["data_endianness"] = "big"
+    made.blobs["flags", "data"] = b"\x00\x01\x02\xff"
+    with ztensor.open(made.to_bytes()) as reader:
+
+        def fill(writer: Writer) -> None:
+            for name in reader:
+                writer.copy(f"new {name}", reader, name)
+
+        copied = written(fill)
+        expected = {f"new {name}": reader[name].tolist() for name in reader}
+    with ztensor.open(copied) as reader:
+        assert {name: reader[name].tolist() for name in reader} == expected
+        assert expected["new flags"] == [False, True, True, True]
+        assert expected["new matrix"][0][0] == 1 << 24
+        assert reader.verify().ok
 
 
 # --- The same tensors, the same bytes -----------------------------------------------------------
@@ -712,7 +772,7 @@ def test_a_stream_cut_short_never_makes_a_file(tmp_path: Path) -> None:
 def tensors(seed: int) -> dict[str, Any]:
     """Large enough for gathered and for direct writes."""
     random = np.random.default_rng(seed)
-    return {"big": random.normal(size=30_000), "small": random.normal(size=3), "none": np.zeros(0)}
+    return {"big": random.normal(size=200_000), "small": random.normal(size=3), "none": np.zeros(0)}
 
 
 @pytest.fixture(params=["nameless", "named"])

@@ -55,7 +55,8 @@ Bools: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Uints: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
 
-_BLOCK = 8192  # objects read side by side: what is gathered of them stays in cache
+_BLOCK = 4096  # objects read side by side: what is gathered of them stays in cache
+_NAMES = 512  # names taken from memory that is still in cache, and used again and again
 _LEAST_BYTES = 60  # what a plain object takes at least
 _LEAST_DEPTH = 5  # how deep a plain object nests, counted from the root
 _MOST_RANK = 8
@@ -309,27 +310,29 @@ class _Reading:
     def _read_plain(self, starts: Ints) -> dict[str, Any]:
         """Return the columns of those guessed objects that are plain, if they are objects."""
         types = _types_with(tuple(LOGICAL_TYPES.values()))
-        blocks = []
-        dim_count = failed = 0
+        whole: dict[str, Any] = {}
+        dims: list[Uints] = []
+        failed = dim_count = 0
         for first in range(0, len(starts), _BLOCK):
             block = starts[first : first + _BLOCK]
             after = first + len(block)
             stop = int(starts[after]) if after < len(starts) else len(self._data)
             columns = _read_block(Lanes(self._data, block, stop), types, self._blobs_end)
-            columns["starts"] = block
-            columns["dim_starts"] += dim_count
-            dim_count += len(columns["dims"])
             failed += len(block) - int(np.count_nonzero(columns["ok"]))
             if failed > 2 * self._few:
                 raise _IrregularError
-            blocks.append(columns)
-        whole: dict[str, Any] = {
-            key: np.concatenate([columns[key] for columns in blocks]) for key in blocks[0]
-        }
+            dims.append(columns.pop("dims"))
+            columns["dim_starts"] += dim_count
+            dim_count += len(dims[-1])
+            for key, column in columns.items():
+                if first == 0:
+                    whole[key] = np.empty(len(starts), column.dtype)
+                whole[key][first:after] = column
+        whole["starts"] = starts
         ok = whole.pop("ok")
         if failed:
-            whole = {key: column if key == "dims" else column[ok] for key, column in whole.items()}
-        return {**whole, "spellings": types.spellings}
+            whole = {key: column[ok] for key, column in whole.items()}
+        return {**whole, "dims": np.concatenate(dims), "spellings": types.spellings}
 
     def _read_names(self, count: int, first_name: int) -> int:
         """Read the names and the objects that are not plain, and return where the last one ends.
@@ -355,6 +358,8 @@ class _Reading:
         while len(self._order) < count:
             name, end = self._name(end)
             end = self._other(name, end)
+        if len(self._order) > count:
+            raise _IrregularError
         return end
 
     def _walk(self, begin: int, stop: int) -> str:
@@ -385,8 +390,8 @@ class _Reading:
 def _texts(data: bytes, starts: Ints, stops: Ints) -> list[str]:
     """Return the texts between these places, which are in order."""
     texts: list[str] = []
-    for first in range(0, len(starts), _BLOCK):
-        begins, ends = starts[first : first + _BLOCK], stops[first : first + _BLOCK]
+    for first in range(0, len(starts), _NAMES):
+        begins, ends = starts[first : first + _NAMES], stops[first : first + _NAMES]
         base = int(begins[0])
         # One character a byte: what is cut out of it is the text as long as it is ASCII.
         window = data[base : int(ends[-1])].decode("latin-1")
@@ -425,7 +430,7 @@ def _read_block(lanes: Lanes, types: _Types, blobs_end: int) -> dict[str, Any]:
     lengths = lanes.head(UNSIGNED)
 
     expected = types.sizes(pairs, elements)
-    decoded_lengths = np.full(lanes.count, -1)
+    decoded_lengths = np.full(lanes.count, -1, np.int64)
     with _optional(lanes, "uncompressed_length", left) as some:
         some.ok &= some.head(UNSIGNED) == expected[some.index]
         decoded_lengths[some.index] = expected[some.index]

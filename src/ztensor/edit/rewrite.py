@@ -9,7 +9,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Literal
 
-from ztensor.container import LATEST
+from ztensor.container import EMITTERS, LATEST, Container
 from ztensor.edit.editor import emitter_for
 from ztensor.errors import ArgumentValueError, Reason, SourceError, UsageError, describe
 from ztensor.opening import Reader
@@ -60,7 +60,7 @@ def compact(
         Reader(name) as reader,
         Writer(
             Nowhere(name) if dry_run else name,
-            version=emitter_for(reader._frame, reader._manifest).version,
+            version=_version_of(reader),
             attributes=reader.attributes or None,
             durable=durable,
         ) as writer,
@@ -173,7 +173,7 @@ def split(
         if not dry_run and any(os.path.lexists(shard.path) for shard in shards):
             # It would name new shards: after an interruption nobody could tell them apart.
             _remove_index(index_path)
-        version = emitter_for(reader._frame, reader._manifest).version
+        version = _version_of(reader)
         attributes = reader.attributes or None
         copied = _Progress(progress, sum(shard.stored_nbytes for shard in shards))
         for shard in shards:
@@ -300,6 +300,13 @@ def parse_size(size: int | str) -> int:
     raise ArgumentValueError(
         "not a size", expected="a number of bytes, or text such as '5GB'", found=describe(size)
     )
+
+
+def _version_of(reader: Reader) -> str:
+    """Return the version that can say what a file says, its own where that is written."""
+    if reader._frame.container is Container.V1:
+        return emitter_for(reader._frame, reader._manifest).version
+    return reader.version if reader.version in EMITTERS else LATEST
 
 
 def _stored(reader: Reader, name: str) -> int:

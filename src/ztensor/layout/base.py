@@ -170,11 +170,15 @@ def check_components(
     ]
     for role, component in components.items():
         width, length = width_of(component), component.known_decoded_length
+        logical = component.logical
+        if width is not None and logical is not None and logical.dtype == component.dtype:
+            width *= logical.storage_per_element
         if width is not None and length is not None and length % width:
+            word = component.type or component.dtype
             problems.append(
                 Problem(
                     Reason.SIZE_MISMATCH,
-                    f"expected a multiple of {width} bytes for {component.dtype}, found {length}",
+                    f"expected a multiple of {width} bytes for {describe(word)}, found {length}",
                     ("components", role),
                     section,
                     component=role,

@@ -127,7 +127,7 @@ def typed_array(component: Component, data: memoryview | Array) -> Array:
         )
     array: Array = np.frombuffer(data, storage)
     if component.byte_order != HOST_ORDER and array.itemsize > 1:
-        array = array.byteswap()
+        array = _swapped(array)
     if component.nonzero_is_true and component.dtype == "bool":
         stored = array.view(np.uint8)
         if stored.size and stored.max() > 1:
@@ -229,4 +229,14 @@ def stored_form(array: Array) -> Array:
     per_element = 1 if logical is None else LOGICAL_TYPES[logical].elements_per_storage
     if per_element > 1:
         return _pack(flat, per_element)
-    return flat.byteswap()
+    return _swapped(flat)
+
+
+def _swapped(flat: Array) -> Array:
+    """Return a flat array with the bytes of every number reversed, of a complex one in halves.
+
+    As integers: old releases of ml_dtypes leave the bytes of bfloat16 as they are.
+    """
+    width = flat.itemsize // 2 if flat.dtype.kind == "c" else flat.itemsize
+    swapped: Array = flat.view(f"u{width}").byteswap().view(flat.dtype)
+    return swapped

@@ -282,7 +282,12 @@ class FileSink(_Gatherer):
             raise SourceError.from_os(
                 error, "cannot put the finished file in place; what was there still is", self.name
             ) from error
-        self._close()
+        try:
+            self._close()  # where a network file system says that it could not write back
+        except OSError as error:
+            raise SourceError.from_os(
+                error, "the new file is in place, but closing it failed", self.name
+            ) from error
         if flush:
             self._flush_folder()
         self._sweep()
@@ -323,7 +328,9 @@ class FileSink(_Gatherer):
 
     def _link_temporary(self) -> str:
         source = f"/proc/self/fd/{self._descriptor}"
-        folder = os.open(self._folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+        # O_PATH needs no permission to list the folder.
+        flags = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)
+        folder = os.open(self._folder, flags)
         try:
             for _ in range(_TRIES):
                 name = self._temporary = self._temporary_name()  # known to abort() at any moment
@@ -349,6 +356,8 @@ class FileSink(_Gatherer):
             finally:
                 os.close(folder)
         except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ENOTSUP):
+                return  # a file system, such as some network mounts, that flushes no folders
             raise SourceError.from_os(
                 error, "the new file is in place, but its folder could not be flushed", self.name
             ) from error

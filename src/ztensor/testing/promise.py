@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ztensor.layout.base import Array
 
 FAMILY = (FormatError, UnsupportedError, LimitError)
+MESSAGE_MOST = 4000  # characters of a message; what a file brings into it is cut
 
 
 class PromiseBroken(Exception):
@@ -179,10 +180,6 @@ def _require_error(error: ZTensorError) -> None:
 
 
 def _require_message(message: str) -> None:
-    # What a file brings into a message is escaped and cut, so that it can neither steer a
-    # terminal nor fill a log.
+    # So that a file can neither steer a terminal nor fill a log.
     if not (message.isascii() and message.isprintable() and len(message) < MESSAGE_MOST):
         raise PromiseBroken(f"a message is unfit to print: {message[:200]!a}")
-
-
-MESSAGE_MOST = 4000

@@ -8,6 +8,7 @@ import pytest
 
 from ztensor.errors import LayoutError, LimitError, Reason
 from ztensor.layout import LAYOUTS, View
+from ztensor.layout.base import empty_array, zeros_array
 from ztensor.layout.dense import Dense
 from ztensor.model.manifest import Component, TensorObject
 
@@ -139,6 +140,14 @@ def test_no_data() -> None:
     with pytest.raises(LayoutError) as caught:
         DENSE.to_dense(View((1,), {"values": np.zeros(1)}, {}))
     assert caught.value.reason is Reason.COMPONENT_MISSING
+
+
+@pytest.mark.parametrize("make", [empty_array, zeros_array])
+@pytest.mark.parametrize("shape", [(2**62,), (2**63, 0), (2**40, 2**40)], ids=str)
+def test_memory_nobody_has_is_an_error_of_ours(make: Any, shape: tuple[int, ...]) -> None:
+    with pytest.raises(LimitError) as caught:
+        make(shape, np.dtype(np.float64))
+    assert caught.value.reason is Reason.LIMIT_DECODED
 
 
 @pytest.mark.parametrize(

@@ -124,14 +124,15 @@ def test_other_byte_orders_are_swapped(dtype: type) -> None:
         assert is_stored_as_is(swapped.dtype) is (order == "<")
 
 
-@pytest.mark.parametrize("dtype", ["f4", "i2", "u8", "f8"])
-def test_big_endian_components_come_native(dtype: str) -> None:
-    values = np.array([1, 2, 300], dtype)
+@pytest.mark.parametrize("name", ["float32", "int16", "uint64", "float64", "float16", "bfloat16"])
+def test_big_endian_components_come_native(name: str) -> None:
+    values = np.array([1, 2, 300], np.float32).astype(numpy_dtype(name))
     storage, _ = spell(values.dtype)
-    data = memoryview(values.astype(f">{dtype}").tobytes())
-    array = typed_array(component(storage, byte_order="big"), data)
+    swapped = values.view(f"u{values.itemsize}").byteswap()
+    array = typed_array(component(storage, byte_order="big"), memoryview(swapped.tobytes()))
+    assert array.dtype == values.dtype
     assert array.dtype.isnative
-    assert array.tolist() == [1, 2, 300]
+    assert array.tobytes() == values.tobytes()
 
 
 @pytest.mark.parametrize(

@@ -279,6 +279,7 @@ def coo_object(shape: tuple[int, ...] = (2, 3), **changes: Component) -> TensorO
         (csr_object(values=component(4, "u8", "f8_e5m2")), []),
         (csr_object(values=packed(None, "f32"), indices=packed(32)), []),
         (csr_object(values=component(4, "odd")), []),
+        (csr_object(indptr=component(9, "odd")), []),
         (csr_object((2,)), [Reason.LAYOUT_RANK]),
         (csr_object((3, 3)), [Reason.SIZE_MISMATCH]),
         (csr_object(indptr=packed(16)), [Reason.SIZE_MISMATCH]),
@@ -316,6 +317,8 @@ def test_what_the_manifest_alone_shows(tensor_object: TensorObject, reasons: lis
         (csr_object(indices=packed(None)), "indices", None, None),
         (csr_object(values=packed(None, "f32")), "values", 4, 16),
         (csr_object(values=packed(16, "f32")), "values", None, 16),
+        (csr_object(extra=packed(7, "u8")), "extra", 4, 7),
+        (coo_object(extra=packed(7, "u8")), "extra", 4, 7),
         (coo_object(values=packed(None, "f32")), "values", None, 16),  # from the coordinates
         (coo_object(coords=packed(None)), "coords", None, 64),  # from the values
         (coo_object(coords=packed(None), values=packed(None, "f32")), "values", None, None),

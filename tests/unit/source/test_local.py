@@ -375,7 +375,10 @@ def test_a_file_that_grew_is_what_it_was(saved: Path) -> None:
 
 def test_a_closed_source(path: Path) -> None:
     source = FileSource(str(path))
-    assert source.view() == source.stored() == DATA
+    for view in (source.view(), source.stored()):
+        assert view is not None
+        assert view == DATA
+        del view
     source.close()
     source.close()
     assert source.view() is None

@@ -222,6 +222,27 @@ def test_a_temporary_nobody_can_guess_or_plant(
     assert (tmp_path / ".m.zt.guessed.tmp").is_symlink()
 
 
+@pytest.mark.usefixtures("temporary")
+def test_what_killed_saves_left_is_swept_away(tmp_path: Path) -> None:
+    """Only this target's, and only those that no living process holds."""
+    dead = tmp_path / ".m.zt.0123456789abcdef.tmp"
+    others = [
+        tmp_path / ".n.zt.0123456789abcdef.tmp",
+        tmp_path / ".m.zt.0123456789abcde.tmp",
+        tmp_path / "m.zt.0123456789abcdef.tmp",
+    ]
+    for path in (dead, *others):
+        path.write_bytes(b"left")
+    living = FileSink(str(tmp_path / "m.zt"))
+    living.write(b"living")
+    before = set(os.listdir(tmp_path))
+    fill(FileSink(str(tmp_path / "m.zt")))
+    assert set(os.listdir(tmp_path)) == (before - {dead.name}) | {"m.zt"}
+    living.commit()
+    assert (tmp_path / "m.zt").read_bytes() == b"living"
+    assert set(os.listdir(tmp_path)) == {"m.zt", *(path.name for path in others)}
+
+
 # --- What is no place for a file ----------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import tracemalloc
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,7 +32,7 @@ def lanes_over(items: Sequence[bytes], stop: int | None = None) -> Lanes:
 
 
 def ends_of(items: Sequence[bytes]) -> list[int]:
-    return np.cumsum([len(item) for item in items]).tolist()
+    return list(itertools.accumulate(map(len, items)))
 
 
 def longer(major: int, argument: int, width: int) -> bytes:

@@ -1,0 +1,490 @@
+from __future__ import annotations
+
+import dataclasses
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ztensor.container import Container, Frame, regular, v1
+from ztensor.container.framing import TAIL_BYTES
+from ztensor.container.regular import Columns, RegularObjects, read_root
+from ztensor.errors import DigestMismatchError, ManifestError, Reason, UnsupportedVersionError
+from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.listing import check_layouts
+from ztensor.model import dtype as model_dtype
+from ztensor.model.dtype import LogicalType, register_logical_type
+from ztensor.model.manifest import Component, Manifest, TensorObject
+from ztensor.testing.builder import committed, item
+
+END = 1 << 50  # where the blobs of these tests end
+CRC = "crc32c:0x0A1B2C3D"
+SHA = "sha256:" + "4f" * 32
+ORDER = ("dtype", "type", "offset", "length", "uncompressed_length", "encoding", "digest")
+
+
+def frame_of(data: bytes, blobs_end: int = END) -> Frame:
+    return Frame(Container.V1, blobs_end, len(data), blobs_end + len(data) + TAIL_BYTES)
+
+
+def parse(data: bytes, limits: Limits = DEFAULT_LIMITS, blobs_end: int = END) -> Manifest:
+    return v1.parse_manifest(data, frame_of(data, blobs_end), limits)
+
+
+@pytest.fixture(autouse=True)
+def _always_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(v1, "REGULAR_BYTES", 0)
+
+
+def plain(shape: tuple[int, ...] = (2,), **fields: Any) -> dict[str, Any]:
+    """Return a good plain object; fields come in the order writers give them."""
+    data = {"dtype": "f32", "offset": 64, "length": 8, **fields}
+    data = {key: data[key] for key in ORDER if key in data}
+    return {"shape": list(shape), "format": "dense", "components": {"data": data}}
+
+
+DATA = plain()["components"]["data"]
+
+
+def root(objects: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"version": "1.2.0", "objects": objects, **fields}
+
+
+def columns_of(manifest: Manifest) -> Columns:
+    assert isinstance(manifest.objects, RegularObjects)
+    return manifest.objects.columns
+
+
+def only(entry: dict[str, Any], **fields: Any) -> TensorObject:
+    """Return an object as the fast path reads it, which has to find it plain."""
+    manifest = parse(item({**root({"w": entry}), **fields}))
+    assert columns_of(manifest).names == ["w"]
+    assert check_layouts(manifest) == []
+    return manifest.objects["w"]
+
+
+# --- Plain objects --------------------------------------------------------------------------
+
+COMPONENTS: dict[str, tuple[dict[str, Any], Component]] = {
+    "bare": (plain(), Component("f32", 64, 8)),
+    "offset of 64 bits": (plain(offset=1 << 49), Component("f32", 1 << 49, 8)),
+    "raw spelled out": (plain(encoding="raw"), Component("f32", 64, 8)),
+    "raw with its length twice": (
+        plain(uncompressed_length=8, encoding="raw"),
+        Component("f32", 64, 8, decoded_length=8),
+    ),
+    "crc32c": (plain(digest=CRC), Component("f32", 64, 8, digest=CRC)),
+    "sha256": (plain(digest=SHA), Component("f32", 64, 8, digest=SHA)),
+    "zstd of 1.1": (
+        plain(length=99, encoding="zstd"),
+        Component("f32", 64, 99, encoding="zstd"),
+    ),
+    "everything": (
+        plain(
+            (1,),
+            type="complex64",
+            length=5,
+            uncompressed_length=8,
+            encoding="zstd",
+            digest=SHA,
+        ),
+        Component("f32", 64, 5, "complex64", "zstd", SHA, 8),
+    ),
+    "type equals dtype": (plain(type="f32"), Component("f32", 64, 8)),
+    "fp8": (plain((8,), dtype="u8", type="f8_e4m3fnuz"), Component("u8", 64, 8, "f8_e4m3fnuz")),
+    "fp4, padded": (plain((5, 3), dtype="u8", type="f4_e2m1"), Component("u8", 64, 8, "f4_e2m1")),
+    "fp8 of 1.1": (plain((8,), dtype="f8_e4m3"), Component("u8", 64, 8, "f8_e4m3fn")),
+    "complex of 1.1": (plain((1,), dtype="complex64"), Component("f32", 64, 8, "complex64")),
+}
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_a_plain_object_of_every_kind(name: str) -> None:
+    entry, component = COMPONENTS[name]
+    expected = TensorObject(tuple(entry["shape"]), "dense", {"data": component})
+    assert only(entry) == expected
+    covering = dataclasses.replace(component, digest_may_cover_decoded=True)
+    assert only(entry, version="1.1.0").components == {"data": covering}
+
+
+@pytest.mark.parametrize(
+    ("shape", "length"),
+    [
+        ((), 4),
+        ((0,), 0),
+        ((1, 2, 3, 4, 5, 6, 7, 8), 161280),
+        ((1 << 63, 0, (1 << 64) - 1), 0),
+        ((1 << 20, 1 << 20), 1 << 42),
+        ((23, 24, 255), 563_040),
+    ],
+)
+def test_shapes(shape: tuple[int, ...], length: int) -> None:
+    assert only(plain(shape, length=length)).shape == shape
+
+
+def test_every_storage_and_logical_type() -> None:
+    pairs: list[tuple[str, str | None, int]] = [
+        (storage.name, None, storage.width) for storage in model_dtype.STORAGE_TYPES.values()
+    ]
+    pairs += [
+        (logical.dtype, logical.name, logical.storage_count(1) * width)
+        for logical in model_dtype.LOGICAL_TYPES.values()
+        for width in (model_dtype.STORAGE_TYPES[logical.dtype].width,)
+    ]
+    entries = {
+        f"{at}": plain((1,), dtype=dtype, length=length, **({"type": logical} if logical else {}))
+        for at, (dtype, logical, length) in enumerate(pairs)
+    }
+    manifest = parse(item(root(entries)))
+    assert columns_of(manifest).names == list(entries)
+    found = [tensor_object.components["data"] for tensor_object in manifest.objects.values()]
+    assert [(each.dtype, each.type, each.length) for each in found] == pairs
+
+
+def test_a_registered_type_is_known_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_dtype, "LOGICAL_TYPES", dict(model_dtype.LOGICAL_TYPES))
+    monkeypatch.setattr(regular, "LOGICAL_TYPES", model_dtype.LOGICAL_TYPES)
+    data = item(root({"a": plain(), "w": plain((9,), dtype="u16", type="i3_packed", length=4)}))
+    assert columns_of(parse(data)).names == ["a"]
+    register_logical_type(LogicalType("i3_packed", "u16", "int3", elements_per_storage=5))
+    manifest = parse(data)
+    assert columns_of(manifest).names == ["a", "w"]
+    assert check_layouts(manifest) == []
+
+
+# --- Names ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["", "\0", "a", "a\0"],
+        ["b", "a"],
+        ["digest", "encoding", "type", "uncompressed_length", "é", "重み", "\U0001f9ff"],
+        ["a" * 23, "a" * 24, "a" * 255, "a" * 256, "a" * 70000],
+        ["\x65shape", "x\x65shape"],
+    ],
+)
+def test_names_in_the_order_of_the_file(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for block in (1, 2, 8192):
+        monkeypatch.setattr(regular, "_BLOCK", block)
+        manifest = parse(
+            item(root({name: plain(offset=64 + 64 * at) for at, name in enumerate(names)}))
+        )
+        assert columns_of(manifest).names == names == list(manifest.objects)
+        offsets = [each.components["data"].offset for each in manifest.objects.values()]
+        assert offsets == [64 + 64 * at for at in range(len(names))]
+
+
+def twice(first: str, *others: str) -> bytes:
+    names = (first, *others, first)
+    objects = b"".join(item(name) + item(plain()) for name in names)
+    return (
+        b"\xa2"
+        + item("version")
+        + item("1.2.0")
+        + item("objects")
+        + bytes([0xA0 + len(names)])
+        + objects
+    )
+
+
+@pytest.mark.parametrize(
+    "data", [twice("a"), twice("b", "a"), twice("a", "b"), twice("", "a", "c")]
+)
+def test_a_name_twice_is_refused(data: bytes) -> None:
+    assert read_root(data, frame_of(data), DEFAULT_LIMITS) is None
+    with pytest.raises(ManifestError) as caught:
+        parse(data)
+    assert caught.value.reason is Reason.CBOR_DUPLICATE_KEY
+
+
+def test_a_name_twice_with_one_of_them_not_plain_is_refused() -> None:
+    pair = item("a") + item(plain()) + item("a") + item({**plain(), "attributes": {}})
+    data = b"\xa1" + item("objects") + b"\xa2" + pair
+    assert read_root(data, frame_of(data), DEFAULT_LIMITS) is None
+
+
+# --- Objects between that are not plain -----------------------------------------------------
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "attributes": {**plain(), "attributes": {"scale": 2, "shape": [1]}},
+    "another key order": dict(reversed(plain().items())),
+    "unknown field": {**plain(), "note": 1},
+    "unknown layout": {"shape": [], "format": "of_tomorrow", "components": {}},
+    "unknown dtype": plain(dtype="i2"),
+    "unknown type": plain(type="posit32"),
+    "unknown encoding": plain(encoding="lz4"),
+    "null encoding": plain(encoding=None),
+    "digest in another spelling": plain(digest="crc32c:0a1b2c3d"),
+    "unknown digest": plain(digest="md5:00"),
+    "rank": plain((1,) * 9, length=4),
+    "two components": {**plain(), "components": dict.fromkeys(("data", "mask"), DATA)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_a_few_other_objects_are_read_between(name: str, place: int) -> None:
+    names = ["a", "b", "c"]
+    names.insert(place, "other")
+    objects = {key: OTHERS[name] if key == "other" else plain() for key in names}
+    manifest = parse(item(root(objects)))
+    assert list(manifest.objects) == names
+    assert columns_of(manifest).names == ["a", "b", "c"]
+    assert check_layouts(manifest) == []
+    alone = v1.parse_object("other", OTHERS[name], frame_of(b""), [], is_1_1=False)
+    assert manifest.objects["other"] == alone
+
+
+@pytest.mark.parametrize("kind", ["attributes", "unknown dtype"])
+def test_many_other_objects_are_for_the_general_decoder(kind: str) -> None:
+    """Those that begin like plain ones are noticed later than others."""
+    other = OTHERS[kind]
+    names = [f"{number:03}" for number in range(400)]
+    for count, is_regular in ((16 + 400 // 16, True), (17 + 400 // 16, False)):
+        objects = {name: other if at < count else plain() for at, name in enumerate(names)}
+        assert isinstance(parse(item(root(objects))).objects, RegularObjects) is is_regular
+
+
+def test_many_objects_that_only_begin_like_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are noticed in the first block: nothing more is tried."""
+    read = []
+    read_block = regular._read_block
+
+    def counted(*arguments: Any) -> Any:
+        read.append(arguments[0].count)
+        return read_block(*arguments)
+
+    monkeypatch.setattr(regular, "_read_block", counted)
+    monkeypatch.setattr(regular, "_BLOCK", 64)
+    objects = {f"{number:04}": OTHERS["unknown dtype"] for number in range(500)}
+    assert type(parse(item(root(objects))).objects) is dict
+    assert read == [64, 64]
+
+
+def test_a_plain_object_inside_another_is_none() -> None:
+    inner = item("x") + item(plain())
+    for hidden in (inner, {"x": plain()}, [plain(), plain()]):
+        objects = {"a": plain(), "b": {**plain(), "attributes": {"copy": hidden}}, "c": plain()}
+        data = item(root(objects))
+        expected = {
+            name: v1.parse_object(name, entry, frame_of(b""), [], is_1_1=False)
+            for name, entry in objects.items()
+        }
+        assert parse(data).objects == expected
+
+
+# --- What is wrong is for the general decoder -----------------------------------------------
+
+WRONG: dict[str, tuple[dict[str, Any], Reason]] = {
+    "alignment": (plain(offset=65), Reason.OFFSET_ALIGNMENT),
+    "header": (plain(offset=0), Reason.OUT_OF_BOUNDS),
+    "bounds": (plain(offset=END - 64, length=128, shape=()), Reason.OUT_OF_BOUNDS),
+    "bounds of 64 bits": (plain(length=(1 << 64) - 1), Reason.OUT_OF_BOUNDS),
+    "offset of 64 bits": (plain(offset=(1 << 64) - 64), Reason.OUT_OF_BOUNDS),
+    "digest": (plain(digest="crc32c:0x0A1B2C3"), Reason.DIGEST_MALFORMED),
+    "digits": (plain(digest="crc32c:0x0A1B2C3G"), Reason.DIGEST_MALFORMED),
+    "field": (plain(offset=-64), Reason.FIELD_VALUE),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_broken_rule_has_the_general_error(name: str) -> None:
+    entry, reason = WRONG[name]
+    data = item(root({"a": plain(), "b": entry}))
+    assert read_root(data, frame_of(data), DEFAULT_LIMITS) is None
+    with pytest.raises(ManifestError) as caught:
+        parse(data)
+    assert caught.value.reason is reason
+    assert caught.value.object_name == "b"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        plain(length=4),
+        plain(length=12),
+        plain((1 << 32, 1 << 32), length=0),
+        plain((1 << 63, 2), length=0),
+        plain((1 << 50, 1 << 50, 0, 3), length=8),
+        plain(uncompressed_length=9, encoding="raw"),
+        plain(length=99, uncompressed_length=9, encoding="zstd"),
+        plain((5,), dtype="u8", type="f4_e2m1", length=2),
+    ],
+)
+def test_a_size_that_does_not_fit_is_found_by_the_layout(entry: dict[str, Any]) -> None:
+    manifest = parse(item(root({"a": plain(), "b": entry})))
+    assert columns_of(manifest).names == ["a"]
+    problems = check_layouts(manifest)
+    assert [problem.reason for problem in problems] == [Reason.SIZE_MISMATCH]
+    assert problems[0].object_name == "b"
+
+
+def test_a_damaged_manifest_is_noticed_by_its_digest() -> None:
+    fields = {"prev": 0, "end": 0, "digest": CRC}
+    data = committed(root({"a": plain(), "b": plain()}, commit=fields), END)
+    manifest = parse(data)
+    assert columns_of(manifest).names == ["a", "b"]
+    assert manifest.commit is not None
+    changed = data.replace(item("b"), item("c"), 1)
+    with pytest.raises(DigestMismatchError):
+        parse(changed)
+
+
+def test_another_major_version_is_refused() -> None:
+    with pytest.raises(UnsupportedVersionError):
+        parse(item({**root({"a": plain()}), "version": "2.0.0"}))
+
+
+# --- The root -------------------------------------------------------------------------------
+
+ROOTS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "released": lambda objects: {"version": "1.2.0", "objects": objects},
+    "attributes": lambda objects: {
+        "version": "1.2.0",
+        "attributes": {"a": [1]},
+        "objects": objects,
+    },
+    "null attributes": lambda objects: {"version": "1.2.0", "attributes": None, "objects": objects},
+    "objects first": lambda objects: {"objects": objects, "version": "1.1.0"},
+    "unknown fields": lambda objects: {"x": {"shape": 1}, **root(objects), "y": [b"\xa3\x65shape"]},
+}
+
+
+@pytest.mark.parametrize("name", ROOTS)
+def test_roots(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = item(ROOTS[name]({"a": plain(), "b": plain()}))
+    fast = parse(data)
+    assert columns_of(fast).names == ["a", "b"]
+    monkeypatch.setattr(v1, "REGULAR_BYTES", 1 << 60)
+    assert fast == parse(data)
+
+
+ONE = item(root({"a": plain()}))
+TWO = item(root({"a": plain(), "é": plain()}))
+ENTRY = item(plain())
+OBJECTS = b"\xa1" + item("objects")
+IRREGULAR: dict[str, bytes] = {
+    "empty": b"",
+    "no map": item([1]),
+    "no objects": item({"version": "1.2.0"}),
+    "objects of another type": item({"version": "1.2.0", "objects": [1]}),
+    "no object": item(root({})),
+    "no plain object": item(root({"a": OTHERS["attributes"]})),
+    "self-described": b"\xd9\xd9\xf7" + ONE,
+    "indefinite root": b"\xbf" + ONE[1:] + b"\xff",
+    "indefinite objects": OBJECTS + b"\xbf" + item("a") + ENTRY + b"\xff",
+    "objects twice": b"\xa2" + 2 * item({"objects": {"a": plain()}})[1:],
+    "more bytes": ONE + b"\x00",
+    "more objects than there are": ONE.replace(b"objects\xa1", b"objects\xa2"),
+    "fewer objects than there are": TWO.replace(b"objects\xa2", b"objects\xa1"),
+    "a huge number of objects": OBJECTS + b"\xbb" + b"\xff" * 8,
+    "a key that is no text": b"\xa1\x01" + item({"a": plain()}),
+    "a name that is no text": OBJECTS + b"\xa2\x01" + ENTRY + item("a") + ENTRY,
+    "a first name that is not UTF-8": OBJECTS + b"\xa1\x61\xff" + ENTRY,
+    "a name that is not UTF-8": TWO.replace("é".encode(), b"\xff\xff"),
+}
+
+
+@pytest.mark.parametrize("name", IRREGULAR)
+def test_irregular_manifests_are_left_to_the_general_decoder(name: str) -> None:
+    data = IRREGULAR[name]
+    assert read_root(data, frame_of(data), DEFAULT_LIMITS) is None
+
+
+def test_small_manifests_do_not_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    small, large = (
+        item(root({f"{number:04}": plain() for number in range(count)})) for count in (50, 900)
+    )
+    assert len(small) < v1.REGULAR_BYTES < len(large)
+    assert type(parse(small).objects) is dict
+    assert isinstance(parse(large).objects, RegularObjects)
+
+
+def test_limits_of_depth() -> None:
+    data = item(root({"a": plain(())}))
+    assert isinstance(parse(data, Limits(depth=5)).objects, RegularObjects)
+    assert read_root(data, frame_of(data), Limits(depth=4)) is None
+
+
+# --- The mapping ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def objects() -> RegularObjects:
+    entries = {"b": plain(), "other": OTHERS["attributes"], "a": plain((2, 1), digest=CRC)}
+    found = parse(item(root(entries))).objects
+    assert isinstance(found, RegularObjects)
+    return found
+
+
+def test_it_answers_like_a_dict(objects: RegularObjects) -> None:
+    as_dict = dict(objects)
+    assert list(as_dict) == list(objects) == list(objects.keys()) == ["b", "other", "a"]
+    assert len(objects) == 3
+    assert objects == as_dict
+    assert as_dict == objects
+    assert objects != {**as_dict, "a": as_dict["b"]}
+    assert objects != {}
+    assert list(objects.items()) == list(as_dict.items())
+    assert list(objects.values()) == list(as_dict.values())
+    for name in ("a", "b", "other"):
+        assert name in objects
+        assert objects.get(name) == objects[name]
+    for other in ("c", "", 1, None):
+        assert other not in objects
+    assert objects.get("c") is None
+    with pytest.raises(KeyError):
+        objects["c"]
+
+
+def test_only_the_other_objects_have_layouts_to_check(objects: RegularObjects) -> None:
+    assert list(objects.others) == ["other"]
+
+
+def test_columns_say_what_the_objects_say() -> None:
+    entries = {name: entry for name, (entry, _) in COMPONENTS.items()}
+    entries["scalar"] = plain((), length=4)
+    manifest = parse(item(root({**entries, "other": OTHERS["attributes"]})))
+    columns = columns_of(manifest)
+    assert columns.names == list(entries)
+    shapes = columns.shapes()
+    data = manifest.objects.others  # type: ignore[attr-defined]  # columns_of looked at the type
+    assert list(data) == ["other"]
+    for row, name in enumerate(columns.names):
+        tensor_object = manifest.objects[name]
+        component = tensor_object.components["data"]
+        assert shapes[row] == tensor_object.shape
+        assert columns.ranks[row] == len(tensor_object.shape)
+        assert columns.offsets[row] == component.offset
+        assert columns.lengths[row] == component.length
+        assert columns.spellings[columns.types[row]] == (component.dtype, component.type)
+        assert columns.is_raw[row] == (component.encoding == "raw")
+        assert columns.decoded_lengths[row] == (
+            -1 if component.decoded_length is None else component.decoded_length
+        )
+        assert columns.digest_lengths[row] == len(component.digest or "")
+    for column in (columns.offsets, columns.lengths, columns.types, columns.ranks):
+        assert column.dtype == np.int64
+
+
+def test_opening_needs_little_memory() -> None:
+    """An object costs a few numbers, its name and its part of the manifest."""
+    count = 20_000
+    data = item(
+        root({f"model.layers.{number:05}.weight": plain(digest=CRC) for number in range(count)})
+    )
+    parse(data)
+    tracemalloc.start()
+    try:
+        manifest = parse(data)
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(manifest.objects) == count
+    assert kept < 300 * count
+    assert peak < 600 * count

@@ -1,0 +1,186 @@
+"""Each change as a function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.errors import (
+    ArgumentValueError,
+    NotRepresentableError,
+    ObjectNotFoundError,
+    UsageError,
+)
+from ztensor.testing.builder import VALUES, build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SPARSE = ztensor.Tensor(
+    {
+        "indices": np.array([1, 0], np.int32),
+        "indptr": np.array([0, 1, 2], np.int64),
+        "values": np.array([3, 4], np.float32),
+    },
+    shape=(2, 2),
+    format="sparse_csr",
+)
+
+
+@pytest.fixture(params=["1.1.0", "1.2.0"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Give the builder's file."""
+    file = tmp_path / "m.zt"
+    file.write_bytes(build(request.param))
+    return file
+
+
+def values(path: Path) -> dict[str, Any]:
+    with ztensor.open(path) as reader:
+        assert reader.verify().ok
+        return {name: reader.read(name).to_dense().tolist() for name in reader}
+
+
+REPLACEMENTS: dict[str, tuple[Any, Any]] = {
+    "same shape": (np.zeros((2, 3), np.int32), [[0] * 3] * 2),
+    "larger": (np.ones((50, 60), np.int32), [[1] * 60] * 50),
+    "smaller": (np.int32(7), 7),
+    "empty": (np.zeros((0, 4)), []),
+    "another type": (np.array(["NaN"], float).astype(np.float16) * 0 + 2, None),
+    "another layout": (SPARSE, [[0, 3], [4, 0]]),
+    "not contiguous": (np.arange(12).reshape(3, 4).T[::2], [[0, 4, 8], [2, 6, 10]]),
+    "byte-swapped": (np.arange(3, dtype=">i8"), [0, 1, 2]),
+    "a list": ([1, 2, 3], [1, 2, 3]),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"atomic": True}, {"durable": False}, {"compression": 3}])
+@pytest.mark.parametrize("kind", list(REPLACEMENTS))
+def test_anything_takes_the_place_of_a_tensor(
+    path: Path, kind: str, options: dict[str, Any]
+) -> None:
+    data, expected = REPLACEMENTS[kind]
+    assert ztensor.replace_tensor(path, "matrix", data, **options) == path.stat().st_size
+    found = values(path)
+    if expected is not None:
+        assert found["matrix"] == expected
+    rest = {name: value for name, value in found.items() if name != "matrix"}
+    assert rest == {name: value for name, value in VALUES.items() if name != "matrix"}
+
+
+def test_a_tensor_of_another_layout_is_replaced_by_an_array(path: Path) -> None:
+    ztensor.replace_tensor(path, "rows", np.eye(2))
+    assert values(path)["rows"] == [[1, 0], [0, 1]]
+
+
+def test_only_what_is_there_is_replaced(path: Path) -> None:
+    before = path.read_bytes()
+    with pytest.raises(ObjectNotFoundError, match="missing"):
+        ztensor.replace_tensor(path, "missing", np.zeros(3))
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "names",
+    [lambda: "matrix", lambda: ["matrix"], lambda: {"matrix", "rows"}, lambda: iter(["matrix"])],
+    ids=["text", "list", "set", "iterator"],
+)
+def test_names_are_removed(path: Path, names: Callable[[], Any]) -> None:
+    assert ztensor.remove_tensors(path, names=names()) == path.stat().st_size
+    left = values(path)
+    assert "matrix" not in left
+    assert left == {name: VALUES[name] for name in left}
+
+
+def test_all_names_are_removed(path: Path) -> None:
+    ztensor.remove_tensors(path, names=list(VALUES))
+    assert values(path) == {}
+    with ztensor.Writer.append(path) as writer:
+        writer.write("first", np.arange(3))
+    assert values(path) == {"first": [0, 1, 2]}
+
+
+@pytest.mark.parametrize("durable", ["auto", True, False])
+def test_the_rest_goes_into_another_file(path: Path, tmp_path: Path, durable: Any) -> None:
+    before = path.read_bytes()
+    output = tmp_path / "rest.zt"
+    size = ztensor.remove_tensors(path, output, ["matrix", "rows"], durable=durable)
+    assert size == output.stat().st_size
+    assert path.read_bytes() == before
+    assert values(output) == {
+        name: value for name, value in VALUES.items() if name not in ("matrix", "rows")
+    }
+    with ztensor.open(output) as reader:
+        assert reader.attributes == {"made for": "tests"}
+
+
+def test_the_rest_may_replace_the_file_itself(path: Path) -> None:
+    ztensor.remove_tensors(path, path, ["matrix"])
+    assert "matrix" not in values(path)
+
+
+@pytest.mark.parametrize("output", [None, "out.zt"])
+def test_names_that_cannot_be_removed(path: Path, tmp_path: Path, output: str | None) -> None:
+    before = path.read_bytes()
+    target = None if output is None else tmp_path / output
+    with pytest.raises(ObjectNotFoundError):
+        ztensor.remove_tensors(path, target, ["matrix", "missing"])
+    with pytest.raises(ArgumentValueError):
+        ztensor.remove_tensors(path, target, [])
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["m.zt"]
+
+
+def test_names_are_changed(path: Path) -> None:
+    size = ztensor.rename_tensors(path, {"matrix": "table", "rows": "matrix"})
+    assert size == path.stat().st_size
+    found = values(path)
+    assert found["table"] == VALUES["matrix"]
+    assert found["matrix"] == VALUES["rows"]
+
+
+def test_a_name_that_is_taken(path: Path) -> None:
+    with pytest.raises(UsageError, match="taken"):
+        ztensor.rename_tensors(path, {"matrix": "rows"})
+
+
+def test_attributes_of_the_file_and_of_an_object(path: Path) -> None:
+    ztensor.set_attributes(path, {"a": "b"})
+    size = ztensor.set_attributes(path, {"unit": "m"}, name="matrix", durable=False)
+    assert size == path.stat().st_size
+    with ztensor.open(path) as reader:
+        assert reader.attributes == {"made for": "tests", "a": "b"}
+        assert reader.metadata("matrix").attributes == {"unit": "m"}
+    assert values(path) == VALUES
+
+
+def test_attributes_that_cannot_be(path: Path) -> None:
+    before = path.read_bytes()
+    for attributes in ({"a": object()}, {1: "a"}, {"a": "\ud800"}):
+        with pytest.raises(NotRepresentableError):
+            ztensor.set_attributes(path, attributes)  # type: ignore[arg-type]  # that is the point
+    assert path.read_bytes() == before
+
+
+def test_a_hundred_changes_one_after_the_other(path: Path) -> None:
+    expected: dict[str, Any] = dict(VALUES)
+    for step in range(100):
+        name = f"new {step % 7}"
+        array = np.full(step, step)
+        if name in expected:
+            ztensor.replace_tensor(path, name, array, durable=False)
+        else:
+            with ztensor.Writer.append(path, durable=False) as writer:
+                writer.write(name, array)
+        expected[name] = array.tolist()
+        if step % 10 == 9:
+            ztensor.remove_tensors(path, names=name, durable=False)
+            del expected[name]
+    assert values(path) == expected
+    saved = ztensor.compact(path)
+    assert saved > 10_000
+    assert values(path) == expected

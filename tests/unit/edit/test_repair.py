@@ -1,0 +1,178 @@
+"""Report a torn file, copy its last state elsewhere, or cut the file back to it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.edit import find, repair
+from ztensor.errors import ArgumentValueError, ContainerError, Reason, SourceError
+from ztensor.numpy import save_file
+from ztensor.testing.builder import build
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FOUR = np.arange(4, dtype=np.float32)
+TAIL = b"the beginning of a commit" * 40
+
+
+@pytest.fixture
+def torn(tmp_path: Path) -> Path:
+    """Give a file of two states with a torn third one behind them."""
+    path = tmp_path / "m.zt"
+    save_file({"a": FOUR, "b": FOUR + 1}, path, {"step": "1"})
+    with ztensor.Writer.append(path) as writer:
+        writer.write("c", FOUR + 2)
+    with open(path, "ab") as file:
+        file.write(TAIL)
+    return path
+
+
+def names(path: Path) -> list[str]:
+    with ztensor.open(path) as reader:
+        assert reader.verify().ok
+        return list(reader)
+
+
+def test_a_report_says_what_is_there_and_changes_nothing(torn: Path) -> None:
+    data = torn.read_bytes()
+    for report in (find(torn), repair(torn), find(os.fspath(torn))):
+        assert report.path == str(torn)
+        assert (report.size, report.end, report.tail) == (
+            len(data), len(data) - len(TAIL), len(TAIL)
+        )  # fmt: skip
+        assert (report.objects, report.digests_ok, report.damaged) == (3, 3, ())
+        assert not report.is_clean
+        assert (report.written, report.tail_path) == (None, None)
+        assert report.candidates[-1].end == report.end
+    assert torn.read_bytes() == data
+    assert os.listdir(torn.parent) == ["m.zt"]
+
+
+def test_a_clean_file_is_left_alone(torn: Path) -> None:
+    repair(torn, in_place=True, drop_tail=True)
+    before = torn.stat()
+    for report in (repair(torn), repair(torn, in_place=True)):
+        assert report.is_clean
+        assert (report.tail, report.written) == (0, None)
+    assert torn.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_damaged_blobs_of_the_state_are_named(torn: Path) -> None:
+    with ztensor.open(torn, recover=True) as reader:
+        place = reader.metadata("b").components["data"].offset
+    data = bytearray(torn.read_bytes())
+    data[place] ^= 1
+    torn.write_bytes(data)
+    report = repair(torn)
+    assert report.damaged == ("b",)
+    assert report.digests_ok == 2
+
+
+def test_the_state_goes_into_another_file(torn: Path, tmp_path: Path) -> None:
+    data = torn.read_bytes()
+    report = repair(torn, write=tmp_path / "out.zt")
+    assert report.written == str(tmp_path / "out.zt")
+    assert (tmp_path / "out.zt").read_bytes() == data[: -len(TAIL)]
+    assert names(tmp_path / "out.zt") == ["a", "b", "c"]
+    assert torn.read_bytes() == data
+
+
+def test_the_torn_file_is_not_written_over_by_its_state(torn: Path, tmp_path: Path) -> None:
+    data = torn.read_bytes()
+    (tmp_path / "link").symlink_to(torn)
+    for target in (torn, tmp_path / "link"):
+        with pytest.raises(ArgumentValueError, match="in_place"):
+            repair(torn, write=target)
+    assert torn.read_bytes() == data
+
+
+def test_in_place_the_tail_is_kept_beside_it(torn: Path, tmp_path: Path) -> None:
+    data = torn.read_bytes()
+    inode = torn.stat().st_ino
+    (tmp_path / "m.zt.tail-1").write_bytes(b"of an earlier time")
+    report = repair(torn, in_place=True)
+    assert report.written == str(torn)
+    assert report.tail_path == str(tmp_path / "m.zt.tail-2")
+    assert torn.read_bytes() == data[: -len(TAIL)]
+    assert (tmp_path / "m.zt.tail-2").read_bytes() == TAIL
+    assert (tmp_path / "m.zt.tail-1").read_bytes() == b"of an earlier time"
+    assert torn.stat().st_ino == inode
+    with ztensor.Writer.append(torn) as writer:  # refused before
+        writer.write("d", FOUR)
+    assert names(torn) == ["a", "b", "c", "d"]
+
+
+def test_in_place_the_tail_is_dropped_on_demand(torn: Path, tmp_path: Path) -> None:
+    report = repair(torn, in_place=True, drop_tail=True)
+    assert report.tail_path is None
+    assert os.listdir(tmp_path) == ["m.zt"]
+    assert names(torn) == ["a", "b", "c"]
+
+
+def test_a_state_whose_position_proves_nothing_is_taken_on_demand(tmp_path: Path) -> None:
+    data = build("1.2.0")
+    path = tmp_path / "m.zt"
+    path.write_bytes(data[:8] + bytes(64) + data[8:] + b"torn")  # moved: its record says otherwise
+    with pytest.raises(ContainerError, match="a copy of the state") as caught:
+        repair(path, in_place=True)
+    assert caught.value.reason is Reason.FOOTER_MAGIC
+    end = len(data) + 64
+    assert repair(path, accept=end).end == end
+    repair(path, write=tmp_path / "out.zt", accept=end)
+    assert (tmp_path / "out.zt").read_bytes() == path.read_bytes()[:end]
+
+
+def test_where_there_is_no_state_nothing_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    path.write_bytes(b"ZTEN1000" + bytes(1000))
+    report = repair(path)
+    assert (report.end, report.objects, report.candidates) == (None, 0, ())
+    ways: list[dict[str, Any]] = [{"in_place": True}, {"write": tmp_path / "out.zt"}]
+    for options in ways:
+        with pytest.raises(ContainerError, match="no footer anywhere"):
+            repair(path, **options)
+    assert os.listdir(tmp_path) == ["m.zt"]
+
+
+def test_ways_that_exclude_one_another(torn: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentValueError):
+        repair(torn, write=tmp_path / "out.zt", in_place=True)
+    with pytest.raises(ArgumentValueError):
+        repair(torn, drop_tail=True)
+
+
+def test_a_file_being_written_is_not_cut(torn: Path) -> None:
+    repair(torn, in_place=True, drop_tail=True)
+    with ztensor.Writer.append(torn) as writer:
+        with pytest.raises(SourceError) as caught:
+            repair(torn, in_place=True)
+        assert caught.value.reason is Reason.SOURCE_LOCKED
+        writer.write("d", FOUR)
+    assert names(torn) == ["a", "b", "c", "d"]
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    ways: list[dict[str, Any]] = [{}, {"in_place": True}]
+    for options in ways:
+        with pytest.raises(FileNotFoundError):
+            repair(tmp_path / "missing.zt", **options)
+
+
+def test_what_an_aborted_append_left_is_taken_away(tmp_path: Path) -> None:
+    """It opens, but carries dead bytes: repair shortens it without the room a copy needs."""
+    path = tmp_path / "m.zt"
+    save_file({"a": FOUR}, path)
+    before = path.read_bytes()
+    writer = ztensor.Writer.append(path)
+    writer.write("new", np.zeros(9 << 20, np.uint8))
+    writer.abort()
+    assert path.stat().st_size > 8 << 20
+    assert names(path) == ["a"]
+    repair(path, in_place=True, drop_tail=True)
+    assert path.read_bytes() == before
