@@ -5,6 +5,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 FUZZ_SECONDS ?= 600
 PYTEST_ARGS ?=
+BENCH ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,7 +18,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test lint test-pythons test-minimum fuzz faults interop bench docs clean
+.PHONY: help demo test lint test-pythons test-minimum fuzz faults interop bench bench-quick bench-paths docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -50,9 +51,17 @@ faults: $(VENV)/dev.stamp ## kill, cut the power and fill the disk under every c
 interop: $(VENV)/dev.stamp ## exchange files with the released wheels of each version
 	$(BIN)/python tests/interop/run.py
 
-bench: $(VENV)/dev.stamp ## measure loads, saves and changes of files beside other libraries
-	$(BIN)/python benchmarks/run.py
+# BENCH="--torch --write-docs" adds a peer of gigabytes and writes the page.
+bench: $(VENV)/dev.stamp ## measure everything beside other libraries, an hour and a half
+	$(BIN)/python benchmarks/run.py --full $(BENCH)
 	$(BIN)/python benchmarks/edit.py
+
+bench-quick: $(VENV)/dev.stamp ## measure what the goals ask, under ten minutes
+	$(BIN)/python benchmarks/run.py $(BENCH)
+
+bench-paths: $(VENV)/bench.stamp ## time our own hot paths, under two minutes, judging nothing
+	$(BIN)/python -m pytest benchmarks/test_hot_paths.py --benchmark-columns=min,median,rounds \
+		--benchmark-sort=name --benchmark-group-by=func $(PYTEST_ARGS)
 
 docs: $(VENV)/docs.stamp ## build the pages into site/
 	$(BIN)/mkdocs build --strict --quiet
@@ -84,6 +93,10 @@ $(VENV)/real.stamp: $(VENV)/dev.stamp
 
 $(VENV)/torch.stamp: $(VENV)/dev.stamp
 	$(PIP) install '$(TORCH)'
+	@touch $@
+
+$(VENV)/bench.stamp: pyproject.toml $(VENV)/pip.stamp
+	$(PIP) install --editable . --group bench
 	@touch $@
 
 $(VENV)/docs.stamp: pyproject.toml $(VENV)/pip.stamp

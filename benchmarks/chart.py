@@ -68,38 +68,68 @@ def rows(run: Run) -> list[Row]:
     return found
 
 
-def axis_of(values: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of a logarithmic axis that holds all values and 1."""
-    low = min([*values, 1.0])
-    high = max([*values, 1.0])
-    return low * 0.8, high * 1.25
+@dataclasses.dataclass(frozen=True, slots=True)
+class Axis:
+    """A logarithmic axis.
 
+    Attributes:
+        low: the multiple at its left end.
+        high: that at its right end.
+    """
 
-def ticks(low: float, high: float) -> list[float]:
-    """Return the round numbers of an axis: 1, 2, 5 times powers of ten, or fewer where crowded."""
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for steps in ((1, 2, 5), (1, 3), (1,)):
-        found = [step * 10.0**decade for decade in decades for step in steps]
-        shown = [tick for tick in found if low <= tick <= high]
-        if len(shown) <= 10:
-            return shown
-    return shown
+    low: float
+    high: float
+
+    @classmethod
+    def holding(cls, values: Sequence[float]) -> Axis:
+        """Return an axis with room for all values and for 1."""
+        return cls(min([*values, 1.0]) * 0.8, max([*values, 1.0]) * 1.25)
+
+    def place(self, value: float) -> float:
+        """Return where a value is drawn."""
+        part = math.log(value / self.low) / math.log(self.high / self.low)
+        return LEFT + (WIDTH - LEFT - RIGHT) * part
+
+    def ticks(self) -> list[float]:
+        """Return round numbers: 1, 2, 5 times powers of ten, or fewer where that is crowded."""
+        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+        for steps in ((1, 2, 5), (1, 3), (1,)):
+            every = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+            found = [tick for tick in every if self.low <= tick <= self.high]
+            if len(found) <= 10:
+                break
+        return found
 
 
 def draw(run: Run) -> str:
     """Return the picture."""
     drawn = rows(run)
-    low, high = axis_of([value for row in drawn for value in row.times.values()])
-    span = math.log(high / low)
-
-    def place(value: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * math.log(value / low) / span
-
+    axis = Axis.holding([value for row in drawn for value in row.times.values()])
     groups = [(name, list(group)) for name, group in itertools.groupby(drawn, lambda r: r.workload)]
     height = TOP + len(groups) * HEADING + len(drawn) * ROW + BOTTOM
     shown = {peer for row in drawn for peer in row.times}
     names = [peer for peer in run.titles if peer in shown]
-    parts = [
+    below: list[str] = []  # lines, which marks and text lie on
+    above: list[str] = []
+    y = float(TOP)
+    for workload, group in groups:
+        y += HEADING
+        title = f"{workload}: {run.workloads[workload]['title']}"
+        above.append(_text(12, y - 7, title, 'font-weight="bold"', halo=True))
+        for row in group:
+            middle = y + ROW / 2
+            below.append(_line(LEFT, middle, WIDTH - RIGHT, middle, "#eeeeee"))
+            label = OPERATIONS[row.operation].title
+            above.append(_text(LEFT - 10, middle + 4, label, 'text-anchor="end"'))
+            above.append(_text(WIDTH - 12, middle + 4, _time(row.ours), 'text-anchor="end"'))
+            above += [
+                mark(peer, axis.place(row.times[peer]), middle)
+                for peer in names
+                if peer in row.times
+            ]
+            y += ROW
+    below += _scale(axis, height)
+    frame = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
         f'width="{WIDTH}" height="{height}" font-family="sans-serif" font-size="12" '
         'fill="#222222">',
@@ -110,34 +140,24 @@ def draw(run: Run) -> str:
         *_legend(run, names),
         _text(WIDTH - 12, TOP - 4, "ours", 'text-anchor="end" fill="#555555"'),
     ]
+    return "\n".join([*frame, *below, *above, "</svg>"]) + "\n"
+
+
+def _scale(axis: Axis, height: int) -> Iterator[str]:
+    """Yield the axis' lines with their numbers, and which side is which."""
     bottom = height - BOTTOM + 6
-    for tick in ticks(low, high):
-        x = place(tick)
-        colour, width = ("#222222", 1.4) if tick == 1 else ("#dddddd", 1)
-        parts.append(
-            f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{bottom}" stroke="{colour}" '
-            f'stroke-width="{width}"/>'
-        )
-        parts.append(_text(x, bottom + 16, f"{tick:g}x", 'text-anchor="middle"'))
-    y = float(TOP)
-    for workload, group in groups:
-        y += HEADING
-        title = f"{workload}: {run.workloads[workload]['title']}"
-        parts.append(_text(12, y - 7, title, 'font-weight="bold"', halo=True))
-        for row in group:
-            middle = y + ROW / 2
-            parts.append(
-                f'<line x1="{LEFT}" y1="{middle:.1f}" x2="{WIDTH - RIGHT}" y2="{middle:.1f}" '
-                'stroke="#eeeeee"/>'
-            )
-            label = OPERATIONS[row.operation].title
-            parts.append(_text(LEFT - 10, middle + 4, label, 'text-anchor="end"'))
-            parts.append(_text(WIDTH - 12, middle + 4, _time(row.ours), 'text-anchor="end"'))
-            parts += [
-                mark(peer, place(row.times[peer]), middle) for peer in names if peer in row.times
-            ]
-            y += ROW
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    for tick in axis.ticks():
+        x = axis.place(tick)
+        yield _line(x, TOP, x, bottom, "#222222" if tick == 1 else "#dddddd")
+        yield _text(x, bottom + 16, f"{tick:g}x", 'text-anchor="middle"')
+    x = axis.place(1.0)
+    yield _text(x - 8, TOP - 4, "faster than ours", 'text-anchor="end" fill="#555555"')
+    yield _text(x + 8, TOP - 4, "slower", 'fill="#555555"')
+
+
+def _line(x: float, y: float, to_x: float, to_y: float, colour: str) -> str:
+    ends = f'x1="{x:.1f}" y1="{y:.1f}" x2="{to_x:.1f}" y2="{to_y:.1f}"'
+    return f'<line {ends} stroke="{colour}" stroke-width="1.2"/>'
 
 
 def _legend(run: Run, names: Sequence[str]) -> Iterator[str]:

@@ -11,7 +11,6 @@ import dataclasses
 import gc
 import mmap
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -191,6 +190,8 @@ print(time.perf_counter() - wall, time.process_time() - cpu)
 
 def _start(program: tuple[str, str], operation: Operation, request: Request) -> dict[str, Any]:
     """Open in a new interpreter, where nothing was imported but what Python itself needs."""
+    import resource  # Unix only, like the fork this runs in
+
     fetch(request.path)
     module, statement = program
     text = _FIRST.format(module=module, statement=statement.replace("PATH", repr(request.path)))

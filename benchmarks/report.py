@@ -32,7 +32,7 @@ def three_digits(value: float) -> str:
         return f"{value:.0f}"
     if value >= 9.995:
         return f"{value:.1f}"
-    return f"{value:.2f}"
+    return f"{value:.2f}" if value >= 0.0995 or value == 0 else f"{value:.2g}"
 
 
 def _places(run: Run) -> Iterator[tuple[str, str]]:

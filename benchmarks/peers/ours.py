@@ -11,7 +11,7 @@ import ztensor
 from ztensor.numpy import load_file, save_file
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-START = ("ztensor", "ztensor.open(PATH).keys()")
+START = ("ztensor, ztensor.numpy", "ztensor.open(PATH).keys()")
 
 
 def save(tensors: dict[str, Any], path: str, *, checksum: str | None = "crc32c") -> None:

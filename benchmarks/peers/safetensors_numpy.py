@@ -12,7 +12,7 @@ _numpy: Any = importlib.import_module("safetensors.numpy")
 _safe_open: Any = importlib.import_module("safetensors").safe_open
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-START = ("safetensors", "safetensors.safe_open(PATH, 'np').__enter__().keys()")
+START = ("safetensors, safetensors.numpy", "safetensors.safe_open(PATH, 'np').__enter__().keys()")
 LACKS = {
     "save_crc32c": "the format has no digests",
     "save_sha256": "the format has no digests",

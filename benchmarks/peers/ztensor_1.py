@@ -13,7 +13,7 @@ _ztensor: Any = importlib.import_module("ztensor")
 _numpy: Any = importlib.import_module("ztensor.numpy")
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-START = ("ztensor", "ztensor.Reader(PATH).keys()")
+START = ("ztensor, ztensor.numpy", "ztensor.Reader(PATH).keys()")
 LACKS = {"verify": "digests are checked on no call"}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 _ztensor: Any = importlib.import_module("ztensor")
 _numpy: Any = importlib.import_module("ztensor.numpy")
 
-START = ("ztensor", "ztensor.open(PATH).keys()")
+START = ("ztensor, ztensor.numpy", "ztensor.open(PATH).keys()")
 LACKS = {
     "save_crc32c": "its digest is xxh3, written by every save",
     "save_sha256": "its digest is xxh3, written by every save",
@@ -57,7 +57,7 @@ def slices(path: str, ranges: dict[str, tuple[int, int]]) -> dict[str, Any]:
 
 
 def append(tensors: dict[str, Any], path: str) -> None:
-    writer = _ztensor.Writer(path, append=True)
+    writer = _ztensor.Writer(path, canonical=False, append=True)
     for name, tensor in tensors.items():
         writer.add(name, tensor.reshape(-1).view(np.uint8), shape=list(tensor.shape), dtype="f32")
     writer.finish()

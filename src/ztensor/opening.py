@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import ArgumentTypeError, FormatError, UsageError, describe
+from ztensor.errors import ArgumentTypeError, ContainerError, FormatError, UsageError, describe
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.listing import read_manifest
 from ztensor.reader import ManifestReader
@@ -154,7 +155,8 @@ def _recovered(
     state = None
     try:
         if recover:
-            state, _ = search(source, limits=limits)
+            with contextlib.suppress(ContainerError):  # of a kind whose states cannot be found
+                state, _ = search(source, limits=limits)
         else:
             error.hint = describe_torn(source, error, limits)
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,6 +105,29 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
             ):
                 OPERATIONS[name].run(tmp_path)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("compression", [False, True])
+@pytest.mark.parametrize("how", ["full", "error", "interrupt"])
+def test_threads_beside_the_writing_end_with_it(
+    how: str, compression: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZTENSOR_NUM_THREADS", "3")
+    start(tmp_path)
+    old = (tmp_path / TARGET).read_bytes()
+    large = np.arange(5 << 20, dtype=np.int32)
+    for number in (1, 2, 3):
+        for is_save in (True, False):
+            calls = Calls(tmp_path, faults=[Fault("write", number, how, errno.ENOSPC)])
+            with contextlib.suppress(ztensor.SourceError, KeyboardInterrupt), calls:
+                make = ztensor.Writer if is_save else ztensor.Writer.append
+                with make(tmp_path / TARGET, compression=compression) as writer:
+                    writer.write("a", large)
+                    writer.write("b", large[::2])
+            assert calls.has_struck
+            assert not [t for t in threading.enumerate() if t.name.startswith("ztensor")]
+            assert (tmp_path / TARGET).read_bytes().startswith(old)
+            start(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["write", "flush", "rename", "link", "open"])

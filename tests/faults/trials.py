@@ -129,7 +129,7 @@ def cut_power(
                 world.names.pop(TARGET, None)
             yield world
 
-    return _judged(operation, calls, judge, worlds(), folder, repair_every=0)
+    return _judged(operation, calls, judge, worlds(), folder, repair_every=50)
 
 
 _BAD = (Outcome.LOST, Outcome.WRONG)
