@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -610,6 +611,54 @@ def edited(run: Run, wheel: str, python: str) -> None:
             run.judge(wheel, "from", file.stem.partition("-")[0], version, found)
 
 
+def edit_steps(
+    expected: dict[str, Any],
+) -> list[tuple[str, Callable[[ztensor.Editor], object], Callable[[], object]]]:
+    """Return changes to a file, each with what it does to the dict that says what is in it."""
+    return [
+        ("append", lambda e: e.write("c", np.arange(5)),
+         lambda: expected.update(c=np.arange(5))),
+        ("append zstd", lambda e: e.write("d", np.arange(900), compress=True),
+         lambda: expected.update(d=np.arange(900))),
+        ("replace", lambda e: e.replace("a", np.full((3, 3), 7, np.int16)),
+         lambda: expected.update(a=np.full((3, 3), 7, np.int16))),
+        ("rename", lambda e: e.rename({"a": "b", "b": "a"}),
+         lambda: expected.update(a=expected["b"], b=expected["a"])),
+        ("set", lambda e: e.set_attributes({"step": "2"}), dict),
+        ("remove", lambda e: e.remove("c"), lambda: expected.pop("c")),
+    ]  # fmt: skip
+
+
+def between_edits(run: Run, wheel: str, python: str) -> None:
+    """Change a file of ours several times, and let the wheel read it after every commit."""
+    for version in READS[wheel]:
+        if version == "0.1.0":
+            continue  # its files are rewritten, never extended
+        path = run.folder / f"between-{wheel}-{version}.zt"
+        expected: dict[str, Any] = {"a": np.arange(6.0), "b": np.ones((2, 3), np.float32)}
+        save_file(expected, path, version=version)
+        files = []
+        for number, (step, change, expect) in enumerate(edit_steps(expected)):
+            with ztensor.Editor(path) as editor:
+                change(editor)
+            expect()
+            copy = path.with_name(f"{path.stem}-{number}.zt")
+            shutil.copyfile(path, copy)
+            files.append((f"after {step}", copy, dict(expected)))
+        answers = ask_to_read(python, [str(copy) for _, copy, _ in files])
+        for (case, _, values), answer in zip(files, answers, strict=True):
+            found = {}
+            if answer["error"]:
+                found["*file*"] = [f"error: {answer['error']}"]
+            else:
+                for name, value in values.items():
+                    read = answer["objects"].get(name)
+                    found[name] = list(of_object(read, tensor_of(value), has_attributes=False))
+                for name in set(answer["objects"]) - set(values):
+                    found[name] = ["not in the file"]
+            run.judge(wheel, "to", case, version, found)
+
+
 def exchange(folder: Path) -> int:
     """Do it all; return the exit status."""
     run = Run(folder)
@@ -617,6 +666,7 @@ def exchange(folder: Path) -> int:
         python = python_of(wheel)
         to_wheel(run, wheel, python)
         from_wheel(run, wheel, python)
+        between_edits(run, wheel, python)
         if wheel == "1.2.3":
             edited(run, wheel, python)
     print("\nknown differences of the wheels, by row of tests/corpus/differences.md:")
