@@ -1,8 +1,8 @@
 """What a change of a finished file costs, and what a save costs beside plain writing.
 
 Each figure is the median of several rounds; the rounds of all lines of a table are interleaved, so
-that a slow minute of the machine hits all of them. Time spent in `os.fsync` is measured apart: it
-is the disk's, the rest is ours.
+that a slow minute of the machine hits all of them, and the least is given beside it. Time spent in
+`os.fsync` is measured apart: it is the disk's, the rest is ours.
 
     python benchmarks/edit.py [--rounds N] [--folder FOLDER]
 """
@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,20 @@ MIB = 1 << 20
 OBJECTS = 100
 Array = np.ndarray[Any, np.dtype[Any]]
 Save = Callable[[dict[str, Any], Path], object]
-Figures = tuple[float, float, int]  # our milliseconds, those of the flushes, bytes written in place
+
+
+class Sample(NamedTuple):
+    """What was measured of one call.
+
+    Attributes:
+        own: milliseconds without the flushes.
+        flushes: milliseconds in `os.fsync`.
+        written: bytes written with `os.pwrite`, which is how a file is changed in place.
+    """
+
+    own: float
+    flushes: float
+    written: int
 
 
 class Meter:
@@ -65,31 +78,36 @@ class Meter:
 METER = Meter()
 
 
-def timed(work: Callable[[], object]) -> Figures:
-    """Return our milliseconds, those of the flushes, and the bytes written in place."""
+def timed(work: Callable[[], object]) -> Sample:
+    """Call something and return what it took."""
     with METER.on():
         begin = time.perf_counter()
         work()
         seconds = time.perf_counter() - begin
-    return (seconds - METER.flush_seconds) * 1e3, METER.flush_seconds * 1e3, METER.written
+    own = (seconds - METER.flush_seconds) * 1e3
+    return Sample(own, METER.flush_seconds * 1e3, METER.written)
 
 
-def interleaved(rounds: int, works: Sequence[Callable[[], Figures]]) -> list[Figures]:
-    """Return for each work the median of its figures; one round goes ahead unmeasured."""
+def interleaved(rounds: int, works: Sequence[Callable[[], Sample]]) -> list[list[Sample]]:
+    """Return the samples of each work; one round goes ahead unmeasured."""
     for work in works:
         work()
-    figures: list[list[Figures]] = [[] for _ in works]
+    samples: list[list[Sample]] = [[] for _ in works]
     for _ in range(rounds):
-        for kept, work in zip(figures, works, strict=True):
+        for kept, work in zip(samples, works, strict=True):
             kept.append(work())
-    return [
-        (
-            statistics.median(own for own, _, _ in kept),
-            statistics.median(flushes for _, flushes, _ in kept),
-            int(statistics.median(written for _, _, written in kept)),
-        )
-        for kept in figures
-    ]
+    return samples
+
+
+def own_text(samples: list[Sample]) -> str:
+    """Return the median of our milliseconds, and the least."""
+    own = [sample.own for sample in samples]
+    return f"{statistics.median(own):.1f} ({min(own):.1f})"
+
+
+def flush_text(samples: list[Sample]) -> str:
+    """Return the median of the flushes' milliseconds."""
+    return f"{statistics.median(sample.flushes for sample in samples):.1f}"
 
 
 def make_file(path: Path, mebibytes: int, objects: int) -> None:
@@ -101,12 +119,12 @@ def make_file(path: Path, mebibytes: int, objects: int) -> None:
             writer.write(f"layers.{index:05}.weight", rng.integers(0, 1 << 32, count, np.uint32))
 
 
-def undone(path: Path, change: Callable[[], object]) -> Figures:
+def undone(path: Path, change: Callable[[], object]) -> Sample:
     """Return the figures of a change in place, and take the change back."""
     size = path.stat().st_size
-    figures = timed(change)
+    sample = timed(change)
     os.truncate(path, size)  # nothing below the old end was touched: this is the old file again
-    return figures
+    return sample
 
 
 def append(path: Path, array: Array, *, durable: bool) -> None:
@@ -149,10 +167,10 @@ def bench_append(folder: Path, rounds: int) -> None:
             for durable in (False, True)
         ]
         os.sync()
-        figures = interleaved(rounds, works)
+        samples = interleaved(rounds, works)
         rows = [
-            (label, f"{quick[0]:.1f}", f"{safe[0]:.1f}", f"{safe[1]:.1f}", f"{safe[2]:,}")
-            for (label, _, _), quick, safe in zip(cases, figures[::2], figures[1::2], strict=True)
+            (label, own_text(quick), own_text(safe), flush_text(safe), f"{safe[0].written:,}")
+            for (label, _, _), quick, safe in zip(cases, samples[::2], samples[1::2], strict=True)
         ]
         print_table(
             title,
@@ -181,14 +199,14 @@ def bench_names(folder: Path, rounds: int) -> None:
         "set an attribute": lambda: ztensor.set_attributes(path, {"step": 1}),
     }
     works = [functools.partial(undone, path, change) for change in changes.values()]
-    figures = interleaved(rounds, works)
+    samples = interleaved(rounds, works)
     print_table(
         f"Changes of names in a file of 400 MiB, {OBJECTS} objects; "
         f"manifest and footer before: {manifest:,} bytes",
         ("change", "ours, ms", "flushes, ms", "bytes written"),
         [
-            (label, f"{own:.1f}", f"{flushes:.1f}", f"{written:,}")
-            for label, (own, flushes, written) in zip(changes, figures, strict=True)
+            (label, own_text(kept), flush_text(kept), f"{kept[0].written:,}")
+            for label, kept in zip(changes, samples, strict=True)
         ],
     )
     path.unlink()
@@ -201,11 +219,11 @@ def write_plainly(tensors: dict[str, Array], path: Path) -> None:
             array.tofile(file)
 
 
-def fresh(path: Path, save: Callable[[Path], object]) -> Figures:
+def fresh(path: Path, save: Callable[[Path], object]) -> Sample:
     """Return the figures of a save where there was no file, and remove it."""
-    figures = timed(lambda: save(path))
+    sample = timed(lambda: save(path))
     path.unlink()
-    return figures
+    return sample
 
 
 def bench_save(folder: Path, rounds: int) -> None:
@@ -232,15 +250,18 @@ def bench_save(folder: Path, rounds: int) -> None:
             functools.partial(fresh, folder / "saved", functools.partial(save, tensors))
             for save in saves.values()
         ]
-        figures = interleaved(rounds, works)
-        plain = figures[0][0]
+        samples = interleaved(rounds, works)
+        rows = []
+        for name, kept in zip(saves, samples, strict=True):
+            seconds = statistics.median(sample.own for sample in kept) / 1e3
+            # Between measurements of the same round: they met the same machine.
+            ratios = [one.own / plain.own for one, plain in zip(kept, samples[0], strict=True)]
+            rate, ratio = nbytes / seconds / 1e9, statistics.median(ratios)
+            rows.append((name, own_text(kept), f"{rate:.2f}", f"{ratio:.2f}"))
         print_table(
             f"Save {label}, a new file, not flushed",
             ("writer", "ms", "GB/s", "times tofile"),
-            [
-                (name, f"{own:.1f}", f"{nbytes / own / 1e6:.2f}", f"{own / plain:.2f}")
-                for name, (own, _, _) in zip(saves, figures, strict=True)
-            ],
+            rows,
         )
 
 
@@ -252,7 +273,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=11, help="measured rounds of each line")
     parser.add_argument("--folder", help="where to work; 1 GB must be free there")
     arguments = parser.parse_args()
-    print(f"zTensor {ztensor.__version__}, {os.cpu_count()} cores, medians of {arguments.rounds}")
+    print(
+        f"zTensor {ztensor.__version__}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; "
+        f"medians of {arguments.rounds} rounds, in brackets the least"
+    )
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)
         bench_append(folder, arguments.rounds)

@@ -201,10 +201,15 @@ class Harness:
                 "tensors": len(source.names),
             }
             requests = _Requests(workload, source, folder)
-            peers = [name for name in self.servers if self._prepare(name, requests)]
+            peers = [name for name in self._invited(workload) if self._prepare(name, requests)]
             self._rounds(workload, requests, peers, end)
         finally:
             shutil.rmtree(folder)
+
+    def _invited(self, workload: Workload) -> list[str]:
+        return [
+            name for name in self.servers if PEERS[name].is_serious or not workload.only_serious
+        ]
 
     def _prepare(self, name: str, requests: _Requests) -> bool:
         """Have the peer store its file and compare every byte; tell whether it takes part."""
@@ -260,7 +265,7 @@ class Harness:
     def _lack_of_space(self, workload: Workload, nbytes: int) -> str | None:
         # A source, a file per peer, one being saved; some formats align tensors to pages.
         padding = 4096 * sum(1 for _ in workload.plan(workload.size(is_full=self.options.full)))
-        disk = (len(self.servers) + 2) * int(1.05 * nbytes) + 2 * padding
+        disk = (len(self._invited(workload)) + 2) * int(1.05 * nbytes) + 2 * padding
         free = shutil.disk_usage(self.folder).free
         if disk > free:
             return f"needs {disk / 1e9:.1f} GB in {self.folder}, {free / 1e9:.1f} GB are free"

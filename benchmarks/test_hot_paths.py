@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def _pruned() -> Tensors:
     return {f"w{index}": row for index, row in enumerate(values)}
 
 
-DATA = {
+DATA: dict[str, Callable[[], Tensors]] = {
     "ten": lambda: _many(10, 1024),
     "few 64 MiB": _few,
     "small 10 KiB": lambda: _many(3200, 10240),
@@ -109,8 +109,8 @@ def test_verify(benchmark: Any, path: Path) -> None:
 
 @pytest.mark.parametrize("mmap", [True, False], ids=["mapped", "read"])
 def test_slice(benchmark: Any, tmp_path: Path, mmap: bool) -> None:
-    """A hundredth of a tensor of 64 MiB."""
-    tensor = np.arange(16 * MIB, dtype=np.float32).reshape(1600, -1)
+    """A sixty-fourth of a tensor of 64 MiB."""
+    tensor = np.arange(16 * MIB, dtype=np.float32).reshape(1024, -1)
     save_file({"w": tensor}, tmp_path / "model.zt", durable=False)
     with ztensor.open(tmp_path / "model.zt", mmap=mmap) as reader:
         part = benchmark(lambda: reader.get_slice("w")[800:816])

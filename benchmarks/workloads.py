@@ -55,6 +55,7 @@ class Workload:
         fill: makes the content.
         stored_by: the peer's function that writes the file which is read.
         weight: its share of a limited time.
+        only_serious: leaves out the slower peers; all files have to fit into the page cache.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Workload:
     fill: Fill = random_bits
     stored_by: str = "save"
     weight: float = 1.0
+    only_serious: bool = False
 
     def size(self, *, is_full: bool) -> int:
         """Return the argument of `plan`."""
@@ -206,6 +208,7 @@ _ALL = (
     Workload(
         "llama", "Llama-3.2-1B, f16", _llama, 16, 0,
         ("keys", "mapped", "touched", "owned", "save", "touched-cold"), weight=6.0,
+        only_serious=True,
     ),
     Workload(
         "zstd-random", "zstd: normal f32", _floats, 200, 100, _ZSTD, fill=_normal,

@@ -14,5 +14,5 @@ COMMON = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.register_profile("default", COMMON, max_examples=60)
-settings.register_profile("long", COMMON, max_examples=3000)
+settings.register_profile("long", COMMON, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

@@ -26,7 +26,7 @@ def test_a_killed_process_leaves_the_old_state_or_the_new_one(
     operation: Operation, nameless: bool, tmp_path: Path
 ) -> None:
     tally = kill_everywhere(
-        operation, tmp_path, nameless=nameless, stride=17, dense_bytes=0, repair_every=40
+        operation, tmp_path, nameless=nameless, stride=29, dense_bytes=0, repair_every=60
     )
     assert tally.bad == 0, tally
     assert tally.fooled == 0  # a prefix of our calls never fools a minimal reader

@@ -39,7 +39,10 @@ def test_the_old_state_survives_every_failing_call(
     template.mkdir()
     judge = operation.prepare(template)
     outcomes = set()
+    never = {"cut"} if operation.puts_in_place else {"rename", "link", "unlink"}
     for faults in [*([fault] for fault in FAULTS.values()), *COMPOUND.values()]:
+        if faults[-1].kind in never:
+            continue  # no such call: `run.py` shows that
         attempts = fail_each(
             operation, faults, template, tmp_path / "tried", judge, nameless=nameless
         )

@@ -5,6 +5,8 @@ The fast path is tried for every manifest here, however small, and for blocks of
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -117,7 +119,7 @@ MANIFESTS = {path: (data, offset) for path, data, offset in manifests_of_the_cor
 @pytest.mark.parametrize("path", MANIFESTS)
 def test_a_file_of_the_corpus(path: str) -> None:
     data, offset = MANIFESTS[path]
-    for block in (1, 3, 8192):
+    for block in (7, 8192):
         with blocks_of(block):
             compare(data, offset)
 
@@ -298,6 +300,20 @@ def by_heads(rng: Random, root: dict[str, Any]) -> bytes:
     return item(root, long_head(rng))
 
 
+def by_counts(rng: Random, root: dict[str, Any]) -> bytes:
+    """Let one array or map say another count; often it is the map of all objects."""
+    count = len(root["objects"])
+    place = None if rng.random() < 0.3 else rng.randrange(60)
+    containers = itertools.count()
+
+    def head(major: int, argument: int) -> bytes:
+        if major > 3 and (argument == count if place is None else next(containers) == place):
+            argument += rng.choice((-2, -1, 1, 2))
+        return shortest_head(major, argument)
+
+    return item(root, head)
+
+
 def by_repeating(rng: Random, root: dict[str, Any]) -> bytes:
     """Put an object of the file into it once more: in a name, in an attribute, under its name."""
     objects = root["objects"]
@@ -307,7 +323,8 @@ def by_repeating(rng: Random, root: dict[str, Any]) -> bytes:
     if place == 0:
         root["attributes"] = {"copy": again}
     elif place == 1:
-        objects[name]["attributes"] = {"copy": again, "more": objects[rng.choice(list(objects))]}
+        more = copy.deepcopy(objects[rng.choice(list(objects))])
+        objects[name]["attributes"] = {"copy": again, "more": more}
     elif place == 2:
         objects["\ud800" if rng.random() < 0.2 else item("shape").decode() + "x"] = objects[name]
     else:
@@ -324,12 +341,13 @@ CHANGES: Mapping[str, Callable[[Random, dict[str, Any]], bytes]] = {
     "words": by_words,
     "fields": by_fields,
     "heads": by_heads,
+    "counts": by_counts,
     "repeating": by_repeating,
 }
 
 
 # HYPOTHESIS_PROFILE=long asks for more of these as well.
-CASES = 2 * settings().max_examples
+CASES = settings().max_examples
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -343,7 +361,7 @@ def test_a_regular_file_with_something_changed(change: str, block: int) -> None:
     if change in ("nothing", "heads"):
         assert counts[PLAIN] == CASES
     else:
-        assert min(counts[PLAIN], counts[REFUSED]) >= CASES // 20
+        assert min(counts[PLAIN], counts[REFUSED]) >= CASES // 60
 
 
 def test_every_bit_of_one_object() -> None:
