@@ -18,14 +18,15 @@ from ztensor.digest import require_match
 from ztensor.errors import ZTensorError
 from ztensor.layout.base import empty_array
 from ztensor.layout.elements import HOST_ORDER, result_dtype
+from ztensor.model.manifest import Component, TensorObject
 from ztensor.reader import digest_of
 from ztensor.threads import thread_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
+    from ztensor.container.regular import Columns
     from ztensor.layout.base import Array
-    from ztensor.model.manifest import Component, TensorObject
     from ztensor.reader import ManifestReader
 
 # From here on a tensor gets an array of its own; below, neighbours share one slab.
@@ -80,28 +81,56 @@ def load_all(
 
 
 def _load_views(reader: ManifestReader, whole: memoryview, workers: int) -> dict[str, Any]:
-    dtypes = _Dtypes()
-    result: dict[str, Any] = {}
+    objects = reader._manifest.objects
+    result: dict[str, Any] = dict.fromkeys(objects)  # keeps the order of the file
     others = []
     ndarray = np.ndarray
-    for name, tensor_object in reader._manifest.objects.items():
-        dtype = dtypes.plain(tensor_object)
-        if dtype is None:
-            others.append(name)
-            result[name] = None  # keeps the order of the file
-            continue
-        component = tensor_object.components["data"]
-        if component.length == 0:
-            others.append(name)
-            result[name] = None
-            continue
-        try:
-            result[name] = ndarray(tensor_object.shape, dtype, whole, component.offset)
-        except (ValueError, TypeError):  # a rank or dimension NumPy cannot hold: the reader says so
-            others.append(name)
-            result[name] = None
+    for name, shape, dtype, offset in _places(objects):
+        if dtype is not None:
+            try:
+                result[name] = ndarray(shape, dtype, whole, offset)
+                continue
+            except (ValueError, TypeError):
+                pass  # a rank or dimension NumPy cannot hold: the reader says so
+        others.append(name)
     _read_each(reader, others, workers, result, copy=False)
     return result
+
+
+def _places(
+    objects: Mapping[str, TensorObject],
+) -> Iterable[tuple[str, tuple[int, ...], np.dtype[Any] | None, int]]:
+    """Yield name, shape, element type and offset; no type where a view cannot be laid."""
+    dtypes = _Dtypes()
+    # Asked for by name: small manifests are not read as columns, and never import what does it.
+    columns: Columns | None = getattr(objects, "columns", None)
+    if columns is None:
+        for name, tensor_object in objects.items():
+            component = tensor_object.components.get("data")
+            if component is None or component.length == 0:
+                yield name, tensor_object.shape, None, 0
+            else:
+                dtype = dtypes.plain(tensor_object)
+                yield name, tensor_object.shape, dtype, component.offset
+        return
+    # Read as columns, and laid from them: no value is made for any of the objects.
+    known: list[np.dtype[Any] | None] = [None] * len(columns.spellings)
+    for used in np.unique(columns.types).tolist():
+        dtype_name, type_name = columns.spellings[used]
+        component = Component(dtype_name, 0, 0, type_name)
+        known[used] = dtypes.plain(TensorObject((), "dense", {"data": component}))
+    is_plain = columns.is_raw & (columns.lengths > 0)
+    for name, shape, kind, offset, plain in zip(
+        columns.names,
+        columns.shapes(),
+        columns.types.tolist(),
+        columns.offsets.tolist(),
+        is_plain.tolist(),
+        strict=True,
+    ):
+        yield name, shape, known[kind] if plain else None, offset
+    for name in set(objects).difference(columns.names):
+        yield name, (), None, 0
 
 
 class _Dtypes:
