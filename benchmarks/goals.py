@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
-from benchmarks.ratios import Ratio, Samples
+from benchmarks.ratios import Ratio, Samples, three_digits
 
 CHECKED, UNCHECKED = "ours", "ours-unchecked"
 OLD, ST = "ztensor-1", "safetensors"
@@ -153,7 +153,7 @@ class FigureGoal:
 def _spread(ratio: Ratio | None) -> str:
     if ratio is None:
         return "not measured"
-    return f"{ratio.low:.2f} to {ratio.high:.2f}, {ratio.count} rounds"
+    return f"{three_digits(ratio.low)} to {three_digits(ratio.high)}, {ratio.count} rounds"
 
 
 _FEW = ("large", "mixed")

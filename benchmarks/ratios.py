@@ -128,3 +128,14 @@ def paired_ratio(of: Mapping[int, float], to: Mapping[int, float]) -> Ratio | No
     if len(ratios) >= 4:
         low, _, high = statistics.quantiles(ratios, n=4, method="inclusive")
     return Ratio(len(ratios), statistics.median(ratios), low, high)
+
+
+def three_digits(value: float) -> str:
+    """Return a number with about three significant digits and no exponent."""
+    if value < 0:
+        return "-" + three_digits(-value)
+    if value >= 99.95:
+        return f"{value:.0f}"
+    if value >= 9.995:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if value >= 0.0995 or value == 0 else f"{value:.2g}"

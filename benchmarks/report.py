@@ -9,6 +9,7 @@ from pathlib import Path
 from benchmarks import chart
 from benchmarks.goals import Verdict, judge
 from benchmarks.operations import OPERATIONS
+from benchmarks.ratios import three_digits
 from benchmarks.record import Run
 
 OURS = "ours"
@@ -22,17 +23,6 @@ Table = tuple[list[str], list[list[str]]]  # headings and rows
 def milliseconds(seconds: float) -> str:
     """Return a time in ms with three digits that say something."""
     return three_digits(seconds * 1e3)
-
-
-def three_digits(value: float) -> str:
-    """Return a number with about three significant digits and no exponent."""
-    if value < 0:
-        return "-" + three_digits(-value)
-    if value >= 99.95:
-        return f"{value:.0f}"
-    if value >= 9.995:
-        return f"{value:.1f}"
-    return f"{value:.2f}" if value >= 0.0995 or value == 0 else f"{value:.2g}"
 
 
 def _places(run: Run) -> Iterator[tuple[str, str]]:
@@ -244,7 +234,7 @@ def _is_numeric(cells: Sequence[str]) -> bool:
 def page_results(run: Run, chart_name: str) -> str:
     """Return the part of the page that a run fills."""
     paragraphs = [
-        f"A **{run.mode} run**: {describe(run)}.",
+        f"A {describe(run)}.",
         *(f"Note: {warning}." for warning in run.warnings),
         f"![How many times as long as ours each library takes]({chart_name})",
         "Each mark is one library; to the right of the line it takes longer than ours, which "

@@ -211,19 +211,19 @@ _ALL = (
         only_serious=True,
     ),
     Workload(
-        "zstd-random", "zstd: normal f32", _floats, 200, 100, _ZSTD, fill=_normal,
+        "zstd-random", "normal f32", _floats, 200, 100, _ZSTD, fill=_normal,
         stored_by="save_zstd",
     ),
     Workload(
-        "zstd-pruned", "zstd: f32, 80 % zeros", _floats, 200, 100, _ZSTD, fill=_pruned,
+        "zstd-pruned", "f32, 80 % zeros", _floats, 200, 100, _ZSTD, fill=_pruned,
         stored_by="save_zstd",
     ),
     Workload(
-        "zstd-ternary", "zstd: f32 of three values", _floats, 200, 100, _ZSTD, fill=_ternary,
+        "zstd-ternary", "f32 of three values", _floats, 200, 100, _ZSTD, fill=_ternary,
         stored_by="save_zstd",
     ),
     Workload(
-        "zstd-int4", "zstd: int8 holding 4 bits", _bytes, 200, 100, _ZSTD, fill=_four_bits,
+        "zstd-int4", "int8 holding 4 bits", _bytes, 200, 100, _ZSTD, fill=_four_bits,
         stored_by="save_zstd",
     ),
 )  # fmt: skip

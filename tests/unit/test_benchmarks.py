@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks import chart, environments, goals, measuring, report, run, workloads
 from benchmarks.goals import AddedGoal, FigureGoal, RatioGoal
 from benchmarks.operations import OPERATIONS
-from benchmarks.ratios import Sample, Samples, paired_ratio
+from benchmarks.ratios import Sample, Samples, paired_ratio, three_digits
 from benchmarks.record import Run
 from benchmarks.workloads import WORKLOADS, Workload
 
@@ -161,7 +161,7 @@ def test_every_goal_is_measured_by_a_quick_run() -> None:
     ],
 )
 def test_three_digits(value: float, text: str) -> None:
-    assert report.three_digits(value) == text
+    assert three_digits(value) == text
 
 
 def test_tables_hold_what_was_measured(made_run: Run) -> None:
