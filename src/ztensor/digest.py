@@ -27,6 +27,8 @@ from ztensor.model.problem import Problem
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from typing_extensions import Buffer
+
 SECTION = "1.2 section 1, Component, digest"
 
 _TEXT = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.+-]*):(?:0[xX])?([0-9a-fA-F]+)\Z")
@@ -60,7 +62,7 @@ class _Crc32c:
 
 
 @functools.cache
-def _crc32c_function() -> Callable[[bytes | memoryview, int], int]:
+def _crc32c_function() -> Callable[[Buffer, int], int]:
     from crc32c import crc32c  # 40 ms to import: only when a digest is really needed
 
     return crc32c
@@ -98,6 +100,13 @@ class Algorithm:
     def spell(self, hexdigest: str) -> str:
         """Return the manifest's text for a digest."""
         return f"{self.name}:{self.prefix}{hexdigest.upper() if self.upper else hexdigest}"
+
+    def whole(self) -> Callable[[Buffer], str]:
+        """Return what makes the manifest's text for one C-contiguous buffer, cheaply."""
+        if self.name == "crc32c":
+            function = _crc32c_function()
+            return lambda data: f"crc32c:0x{function(data, 0):08X}"
+        return lambda data: digest_of(self, (memoryview(data).cast("B"),))
 
 
 ALGORITHMS: dict[str, Algorithm] = {

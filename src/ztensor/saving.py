@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,23 @@ import numpy as np
 from ztensor.blob import blocks
 from ztensor.digest import ALGORITHMS
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, NotRepresentableError, describe
-from ztensor.layout.elements import spell
+from ztensor.layout.elements import is_stored_as_is, spell
+from ztensor.model.rules import ALIGNMENT, align
+from ztensor.source.sink import MOST_PIECES
 from ztensor.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from typing_extensions import Buffer
+
+    from ztensor.layout.base import Array
+
+# Arrays below this size go out together: one call of the system for hundreds of them.
+_SMALL_BYTES = 1 << 20
+_BATCH_BYTES = 16 << 20
+_MOST_VALUES = MOST_PIECES // 2 - 1  # each may be followed by padding
+_PADDING = [bytes(length) for length in range(ALIGNMENT)]
 
 
 def save_all(
@@ -55,44 +68,226 @@ def save_all(
     if progress is not None:
         total = sum(getattr(value, "nbytes", 0) for value in tensors.values())
     done = 0
-    first_of: dict[tuple[Any, ...], tuple[str, weakref.ref[Any]]] = {}
+    names = _in_order(tensors)
+    place = 0
+    seen = _Seen(tensors, deduplicate) if deduplicate else None
     with Writer(target, attributes=metadata, **options) as writer:
         writer._keeps_data = True
-        for name in sorted(tensors, key=_sort_key):
-            value = tensors[name]
-            key = _identity(value, deduplicate) if deduplicate else None
-            first = None if key is None else first_of.get(key)
-            # A mapping may make its arrays when asked, as a reader does: where the first one is
-            # gone, its address says nothing.
-            if first is not None and (deduplicate == "content" or first[1]() is not None):
-                writer.share(name, first[0])
-            else:
-                writer.write(name, value)
-                if key is not None:
-                    first_of[key] = name, weakref.ref(value)
+        batch = _Batch(writer, seen)
+        while place < len(names):
+            start, place = place, batch.take_run(names, place, tensors)
+            if place == start:
+                batch.flush()
+                _write_one(writer, names[place], tensors[names[place]], seen)
+                place += 1
             if progress is not None:
-                done += getattr(value, "nbytes", 0)
+                values = map(tensors.__getitem__, names[start:place])
+                done += sum(getattr(value, "nbytes", 0) for value in values)
                 progress(done, total)
+        batch.flush()
     return writer.shared
 
 
-def _identity(value: Any, by: str | bool) -> tuple[Any, ...] | None:  # noqa: FBT001  # one of two words
-    """Return what tells whether two living arrays are one; None where that cannot be told."""
-    if not isinstance(value, np.ndarray) or value.size == 0 or value.dtype.hasobject:
-        return None
-    if by == "content":
+def _write_one(writer: Writer, name: str, value: Any, seen: _Seen | None) -> None:
+    first = None
+    if seen is not None and type(value) is np.ndarray:
+        first = seen.first(name, value)
+    if first is None:
+        writer.write(name, value)
+    else:
+        writer.share(name, first)
+
+
+def _in_order(tensors: Mapping[str, Any]) -> list[str]:
+    for kind in set(map(type, tensors)):
+        if not issubclass(kind, str):
+            wrong = next(name for name in tensors if not isinstance(name, str))
+            raise ArgumentTypeError("an object's name is text", found=describe(wrong))
+    return sorted(tensors)  # by code points, which is by UTF-8 bytes
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class _Batch:
+    """Small plain arrays on their way out together, at a tenth of the cost of one at a time.
+
+    Args:
+        writer: a new one.
+        seen: what is stored already; None to store everything.
+    """
+
+    def __init__(self, writer: Writer, seen: _Seen | None) -> None:
+        self._seen = seen
+        self._writer = writer
+        self._sink = writer._sink
+        self._rows = writer._objects.rows
+        algorithm = writer._algorithm
+        self._digest = None if algorithm is None else algorithm.whole()
+        self._kinds: dict[tuple[tuple[int, ...], np.dtype[Any]], int] = {}
+        # Of each like: its bytes in the file with the padding behind it, that padding, and
+        # whether NumPy lends its memory to the system, as it does not for types of ml_dtypes.
+        self._lengths: list[int] = []
+        self._paddings: list[bytes] = []
+        self._is_lent: list[bool] = []
+        self._values: list[Any] = []
+
+    def take_run(self, names: list[str], start: int, tensors: Mapping[str, Any]) -> int:
+        """Take arrays from `start` on; return the place of the first that was not taken.
+
+        It is one that has to be written by itself, or shares another's bytes, or the batch is
+        full. For fifty thousand small arrays this loop is half the time of saving: hence no calls.
+        """
+        rows, values, nbytes = self._rows, self._values, 0
+        seen, firsts = self._seen, None if self._seen is None else self._seen.firsts
+        for place in range(start, min(len(names), start + _MOST_VALUES - len(values))):
+            name = names[place]
+            value = tensors[name]
+            if type(value) is not np.ndarray:
+                return place
+            look = value.shape, value.dtype
+            kind = self._kinds.get(look)
+            if kind is None:
+                kind = self._kinds[look] = self._new_kind(value)
+            if kind < 0 or not value.flags.c_contiguous or not (name.isascii() or _is_text(name)):
+                return place
+            if firsts is not None:
+                probe = value.item(0)
+                if probe != probe or firsts.setdefault((look, probe), name) is not name:
+                    return place
+            elif seen is not None and seen.first(name, value) is not None:
+                return place
+            rows.names.append(name)
+            rows.kinds.append(kind)
+            values.append(value)
+            nbytes += self._lengths[kind]
+            if nbytes > _BATCH_BYTES:
+                break
+        self.flush()
+        return place + 1
+
+    def flush(self) -> None:
+        """Write what was taken; must be called before anything else is written."""
+        if not self._values:
+            return
+        rows, values = self._rows, self._values
+        kinds = rows.kinds[len(rows.offsets) :]
+        if not all(self._is_lent):
+            values = [
+                value if self._is_lent[kind] else value.reshape(-1).view(np.uint8)
+                for value, kind in zip(values, kinds, strict=True)
+            ]
+        if self._digest is None:
+            rows.digests.extend([None] * len(values))
+        else:
+            rows.digests.extend(map(self._digest, values))
+        start = self._sink.position
+        offset = align(start)
+        pieces: list[Buffer] = [_PADDING[offset - start]]
+        for value, kind in zip(values, kinds, strict=True):
+            rows.offsets.append(offset)
+            offset += self._lengths[kind]
+            pieces.append(value)
+            if padding := self._paddings[kind]:
+                pieces.append(padding)
+        self._values = []
+        self._sink.write_all(pieces, offset - start)
+
+    def _new_kind(self, value: Array) -> int:
+        """Return the place of a new like, or -1 where such arrays are written one by one."""
+        writer = self._writer
+        if writer._level is not None or not 0 < value.nbytes < _SMALL_BYTES:
+            return -1
+        try:
+            if not is_stored_as_is(value.dtype):
+                return -1
+            plan = writer._plan_array(value)
+        except NotRepresentableError:
+            return -1  # the writer says so, with the name
+        algorithm = writer._algorithm
+        digest = None if algorithm is None else algorithm.spell("0" * algorithm.digits)
+        component = dataclasses.replace(plan.components["data"], length=value.nbytes, digest=digest)
+        self._rows.likes.append(dataclasses.replace(plan, components={"data": component}))
+        length = align(value.nbytes)
+        self._lengths.append(length)
+        self._paddings.append(_PADDING[length - value.nbytes])
+        try:
+            memoryview(value)  # type: ignore[arg-type]  # whether it is a buffer is asked here
+        except ValueError:
+            self._is_lent.append(False)
+        else:
+            self._is_lent.append(True)
+        return len(self._lengths) - 1
+
+
+class _Seen:
+    """Finds arrays that are stored already, under another name.
+
+    Most arrays differ from all others of their shape and type in their first element: only where
+    they do not, it is asked where they lie, which costs more, or what is in them.
+
+    Args:
+        tensors: what is saved. A mapping may make its arrays when asked, as a reader does; where
+            the first of two is gone, its address says nothing.
+        by: "memory" or "content".
+
+    Attributes:
+        firsts: the names stored first, by shape and type, and first element, which is no NaN;
+            None where more than this has to be kept of each.
+    """
+
+    def __init__(self, tensors: Mapping[str, Any], by: str | bool) -> None:  # noqa: FBT001  # a word
+        self._tensors = tensors
+        self._by_content = by == "content"
+        self._is_kept = self._by_content or isinstance(tensors, dict)
+        self._alive: dict[str, weakref.ref[Array]] = {}
+        self._names: dict[tuple[Any, ...], str | dict[Any, str]] = {}
+        self.firsts = self._names if self._is_kept and not self._by_content else None
+
+    def first(self, name: str, value: Array) -> str | None:
+        """Return the name under which the array is stored already, or None."""
+        if value.size == 0 or value.dtype.hasobject:
+            return None
+        probe = value.item(0)
+        dtype = value.dtype.newbyteorder("=") if self._by_content else value.dtype
+        # A NaN is not equal to itself.
+        key = ((value.shape, dtype), probe if probe == probe else None)
+        if not self._is_kept:
+            self._alive[name] = weakref.ref(value)
+        found = self._names.setdefault(key, name)
+        if found is name:
+            return None
+        if isinstance(found, str):
+            first = self._array(found)
+            found = self._names[key] = {} if first is None else {self._place(first): found}
+        place = self._place(value)
+        other = found.setdefault(place, name)
+        if other is name:
+            return None
+        if self._array(other) is None:
+            found[place] = name
+            return None
+        return other
+
+    def _array(self, name: str) -> Array | None:
+        if self._is_kept:
+            array: Array = self._tensors[name]
+            return array
+        return self._alive[name]()
+
+    def _place(self, value: Array) -> object:
+        if not self._by_content:
+            return value.__array_interface__["data"][0], value.strides
         try:
             spell(value.dtype)
         except NotRepresentableError:
-            return None  # the writer says so, with the name
+            return object()  # equal to nothing: the writer says what is wrong, with the name
         hasher = ALGORITHMS["sha256"].hasher()
         for block in blocks(value):
             hasher.update(block)
-        return value.dtype.newbyteorder("="), value.shape, hasher.hexdigest()
-    address = value.__array_interface__["data"][0]
-    return address, value.dtype, value.shape, value.strides
-
-
-def _sort_key(name: object) -> bytes:
-    # A name that is no text is refused by the writer, with the place in its message.
-    return str(name).encode("utf-8", "surrogatepass")
+        return hasher.hexdigest()

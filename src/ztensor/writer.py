@@ -32,7 +32,7 @@ from ztensor.errors import (
 from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import is_stored_as_is, numpy_dtype, spell
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
-from ztensor.model.manifest import Component, Manifest, TensorObject
+from ztensor.model.manifest import Component, Manifest, TensorObject, WrittenObjects
 from ztensor.source.sink import Durable, FileSink, Sink, StreamSink
 from ztensor.tensor import Tensor, shape_of
 from ztensor.threads import Crew, thread_count
@@ -116,7 +116,7 @@ class Writer:
         self._level = level_of(compression)
         self._algorithm = require_writable(checksum)
         self._attributes = None
-        self._objects: dict[str, TensorObject] = {}
+        self._objects = WrittenObjects()
         self._shared: dict[str, str] = {}
         self._copied: dict[tuple[ManifestReader, int, int], tuple[int, str | None]] = {}
         self._plans: dict[tuple[str, str | None], TensorObject] = {}

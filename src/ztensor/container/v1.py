@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ztensor.container.framing import MAGIC_1, TAIL_BYTES
@@ -32,7 +33,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.model.dtype import STORAGE_TYPES
-from ztensor.model.manifest import Commit, Component, Manifest, TensorObject
+from ztensor.model.manifest import Commit, Component, Manifest, TensorObject, WrittenObjects
 from ztensor.model.problem import Problem, manifest_error
 from ztensor.model.rules import check_place
 from ztensor.wire import cbor
@@ -228,6 +229,8 @@ _NO_DIGITS = b"0" * _CHECK.digits
 _MARK_COMMIT, _MARK_PREV = cbor.encode_text("commit") + b"\xa3", cbor.encode_text("prev")
 _MARK_END = cbor.encode_text("end")
 _MARK_DIGEST = cbor.encode_text("digest") + cbor.encode_text(_CHECK.spell("0" * 8))[:-8]
+# Objects that are put together at once: what they take is still in cache when it is joined.
+_EMITTED = 1024
 _UINT_HEADS = {1: bytes(range(24)), 2: b"\x18", 3: b"\x19", 5: b"\x1a", 9: b"\x1b"}
 
 
@@ -285,24 +288,27 @@ def _is_nearly_ours(data: bytes) -> bool:
 
 
 def _with_commit(
-    fields: list[tuple[str, bytes]], manifest_offset: int, prev: int
-) -> tuple[bytes, Commit]:
+    fields: list[tuple[str, bytes | list[bytes]]], manifest_offset: int, prev: int
+) -> bytes:
+    """Return the manifest with its commit record, the size field and the footer magic."""
+    parts = cbor.map_parts([*fields, ("commit", b"")])
+    length = sum(map(len, parts))
     # The length depends on `end`, whose head depends on the length: it only ever grows, so a few
     # rounds settle it.
-    before = cbor.map_of([*fields, ("commit", b"")])
     zeroed = cbor.encode_text(_CHECK.spell("0" * _CHECK.digits))
     end = 0
     while True:
         commit = cbor.map_of(
             (("prev", cbor.encode_uint(prev)), ("end", cbor.encode_uint(end)), ("digest", zeroed))
         )
-        reached = manifest_offset + len(before) + len(commit) + TAIL_BYTES
+        reached = manifest_offset + length + len(commit) + TAIL_BYTES
         if reached == end:
             break
         end = reached
-    data = before + commit
-    text = digest_of(_CHECK, (data,))
-    return data[: -_CHECK.digits] + text[-_CHECK.digits :].encode("ascii"), Commit(prev, end)
+    digits = digest_of(_CHECK, (*parts, commit))[-_CHECK.digits :].encode("ascii")
+    size = (length + len(commit)).to_bytes(8, "little")
+    # Joined once: a manifest may have many megabytes, and new memory costs more than the copy.
+    return b"".join((*parts, commit[: -_CHECK.digits], digits, size, MAGIC_1))
 
 
 # --- Writing --------------------------------------------------------------------------------
@@ -344,17 +350,54 @@ class Emitter12:
             manifest_offset: where the result will lie in the file.
             prev: length of the file before this commit, 0 for a new one.
         """
-        fields = [("version", cbor.encode_text(manifest.version))]
+        fields: list[tuple[str, bytes | list[bytes]]] = [
+            ("version", cbor.encode_text(manifest.version))
+        ]
         if manifest.attributes is not None:
             fields.append(("attributes", _encode_attributes(manifest.attributes, levels=1)))
-        objects = (
-            (name, self._emit_object(manifest.objects[name]))
-            for name in sorted(manifest.objects, key=_utf8)
-        )
-        fields.append(("objects", cbor.map_of(objects)))
+        fields.append(("objects", self._emit_objects(manifest.objects)))
         fields.extend(_unknown(manifest.extra))
-        data, _ = _with_commit(fields, manifest_offset, prev)
-        return data + len(data).to_bytes(8, "little") + MAGIC_1
+        return _with_commit(fields, manifest_offset, prev)
+
+    def _emit_objects(self, objects: Mapping[str, TensorObject]) -> list[bytes]:
+        names = sorted(objects)  # by code points, which is by UTF-8 bytes
+        if not isinstance(objects, WrittenObjects) or not objects.rows:
+            return cbor.map_parts((name, self._emit_object(objects[name])) for name in names)
+        return [cbor.head(5, len(names)), *self._emit_rows(objects, names)]
+
+    def _emit_rows(self, objects: WrittenObjects, names: list[str]) -> Iterable[bytes]:
+        """Return names and objects, most of them rows, a few thousand at a time.
+
+        All is put together as text of one character a byte: that takes half the time of bytes.
+        """
+        rows = objects.rows
+        around = []  # of each like: what comes before the offset, and after it
+        for like in rows.likes:
+            component = like.components["data"]
+            before, after = self._around(like.shape, component)
+            if component.digest is not None:
+                after += cbor.encode_text(component.digest)[: -len(component.digest)]
+            around.append((before.decode("latin-1"), after.decode("latin-1")))
+        entries = [
+            f"{before}{offset}{after}{digest or ''}"
+            for (before, after), offset, digest in zip(
+                map(around.__getitem__, rows.kinds),
+                cbor.encode_ascending(rows.offsets),
+                rows.digests,
+                strict=True,
+            )
+        ]
+        if names != rows.names:
+            places = map(objects.row_of, names)
+            entries = [
+                self._emit_object(objects[name]).decode("latin-1") if row is None else entries[row]
+                for name, row in zip(names, places, strict=True)
+            ]
+        keys = cbor.encode_texts(names)
+        for start in range(0, len(names), _EMITTED):
+            stop = start + _EMITTED
+            pairs = zip(keys[start:stop], entries[start:stop], strict=True)
+            yield "".join(chain.from_iterable(pairs)).encode("latin-1")
 
     def _emit_object(self, tensor_object: TensorObject) -> bytes:
         if tensor_object.format == "dense" and len(tensor_object.components) == 1:
@@ -370,10 +413,18 @@ class Emitter12:
         return self._emit_any(tensor_object)
 
     def _emit_plain(self, shape: tuple[int, ...], component: Component) -> bytes:
-        """Return the commonest object, whose bytes differ from its like in two places only.
+        before, after = self._around(shape, component)
+        offset = cbor.encode_uint(component.offset)
+        if component.digest is None:
+            return before + offset + after
+        return before + offset + after + cbor.encode_text(component.digest)
 
-        Checkpoints hold many tensors of few shapes: everything around offset and digest is made
-        once for each (1 us an object instead of 15).
+    def _around(self, shape: tuple[int, ...], component: Component) -> tuple[bytes, bytes]:
+        """Return what comes before and behind the offset of the commonest object.
+
+        It differs from its like in two places only, and checkpoints hold many tensors of few
+        shapes: everything around offset and digest is made once for each (1 us an object instead
+        of 15).
         """
         has_digest = component.digest is not None
         key = (shape, component.dtype, component.type, component.length, has_digest)
@@ -389,11 +440,7 @@ class Emitter12:
             # The last one: the numbers of a shape can spell the same bytes.
             before, _, after = whole.rpartition(cbor.encode_text("offset") + cbor.encode_uint(mark))
             around = self._fragments[key] = before + cbor.encode_text("offset"), after
-        before, after = around
-        offset = cbor.encode_uint(component.offset)
-        if component.digest is None:
-            return before + offset + after
-        return before + offset + after + cbor.encode_text(component.digest)
+        return around
 
     def _emit_any(
         self,
@@ -413,7 +460,7 @@ class Emitter12:
                 "components",
                 cbor.map_of(
                     (role, cbor.map_of(plain_fields or self._component_fields(components[role])))
-                    for role in sorted(components, key=_utf8)
+                    for role in sorted(components)
                 ),
             )
         )
@@ -490,7 +537,3 @@ def _encode_attributes(attributes: Mapping[str, object], *, levels: int) -> byte
     for _ in range(levels):
         value = [value]  # one byte each, so that the whole depth is counted
     return cbor.encode(value)[levels:]
-
-
-def _utf8(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")

@@ -7,10 +7,13 @@ true byte is), so that nothing behind the container room asks for the version.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Literal
 
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, LogicalType, StorageType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,6 +94,85 @@ class CheckedObjects(Mapping[str, TensorObject]):
     __slots__ = ()
 
     others: Mapping[str, TensorObject]
+
+
+class PlainRows:
+    """Dense objects of one raw component, as columns: row i of every column is about the i-th.
+
+    Making a `TensorObject` for each would cost more than writing them.
+
+    Attributes:
+        likes: objects that are equal to a row's but for place and digest, few in number.
+        names: the rows' names, each once.
+        kinds: places in `likes`.
+        offsets: first bytes in the file.
+        digests: digests; the rows of one like either all have one, or none has.
+    """
+
+    __slots__ = ("digests", "kinds", "likes", "names", "offsets")
+
+    def __init__(self) -> None:
+        self.likes: list[TensorObject] = []
+        self.names: list[str] = []
+        self.kinds: list[int] = []
+        self.offsets: list[int] = []
+        self.digests: list[str | None] = []
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def object(self, row: int) -> TensorObject:
+        """Return the object a row is about."""
+        like = self.likes[self.kinds[row]]
+        component = dataclasses.replace(
+            like.components["data"], offset=self.offsets[row], digest=self.digests[row]
+        )
+        return dataclasses.replace(like, components={"data": component})
+
+
+class WrittenObjects(MutableMapping[str, TensorObject]):
+    """Objects by name as they are being written, most of them perhaps as rows.
+
+    Attributes:
+        rows: those written many at a time; they stay as they are.
+    """
+
+    __slots__ = ("_others", "_rows_by_name", "rows")
+
+    def __init__(self) -> None:
+        self.rows = PlainRows()
+        self._rows_by_name: dict[str, int] = {}
+        self._others: dict[str, TensorObject] = {}
+
+    def row_of(self, name: str) -> int | None:
+        """Return the row of a name, or None where the object is no row."""
+        known, names = self._rows_by_name, self.rows.names
+        if len(known) < len(names):
+            start = len(known)
+            known.update(zip(names[start:], range(start, len(names)), strict=True))
+        return known.get(name)
+
+    def __getitem__(self, name: str) -> TensorObject:
+        row = self.row_of(name)
+        return self._others[name] if row is None else self.rows.object(row)
+
+    def __setitem__(self, name: str, tensor_object: TensorObject) -> None:
+        if self.row_of(name) is not None:
+            raise KeyError(name)  # rows stay as they are: the bytes are written
+        self._others[name] = tensor_object
+
+    def __delitem__(self, name: str) -> None:
+        del self._others[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.rows.names
+        yield from self._others
+
+    def __len__(self) -> int:
+        return len(self.rows) + len(self._others)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._others or (isinstance(name, str) and self.row_of(name) is not None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

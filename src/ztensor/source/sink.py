@@ -26,7 +26,7 @@ from ztensor.source import locking
 from ztensor.source.base import shrunk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from typing_extensions import Buffer
 
@@ -38,6 +38,8 @@ _BUFFER_BYTES = 1 << 20
 # Linux moves at most 0x7ffff000 bytes per write; a bound of our own keeps other systems right too.
 _WRITE_BYTES = 1 << 30
 _COPY_BYTES = 8 << 20
+# Linux takes at most 1024 buffers in one call.
+MOST_PIECES = 1024
 # What the kernel copies in one call, so that a copy of gigabytes can be watched and interrupted.
 _KERNEL_BYTES = 256 << 20
 _TRIES = 100
@@ -104,6 +106,23 @@ class _Gatherer(abc.ABC):
             self._flush()
             self._write_through(memoryview(data))
         self.position += count
+
+    def write_all(self, pieces: Sequence[Buffer], nbytes: int) -> None:
+        """Append up to `MOST_PIECES` C-contiguous buffers, together less than 1 GiB.
+
+        Args:
+            pieces: the buffers; they may change once this returns.
+            nbytes: how long they are together.
+
+        Raises:
+            SourceError: the bytes could not be stored.
+        """
+        self._flush()
+        self._write_pieces(pieces, nbytes)
+        self.position += nbytes
+
+    def _write_pieces(self, pieces: Sequence[Buffer], nbytes: int) -> None:
+        self._write_through(memoryview(b"".join(pieces)))
 
     def barrier(self) -> int:
         """Return the position: the file appears as a whole, so its parts need no order."""
@@ -264,6 +283,17 @@ class FileSink(_Gatherer):
             return os.write(self._descriptor, data)
         except OSError as error:
             raise SourceError.from_os(error, "cannot write", self.name) from error
+
+    def _write_pieces(self, pieces: Sequence[Buffer], nbytes: int) -> None:
+        if not hasattr(os, "writev"):
+            super()._write_pieces(pieces, nbytes)
+            return
+        try:
+            written = os.writev(self._descriptor, pieces)
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot write", self.name) from error
+        if written < nbytes:  # a disk that is nearly full
+            self._write_through(memoryview(b"".join(pieces))[written:])
 
     def commit(self) -> None:
         """Flush as `durable` asks, then rename over the target."""
