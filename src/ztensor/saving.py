@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from ztensor.layout.base import Array
+    from ztensor.source.sink import FileSink, StreamSink
 
 # Arrays below this size go out together: one call of the system for hundreds of them.
 _SMALL_BYTES = 1 << 20
@@ -125,8 +126,8 @@ class _Batch:
     def __init__(self, writer: Writer, seen: _Seen | None) -> None:
         self._seen = seen
         self._writer = writer
-        self._sink = writer._sink
-        self._rows = writer._objects.rows
+        self._sink = cast("FileSink | StreamSink", writer._sink)  # that of a new file
+        self._rows = writer._rows
         algorithm = writer._algorithm
         self._digest = None if algorithm is None else algorithm.whole()
         self._kinds: dict[tuple[tuple[int, ...], np.dtype[Any]], int] = {}
@@ -135,6 +136,7 @@ class _Batch:
         self._lengths: list[int] = []
         self._paddings: list[bytes] = []
         self._is_lent: list[bool] = []
+        self._firsts: list[dict[Any, Any]] = []  # of each like: what `seen` knows of its kind
         self._values: list[Any] = []
 
     def take_run(self, names: list[str], start: int, tensors: Mapping[str, Any]) -> int:
@@ -144,7 +146,8 @@ class _Batch:
         full. For fifty thousand small arrays this loop is half the time of saving: hence no calls.
         """
         rows, values, nbytes = self._rows, self._values, 0
-        seen, firsts = self._seen, None if self._seen is None else self._seen.firsts
+        seen = self._seen
+        is_told_by_probe = seen is not None and seen.is_told_by_probe
         for place in range(start, min(len(names), start + _MOST_VALUES - len(values))):
             name = names[place]
             value = tensors[name]
@@ -156,9 +159,9 @@ class _Batch:
                 kind = self._kinds[look] = self._new_kind(value)
             if kind < 0 or not value.flags.c_contiguous or not (name.isascii() or _is_text(name)):
                 return place
-            if firsts is not None:
+            if is_told_by_probe:
                 probe = value.item(0)
-                if probe != probe or firsts.setdefault((look, probe), name) is not name:
+                if probe != probe or self._firsts[kind].setdefault(probe, name) is not name:
                     return place
             elif seen is not None and seen.first(name, value) is not None:
                 return place
@@ -188,15 +191,17 @@ class _Batch:
             rows.digests.extend(map(self._digest, values))
         start = self._sink.position
         offset = align(start)
-        pieces: list[Buffer] = [_PADDING[offset - start]]
+        padding = _PADDING[offset - start]
+        pieces: list[Buffer] = []
         for value, kind in zip(values, kinds, strict=True):
+            if padding:
+                pieces.append(padding)
+            pieces.append(value)
             rows.offsets.append(offset)
             offset += self._lengths[kind]
-            pieces.append(value)
-            if padding := self._paddings[kind]:
-                pieces.append(padding)
+            padding = self._paddings[kind]
         self._values = []
-        self._sink.write_all(pieces, offset - start)
+        self._sink.write_all(pieces, offset - len(padding) - start)
 
     def _new_kind(self, value: Array) -> int:
         """Return the place of a new like, or -1 where such arrays are written one by one."""
@@ -222,6 +227,8 @@ class _Batch:
             self._is_lent.append(False)
         else:
             self._is_lent.append(True)
+        if self._seen is not None:
+            self._firsts.append(self._seen.of_kind(value))
         return len(self._lengths) - 1
 
 
@@ -237,8 +244,8 @@ class _Seen:
         by: "memory" or "content".
 
     Attributes:
-        firsts: the names stored first, by shape and type, and first element, which is no NaN;
-            None where more than this has to be kept of each.
+        is_told_by_probe: an array whose first element no other of its kind has, and is no NaN,
+            is new, and nothing but that has to be kept of it.
     """
 
     def __init__(self, tensors: Mapping[str, Any], by: str | bool) -> None:  # noqa: FBT001  # a word
@@ -246,25 +253,32 @@ class _Seen:
         self._by_content = by == "content"
         self._is_kept = self._by_content or isinstance(tensors, dict)
         self._alive: dict[str, weakref.ref[Array]] = {}
-        self._names: dict[tuple[Any, ...], str | dict[Any, str]] = {}
-        self.firsts = self._names if self._is_kept and not self._by_content else None
+        self._kinds: dict[object, dict[Any, str | dict[object, str]]] = {}
+        self.is_told_by_probe = self._is_kept and not self._by_content
+
+    def of_kind(self, value: Array) -> dict[Any, str | dict[object, str]]:
+        """Return the names of arrays of this shape and type by first element.
+
+        Where several share that, by where they lie, or what is in them.
+        """
+        dtype = value.dtype.newbyteorder("=") if self._by_content else value.dtype
+        return self._kinds.setdefault((value.shape, dtype), {})
 
     def first(self, name: str, value: Array) -> str | None:
         """Return the name under which the array is stored already, or None."""
         if value.size == 0 or value.dtype.hasobject:
             return None
-        probe = value.item(0)
-        dtype = value.dtype.newbyteorder("=") if self._by_content else value.dtype
-        # A NaN is not equal to itself.
-        key = ((value.shape, dtype), probe if probe == probe else None)
+        probe, names = value.item(0), self.of_kind(value)
+        if probe != probe:  # a NaN is not equal to itself
+            probe = None
         if not self._is_kept:
             self._alive[name] = weakref.ref(value)
-        found = self._names.setdefault(key, name)
+        found = names.setdefault(probe, name)
         if found is name:
             return None
         if isinstance(found, str):
             first = self._array(found)
-            found = self._names[key] = {} if first is None else {self._place(first): found}
+            found = names[probe] = {} if first is None else {self._place(first): found}
         place = self._place(value)
         other = found.setdefault(place, name)
         if other is name:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -116,7 +116,9 @@ class Writer:
         self._level = level_of(compression)
         self._algorithm = require_writable(checksum)
         self._attributes = None
-        self._objects = WrittenObjects()
+        written = WrittenObjects()
+        self._rows = written.rows
+        self._objects: MutableMapping[str, TensorObject] = written
         self._shared: dict[str, str] = {}
         self._copied: dict[tuple[ManifestReader, int, int], tuple[int, str | None]] = {}
         self._plans: dict[tuple[str, str | None], TensorObject] = {}

@@ -131,18 +131,19 @@ class PlainRows:
 
 
 class WrittenObjects(MutableMapping[str, TensorObject]):
-    """Objects by name as they are being written, most of them perhaps as rows.
+    """Objects by name, in the order they are written, most of them perhaps as rows.
 
     Attributes:
         rows: those written many at a time; they stay as they are.
     """
 
-    __slots__ = ("_others", "_rows_by_name", "rows")
+    __slots__ = ("_others", "_rows_before", "_rows_by_name", "rows")
 
     def __init__(self) -> None:
         self.rows = PlainRows()
         self._rows_by_name: dict[str, int] = {}
         self._others: dict[str, TensorObject] = {}
+        self._rows_before: dict[str, int] = {}
 
     def row_of(self, name: str) -> int | None:
         """Return the row of a name, or None where the object is no row."""
@@ -160,13 +161,18 @@ class WrittenObjects(MutableMapping[str, TensorObject]):
         if self.row_of(name) is not None:
             raise KeyError(name)  # rows stay as they are: the bytes are written
         self._others[name] = tensor_object
+        self._rows_before.setdefault(name, len(self.rows))
 
     def __delitem__(self, name: str) -> None:
-        del self._others[name]
+        del self._others[name], self._rows_before[name]
 
     def __iter__(self) -> Iterator[str]:
-        yield from self.rows.names
-        yield from self._others
+        done = 0
+        for name, before in self._rows_before.items():
+            yield from self.rows.names[done:before]
+            yield name
+            done = before
+        yield from self.rows.names[done:]
 
     def __len__(self) -> int:
         return len(self.rows) + len(self._others)

@@ -9,7 +9,6 @@ Neither direction recurses: no nesting, and no caller deep in its own stack, exh
 
 from __future__ import annotations
 
-import bisect
 import math
 import operator
 import struct
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeGuard, 
 from ztensor.errors import LimitError, ManifestError, NotRepresentableError, Reason, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
 UINT64_MAX = (1 << 64) - 1
 ENCODE_DEPTH = 64  # deepest nesting written: the default of Limits.depth, so that we read it back
@@ -607,36 +606,6 @@ def array_of(items: Iterable[bytes]) -> bytes:
     """Return an array of items that are encoded already."""
     items = list(items)
     return head(4, len(items)) + b"".join(items)
-
-
-def encode_texts(texts: Sequence[str]) -> list[str]:
-    """Return each text as `encode_text` does, but as text of one character a byte.
-
-    Raises:
-        NotRepresentableError: one has a lone surrogate.
-    """
-    if not all(map(str.isascii, texts)):
-        return [encode_text(text).decode("latin-1") for text in texts]
-    longest = max(map(len, texts), default=0)
-    heads = [head(3, length).decode("latin-1") for length in range(longest + 1)]
-    return [f"{heads[len(text)]}{text}" for text in texts]
-
-
-def encode_ascending(numbers: Sequence[int]) -> Iterator[str]:
-    """Return each of many unsigned integers, in ascending order, as text of one character a byte.
-
-    Raises:
-        NotRepresentableError: one is not 0 to 2^64 - 1.
-    """
-    first, stop = (bisect.bisect_left(numbers, bound) for bound in (1 << 16, 1 << 32))
-    for number in numbers[:first]:
-        yield head(0, number).decode("latin-1")
-    # Most offsets of most files take four bytes: they are packed together.
-    words = struct.pack(f">{stop - first}I", *numbers[first:stop]).decode("latin-1")
-    for place in range(0, len(words), 4):
-        yield f"\x1a{words[place : place + 4]}"
-    for number in numbers[stop:]:
-        yield head(0, number).decode("latin-1")
 
 
 def map_of(items: Iterable[tuple[str, bytes]]) -> bytes:
