@@ -51,7 +51,7 @@ class _Crc32c:
     """CRC-32C (Castagnoli) with hardware speed; the library is imported on first use."""
 
     def __init__(self) -> None:
-        self._function = _crc32c_function()
+        self._function = crc32c()
         self._value = 0
 
     def update(self, data: bytes | memoryview, /) -> None:
@@ -62,10 +62,11 @@ class _Crc32c:
 
 
 @functools.cache
-def _crc32c_function() -> Callable[[Buffer, int], int]:
-    from crc32c import crc32c  # 40 ms to import: only when a digest is really needed
+def crc32c() -> Callable[[Buffer, int], int]:
+    """Return the function that continues a CRC-32C, from 0 on, over a C-contiguous buffer."""
+    from crc32c import crc32c as function  # 40 ms to import: only when a digest is really needed
 
-    return crc32c
+    return function
 
 
 def _xxh3() -> Hasher:
@@ -104,7 +105,7 @@ class Algorithm:
     def whole(self) -> Callable[[Buffer], str]:
         """Return what makes the manifest's text for one C-contiguous buffer, cheaply."""
         if self.name == "crc32c":
-            function = _crc32c_function()
+            function = crc32c()
             return lambda data: f"crc32c:0x{function(data, 0):08X}"
         return lambda data: digest_of(self, (memoryview(data).cast("B"),))
 

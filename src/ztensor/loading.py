@@ -9,12 +9,15 @@ one read into shared memory, digests computed by the same thread while the bytes
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
+import functools
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.digest import require_match
+from ztensor.digest import crc32c, require_match
 from ztensor.errors import ZTensorError
 from ztensor.layout.base import empty_array
 from ztensor.layout.elements import HOST_ORDER, result_dtype
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from ztensor.layout.base import Array
     from ztensor.reader import ManifestReader
 
+    Ints = np.ndarray[Any, np.dtype[np.int64]]
+
 # From here on a tensor gets an array of its own; below, neighbours share one slab.
 _OWN_BYTES = 4 << 20
 _SLAB_BYTES = 64 << 20
@@ -37,16 +42,9 @@ _JOB_BYTES = 8 << 20
 # Dead bytes between two tensors that are cheaper to read than to jump over.
 _GAP_BYTES = 64 << 10
 _ALIGNMENT = 64
-
-
-@dataclasses.dataclass(slots=True)
-class _Plain:
-    """A dense tensor whose stored bytes are its elements."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    component: Component
+# A run of equal tensors is laid at once from this many on.
+_LEAST_RUN = 8
+_MOST_RANK = 16
 
 
 def load_all(
@@ -82,55 +80,201 @@ def load_all(
 
 def _load_views(reader: ManifestReader, whole: memoryview, workers: int) -> dict[str, Any]:
     objects = reader._manifest.objects
-    result: dict[str, Any] = dict.fromkeys(objects)  # keeps the order of the file
-    others = []
-    ndarray = np.ndarray
-    for name, shape, dtype, offset in _places(objects):
-        if dtype is not None:
-            try:
-                result[name] = ndarray(shape, dtype, whole, offset)
-                continue
-            except (ValueError, TypeError):
-                pass  # a rank or dimension NumPy cannot hold: the reader says so
-        others.append(name)
+    if hasattr(objects, "columns"):
+        rows = _rows_of(objects, checked=False)
+        result = _in_order(objects, rows.names, _lay(rows, whole, 0))
+    else:
+        result = _lay_few(objects, whole)
+    others = [name for name, value in result.items() if value is None]
     _read_each(reader, others, workers, result, copy=False)
     return result
 
 
-def _places(
-    objects: Mapping[str, TensorObject],
-) -> Iterable[tuple[str, tuple[int, ...], np.dtype[Any] | None, int]]:
-    """Yield name, shape, element type and offset; no type where a view cannot be laid."""
+def _lay_few(objects: Mapping[str, TensorObject], whole: memoryview) -> dict[str, Any]:
+    """Return the arrays of a small manifest, None for those the reader has to read."""
+    result: dict[str, Any] = {}
     dtypes = _Dtypes()
+    for name, tensor_object in objects.items():
+        result[name] = None
+        dtype = dtypes.plain(tensor_object)
+        if dtype is not None:
+            component = tensor_object.components["data"]
+            with contextlib.suppress(ValueError, TypeError):  # more than NumPy can hold
+                result[name] = np.ndarray(tensor_object.shape, dtype, whole, component.offset)
+    return result
+
+
+def _in_order(
+    objects: Mapping[str, TensorObject], names: list[str], values: list[Array | None]
+) -> dict[str, Any]:
+    """Return the values by name, in the order of the file, with None for other objects."""
+    found = dict(zip(names, values, strict=True))
+    if len(found) == len(objects):
+        return found
+    return {**dict.fromkeys(objects), **found}
+
+
+# --- Which objects, and where ---------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """Plain dense tensors by columns: stored bytes that are the elements as NumPy has them.
+
+    Attributes:
+        names: their names.
+        dtypes: the element types there are.
+        kinds: (count,) places in `dtypes`.
+        ranks: (count,) how many dimensions.
+        dims: the dimensions of all.
+        dim_starts: (count,) where in `dims` a tensor's own begin.
+        offsets: (count,) first bytes in the file.
+        lengths: (count,) bytes, none of them 0.
+        checks: (count,) the crc32c of the bytes, or one of `_NO_CHECK` and `_OTHER_CHECK`.
+    """
+
+    names: list[str]
+    dtypes: list[np.dtype[Any]]
+    kinds: Ints
+    ranks: Ints
+    dims: Array
+    dim_starts: Ints
+    offsets: Ints
+    lengths: Ints
+    checks: Ints
+
+    def take(self, places: Ints) -> _Rows:
+        """Return some of the rows."""
+        names = self.names
+        return dataclasses.replace(
+            self,
+            names=[names[place] for place in places.tolist()],
+            **{key: getattr(self, key)[places] for key in _COLUMNS},
+        )
+
+    def shape(self, row: int) -> tuple[int, ...]:
+        """Return the shape of one."""
+        start = self.dim_starts.item(row)
+        return tuple(self.dims[start : start + self.ranks.item(row)].tolist())
+
+
+_COLUMNS = ("kinds", "ranks", "dim_starts", "offsets", "lengths", "checks")
+_NO_CHECK, _OTHER_CHECK = -1, -2
+
+
+def _rows_of(objects: Mapping[str, TensorObject], *, checked: bool) -> _Rows:
+    """Return those of a manifest's objects that are plain, with `checks` where they are used."""
     # Asked for by name: small manifests are not read as columns, and never import what does it.
     columns: Columns | None = getattr(objects, "columns", None)
-    if columns is None:
-        for name, tensor_object in objects.items():
-            component = tensor_object.components.get("data")
-            if component is None or component.length == 0:
-                yield name, tensor_object.shape, None, 0
-            else:
-                dtype = dtypes.plain(tensor_object)
-                yield name, tensor_object.shape, dtype, component.offset
-        return
-    # Read as columns, and laid from them: no value is made for any of the objects.
-    known: list[np.dtype[Any] | None] = [None] * len(columns.spellings)
-    for used in np.unique(columns.types).tolist():
-        dtype_name, type_name = columns.spellings[used]
-        component = Component(dtype_name, 0, 0, type_name)
-        known[used] = dtypes.plain(TensorObject((), "dense", {"data": component}))
-    is_plain = columns.is_raw & (columns.lengths > 0)
-    for name, shape, kind, offset, plain in zip(
-        columns.names,
-        columns.shapes(),
-        columns.types.tolist(),
-        columns.offsets.tolist(),
-        is_plain.tolist(),
+    dtypes = _Dtypes()
+    if columns is not None:
+        known = [dtypes.plain(_sample(*spelling)) for spelling in columns.spellings]
+        has_dtype = np.array([dtype is not None for dtype in known])
+        rows = _Rows(
+            columns.names,
+            [dtype or np.dtype(np.uint8) for dtype in known],
+            columns.types,
+            columns.ranks,
+            columns.dims,
+            columns.dim_starts,
+            columns.offsets,
+            columns.lengths,
+            objects.crc32c_digests(_NO_CHECK, _OTHER_CHECK)  # type: ignore[attr-defined]
+            if checked
+            else np.full(len(columns.names), _NO_CHECK),
+        )
+        is_plain = columns.is_raw & (columns.lengths > 0) & has_dtype[columns.types]
+        return rows if is_plain.all() else rows.take(np.flatnonzero(is_plain))
+    names, found = [], []
+    dims: list[int] = []
+    kinds: dict[np.dtype[Any], int] = {}
+    for name, tensor_object in objects.items():
+        component = tensor_object.components.get("data")
+        if component is None or component.length == 0:
+            continue
+        dtype = dtypes.plain(tensor_object)
+        if dtype is None:
+            continue
+        digest, check = digest_of(component) if checked else None, _NO_CHECK
+        if digest is not None and digest.known is not None:
+            check = int(digest.expected, 16) if digest.algorithm == "crc32c" else _OTHER_CHECK
+        names.append(name)
+        kind = kinds.setdefault(dtype, len(kinds))
+        rank = len(tensor_object.shape)
+        found.append((kind, rank, len(dims), component.offset, component.length, check))
+        dims += tensor_object.shape
+    table = np.array(found, np.int64).reshape(-1, len(_COLUMNS)).T
+    values = dict(zip(_COLUMNS, table, strict=True))
+    return _Rows(names, list(kinds), dims=np.array(dims, np.uint64), **values)
+
+
+def _sample(dtype: str, logical: str | None) -> TensorObject:
+    return TensorObject((), "dense", {"data": Component(dtype, 0, 0, logical)})
+
+
+def _lay(rows: _Rows, memory: memoryview, start: int) -> list[Array | None]:
+    """Return arrays over the rows' bytes; None where NumPy cannot hold a shape.
+
+    Args:
+        rows: the rows.
+        memory: what lies in the file from `start` on.
+        start: an offset in the file.
+    """
+    values: list[Array | None] = []
+    runs = _runs(rows)
+    dims = [] if sum(map(len, runs)) == len(rows.names) else rows.dims.tolist()
+    first = 0
+    for run in runs:
+        values += _lay_each(rows, dims, slice(first, run.start), memory, start)
+        # Equal tensors at equal distances are the rows of one array, which costs a fourth.
+        row, shape = run.start, rows.shape(run.start)
+        dtype, place = rows.dtypes[rows.kinds[row]], rows.offsets.item(row) - start
+        strides = np.ndarray(shape, dtype, memory, place).strides
+        step = rows.offsets.item(row + 1) - rows.offsets.item(row)
+        values.extend(np.ndarray((len(run), *shape), dtype, memory, place, (step, *strides)))
+        first = run.stop
+    return values + _lay_each(rows, dims, slice(first, None), memory, start)
+
+
+def _lay_each(
+    rows: _Rows, dims: list[int], window: slice, memory: memoryview, start: int
+) -> list[Array | None]:
+    values: list[Array | None] = []
+    dim_starts, ndarray = rows.dim_starts[window], np.ndarray
+    for kind, place, begin, end in zip(
+        rows.kinds[window].tolist(),
+        (rows.offsets[window] - start).tolist(),
+        dim_starts.tolist(),
+        (dim_starts + rows.ranks[window]).tolist(),
         strict=True,
     ):
-        yield name, shape, known[kind] if plain else None, offset
-    for name in set(objects).difference(columns.names):
-        yield name, (), None, 0
+        try:
+            values.append(ndarray(tuple(dims[begin:end]), rows.dtypes[kind], memory, place))
+        except (ValueError, TypeError):
+            values.append(None)
+    return values
+
+
+def _runs(rows: _Rows) -> list[range]:
+    """Return runs of `_LEAST_RUN` or more tensors of one shape and type at equal distances."""
+    count = len(rows.names)
+    if count < _LEAST_RUN:
+        return []
+    here, there = slice(None, -1), slice(1, None)
+    steps = np.diff(rows.offsets)
+    # The elements of an array of one dimension are no arrays: scalars stay single.
+    is_like = rows.ranks[here] == rows.ranks[there]
+    is_like &= (rows.ranks[here] > 0) & (rows.ranks[here] <= _MOST_RANK)
+    is_like &= (rows.kinds[here] == rows.kinds[there]) & (steps >= rows.lengths[here])
+    for axis in range(min(int(rows.ranks.max()), _MOST_RANK)):
+        has_axis = np.flatnonzero(is_like & (rows.ranks[here] > axis))
+        starts = rows.dim_starts + axis
+        is_like[has_axis] = rows.dims[starts[has_axis]] == rows.dims[starts[has_axis + 1]]
+    joins = is_like.copy()
+    joins[1:] &= (steps[1:] == steps[:-1]) | ~is_like[:-1]
+    edges = np.flatnonzero(np.diff(joins, prepend=False, append=False))
+    pairs = edges.reshape(-1, 2).tolist()
+    return [range(start, stop + 1) for start, stop in pairs if stop - start >= _LEAST_RUN]
 
 
 class _Dtypes:
@@ -196,73 +340,45 @@ def _read_one(reader: ManifestReader, name: str, *, copy: bool) -> Any:
 
 
 def _load_owned(reader: ManifestReader, workers: int, *, separate: bool) -> dict[str, Any]:
-    dtypes = _Dtypes()
-    result: dict[str, Any] = {}
-    plain: list[_Plain] = []
-    others = []
-    for name, tensor_object in reader._manifest.objects.items():
-        result[name] = None  # keeps the order of the file
-        dtype = dtypes.plain(tensor_object)
-        component = tensor_object.components.get("data")
-        if dtype is None or component is None or component.length == 0:
-            others.append(name)
-        else:
-            plain.append(_Plain(name, tensor_object.shape, dtype, component))
-    plain.sort(key=lambda item: item.component.offset)
+    objects = reader._manifest.objects
+    rows = _rows_of(objects, checked=reader._verify is not False)
+    order = np.argsort(rows.offsets, kind="stable")
+    in_file = rows if (order[1:] > order[:-1]).all() else rows.take(order)
+    values: list[Array | None] = []
     jobs: list[Callable[[], None]] = []
-    for group in _groups(plain, separate=separate):
-        jobs.extend(_jobs(reader, group, result))
+    for group in _groups(in_file, separate=separate):
+        part = in_file.take(group)
+        start = part.offsets.item(0)
+        slab = _aligned(int((part.offsets + part.lengths).max()) - start)
+        values += _lay(part, slab.data, start)
+        jobs.extend(_jobs(reader, part, slab.data, start))
     _run(jobs, workers)
+    # In the order of the file's names, which need not be that of its bytes.
+    result = _in_order(objects, in_file.names, values)
+    if in_file is not rows:
+        result = {name: result[name] for name in objects}
+    others = [name for name, value in result.items() if value is None]
     _read_each(reader, others, workers, result, copy=True)
     return result
 
 
-def _groups(plain: list[_Plain], *, separate: bool) -> Iterable[list[_Plain]]:
+def _groups(rows: _Rows, *, separate: bool) -> Iterable[Ints]:
     """Yield tensors that share memory: neighbours in the file, a slab at most."""
-    group: list[_Plain] = []
-    start = end = 0
-    for item in plain:
-        offset, length = item.component.offset, item.component.length
-        alone = separate or length >= _OWN_BYTES
-        if group and (alone or offset > end + _GAP_BYTES or offset + length > start + _SLAB_BYTES):
-            yield group
-            group = []
-        if alone:
-            yield [item]
-            continue
-        if not group:
-            start = end = offset
-        group.append(item)
-        end = max(end, offset + length)
-    if group:
-        yield group
-
-
-def _jobs(
-    reader: ManifestReader, group: list[_Plain], result: dict[str, Any]
-) -> Iterable[Callable[[], None]]:
-    """Allocate a group's memory, lay its arrays into it, and yield the reads that fill it."""
-    start = group[0].component.offset
-    end = max(item.component.offset + item.component.length for item in group)
-    slab = _aligned(end - start)
-    memory = slab.data
-    part: list[_Plain] = []
-    part_start = start
-    for item in group:
-        offset, length = item.component.offset, item.component.length
-        try:
-            result[item.name] = np.ndarray(item.shape, item.dtype, memory, offset - start)
-        except (ValueError, TypeError):  # NumPy cannot hold the shape: the reader says so
-            result[item.name] = _read_one(reader, item.name, copy=True)
-            continue
-        if part and offset + length > part_start + _JOB_BYTES:
-            yield _job(reader, part, memory, start)
-            part = []
-        if not part:
-            part_start = offset
-        part.append(item)
-    if part:
-        yield _job(reader, part, memory, start)
+    count = len(rows.names)
+    if count == 0:
+        return
+    is_alone = (rows.lengths >= _OWN_BYTES) | separate
+    ends = np.maximum.accumulate(rows.offsets + rows.lengths)
+    is_border = is_alone[1:] | is_alone[:-1] | (rows.offsets[1:] > ends[:-1] + _GAP_BYTES)
+    borders = [0, *(np.flatnonzero(is_border) + 1).tolist(), count]
+    for start, stop in itertools.pairwise(borders):
+        first = start
+        while first < stop:
+            bound = rows.offsets[first] + _SLAB_BYTES
+            after = int(np.searchsorted(ends[first:stop], bound, "right")) + first
+            after = max(after, first + 1)
+            yield np.arange(first, after)
+            first = after
 
 
 def _aligned(length: int) -> Array:
@@ -272,32 +388,48 @@ def _aligned(length: int) -> Array:
     return memory[shift : shift + length]
 
 
-def _job(
-    reader: ManifestReader, part: list[_Plain], memory: memoryview, start: int
-) -> Callable[[], None]:
-    """Return the read of one run of neighbours, or of one large tensor piece by piece."""
+def _jobs(
+    reader: ManifestReader, rows: _Rows, memory: memoryview, start: int
+) -> Iterable[Callable[[], None]]:
+    """Yield the reads that fill a group's memory: one large tensor, or runs of neighbours."""
+    if len(rows.names) == 1:
+        yield functools.partial(_fill_one, reader, rows.names[0], memory)
+        return
+    ends = np.maximum.accumulate(rows.offsets + rows.lengths)
+    first = 0
+    while first < len(rows.names):
+        bound = rows.offsets[first] + _JOB_BYTES
+        after = max(int(np.searchsorted(ends, bound, "right")), first + 1)
+        yield functools.partial(
+            _fill_run, reader, rows.take(np.arange(first, after)), memory, start
+        )
+        first = after
 
-    def run() -> None:
-        first = part[0].component.offset
-        last = max(item.component.offset + item.component.length for item in part)
-        if len(part) == 1:
-            item = part[0]
-            with reader._located(item.name, "data"):
-                reader._read_checked(item.component, memory[first - start : last - start])
-            return
-        with reader._located(part[0].name):
-            reader._source.read_into(first, memory[first - start : last - start])
-        for item in part:
-            digest = digest_of(item.component) if reader._verify is not False else None
-            if digest is None or digest.known is None:
-                continue
-            with reader._located(item.name, "data"):
+
+def _fill_one(reader: ManifestReader, name: str, memory: memoryview) -> None:
+    with reader._located(name, "data"):
+        reader._read_checked(reader._object(name).components["data"], memory)
+
+
+def _fill_run(reader: ManifestReader, rows: _Rows, memory: memoryview, start: int) -> None:
+    """Read neighbours at once, and check each while it is in the processor's cache."""
+    begins = (rows.offsets - start).tolist()
+    ends = (rows.offsets + rows.lengths - start).tolist()
+    first, last = begins[0], max(ends)
+    with reader._located(rows.names[0]):
+        reader._source.read_into(start + first, memory[first:last])
+    if not (rows.checks != _NO_CHECK).any():
+        return
+    crc = crc32c()
+    for name, check, begin, end in zip(rows.names, rows.checks.tolist(), begins, ends, strict=True):
+        if check == _NO_CHECK or (check >= 0 and crc(memory[begin:end], 0) == check):
+            continue
+        with reader._located(name, "data"):
+            digest = digest_of(reader._object(name).components["data"])
+            if digest is not None and digest.known is not None:
                 hasher = digest.known.hasher()
-                begin = item.component.offset - start
-                hasher.update(memory[begin : begin + item.component.length])
+                hasher.update(memory[begin:end])
                 require_match(digest, hasher.hexdigest())
-
-    return run
 
 
 def _run(jobs: list[Callable[[], None]], workers: int) -> None:

@@ -285,6 +285,6 @@ class Calls:
 
 
 _REPLACED = (
-    "open", "close", "write", "writev", "pwrite", "copy_file_range", "ftruncate", "fsync", "link", "replace",
-    "unlink",
+    "open", "close", "write", "writev", "pwrite", "copy_file_range", "ftruncate", "fsync", "link",
+    "replace", "unlink",
 )  # fmt: skip

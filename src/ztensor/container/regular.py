@@ -80,6 +80,12 @@ _DIGESTS = tuple(
 )
 
 
+# The value of a hexadecimal digit by its character.
+_HEXADECIMAL = np.zeros(256, np.int64)
+for _digits in (b"0123456789abcdef", b"0123456789ABCDEF"):
+    _HEXADECIMAL[list(_digits)] = range(16)
+
+
 class _IrregularError(Exception):
     """The manifest is for the general decoder."""
 
@@ -203,6 +209,24 @@ class RegularObjects(CheckedObjects):
             digest_may_cover_decoded=self._is_1_1,
         )
         return TensorObject(tuple(shape), "dense", {"data": component})
+
+    def crc32c_digests(self, none: int, other: int) -> Ints:
+        """Return the plain objects' digests as numbers.
+
+        Args:
+            none: stands for an object without a digest.
+            other: stands for one with another digest.
+        """
+        starts, lengths = self.columns.digest_starts, self.columns.digest_lengths
+        (_, text, digits), *_ = (entry for entry in _DIGESTS if entry[1].startswith(b"crc32c"))
+        numbers = np.where(lengths == 0, none, other)
+        some = np.flatnonzero(lengths == len(text) + digits)
+        characters = np.frombuffer(self._data, np.uint8)
+        value = np.zeros(len(some), np.int64)
+        for place in range(len(text), len(text) + digits):
+            value = value * 16 + _HEXADECIMAL[characters[starts[some] + place]]
+        numbers[some] = value
+        return numbers
 
     def _row_of(self) -> dict[str, int]:
         """Return the rows by name; made on first use, as listing a file needs none."""
