@@ -12,6 +12,8 @@ import dataclasses
 import functools
 import hashlib
 import re
+import sys
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from ztensor.errors import (
@@ -59,6 +61,27 @@ class _Crc32c:
 
     def hexdigest(self) -> str:
         return f"{self._value:08x}"
+
+
+def small_crc32c(data: Iterable[bytes | memoryview]) -> str:
+    """Return the manifest's text for the CRC-32C of a few kilobytes.
+
+    Importing the library costs 25 ms, which opening a small file should not.
+    """
+    if "crc32c" in sys.modules:
+        return digest_of(ALGORITHMS["crc32c"], data)
+    table, value = _crc32c_table(), 0xFFFFFFFF
+    for byte in chain.from_iterable(data):
+        value = value >> 8 ^ table[value & 0xFF ^ byte]
+    return f"crc32c:0x{value ^ 0xFFFFFFFF:08X}"
+
+
+@functools.cache
+def _crc32c_table() -> list[int]:
+    table = list(range(256))
+    for _ in range(8):
+        table = [value >> 1 ^ (value & 1) * 0x82F63B78 for value in table]
+    return table
 
 
 @functools.cache

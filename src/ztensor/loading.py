@@ -168,7 +168,9 @@ def _rows_of(objects: Mapping[str, TensorObject], *, checked: bool) -> _Rows:
     columns: Columns | None = getattr(objects, "columns", None)
     dtypes = _Dtypes()
     if columns is not None:
-        known = [dtypes.plain(_sample(*spelling)) for spelling in columns.spellings]
+        known: list[np.dtype[Any] | None] = [None] * len(columns.spellings)
+        for used in np.unique(columns.types).tolist():
+            known[used] = dtypes.plain(_sample(*columns.spellings[used]))
         has_dtype = np.array([dtype is not None for dtype in known])
         rows = _Rows(
             columns.names,

@@ -13,6 +13,7 @@ from ztensor.digest import (
     parse_digest,
     require_match,
     require_writable,
+    small_crc32c,
 )
 from ztensor.errors import (
     ArgumentValueError,
@@ -152,3 +153,16 @@ def test_a_match_ignores_case_and_a_mismatch_says_both() -> None:
     error = caught.value
     assert error.reason is Reason.DIGEST_MISMATCH
     assert (error.algorithm, error.expected, error.actual) == ("crc32c", "e3069283", "e3069284")
+
+
+@pytest.mark.parametrize(
+    "parts", [(b"",), (b"123456789",), (b"1234", b"", b"56789"), (bytes(999),)]
+)
+def test_a_small_crc32c_needs_no_library(
+    parts: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = digest_of(ALGORITHMS["crc32c"], parts)
+    assert small_crc32c(parts) == expected
+    monkeypatch.delitem(sys.modules, "crc32c", raising=False)
+    assert small_crc32c(parts) == expected
+    assert "crc32c" not in sys.modules
