@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Iterator
 
     from ztensor.limits import Limits
@@ -75,4 +76,53 @@ class Encoding(Protocol):
 
     def encode(self, data: memoryview, *, level: int) -> Iterator[bytes | memoryview]:
         """Yield the stored form of `data` (flat, bytes) in pieces; same bytes, same result."""
+        ...
+
+
+class Runs(NamedTuple):
+    """Where stored bytes may be entered: runs that decode without those before them.
+
+    The stored bytes from `stored[i]` to `stored[i + 1]` decode to those from `decoded[i]` to
+    `decoded[i + 1]`; both rise from 0 to the whole length.
+
+    Attributes:
+        stored: offsets in the stored bytes.
+        decoded: offsets in the decoded bytes.
+    """
+
+    stored: array[int]
+    decoded: array[int]
+
+
+@runtime_checkable
+class EncodingInRuns(Protocol):
+    """What an encoding has beside `Encoding` whose stored bytes are runs."""
+
+    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
+        """Return the runs of stored bytes that decode to `expected_length`; decode nothing.
+
+        None where nothing but decoding tells.
+
+        Raises:
+            EncodingError: the stored bytes are damaged, or cannot give that length.
+            LimitError: a safety cap is exceeded.
+        """
+        ...
+
+    def decode_run(
+        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
+    ) -> None:
+        """Fill `destination` (flat, bytes, writable) with what one run decodes to, exactly.
+
+        Args:
+            stored: the component's bytes.
+            start: where the run begins in them.
+            stop: where it ends.
+            destination: as long as `Runs.decoded` says.
+            limits: the caps in force.
+
+        Raises:
+            EncodingError: the stored bytes are damaged, or decode to another length.
+            LimitError: a safety cap is exceeded.
+        """
         ...

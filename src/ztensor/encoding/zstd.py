@@ -7,10 +7,12 @@ The *binding* is the seam to whichever library is installed. `Zstd` joins the tw
 
 from __future__ import annotations
 
+import array
 import collections
 import importlib
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from ztensor.encoding.base import Runs
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -33,6 +35,7 @@ CHUNK_BYTES = 1 << 20  # largest piece `decode_chunks` yields, and one read of a
 HELD_BYTES = 1 << 20  # stored bytes that are read once and kept, even where that copies them
 ONE_PASS_BYTES = 8 << 20  # a frame up to here, stored, is read whole: see `_is_one_pass`
 LOOK_BYTES = 4 << 10  # one look at headers: little to copy for each block of tens of KiB
+RUN_BYTES = 64 << 10  # frames that decode to less than this are found together: see `find_runs`
 
 FASTEST_LEVEL = -(1 << 17)
 STRONGEST_LEVEL = 22
@@ -73,10 +76,18 @@ class Frame(NamedTuple):
     most_length: int = 0
 
 
-def walk_frames(stored: Stored, limits: Limits) -> Iterator[Frame]:
+def walk_frames(
+    stored: Stored, limits: Limits, *, start: int = 0, stop: int | None = None
+) -> Iterator[Frame]:
     """Yield the frames of `stored` in order, reading headers only.
 
     Memory: one small window. Time: linear in the number of blocks, under a microsecond each.
+
+    Args:
+        stored: the frames.
+        limits: the caps in force.
+        start: where the first frame to yield begins.
+        stop: where the last one ends; by default behind the last stored byte.
 
     Raises:
         EncodingError: not one or more whole frames from the first byte to the last.
@@ -84,7 +95,8 @@ def walk_frames(stored: Stored, limits: Limits) -> Iterator[Frame]:
         LimitError: a frame demands a window over `limits.window_log`. Not raised for
             single-segment frames: one pass decodes them without a window.
     """
-    look = _Look(_hold(stored))
+    end = stored.length if stop is None else stop
+    look = _Look(_hold(stored, start, end))
     if not stored.length:
         raise EncodingError(
             "zstd data is one or more frames",
@@ -92,38 +104,39 @@ def walk_frames(stored: Stored, limits: Limits) -> Iterator[Frame]:
             expected="at least one frame",
             found="no bytes",
         )
-    position = 0
-    while position < stored.length:
+    position = start
+    while position < end:
         frame = _parse_frame(look, position, limits)
         yield frame
         position = frame.stop
 
 
 class Held:
-    """Stored bytes that are in memory as one piece."""
+    """Stored bytes that are in memory as one piece: those from `start` on."""
 
-    __slots__ = ("length", "view")
+    __slots__ = ("length", "start", "view")
 
-    def __init__(self, view: memoryview) -> None:
+    def __init__(self, view: memoryview, start: int = 0) -> None:
         self.view = view
-        self.length = len(view)
+        self.start = start
+        self.length = start + len(view)
 
     def read(self, offset: int, length: int) -> memoryview:
         """Return `length` bytes from `offset`."""
-        return self.view[offset : offset + length]
+        return self.view[offset - self.start : offset - self.start + length]
 
 
-def _hold(stored: Stored) -> Stored:
-    """Return `stored` as `Held` where that costs little: it is short, or a view of a map."""
+def _hold(stored: Stored, start: int, stop: int) -> Stored:
+    """Return a part of `stored` as `Held` where that costs little: short, or a view of a map."""
     if isinstance(stored, Held):
         return stored
-    if stored.length > HELD_BYTES:
+    if stop - start > HELD_BYTES:
         # Pieces of one object, as far apart as can be: the source gives views and copies nothing.
         # Not single bytes: those are shared objects in CPython, whoever reads them.
-        first, last = stored.read(0, 16), stored.read(stored.length - 16, 16)
+        first, last = stored.read(start, 16), stored.read(stop - 16, 16)
         if first.obj is not last.obj:
             return stored
-    return Held(stored.read(0, stored.length))
+    return Held(stored.read(start, stop - start), start)
 
 
 class _Look:
@@ -134,7 +147,7 @@ class _Look:
     def __init__(self, stored: Stored) -> None:
         self.stored = stored
         self.length = stored.length
-        self.base = 0
+        self.base = stored.start if isinstance(stored, Held) else 0
         self.window = stored.view if isinstance(stored, Held) else _NOTHING
 
     def at(self, position: int, most: int) -> memoryview:
@@ -525,12 +538,62 @@ class Zstd:
             LimitError: a window, or the destination's length, is over its cap.
             MissingDependencyError: no zstd library is installed.
         """
+        self._decode_frames(stored, 0, stored.length, destination, limits)
+
+    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
+        """Return which frames decode to which bytes, or None where not all of them tell.
+
+        Only headers are read. A run is a frame, or several small ones: so the runs stay few
+        whatever a file claims.
+
+        Raises:
+            EncodingError: the frames are damaged, declare another length, or have too few blocks.
+            UnsupportedError: a frame needs a dictionary.
+            LimitError: a window, or the length itself, is over its cap.
+        """
+        _require_decoded(expected_length, limits)
+        runs = Runs(array.array("Q", [0]), array.array("Q", [0]))
+        decoded = 0
+        for frame in walk_frames(stored, limits):
+            if frame.content_length is None:
+                return None
+            if frame.content_length > frame.most_length:
+                raise _short(frame.content_length, f"at most {frame.most_length} in its blocks")
+            decoded += frame.content_length
+            if decoded > expected_length:
+                raise _long(expected_length, f"{decoded} or more")
+            if decoded - runs.decoded[-1] >= RUN_BYTES:
+                runs.stored.append(frame.stop)
+                runs.decoded.append(decoded)
+        if decoded != expected_length:
+            raise _short(expected_length, str(decoded))
+        if runs.stored[-1] < stored.length:
+            runs.stored.append(stored.length)
+            runs.decoded.append(decoded)
+        return runs
+
+    def decode_run(
+        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
+    ) -> None:
+        """Fill `destination` exactly with what the frames from `start` to `stop` decode to.
+
+        Raises:
+            EncodingError: the frames are damaged, or decode to another length.
+            UnsupportedError: a frame needs a dictionary.
+            LimitError: a window, or the destination's length, is over its cap.
+            MissingDependencyError: no zstd library is installed.
+        """
+        self._decode_frames(stored, start, stop, destination, limits)
+
+    def _decode_frames(
+        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
+    ) -> None:
         total = len(destination)
         _require_decoded(total, limits)
-        stored = _hold(stored)
+        stored = _hold(stored, start, stop)
         binding, decoder, largest = self._bound(), self._take_decoder(), 0
         filled = 0
-        for frame in walk_frames(stored, limits):
+        for frame in walk_frames(stored, limits, start=start, stop=stop):
             if frame.is_skippable:
                 continue
             if frame.content_length is not None and frame.content_length > total - filled:
@@ -564,7 +627,7 @@ class Zstd:
             LimitError: a window or the decoded length is over its cap.
             MissingDependencyError: no zstd library is installed.
         """
-        stored = _hold(stored)
+        stored = _hold(stored, 0, stored.length)
         if expected_length is not None:
             self.check_length(stored, expected_length, limits)
         cap = limits.decoded_bytes if expected_length is None else expected_length
