@@ -1,0 +1,5 @@
+"""`ztensor.jax` under the name safetensors has for it."""
+
+from ztensor.jax import load, load_abstract, load_file, save, save_file
+
+__all__ = ["load", "load_abstract", "load_file", "save", "save_file"]

@@ -1,0 +1,524 @@
+"""Save and load dicts of JAX arrays, under the names safetensors gave these functions.
+
+Dense objects are `jax.Array`s, sparse ones `BCOO` and `BCSR` of `jax.experimental.sparse`.
+Quantized objects, and those of unknown layouts, stay `ztensor.Tensor`s.
+
+JAX narrows 64-bit elements to 32 bits unless `jax_enable_x64` is set. Nothing here does so:
+such objects are refused, with what to do instead.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ztensor import numpy as znumpy
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    MissingDependencyError,
+    NotRepresentableError,
+    UsageError,
+    ZTensorError,
+    describe,
+)
+from ztensor.loading import load_all
+from ztensor.opening import open as open_files
+from ztensor.sharded import load_files
+from ztensor.tensor import Tensor
+
+try:
+    import jax
+    import jax.numpy as jnp
+except ImportError as error:
+    raise MissingDependencyError("ztensor.jax needs JAX: pip install 'pyztensor[jax]'") from error
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from ztensor.layout.base import Array
+    from ztensor.reader import ManifestReader
+    from ztensor.source.sink import Durable
+
+__all__ = ["load", "load_abstract", "load_file", "save", "save_file"]
+
+# Arrays up to this size are copied into JAX, which is faster by half than what may share memory.
+_SMALL_BYTES = 64 << 10
+
+
+def save_file(
+    tensors: Mapping[str, Any],
+    filename: str | os.PathLike[str],
+    metadata: Mapping[str, object] | None = None,
+    *,
+    compression: bool | int | str = False,
+    checksum: str | bool | None = "crc32c",
+    version: str = "1.2.0",
+    durable: Durable = "auto",
+    deduplicate: Literal["memory", "content", False] = "memory",
+    max_shard_size: int | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, str]:
+    """Save a dict of JAX arrays as one file, replacing an old one as a whole or not at all.
+
+    Arrays in the CPU's memory are written from where they are; others, and those sharded over
+    devices of this process, are first brought to it.
+
+    Args:
+        tensors: names to `jax.Array`s; also NumPy arrays, `ztensor.Tensor`s, `BCOO` and `BCSR`.
+            Flat: a tree of dicts is to be flattened first.
+        filename: the file; also a file object open for writing bytes.
+        metadata: key-value pairs of the file.
+        compression: as in `ztensor.numpy.save_file`, like all that follow.
+        checksum: `"crc32c"`, `"sha256"` or None.
+        version: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`.
+        durable: True flushes to disk before this returns.
+        deduplicate: "memory" stores one array under several names once.
+        max_shard_size: most bytes of tensors in a file; a dict that is larger goes to several.
+        progress: called with the bytes of tensors written so far and of all of them.
+
+    Returns:
+        Names that were stored without bytes of their own, and whose bytes they have.
+
+    Raises:
+        NotRepresentableError: an array cannot be stored: a PRNG key, 4-bit integers, a batched
+            sparse matrix, one that is spread over other processes. No file appears.
+        ArgumentTypeError: `tensors` is no mapping, or holds trees, traced or deleted arrays.
+        SourceError: the file could not be written. What was there before still is.
+    """
+    return znumpy.save_file(
+        _stored(tensors),
+        filename,
+        metadata,
+        compression=compression,
+        checksum=checksum,
+        version=version,
+        durable=durable,
+        deduplicate=deduplicate,
+        max_shard_size=max_shard_size,
+        progress=progress,
+    )
+
+
+def save(
+    tensors: Mapping[str, Any],
+    metadata: Mapping[str, object] | None = None,
+    *,
+    compression: bool | int | str = False,
+    checksum: str | bool | None = "crc32c",
+    version: str = "1.2.0",
+    deduplicate: Literal["memory", "content", False] = "memory",
+) -> bytes:
+    """Return the bytes `save_file` would write; see there."""
+    return znumpy.save(
+        _stored(tensors),
+        metadata,
+        compression=compression,
+        checksum=checksum,
+        version=version,
+        deduplicate=deduplicate,
+    )
+
+
+def load_file(
+    filename: str | os.PathLike[str],
+    *,
+    device: Any = None,
+    sharding: Any = None,
+    copy: bool = False,
+    verify: bool | None = None,
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Load all objects of a file, or of a model that is kept in several.
+
+    Args:
+        filename: the file; or an index, a folder or a list of paths, as `ztensor.open` takes them.
+        device: a `jax.Device` or a name such as `"cpu"` or `"cuda:1"`; JAX's default by default.
+        sharding: a `Sharding` for every object, a mapping from names to them, or a function of
+            a dense object's name and its `jax.ShapeDtypeStruct`. Each device then reads only its
+            part. Where a mapping has no entry or a function gives None, JAX's default device is
+            used; a function is not asked about what is not dense.
+        copy: False lets arrays in the CPU's memory share it with the mapped file, which then must
+            not be changed in place while they are in use; nothing is read until it is touched.
+            True gives memory of its own; whole objects are checked against their digest.
+        verify: None checks digests of whole objects that are copied, True on everything, False
+            on nothing.
+        threads: how many read or decompress; by default as many as there are cores, four at most,
+            or what `ZTENSOR_NUM_THREADS` says.
+
+    Returns:
+        Names to `jax.Array`s, and to `BCOO`, `BCSR` or `ztensor.Tensor`; `save_file` takes the
+        same dict.
+
+    Raises:
+        NotRepresentableError: JAX cannot hold an object as it is: 64-bit elements while
+            `jax_enable_x64` is not set, an unknown element type, a sparse object to be sharded.
+        ArgumentValueError: no such device, or a sharding does not fit an object's shape.
+        ObjectNotFoundError: `sharding` names an object that is not in the file.
+        FormatError: the file is damaged or no zTensor file.
+        UnsupportedError: a type or encoding is unknown here.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
+    """
+    with open_files(filename, verify=verify) as reader:
+        return _load(reader, device, sharding, copy=copy, threads=threads)
+
+
+def load(
+    data: Any,
+    *,
+    device: Any = None,
+    sharding: Any = None,
+    copy: bool = True,
+    verify: bool | None = None,
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Load all objects from bytes; see `load_file`.
+
+    Args:
+        data: a bytes-like object.
+        device: where to.
+        sharding: how to spread objects over devices.
+        copy: False lets arrays share the memory of `data`, which then must not change.
+        verify: None checks digests of whole objects that are copied.
+        threads: how many copy or decompress.
+    """
+    if isinstance(data, str) or hasattr(data, "__fspath__"):
+        raise ArgumentTypeError("load takes bytes; load_file takes a path", found=describe(data))
+    with open_files(data, verify=verify) as reader:
+        return _load(reader, device, sharding, copy=copy, threads=threads)
+
+
+def load_abstract(filename: str | os.PathLike[str], *, sharding: Any = None) -> dict[str, Any]:
+    """Return what `load_file` would, without data: shapes, element types and shardings.
+
+    Only the manifest is read. The result goes where JAX takes abstract values, such as
+    `jax.eval_shape` and `jax.jit(f).lower`.
+
+    Args:
+        filename: the file; also what `ztensor.open` takes.
+        sharding: as in `load_file`; what is chosen is in each `ShapeDtypeStruct`.
+
+    Returns:
+        Names to `jax.ShapeDtypeStruct`s; to `ztensor.TensorMetadata` for what is not dense.
+
+    Raises:
+        ObjectNotFoundError: `sharding` names an object that is not in the file.
+        FormatError: the file is damaged or no zTensor file.
+        UnsupportedError: a type is unknown here.
+        SourceError: it cannot be read.
+    """
+    with open_files(filename) as reader:
+        choose = _chooser(reader, sharding)
+        result: dict[str, Any] = {}
+        for name in reader:
+            struct = _abstract(reader, name)
+            if isinstance(struct, jax.ShapeDtypeStruct):
+                struct = jax.ShapeDtypeStruct(
+                    struct.shape, struct.dtype, sharding=choose(name, struct)
+                )
+            result[name] = struct
+        return result
+
+
+def read(reader: ManifestReader, name: Any, *, device: Any = None, sharding: Any = None) -> Any:
+    """Return objects of an open reader as JAX values; see `ztensor.Reader.read_jax`."""
+    names = [name] if isinstance(name, str) else list(name)
+    found = _read(reader, names, device, sharding, copy=False)
+    for one, value in found.items():
+        if isinstance(value, Tensor):
+            raise _no_jax_value(value).locate(file=reader.name, object_name=one)
+    return found[name] if isinstance(name, str) else found
+
+
+def to_jax(tensor: Tensor, *, device: Any = None) -> Any:
+    """Return a tensor as a JAX value; see `ztensor.Tensor.jax`."""
+    value = tensor.numpy() if tensor.format == "dense" else tensor
+    found = _placed({"": value}, _device(device))[""]
+    if isinstance(found, Tensor):
+        raise _no_jax_value(tensor)
+    return found
+
+
+# --- From JAX -------------------------------------------------------------------------------
+
+
+def _stored(tensors: Any) -> Any:
+    if not hasattr(tensors, "items"):
+        return tensors  # what saves a dict says what is wrong with it
+    return {name: _stored_value(name, value) for name, value in tensors.items()}
+
+
+def _stored_value(name: Any, value: Any) -> Any:
+    if isinstance(value, jax.Array):
+        _require_readable(name, value)
+        return np.asarray(value)
+    if isinstance(value, (np.ndarray, np.generic, Tensor)):
+        return value
+    sparse = sys.modules.get("jax.experimental.sparse")  # a sparse value brings it along
+    if sparse is not None and isinstance(value, sparse.JAXSparse):
+        return _stored_sparse(name, value, sparse)
+    if not jax.tree_util.all_leaves([value]):
+        raise ArgumentTypeError(
+            "tensors are a flat dict, and this is a tree; name its leaves with "
+            "jax.tree_util.tree_flatten_with_path and keystr, or flax.traverse_util.flatten_dict",
+            object_name=str(name),
+            expected="an array",
+            found=describe(type(value).__qualname__),
+        )
+    return value
+
+
+def _require_readable(name: Any, array: Any) -> None:
+    """Raise where the elements of a JAX array cannot be had."""
+    if isinstance(array, jax.core.Tracer):
+        raise ArgumentTypeError(
+            "the value is traced and has no elements yet; save outside of jit, grad and vmap",
+            object_name=str(name),
+        )
+    if jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
+        raise NotRepresentableError(
+            "a PRNG key is no plain array; save jax.random.key_data(key), and make the key again "
+            "with jax.random.wrap_key_data",
+            object_name=str(name),
+            found=describe(str(array.dtype)),
+        )
+    if array.is_deleted():
+        raise ArgumentTypeError(
+            "the array was deleted, as a donated argument is; save before the call it is given to",
+            object_name=str(name),
+        )
+    if not (array.is_fully_addressable or array.is_fully_replicated):
+        raise NotRepresentableError(
+            "parts of the array are with other processes; gather it first with "
+            "jax.experimental.multihost_utils.process_allgather",
+            object_name=str(name),
+            found=describe(str(array.sharding), 200),
+        )
+
+
+def _stored_sparse(name: Any, matrix: Any, sparse: Any) -> Tensor:
+    if not isinstance(matrix, (sparse.BCOO, sparse.BCSR)) or matrix.n_batch or matrix.n_dense:
+        raise NotRepresentableError(
+            "only BCOO and BCSR without batch and dense dimensions can be stored; use "
+            "bcoo_update_layout(matrix, n_batch=0, n_dense=0), or todense()",
+            object_name=str(name),
+            found=describe(matrix),
+        )
+    _require_readable(name, matrix.data)
+    values, indices = np.asarray(matrix.data), np.asarray(matrix.indices)
+    try:
+        if isinstance(matrix, sparse.BCSR):
+            pointers = np.asarray(matrix.indptr)
+            count = int(pointers[-1])  # what lies behind is padding
+            return Tensor.csr(values[:count], indices[:count], pointers, matrix.shape)
+        inside = (indices < np.array(matrix.shape, indices.dtype)).all(1)
+        if not inside.all():  # padding lies outside
+            values, indices = values[inside], indices[inside]
+        return Tensor.coo(values, indices.T, matrix.shape)
+    except UsageError as error:
+        raise error.locate(object_name=str(name)) from None
+
+
+# --- To JAX ---------------------------------------------------------------------------------
+
+
+def _load(
+    reader: ManifestReader, device: Any, sharding: Any, *, copy: bool, threads: int | None
+) -> dict[str, Any]:
+    if sharding is not None:
+        return _read(reader, reader.keys(), device, sharding, copy=copy)
+    target = _device(device)
+    arrays = load_files(reader, load_all, copy=copy, threads=threads)
+    return _placed(arrays, target, reader.name)
+
+
+def _read(
+    reader: ManifestReader, names: Iterable[str], device: Any, sharding: Any, *, copy: bool
+) -> dict[str, Any]:
+    """Read objects one by one, those that have a sharding only where it says."""
+    if device is not None and sharding is not None:
+        raise ArgumentValueError("device and sharding both say where to; pass one of them")
+    choose, target = _chooser(reader, sharding), _device(device)
+    result: dict[str, Any] = {}
+    whole: dict[str, Any] = {}
+    for name in names:
+        struct = None if sharding is None else _abstract(reader, name)
+        chosen = None if struct is None else choose(name, struct)
+        result[name] = None  # keeps the order
+        if chosen is not None:
+            result[name] = _sharded(reader, name, struct, chosen, copy=copy)
+        elif reader.metadata(name).format == "dense":
+            whole[name] = reader.read_numpy(name, copy=copy)
+        else:
+            whole[name] = reader.read(name, copy=copy)
+    result.update(_placed(whole, target, reader.name))
+    return result
+
+
+def _abstract(reader: ManifestReader, name: str) -> Any:
+    metadata = reader.metadata(name)
+    if metadata.format != "dense":
+        return metadata
+    lazy = reader.get_slice(name)
+    return jax.ShapeDtypeStruct(tuple(lazy.shape), lazy.dtype)
+
+
+def _chooser(reader: ManifestReader, sharding: Any) -> Callable[[str, Any], Any]:
+    """Return what gives an object's sharding, or None, from any of its three forms."""
+    if sharding is None or isinstance(sharding, jax.sharding.Sharding):
+        return lambda _name, _struct: sharding
+    if isinstance(sharding, Mapping):
+        for name in sharding:
+            reader.metadata(name)  # raises for a name that is not there
+        return lambda name, _struct: sharding.get(name)
+    if callable(sharding):
+        is_dense = jax.ShapeDtypeStruct
+        return lambda name, struct: sharding(name, struct) if isinstance(struct, is_dense) else None
+    raise ArgumentTypeError(
+        "sharding is a jax.sharding.Sharding, a mapping from names to them, or a function",
+        found=describe(sharding, 60),
+    )
+
+
+def _sharded(reader: ManifestReader, name: str, struct: Any, sharding: Any, *, copy: bool) -> Any:
+    if not isinstance(struct, jax.ShapeDtypeStruct):
+        raise NotRepresentableError(
+            "only dense objects can be sharded; pass a function, or a mapping without this one",
+            file=reader.name,
+            object_name=name,
+            found=f"format {describe(struct.format)}",
+        )
+    _require_held(struct.dtype, name, reader.name)
+    lazy = reader.get_slice(name)
+    parts: dict[Any, Array] = {}
+
+    def part(index: tuple[slice, ...]) -> Array:
+        key = tuple((each.start, each.stop) for each in index)
+        if key not in parts:  # devices that hold the same part read it once
+            parts[key] = lazy[index].copy() if copy else lazy[index]
+        return parts[key]
+
+    try:
+        sharding.shard_shape(struct.shape)
+        return jax.make_array_from_callback(struct.shape, sharding, part)
+    except ZTensorError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, AssertionError) as error:
+        raise ArgumentValueError(
+            f"the sharding does not fit: {describe(str(error), 200)}",
+            file=reader.name,
+            object_name=name,
+            expected=f"a jax.sharding.Sharding for shape {describe(struct.shape)}",
+            found=describe(sharding, 200),
+        ) from error
+
+
+def _placed(values: dict[str, Any], target: Any, file: str | None = None) -> dict[str, Any]:
+    """Return arrays and tensors as JAX has them; those it has not stay as they are."""
+    first_of: dict[np.dtype[Any], str] = {}
+    large = []
+    for name, value in values.items():
+        if isinstance(value, np.ndarray):
+            first_of.setdefault(value.dtype, name)
+            if target is not None or value.nbytes > _SMALL_BYTES:
+                large.append(name)
+    for dtype, name in first_of.items():
+        _require_held(dtype, name, file)
+    moved = dict(zip(large, jax.device_put([values[name] for name in large], target), strict=True))
+    return {
+        name: moved[name]
+        if name in moved
+        else jnp.array(value)
+        if isinstance(value, np.ndarray)
+        else _sparse(name, value, target, file)
+        for name, value in values.items()
+    }
+
+
+def _require_held(dtype: np.dtype[Any], name: str, file: str | None) -> None:
+    """Raise where JAX would change elements of this type, or has none."""
+    try:
+        held = jax.device_put(np.zeros(0, dtype)).dtype
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise NotRepresentableError(
+            f"JAX has no elements of this type; load it with ztensor.numpy and convert it: {error}",
+            file=file,
+            object_name=name or None,
+            found=dtype.name,
+        ) from error
+    if held != dtype:
+        raise NotRepresentableError(
+            f"JAX would narrow the elements to {held}; load under jax.enable_x64(True) or set "
+            "JAX_ENABLE_X64=1, or load with ztensor.numpy and convert them there",
+            file=file,
+            object_name=name or None,
+            found=dtype.name,
+        )
+
+
+def _sparse(name: str, tensor: Tensor, target: Any, file: str | None) -> Any:
+    """Return a sparse tensor as BCOO or BCSR, every other one as it is."""
+    if tensor.format not in ("sparse_csr", "sparse_coo"):
+        return tensor
+    from jax.experimental import sparse
+
+    tensor.require_valid()  # JAX leaves out what lies outside
+    values = tensor.components["values"].reshape(-1)
+    shape = tuple(tensor.shape)  # a plain one: JAX compares it
+    largest = max(*shape, values.size, 0)
+    index = np.dtype(np.int32 if largest <= np.iinfo(np.int32).max else np.int64)
+    for dtype in (values.dtype, index):
+        _require_held(dtype, name, file)
+    if tensor.format == "sparse_csr":
+        columns, pointers = (
+            tensor.components[role].reshape(-1).astype(index) for role in ("indices", "indptr")
+        )
+        parts = jax.device_put((values, columns, pointers), target)
+        return sparse.BCSR(parts, shape=shape)
+    coords = tensor.components["coords"].astype(index).reshape(len(shape), values.size)
+    is_sorted, is_unique = _order(coords)
+    parts = jax.device_put((values, np.ascontiguousarray(coords.T)), target)
+    return sparse.BCOO(parts, shape=shape, indices_sorted=is_sorted, unique_indices=is_unique)
+
+
+def _order(coords: Array) -> tuple[bool, bool]:
+    """Return whether coordinates are in order, and also known to differ."""
+    before = np.zeros(max(coords.shape[1] - 1, 0), np.bool_)
+    same = ~before
+    for axis in coords:
+        before |= same & (axis[:-1] < axis[1:])
+        same &= axis[:-1] == axis[1:]
+    return bool((before | same).all()), bool(before.all())
+
+
+def _no_jax_value(tensor: Tensor) -> UsageError:
+    return UsageError(
+        "JAX has no value for this layout; "
+        + ("use dequantize(), or " if tensor.format == "quantized_group" else "use ")
+        + "the arrays in .components",
+        found=f"format {describe(tensor.format)}",
+    )
+
+
+def _device(device: Any) -> Any:
+    if device is None or isinstance(device, jax.Device):
+        return device
+    if not isinstance(device, str):
+        raise ArgumentTypeError(
+            "device is a jax.Device or its name; shardings are passed as sharding",
+            found=describe(device, 60),
+        )
+    platform, _, index = device.partition(":")
+    try:
+        return jax.local_devices(backend=platform)[int(index or 0)]
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise ArgumentValueError(
+            "no such device",
+            expected=f"one of {', '.join(f'{one.platform}:{one.id}' for one in jax.devices())}",
+            found=describe(device),
+        ) from error

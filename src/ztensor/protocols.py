@@ -1,0 +1,171 @@
+"""What other libraries take arrays by: DLPack and the buffer protocol.
+
+NumPy exports neither bfloat16 nor fp8 by DLPack. Here it exports their bits as unsigned integers,
+and the type in that export is then written over: the memory, and when it is freed, stay NumPy's
+affair.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.errors import BufferExportError, describe
+
+if TYPE_CHECKING:
+    from ztensor.layout.base import Array
+
+CPU = (1, 0)  # kDLCPU and its only index
+
+# What NumPy has from ml_dtypes, by DLPack's type codes. Types of less than a byte are not among
+# them: ml_dtypes keeps one to a byte, and DLPack's consumers know them packed only.
+_CODES = {
+    "bfloat16": 4,
+    "float8_e3m4": 7,
+    "float8_e4m3": 8,
+    "float8_e4m3b11fnuz": 9,
+    "float8_e4m3fn": 10,
+    "float8_e4m3fnuz": 11,
+    "float8_e5m2": 12,
+    "float8_e5m2fnuz": 13,
+    "float8_e8m0fnu": 14,
+}
+_NUMPY_KNOWS_VERSIONS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
+
+
+class _Tensor(ctypes.Structure):
+    """`DLTensor`."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Versioned(ctypes.Structure):
+    """The beginning of `DLManagedTensorVersioned`; `DLManagedTensor` begins with the tensor."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
+
+_OFFSETS = {b"dltensor": 0, b"dltensor_versioned": _Versioned.tensor.offset}
+
+
+def to_dlpack(
+    array: Array,
+    *,
+    stream: Any = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+    copy: bool | None = None,
+) -> Any:
+    """Return an array as a DLPack capsule, which keeps its memory alive.
+
+    Args:
+        array: any element type NumPy can export, bfloat16 and fp8.
+        stream: must be None: memory of the CPU has none.
+        max_version: the newest version the consumer understands; from (1, 0) on the capsule says
+            whether the memory may be written to.
+        dl_device: where the consumer wants it; the CPU, or None.
+        copy: True gives new, writable memory; False and None give the array's own.
+
+    Raises:
+        BufferExportError: DLPack, or the consumer's version of it, cannot describe the array.
+    """
+    if dl_device is not None and tuple(dl_device) != CPU:
+        raise BufferExportError(
+            "the array is in the CPU's memory; take it there and move it with the library's own "
+            "call",
+            expected=f"dl_device {CPU} or None",
+            found=describe(dl_device),
+        )
+    if stream is not None:
+        raise BufferExportError(
+            "the CPU has no streams", expected="stream None", found=describe(stream)
+        )
+    code = _CODES.get(array.dtype.name)
+    plain = array if code is None else array.view(f"u{array.itemsize}")
+    try:
+        capsule = _capsule(plain, max_version, copy)
+    except (BufferError, TypeError) as error:
+        raise BufferExportError(
+            _why_not(array, max_version) or f"NumPy cannot export the array: {error}",
+            found=f"{array.dtype.name} of shape {describe(array.shape)}",
+        ) from error
+    if code is not None:
+        _set_code(capsule, code)
+    return capsule
+
+
+def _capsule(array: Array, max_version: tuple[int, int] | None, copy: bool | None) -> Any:  # noqa: FBT001  # as the protocol has it
+    if _NUMPY_KNOWS_VERSIONS:
+        return array.__dlpack__(max_version=max_version, copy=copy)
+    return (array.copy() if copy else array).__dlpack__()
+
+
+def _why_not(array: Array, max_version: tuple[int, int] | None) -> str | None:
+    if array.dtype.isbuiltin == 2 and array.dtype.name not in _CODES:
+        return "DLPack has no such elements of a byte each; use astype('float32') or view('uint8')"
+    if not array.flags.writeable and (max_version is None or tuple(max_version) < (1, 0)):
+        return (
+            "the memory is read-only, which the consumer's version of DLPack cannot be told; "
+            "copy it first"
+        )
+    return None
+
+
+def _set_code(capsule: Any, code: int) -> None:
+    """Write the type code into a capsule nobody has taken yet."""
+    for name, offset in _OFFSETS.items():
+        if _is_valid(capsule, name):
+            _Tensor.from_address(_pointer(capsule, name) + offset).code = code
+
+
+# From the interpreter itself; PyDLL calls keep its lock, and pass on what it raises.
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", ctypes.pythonapi)
+)
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
+def to_buffer(array: Array) -> memoryview:
+    """Return a view of an array for the buffer protocol.
+
+    Raises:
+        BufferExportError: the protocol has no word for the element type.
+    """
+    require_buffer_type(array.dtype)
+    return array.data
+
+
+def require_buffer_type(dtype: np.dtype[Any]) -> None:
+    """Raise where the buffer protocol has no word for an element type: bfloat16, fp8, fp4.
+
+    Raises:
+        BufferExportError: as said.
+    """
+    if dtype.isbuiltin == 2:  # a type of ml_dtypes
+        raise BufferExportError(
+            "the buffer protocol has no word for the element type; take the bytes with "
+            f"memoryview(array.view('uint{8 * dtype.itemsize}')), or use DLPack",
+            found=dtype.name,
+        )

@@ -1,0 +1,487 @@
+"""Save and load dicts of PyTorch tensors and whole models, as `safetensors.torch` does.
+
+The functions have the names and arguments of those, and more. Shared and non-contiguous tensors
+are no errors here: tied weights are stored once, under all their names.
+
+`values.py` turns one tensor into what is stored and back, `devices.py` brings objects onto other
+devices than the CPU, `quantized.py` makes floats of quantized ones.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ztensor.errors import (
+    ArgumentTypeError,
+    MissingDependencyError,
+    SourceError,
+    UsageError,
+    ZTensorError,
+    describe,
+)
+from ztensor.loading import load_all
+from ztensor.opening import Reader
+from ztensor.opening import open as open_files
+from ztensor.saving import save_all
+from ztensor.sharded import load_files, save_files
+from ztensor.tensor import Tensor
+from ztensor.threads import thread_count
+
+try:
+    import torch
+except ImportError as error:
+    raise MissingDependencyError(
+        "ztensor.torch needs PyTorch: pip install 'pyztensor[torch]'"
+    ) from error
+
+from ztensor.torch.devices import device_of, read_meta, read_onto
+from ztensor.torch.quantized import dequantize
+from ztensor.torch.values import PLAIN, SPARSE, array_to_torch, from_torch, to_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ztensor.reader import ManifestReader
+    from ztensor.source.sink import Durable
+
+__all__ = [
+    "dequantize",
+    "load",
+    "load_file",
+    "load_model",
+    "load_pretrained",
+    "save",
+    "save_file",
+    "save_model",
+    "save_pretrained",
+]
+
+
+# --- Dicts ----------------------------------------------------------------------------------
+
+
+def save_file(
+    tensors: Mapping[str, Any],
+    filename: str | os.PathLike[str],
+    metadata: Mapping[str, object] | None = None,
+    compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
+    *,
+    checksum: str | bool | None = "crc32c",
+    version: str = "1.2.0",
+    durable: Durable = "auto",
+    deduplicate: Literal["memory", "content", False] = "memory",
+    max_shard_size: int | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, str]:
+    """Save a dict of tensors as one file, replacing an old one as a whole or not at all.
+
+    Elements are stored in row-major order, whatever the strides are. CSR and COO tensors become
+    `sparse_csr` and `sparse_coo` objects. Tensors on other devices are copied to the CPU one at a
+    time.
+
+    Args:
+        tensors: names to torch tensors, parameters, or `ztensor.Tensor` for quantized objects.
+        filename: the file; also a file object open for writing bytes.
+        metadata: key-value pairs of the file.
+        compression: False stores raw; True compresses with zstd level 3; an integer is the level.
+        checksum: `"crc32c"`, `"sha256"` or None.
+        version: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`.
+        durable: True flushes to disk before this returns; "auto" does so when an existing file is
+            replaced; False leaves it to the system.
+        deduplicate: "memory" stores tensors over the same memory (tied weights) once, under all
+            their names; "content" also those whose bytes are equal; False stores each.
+        max_shard_size: most bytes of tensors in a file, such as "5GB"; larger dicts become shards
+            with an index, see `ztensor.numpy.save_file`.
+        progress: called with the bytes of tensors written so far and of all of them.
+
+    Returns:
+        Names that were stored without bytes of their own, and whose bytes they have.
+
+    Raises:
+        NotRepresentableError: a tensor has no elements of its own (meta, lazy and wrapping
+            tensors), or its element type or layout cannot be stored; the message says what would
+            work. No file appears.
+        ArgumentTypeError: `tensors` is no mapping, or a value no tensor.
+        SourceError: the file could not be written. What was there before still is.
+    """
+    return save_files(
+        _as_stored(tensors, deduplicate),
+        filename,
+        metadata,
+        progress,
+        deduplicate,
+        max_shard_size=max_shard_size,
+        compression=compression,
+        checksum=checksum,
+        version=version,
+        durable=durable,
+    )
+
+
+def save(
+    tensors: Mapping[str, Any],
+    metadata: Mapping[str, object] | None = None,
+    compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
+    *,
+    checksum: str | bool | None = "crc32c",
+    version: str = "1.2.0",
+    deduplicate: Literal["memory", "content", False] = "memory",
+) -> bytes:
+    """Return the bytes `save_file` would write; see there."""
+    buffer = io.BytesIO()
+    save_all(
+        _as_stored(tensors, deduplicate),
+        buffer,
+        metadata,
+        None,
+        deduplicate,
+        compression=compression,
+        checksum=checksum,
+        version=version,
+    )
+    return buffer.getvalue()
+
+
+def load_file(
+    filename: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    device: Any = "cpu",
+    copy: bool = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
+    *,
+    verify: bool | None = None,
+    threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Load all tensors of a file, or of a sharded model.
+
+    Args:
+        filename: the file; or an index, a folder or a list of paths, as `ztensor.open` takes them.
+        device: where the tensors go: a name, a number or a `torch.device`. On `"meta"` they have
+            shape and type, and nothing is read.
+        copy: False gives views of the file where the data is raw and the device the CPU: nothing
+            is read until it is touched, writing to a tensor copies its page and never reaches the
+            file, and the file must not be changed in place meanwhile. True gives memory of its
+            own, each tensor checked against its digest.
+        verify: None checks digests on what is copied, True on everything, False on nothing.
+        threads: how many read or decompress; by default as many as there are cores, four at most,
+            or what `ZTENSOR_NUM_THREADS` says. Shards are loaded one after the other.
+        progress: called after each file with the bytes of the files loaded so far and of all.
+
+    Returns:
+        Names to tensors; quantized objects, and those of unknown layouts, are `ztensor.Tensor`.
+        `save_file` takes the same dict.
+
+    Raises:
+        FormatError: the file is damaged or no zTensor file.
+        UnsupportedError: a type or encoding is unknown here or to torch, or there is no such
+            device.
+        ArgumentValueError: torch knows no device of that name.
+        LimitError: a safety cap is exceeded, or the device's memory.
+        SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
+    """
+    place = device_of(device)
+    with open_files(filename, verify=verify) as reader:
+        return load_files(reader, _load, progress, device=place, copy=copy, threads=threads)
+
+
+def load(
+    data: Any,
+    *,
+    device: Any = "cpu",
+    verify: bool | None = None,
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Load all tensors from bytes into memory of their own; see `load_file`.
+
+    Args:
+        data: a bytes-like object.
+        device: where the tensors go.
+        verify: None checks digests on what is copied, True on everything, False on nothing.
+        threads: how many copy or decompress.
+    """
+    if isinstance(data, str) or hasattr(data, "__fspath__"):
+        raise ArgumentTypeError("load takes bytes; load_file takes a path", found=describe(data))
+    place = device_of(device)
+    with Reader(data, verify=verify) as reader:
+        return _load(reader, place, copy=True, threads=threads)
+
+
+# --- Models ---------------------------------------------------------------------------------
+
+
+def save_model(
+    model: Any,
+    filename: str | os.PathLike[str],
+    metadata: Mapping[str, object] | None = None,
+    force_contiguous: bool = True,  # noqa: FBT001, FBT002  # positional in safetensors
+    **options: Any,
+) -> dict[str, str]:
+    """Save the state of a model; see `save_file`.
+
+    Args:
+        model: a `torch.nn.Module`.
+        filename: the file.
+        metadata: key-value pairs of the file.
+        force_contiguous: taken for compatibility: elements are always stored in row-major order.
+        options: those of `save_file`.
+
+    Returns:
+        Names of tied weights, and under which name their bytes are.
+
+    Raises:
+        ArgumentTypeError: `model` is no module, or its state holds something that is no tensor.
+        NotRepresentableError: a tensor of the model cannot be stored. No file appears.
+        SourceError: the file could not be written.
+    """
+    del force_contiguous
+    return save_file(_module(model).state_dict(), filename, metadata, **options)
+
+
+def load_model(
+    model: Any,
+    filename: str | os.PathLike[str],
+    strict: bool = True,  # noqa: FBT001, FBT002  # positional in safetensors
+    device: Any = "cpu",
+    copy: bool = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
+    *,
+    assign: bool = False,
+    verify: bool | None = None,
+    threads: int | None = None,
+) -> tuple[list[str], list[str]]:
+    """Load a file into a model.
+
+    Args:
+        model: a `torch.nn.Module`.
+        filename: the file.
+        strict: True raises where names of the model are missing from the file, or the other way
+            around.
+        device: where tensors are loaded to before they are copied into the model.
+        copy: as in `load_file`.
+        assign: False copies into the model's parameters; True puts the loaded tensors in their
+            place, as a model on the meta device needs. What was tied stays tied.
+        verify: as in `load_file`.
+        threads: as in `load_file`.
+
+    Returns:
+        Names of the model that are not in the file, and names of the file that are not in the
+        model. A name that is tied to one in the file is not missing.
+
+    Raises:
+        UsageError: names differ and `strict` is True, or shapes differ; torch's text. Also a
+            `RuntimeError`. The model may have been changed in part.
+        ArgumentTypeError: `model` is no module.
+        FormatError: the file is damaged or no zTensor file.
+        UnsupportedError: a type or encoding is unknown here, or there is no such device.
+        SourceError: the file cannot be read.
+    """
+    groups = _tied(_module(model).state_dict(keep_vars=True))
+    state = load_file(filename, device, copy, verify=verify, threads=threads)
+    for names in groups:  # other tools keep one name of each
+        there = next((name for name in names if name in state), None)
+        if there is not None:
+            state.update((name, state[there]) for name in names if name not in state)
+    shared = _tied(dict(model.named_parameters(remove_duplicate=False))) if assign else []
+    try:
+        missing, unexpected = model.load_state_dict(state, strict=False, assign=assign)
+    except RuntimeError as error:
+        raise UsageError(str(error), file=str(filename)) from error
+    for first, *others in shared:
+        for name in others:
+            owner, _, attribute = name.rpartition(".")
+            setattr(model.get_submodule(owner), attribute, model.get_parameter(first))
+    if strict and (missing or unexpected):
+        raise UsageError(
+            f"Error(s) in loading state_dict for {type(model).__name__}:"
+            + _listed("Missing", missing)
+            + _listed("Unexpected", unexpected),
+            file=str(filename),
+        )
+    return list(missing), list(unexpected)
+
+
+def save_pretrained(
+    model: Any,
+    folder: str | os.PathLike[str],
+    *,
+    max_shard_size: int | str = "5GB",
+    metadata: Mapping[str, object] | None = None,
+    **options: Any,
+) -> dict[str, str]:
+    """Save a model into a folder: `model.zt`, or shards of it and `model.zt.index.json`.
+
+    Args:
+        model: a `torch.nn.Module`, or its state as a dict.
+        folder: made where it is missing; other files in it stay.
+        max_shard_size: most bytes of tensors in a file.
+        metadata: key-value pairs of each file; `{"format": "pt"}` by default.
+        options: others of `save_file`.
+
+    Returns:
+        Names of tied weights, and under which name their bytes are.
+
+    Raises:
+        ArgumentTypeError: `model` is neither, or its state holds something that is no tensor.
+        NotRepresentableError: a tensor of the model cannot be stored.
+        SourceError: the folder cannot be made, or a file not be written.
+    """
+    state = model.state_dict() if isinstance(model, torch.nn.Module) else model
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot make the folder", os.fsdecode(folder)) from error
+    path = os.path.join(os.fsdecode(folder), "model.zt")
+    metadata = {"format": "pt"} if metadata is None else metadata
+    return save_file(state, path, metadata, max_shard_size=max_shard_size, **options)
+
+
+def load_pretrained(
+    model: Any,
+    folder: str | os.PathLike[str],
+    *,
+    strict: bool = True,
+    device: Any = "cpu",
+    **options: Any,
+) -> tuple[list[str], list[str]]:
+    """Load a folder of `save_pretrained` into a model; see `load_model`.
+
+    Args:
+        model: a `torch.nn.Module`.
+        folder: it holds `model.zt`, or shards and their index.
+        strict: as in `load_model`.
+        device: as in `load_model`.
+        options: others of `load_model`.
+    """
+    return load_model(model, folder, strict, device, **options)
+
+
+def _listed(kind: str, names: Iterable[str]) -> str:
+    text = ", ".join(f'"{name}"' for name in names)
+    return f"\n\t{kind} key(s) in state_dict: {text}. " if text else ""
+
+
+def _module(model: Any) -> Any:
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentTypeError(
+            "not a model", expected="torch.nn.Module", found=describe(type(model).__qualname__)
+        )
+    return model
+
+
+def _tied(state: Mapping[str, Any]) -> list[list[str]]:
+    """Return the names of each tensor that has several."""
+    groups: dict[tuple[Any, ...], list[str]] = {}
+    for name, value in state.items():
+        groups.setdefault(_identity(value), []).append(name)
+    return [names for names in groups.values() if len(names) > 1]
+
+
+def _identity(tensor: Any) -> tuple[Any, ...]:
+    """Return what is the same for tensors that are one, or views of the same elements."""
+    if type(tensor) in PLAIN and tensor.layout is torch.strided and not tensor.is_meta:
+        address = tensor.data_ptr()
+        if address:
+            return tensor.device, address, tensor.dtype, tensor.shape, tensor.stride()
+    return (id(tensor),)
+
+
+# --- Parts ----------------------------------------------------------------------------------
+
+
+def _as_stored(tensors: Any, deduplicate: object) -> dict[str, Any]:
+    """Return a dict whose tensors on the CPU are arrays, and those elsewhere still torch's.
+
+    The writer fetches these when their turn comes. Those that are stored under several names are
+    fetched here, once.
+    """
+    if not hasattr(tensors, "items"):
+        raise ArgumentTypeError(
+            "tensors must be a mapping from names to tensors", found=describe(tensors, 40)
+        )
+    result: dict[str, Any] = {}
+    elsewhere: dict[str, Any] = {}
+    for name, value in tensors.items():
+        if type(value) in PLAIN and not value.is_cpu and _can_wait(value, deduplicate):
+            result[name] = elsewhere[name] = value
+        elif isinstance(value, torch.Tensor):
+            result[name] = _stored(name, value)
+        elif isinstance(value, (np.ndarray, Tensor)):
+            result[name] = value
+        else:
+            raise ArgumentTypeError(
+                "the value is no tensor",
+                object_name=str(name),
+                expected="a torch.Tensor",
+                found=f"{type(value).__module__}.{type(value).__qualname__}",
+            )
+    for names in _tied(elsewhere):
+        result.update(dict.fromkeys(names, _stored(names[0], result[names[0]])))
+    return result
+
+
+def _can_wait(tensor: Any, deduplicate: object) -> bool:
+    return not tensor.is_meta and tensor.layout is torch.strided and deduplicate != "content"
+
+
+def _stored(name: str, tensor: Any) -> Any:
+    try:
+        return from_torch(tensor)
+    except ZTensorError as error:
+        error.locate(object_name=str(name))
+        raise
+
+
+def _load(reader: Reader, device: Any, *, copy: bool, threads: int | None) -> dict[str, Any]:
+    workers = thread_count(threads)
+    if device.type == "meta":
+        return {name: read_meta(reader, name) for name in reader}
+    if device.type != "cpu":
+        return read_onto(reader, reader, device, workers)
+    result = load_all(reader, copy=copy, threads=threads)
+    name = ""
+    try:
+        for name, value in result.items():
+            if type(value) is np.ndarray:
+                result[name] = array_to_torch(value)
+            elif value.format in SPARSE:
+                result[name] = to_torch(value)
+    except ZTensorError as error:
+        error.locate(file=reader.name, object_name=name)
+        raise
+    return result
+
+
+def read_torch(
+    reader: ManifestReader, name: str | Iterable[str], *, device: Any, copy: bool
+) -> Any:
+    """Return one object as a tensor, or several as a dict; see `ztensor.Reader.read_torch`."""
+    place = device_of(device)
+    names = [name] if isinstance(name, str) else list(reader._several(name))
+    found: dict[str, Any] = {}
+    for one in names:
+        tensor_object = reader._object(one)
+        if tensor_object.format not in ("dense", *SPARSE):
+            quantized = tensor_object.format == "quantized_group"
+            raise ArgumentTypeError(
+                "torch has no such layout; "
+                + (
+                    "torch.from_numpy(reader.read(name).dequantize()) approximates it"
+                    if quantized
+                    else "read(name) gives its components"
+                ),
+                file=reader.name,
+                object_name=one,
+                found=f"format {describe(tensor_object.format)}",
+            )
+    if place.type not in ("cpu", "meta"):
+        found = read_onto(reader, names, place, thread_count())
+    else:
+        for one in names:
+            if place.type == "meta":
+                found[one] = read_meta(reader, one)
+                continue
+            with reader._located(one):
+                found[one] = to_torch(reader.read(one, copy=copy))
+    return found[name] if isinstance(name, str) else found

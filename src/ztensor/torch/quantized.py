@@ -1,0 +1,105 @@
+"""Quantized tensors to floats on torch's devices, by the arithmetic NumPy uses too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ztensor.errors import LimitError, describe
+from ztensor.layout.elements import numpy_dtype
+from ztensor.layout.quantization import dequantize_view
+from ztensor.torch.devices import device_of, moved
+from ztensor.torch.values import array_to_torch, empty, first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ztensor.layout.base import Array
+    from ztensor.tensor import Tensor
+
+
+def dequantize(tensor: Tensor, dtype: Any = torch.float32, *, device: Any = "cpu") -> Any:
+    """Return the weights a `quantized_group` tensor stands for, as a torch tensor.
+
+    The packed weights go to the device, and become floats there.
+
+    Args:
+        tensor: a tensor of the layout `quantized_group`.
+        dtype: `torch.float32`, `float16`, `bfloat16` or `float64`; the arithmetic is done in
+            float32, or in float64 where that is asked for.
+        device: a name such as `"cuda"`, a number, or a `torch.device`.
+
+    Returns:
+        A new tensor of its shape. Besides it the device needs memory for the components and for
+        one tile: a few MiB on the CPU, about 1 GiB elsewhere for tensors that large.
+
+    Raises:
+        UsageError: the tensor is not quantized.
+        ArgumentValueError: another `dtype`, or torch knows no device of that name.
+        LayoutError: attributes or sizes do not make a group quantization.
+        UnsupportedError: the attributes name a scheme this release does not know, or there is no
+            such device.
+        LimitError: the device cannot hold the result.
+    """
+    place = device_of(device)
+    view = tensor._groups()
+    try:
+        return dequantize_view(
+            view, dtype=str(dtype).removeprefix("torch."), xp=TorchNamespace(place)
+        )
+    except torch.cuda.OutOfMemoryError as error:
+        raise LimitError(
+            f"the device {describe(str(place))} cannot hold the tensor: {first_line(error)}"
+        ) from error
+
+
+class TorchNamespace:
+    """PyTorch on a device, whose operations are spread over its cores by torch itself.
+
+    Args:
+        device: a `torch.device`.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        # In a cache on the CPU; elsewhere a call should be worth its launch.
+        self.tile = 1 << (19 if device.type == "cpu" else 26)
+
+    def asarray(self, array: Array) -> Any:
+        """Return an array on the device."""
+        return moved(array_to_torch(array), self._device)
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return a new tensor on the device."""
+        return empty(numpy_dtype(dtype), shape, self._device)
+
+    def scratch(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Return a new tensor: torch keeps what was freed for the next."""
+        return self.empty(shape, dtype)
+
+    def view(self, array: Any, dtype: str) -> Any:
+        """Return the same memory as elements of another type."""
+        return array.view(getattr(torch, dtype))
+
+    def mask(self, array: Any, mask: int, out: Any) -> None:
+        """Write `array & mask` to `out`."""
+        torch.bitwise_and(array, mask, out=out)
+
+    def shift(self, array: Any, bits: int, out: Any) -> None:
+        """Write `array >> bits` to `out`."""
+        torch.bitwise_right_shift(array, bits, out=out)
+
+    def lookup(self, table: Any, codes: Any, out: Any) -> None:
+        """Write `table[codes]` to `out`."""
+        found = torch.index_select(table, 0, codes.reshape(-1).to(torch.int32))
+        out[...] = found.reshape(out.shape)
+
+    def each(
+        self,
+        work: Callable[[slice, slice], None],
+        tiles: Sequence[tuple[slice, slice]],
+    ) -> None:
+        """Do work on every tile, one after the other."""
+        for along, across in tiles:
+            work(along, across)

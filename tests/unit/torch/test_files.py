@@ -1,0 +1,344 @@
+"""Dicts of torch tensors to files and back, next to safetensors where that is installed."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor import Tensor
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    DigestMismatchError,
+    FormatError,
+    NotRepresentableError,
+    ObjectNotFoundError,
+    SourceError,
+    UnsupportedError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
+ztorch: Any = pytest.importorskip("ztensor.torch")
+
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+
+
+def tensors() -> dict[str, Any]:
+    return {
+        "a": torch.arange(4.0),
+        "b": torch.arange(6).to(torch.bfloat16).reshape(2, 3),
+        "empty": torch.zeros(0, 2),
+        "scalar": torch.tensor(7),
+        "coo": torch.eye(3).to_sparse(),
+        "csr": torch.eye(3).to_sparse_csr(),
+    }
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Return whether two tensors are alike in layout, type, shape and elements."""
+    return (
+        (found.layout, found.dtype, found.shape, found.device)
+        == (expected.layout, expected.dtype, expected.shape, expected.device)
+    ) and found.to_dense().tolist() == expected.to_dense().tolist()
+
+
+@pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
+@pytest.mark.parametrize("copy", [False, True], ids=["views", "copies"])
+def test_a_dict_comes_back(tmp_path: Path, copy: bool, compression: bool) -> None:
+    path = tmp_path / "m.zt"
+    ztorch.save_file(tensors(), path, {"k": "v"}, compression=compression)
+    data = ztorch.save(tensors(), {"k": "v"}, compression=compression)
+    assert path.read_bytes() == data
+    for found in (ztorch.load_file(path, copy=copy), ztorch.load(data)):
+        assert list(found) == sorted(tensors())
+        for name, expected in tensors().items():
+            assert same(found[name], expected), name
+        assert ztorch.save(found, {"k": "v"}, compression=compression) == data
+
+
+def test_quantized_objects_stay_ours(tmp_path: Path) -> None:
+    ours = Tensor.quantize(np.ones((128, 2), np.float32))
+    ztorch.save_file({"q": ours, "n": np.ones(2), "w": torch.ones(2)}, tmp_path / "m.zt")
+    found = ztorch.load_file(tmp_path / "m.zt")
+    assert isinstance(found["q"], Tensor)
+    assert isinstance(found["n"], torch.Tensor)
+    assert ztorch.save(found) == (tmp_path / "m.zt").read_bytes()
+
+
+def test_views_outlive_the_file_and_never_reach_it(tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    ztorch.save_file(tensors(), path)
+    before = path.read_bytes()
+    found = ztorch.load_file(path)
+    gc.collect()
+    found["a"].fill_(9)
+    found["b"] += 1
+    assert path.read_bytes() == before
+    assert found["a"].tolist() == [9, 9, 9, 9]
+    path.unlink()
+    assert found["scalar"].item() == 7
+
+
+def test_every_view_has_a_storage_of_its_own_size(tmp_path: Path) -> None:
+    """What torch.save writes of a tensor is its whole storage."""
+    ztorch.save_file({"a": torch.ones(4), "b": torch.ones(1000)}, tmp_path / "m.zt")
+    assert ztorch.load_file(tmp_path / "m.zt")["a"].untyped_storage().nbytes() == 16
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_bytes_are_not_written_to(kind: Any) -> None:
+    data = kind(ztorch.save({"w": torch.zeros(3)}))
+    ztorch.load(data)["w"].fill_(1)
+    with ztensor.open(data) as reader:
+        reader.read_torch("w").fill_(1)
+    assert ztorch.load(data)["w"].tolist() == [0, 0, 0]
+
+
+def test_tied_tensors_are_stored_once(tmp_path: Path) -> None:
+    weight = torch.arange(1000.0).reshape(10, 100)
+    tied = {"a": weight, "b": torch.nn.Parameter(weight), "c": weight.T, "d": weight + 0}
+    shared = ztorch.save_file(tied, tmp_path / "m.zt")
+    assert shared == {"b": "a"}
+    found = ztorch.load_file(tmp_path / "m.zt")
+    assert found["a"].data_ptr() == found["b"].data_ptr() != found["d"].data_ptr()
+    assert all(found[name].tolist() == tensor.tolist() for name, tensor in tied.items())
+    assert ztorch.save(found) == ztorch.save(tied)
+    assert ztorch.save_file(tied, tmp_path / "m.zt", deduplicate="content") == {"b": "a", "d": "a"}
+    assert ztorch.save_file(tied, tmp_path / "m.zt", deduplicate=False) == {}
+
+
+def test_the_ambient_device_and_mode_change_nothing(tmp_path: Path) -> None:
+    ztorch.save_file(tensors(), tmp_path / "m.zt")
+    with torch.device("meta"), torch.inference_mode():
+        found = ztorch.load_file(tmp_path / "m.zt")
+        assert ztorch.save(found) == (tmp_path / "m.zt").read_bytes()
+    assert {str(tensor.device) for tensor in found.values()} == {"cpu"}
+
+
+def test_options_reach_the_writer(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    ztorch.save_file(
+        tensors(),
+        tmp_path / "m.zt",
+        metadata={"n": "1"},
+        checksum="sha256",
+        version="1.1.0",
+        durable=False,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert seen[-1][0] == seen[-1][1] > 0
+    with ztensor.open(tmp_path / "m.zt") as reader:
+        assert (reader.version, reader.attributes) == ("1.1.0", {"n": "1"})
+        digest = reader.metadata("a").components["data"].digest
+    assert digest is not None
+    assert digest.startswith("sha256:")
+
+
+@pytest.mark.parametrize("verify", [None, True, False])
+def test_damage_is_noticed_where_it_is_checked(tmp_path: Path, verify: bool | None) -> None:
+    data = bytearray(ztorch.save({"a": torch.ones(4)}))
+    data[64] ^= 1
+    (tmp_path / "m.zt").write_bytes(data)
+    if verify is False:
+        assert ztorch.load_file(tmp_path / "m.zt", copy=True, verify=verify)["a"].shape == (4,)
+    else:
+        with pytest.raises(DigestMismatchError):
+            ztorch.load_file(tmp_path / "m.zt", copy=True, verify=verify)
+    if verify is True:
+        with pytest.raises(DigestMismatchError):
+            ztorch.load_file(tmp_path / "m.zt", verify=verify)
+
+
+def test_what_cannot_be_loaded_is_named(tmp_path: Path) -> None:
+    import ml_dtypes
+
+    packed = np.zeros(3, ml_dtypes.float4_e2m1fn)
+    ztensor.numpy.save_file({"fine": np.zeros(1), "odd": packed}, tmp_path / "m.zt")
+    for device in ("cpu", "meta"):
+        with pytest.raises(UnsupportedError) as caught:
+            ztorch.load_file(tmp_path / "m.zt", device)
+        assert caught.value.object_name == "odd"
+        assert caught.value.file == str(tmp_path / "m.zt")
+
+
+BAD_DICTS = {
+    "no mapping": ([1], "mapping"),
+    "a number": ({"w": 1.0}, "found builtins.float"),
+    "a state of another kind": ({"extra": {"step": 1}}, "found builtins.dict"),
+    "a name that is no text": ({1: torch.ones(1)}, "text"),
+}
+
+
+@pytest.mark.parametrize(("value", "says"), BAD_DICTS.values(), ids=BAD_DICTS)
+def test_only_tensors_are_saved(tmp_path: Path, value: Any, says: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=says):
+        ztorch.save_file(value, tmp_path / "m.zt")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_refused_tensor_leaves_the_old_file(tmp_path: Path) -> None:
+    (tmp_path / "m.zt").write_bytes(b"old")
+    with pytest.raises(NotRepresentableError, match=r"'w'.*meta device"):
+        ztorch.save_file({"w": torch.empty(1, device="meta")}, tmp_path / "m.zt")
+    assert (tmp_path / "m.zt").read_bytes() == b"old"
+
+
+def test_other_mistakes(tmp_path: Path) -> None:
+    with pytest.raises(SourceError):
+        ztorch.load_file(tmp_path / "none.zt")
+    with pytest.raises(FormatError):
+        ztorch.load(b"not a file of ours")
+    with pytest.raises(ArgumentTypeError, match="load_file"):
+        ztorch.load(str(tmp_path))
+
+
+def test_torch_is_named_where_it_is_missing() -> None:
+    program = """
+import sys
+sys.modules["torch"] = None
+import ztensor
+for call in (lambda: ztensor.torch, ztensor.Tensor([1.0]).torch):
+    try:
+        call()
+    except ztensor.MissingDependencyError as error:
+        print(error)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "ztensor.torch needs PyTorch: pip install 'pyztensor[torch]'\n" * 2
+
+
+# --- Reader ---------------------------------------------------------------------------------
+
+
+def test_a_reader_gives_torch_tensors(tmp_path: Path) -> None:
+    ztorch.save_file(tensors(), tmp_path / "m.zt")
+    with ztensor.open(tmp_path / "m.zt") as reader:
+        for name, expected in tensors().items():
+            assert same(reader.read_torch(name), expected), name
+        found = reader.read_torch(["b", "a"], copy=True)
+        assert list(found) == ["b", "a"]
+        assert found["a"].data_ptr() != reader.read_torch("a").data_ptr()
+        assert reader.read_torch("a").data_ptr() == reader.read_torch("a").data_ptr()
+        with pytest.raises(ObjectNotFoundError):
+            reader.read_torch("c")
+
+
+@pytest.mark.parametrize("source", ["path", "bytes", "file", "unmapped"], ids=str)
+def test_any_source_will_do(tmp_path: Path, source: str) -> None:
+    path = tmp_path / "m.zt"
+    ztorch.save_file(tensors(), path)
+    with path.open("rb") as file:
+        what: Any = {"bytes": path.read_bytes(), "file": file}.get(source, path)
+        with ztensor.open(what, mmap=source != "unmapped") as reader:
+            found = reader.read_torch(list(reader))
+    assert all(same(found[name], expected) for name, expected in tensors().items())
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_other_layouts_say_what_to_call(device: str) -> None:
+    data = ztensor.numpy.save(
+        {
+            "q": Tensor.quantize(np.ones((128, 2), np.float32)),
+            "r": Tensor({"a": [1]}, shape=(1,), format="ring"),
+        }
+    )
+    with ztensor.open(data) as reader:
+        with pytest.raises(UsageError, match=r"'q'.*dequantize\(\)"):
+            reader.read_torch("q", device=device)
+        with pytest.raises(UsageError, match=r"'r'.*read\(name\)"):
+            reader.read_torch(["r"], device=device)
+
+
+# --- Next to safetensors --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["save", "save_file", "save_model", "load", "load_file", "load_model"]
+)
+def test_calls_for_safetensors_are_calls_for_us(name: str) -> None:
+    theirs = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
+    ours = inspect.signature(getattr(ztorch, name)).parameters
+    positional = [
+        parameter
+        for parameter in inspect.signature(getattr(theirs, name)).parameters.values()
+        if parameter.kind is not parameter.KEYWORD_ONLY
+    ]
+    for parameter, place in zip(positional, ours.values(), strict=False):
+        assert (parameter.name, parameter.default) == (place.name, place.default)
+        assert place.kind is place.POSITIONAL_OR_KEYWORD
+
+
+def test_the_same_dicts_give_the_same_tensors(tmp_path: Path) -> None:
+    theirs = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
+    dense = {name: tensor for name, tensor in tensors().items() if tensor.layout is torch.strided}
+    theirs.save_file(dense, tmp_path / "m.safetensors")
+    ztorch.save_file(dense, tmp_path / "m.zt")
+    expected = theirs.load_file(tmp_path / "m.safetensors")
+    found = ztorch.load_file(tmp_path / "m.zt")
+    assert found.keys() == expected.keys()
+    assert all(same(found[name], expected[name]) for name in found)
+    found = ztorch.load(ztorch.save(dense))
+    assert all(same(found[name], dense[name]) for name in dense)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda w: {"a": w, "b": w},
+        lambda w: {"a": w.T},
+        lambda w: {"a": w[:, 0], "b": w[:, 1]},
+        lambda w: {"a": w.to_sparse()},
+    ],
+    ids=["shared", "transposed", "overlapping storage", "sparse"],
+)
+def test_what_safetensors_refuses_is_saved(make: Any) -> None:
+    theirs = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
+    saved = make(torch.arange(6.0).reshape(2, 3))
+    with pytest.raises((RuntimeError, ValueError)):
+        theirs.save(saved)
+    found = ztorch.load(ztorch.save(saved))
+    assert all(found[n].to_dense().tolist() == t.to_dense().tolist() for n, t in saved.items())
+
+
+# --- Devices --------------------------------------------------------------------------------
+
+BAD_DEVICES = {
+    "unknown": ("bogus", ArgumentValueError),
+    "negative": (-1, ArgumentValueError),
+    "no device": (None, ArgumentTypeError),
+    "number without accelerator": (0, (ArgumentValueError, UnsupportedError)),
+    "no such card": ("cuda:99", UnsupportedError),
+    "another system's": ("mps", UnsupportedError),
+}
+
+
+@pytest.mark.parametrize(("device", "kind"), BAD_DEVICES.values(), ids=BAD_DEVICES)
+def test_a_device_that_is_not_there(tmp_path: Path, device: Any, kind: Any) -> None:
+    if (device == 0 and torch.cuda.is_available()) or (
+        device == "mps" and torch.backends.mps.is_available()
+    ):
+        pytest.skip(f"this machine has the device {device!r}")
+    ztorch.save_file({"w": torch.ones(1)}, tmp_path / "m.zt")
+    with pytest.raises(kind, match="device"):
+        ztorch.load_file(tmp_path / "m.zt", device)
+    with ztensor.open(tmp_path / "m.zt") as reader, pytest.raises(kind, match="device"):
+        reader.read_torch("w", device=device)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cpu:0", torch.device("cpu")], ids=str)
+def test_the_cpu_by_any_name(tmp_path: Path, device: Any) -> None:
+    ztorch.save_file(tensors(), tmp_path / "m.zt")
+    assert same(ztorch.load_file(tmp_path / "m.zt", device=device)["b"], tensors()["b"])

@@ -1,0 +1,170 @@
+"""Whole models: tied weights, names that differ, and the text torch gives for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from ztensor.errors import ArgumentTypeError, NotRepresentableError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
+ztorch: Any = pytest.importorskip("ztensor.torch")
+
+
+class Language(torch.nn.Module):  # type: ignore[misc]
+    """An embedding whose weight is also that of the head, a norm with buffers, a bias."""
+
+    def __init__(self, seed: int = 0, *, is_tied: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.embed = torch.nn.Embedding(8, 4)
+        self.norm = torch.nn.BatchNorm1d(4)
+        self.head = torch.nn.Linear(4, 8)
+        if is_tied:
+            self.head.weight = self.embed.weight
+
+
+def state(model: Any) -> dict[str, Any]:
+    return {name: value.tolist() for name, value in model.state_dict().items()}
+
+
+def test_a_model_comes_back(tmp_path: Path) -> None:
+    model, other = Language(1), Language(2)
+    assert ztorch.save_model(model, tmp_path / "m.zt", {"step": 3}) == {
+        "head.weight": "embed.weight"
+    }
+    assert ztorch.load_model(other, tmp_path / "m.zt") == ([], [])
+    assert state(other) == state(model)
+    assert other.head.weight is other.embed.weight
+
+
+def test_all_names_of_tied_weights_are_in_the_file(tmp_path: Path) -> None:
+    ztorch.save_model(Language(1), tmp_path / "m.zt")
+    untied = Language(2, is_tied=False)
+    assert ztorch.load_model(untied, tmp_path / "m.zt") == ([], [])
+    assert untied.head.weight.tolist() == untied.embed.weight.tolist()
+
+
+def test_one_name_of_tied_weights_is_enough(tmp_path: Path) -> None:
+    """Other tools drop all names but one."""
+    model, other = Language(1), Language(2)
+    saved = model.state_dict()
+    del saved["embed.weight"]
+    ztorch.save_file(saved, tmp_path / "m.zt")
+    assert ztorch.load_model(other, tmp_path / "m.zt") == ([], [])
+    assert state(other) == state(model)
+
+
+def changed(model: Any, **new: Any) -> dict[str, Any]:
+    result = {**model.state_dict(), **new}
+    return {name: value for name, value in result.items() if value is not None}
+
+
+DIFFERENT = {
+    "missing": (changed(Language(), **{"head.bias": None}), ["head.bias"], []),
+    "unexpected": (changed(Language(), extra=torch.ones(1)), [], ["extra"]),
+    "both": (
+        changed(Language(), **{"head.bias": None, "norm.bias": None, "extra": torch.ones(1)}),
+        ["norm.bias", "head.bias"],
+        ["extra"],
+    ),
+    "nothing there": (  # what older releases of torch did not save is never missing
+        {},
+        [name for name in Language().state_dict() if "num_batches" not in name],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize(("saved", "missing", "unexpected"), DIFFERENT.values(), ids=DIFFERENT)
+def test_names_that_differ(
+    tmp_path: Path, saved: Any, missing: list[str], unexpected: list[str]
+) -> None:
+    ztorch.save_file(saved, tmp_path / "m.zt")
+    assert ztorch.load_model(Language(), tmp_path / "m.zt", strict=False) == (missing, unexpected)
+    with pytest.raises(RuntimeError) as caught:
+        ztorch.load_model(Language(), tmp_path / "m.zt")
+    with pytest.raises(RuntimeError) as theirs:
+        Language().load_state_dict(dict(saved))
+    assert isinstance(caught.value, UsageError)
+    # torch lists unexpected names first, and we say which file it was.
+    assert sorted(caught.value.message.split("\n\t")) == sorted(str(theirs.value).split("\n\t"))
+    assert str(tmp_path / "m.zt") in str(caught.value)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_shapes_that_differ_are_never_accepted(tmp_path: Path, strict: bool) -> None:
+    ztorch.save_file(changed(Language(), **{"head.bias": torch.ones(9)}), tmp_path / "m.zt")
+    with pytest.raises(UsageError, match=r"size mismatch for head\.bias"):
+        ztorch.load_model(Language(), tmp_path / "m.zt", strict=strict)
+
+
+def test_a_quantized_weight_is_no_parameter(tmp_path: Path) -> None:
+    from ztensor import Tensor
+
+    quantized = Tensor.quantize(np.ones((8, 4), np.float32), group_size=8)
+    ztorch.save_file(changed(Language(), **{"head.weight": quantized}), tmp_path / "m.zt")
+    with pytest.raises(UsageError, match=r"head.weight.*ztensor"):
+        ztorch.load_model(Language(), tmp_path / "m.zt")
+
+
+def test_a_model_on_the_meta_device_takes_what_was_loaded(tmp_path: Path) -> None:
+    model = Language(1)
+    ztorch.save_model(model, tmp_path / "m.zt")
+    with torch.device("meta"):
+        other = Language()
+    assert ztorch.load_model(other, tmp_path / "m.zt", assign=True) == ([], [])
+    assert state(other) == state(model)
+    assert other.head.bias.requires_grad
+    assert other.head.weight is other.embed.weight
+
+
+@pytest.mark.parametrize("model", [{}, None, torch.nn.Linear], ids=["dict", "None", "class"])
+def test_only_models_are_models(tmp_path: Path, model: Any) -> None:
+    ztorch.save_file({}, tmp_path / "m.zt")
+    with pytest.raises(ArgumentTypeError, match=r"torch\.nn\.Module"):
+        ztorch.save_model(model, tmp_path / "n.zt")
+    with pytest.raises(ArgumentTypeError, match=r"torch\.nn\.Module"):
+        ztorch.load_model(model, tmp_path / "m.zt")
+
+
+def test_a_model_without_weights_is_not_saved(tmp_path: Path) -> None:
+    with torch.device("meta"):
+        model = Language()
+    with pytest.raises(NotRepresentableError, match=r"'embed.weight'.*meta device"):
+        ztorch.save_model(model, tmp_path / "m.zt")
+    with pytest.raises(NotRepresentableError, match="lazy module"):
+        ztorch.save_model(torch.nn.LazyLinear(2), tmp_path / "m.zt")
+
+
+def test_a_lazy_model_takes_what_was_saved(tmp_path: Path) -> None:
+    ztorch.save_model(torch.nn.Linear(3, 2), tmp_path / "m.zt")
+    lazy = torch.nn.LazyLinear(2)
+    assert ztorch.load_model(lazy, tmp_path / "m.zt") == ([], [])
+    assert lazy.weight.shape == (2, 3)
+
+
+def test_extra_state_is_no_tensor(tmp_path: Path) -> None:
+    class Stateful(torch.nn.Linear):  # type: ignore[misc]
+        def get_extra_state(self) -> Any:
+            return {"step": 1}
+
+    with pytest.raises(ArgumentTypeError, match="_extra_state"):
+        ztorch.save_model(Stateful(2, 2), tmp_path / "m.zt")
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_models_load_as_with_safetensors(tmp_path: Path, strict: bool) -> None:
+    theirs = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
+    model, ours, other = Language(1), Language(2), Language(3)
+    ztorch.save_model(model, str(tmp_path / "m.zt"), None, True)
+    theirs.save_model(model, str(tmp_path / "m.safetensors"), None, True)
+    missing, unexpected = ztorch.load_model(ours, str(tmp_path / "m.zt"), strict, "cpu")
+    expected = theirs.load_model(other, str(tmp_path / "m.safetensors"), strict, "cpu")
+    assert (set(missing), unexpected) == (set(expected[0]), expected[1])
+    assert state(ours) == state(other) == state(model)
