@@ -1,0 +1,261 @@
+"""`safe_open`: the handle of safetensors, over every file `ztensor.open` opens."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ztensor.errors import ArgumentValueError, describe
+from ztensor.loading import load_all
+from ztensor.opening import open as open_files
+from ztensor.sharded import load_files
+from ztensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from ztensor.slices import TensorSlice
+
+_FRAMEWORKS = {
+    "np": "numpy",
+    "numpy": "numpy",
+    "pt": "torch",
+    "torch": "torch",
+    "pytorch": "torch",
+    "jax": "jax",
+    "flax": "jax",
+}
+_BACKENDS = {"mmap": True, "pread": False}
+
+# What safetensors calls element types, where that is not the letter of the kind and the bits.
+_SPELLINGS = {
+    "bool": "BOOL",
+    "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e8m0fnu": "F8_E8M0",
+    "float6_e2m3fn": "F6_E2M3",
+    "float6_e3m2fn": "F6_E3M2",
+    "float4_e2m1fn": "F4",
+}
+_KINDS = (("float8_", "F8_"), ("uint", "U"), ("int", "I"), ("float", "F"))
+
+
+class safe_open:  # the name users of safetensors know
+    """A file, or a set of shards, open for reading one tensor at a time.
+
+    Code written for `safetensors.safe_open` runs with the import changed; files are those
+    `ztensor.open` takes. Use it in a `with` block, or call `close`.
+
+    Args:
+        filename: a path, an index, a folder of shards, or what else `ztensor.open` opens.
+        framework: whose tensors are given: "np" ("numpy"), "pt" ("torch", "pytorch") or
+            "jax" ("flax").
+        device: where they go: for torch a name, a number or a `torch.device`; for JAX a name or a
+            `jax.Device`, where "cpu" leaves it to JAX as safetensors does; for NumPy only "cpu".
+        backend: "mmap" maps the file, and gives views of it where it can; "pread" reads it.
+        verify: None checks digests on copying reads, True also before a view is first handed
+            out, False never.
+
+    Raises:
+        ArgumentValueError: no such framework, device or backend.
+        MissingDependencyError: the framework is not installed.
+        FormatError: the file is damaged or no zTensor file.
+        UnsupportedError: it is of a version this release does not read, or there is no such
+            device.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
+    """
+
+    def __init__(
+        self,
+        filename: Any,
+        framework: str,
+        device: Any = "cpu",
+        *,
+        backend: str = "mmap",
+        verify: bool | None = None,
+    ) -> None:
+        home = _FRAMEWORKS.get(framework) if isinstance(framework, str) else None
+        if home is None:
+            raise ArgumentValueError(
+                "unknown framework",
+                expected=f"one of {', '.join(map(repr, _FRAMEWORKS))}",
+                found=describe(framework),
+            )
+        if backend not in _BACKENDS:
+            raise ArgumentValueError(
+                "unknown backend", expected="'mmap' or 'pread'", found=describe(backend)
+            )
+        self._framework = home
+        self._device = _device_of(home, device)
+        self._reader = open_files(filename, verify=verify, mmap=_BACKENDS[backend])
+
+    def __enter__(self) -> Self:
+        """Return the handle itself."""
+        self._reader._require_open()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the handle."""
+        self.close()
+
+    def close(self) -> None:
+        """Give back the file; tensors stay valid. May be called again."""
+        self._reader.close()
+
+    def __repr__(self) -> str:
+        """Return file and framework."""
+        return f"<ztensor.safe_open {describe(self._reader.name)} for {self._framework}>"
+
+    def keys(self) -> list[str]:
+        """Return all names, sorted."""
+        self._reader._require_open()
+        return sorted(self._reader)
+
+    def offset_keys(self) -> list[str]:
+        """Return all names in the order their bytes lie in, file after file."""
+        reader = self._reader
+        reader._require_open()
+
+        def place(name: str) -> tuple[str, int]:
+            components = reader.metadata(name).components
+            offset = min((one.offset for one in components.values()), default=0)
+            return reader.reader_of(name).name, offset
+
+        return sorted(reader, key=place)
+
+    def metadata(self) -> dict[str, str] | None:
+        """Return the key-value pairs of the file, None where there are none.
+
+        Values are text, as safetensors has them: those that are not are given as JSON.
+        """
+        self._reader._require_open()
+        attributes = self._reader.attributes
+        return {key: _as_text(value) for key, value in attributes.items()} or None
+
+    def get_tensor(self, name: str) -> Any:
+        """Return one object as a tensor of the framework.
+
+        Raises:
+            ObjectNotFoundError: no object of that name.
+            UsageError: the framework has no tensors of the object's layout; for NumPy such an
+                object is a `ztensor.Tensor`.
+            FormatError: the stored bytes are damaged.
+            UnsupportedError: a type or encoding is unknown here or to the framework.
+            ClosedError: the handle is closed.
+        """
+        if self._framework == "numpy":
+            return self._reader[name]
+        return self._read(name)
+
+    def get_tensors(self) -> dict[str, Any]:
+        """Return all objects in the order of `offset_keys`; see `get_tensor` for errors."""
+        names = self.offset_keys()
+        if self._framework == "numpy":
+            found = load_files(self._reader, load_all, copy=False)
+        else:
+            found = self._read(names)
+        return {name: found[name] for name in names}
+
+    def _read(self, names: str | list[str]) -> Any:
+        if self._framework == "torch":
+            return self._reader.read_torch(names, device=self._device)
+        return self._reader.read_jax(names, device=self._device)
+
+    def get_slice(self, name: str) -> HandleSlice:
+        """Return a lazy object, which reads what it is indexed for.
+
+        Raises:
+            UsageError: the object is of a layout whose rows are not known here.
+            ObjectNotFoundError: no object of that name.
+            ClosedError: the handle is closed.
+        """
+        return HandleSlice(self._reader.get_slice(name), self._framework, self._device)
+
+
+class HandleSlice:
+    """A lazy tensor of a handle: `handle.get_slice("w")[10:20, ::2]` gives the framework's values.
+
+    Args:
+        lazy: what is indexed.
+        framework: "numpy", "torch" or "jax".
+        device: where values go.
+    """
+
+    def __init__(self, lazy: TensorSlice, framework: str, device: Any) -> None:
+        self._lazy = lazy
+        self._framework = framework
+        self._device = device
+
+    def get_shape(self) -> list[int]:
+        """Return the shape."""
+        return self._lazy.get_shape()
+
+    def get_dtype(self) -> str:
+        """Return the element type as safetensors spells it, such as `F32`, `BF16` or `BOOL`."""
+        return _spelling(self._lazy.dtype.name)
+
+    def __repr__(self) -> str:
+        """Return name, shape and element type."""
+        return f"<HandleSlice of {self._lazy!r}>"
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return what the index asks for, as a tensor of the framework.
+
+        It takes what `ztensor.TensorSlice` takes, which is more than safetensors does.
+
+        Raises:
+            ArgumentTypeError: the index is of a kind that cannot be used.
+            ArgumentValueError: it does not fit the shape.
+            FormatError: the stored bytes are damaged.
+            UnsupportedError: the framework has no such element type.
+        """
+        value = self._lazy[key]
+        if not isinstance(value, Tensor):
+            value = np.asarray(value)  # also of one element
+        if self._framework == "numpy":
+            return value
+        tensor = value if isinstance(value, Tensor) else Tensor(value)
+        if self._framework == "torch":
+            from ztensor.torch.values import to_torch
+
+            return to_torch(tensor).to(self._device)
+        from ztensor.jax import to_jax
+
+        return to_jax(tensor, device=self._device)
+
+
+def _device_of(framework: str, device: Any) -> Any:
+    """Return where tensors go, as the framework has it, which is thereby known to be there."""
+    device = "cpu" if device is None else device
+    if framework == "torch":
+        return importlib.import_module("ztensor.torch.devices").device_of(device)
+    is_cpu = isinstance(device, str) and device == "cpu"
+    if framework == "jax":
+        importlib.import_module("ztensor.jax")
+        return None if is_cpu else device
+    if not is_cpu:
+        raise ArgumentValueError(
+            "NumPy arrays are in the CPU's memory", expected="device 'cpu'", found=describe(device)
+        )
+    return device
+
+
+def _spelling(name: str) -> str:
+    if name in _SPELLINGS:
+        return _SPELLINGS[name]
+    for prefix, letter in _KINDS:
+        if name.startswith(prefix):
+            return letter + name.removeprefix(prefix).upper()
+    # safetensors has complex64 alone; the other is named after it.
+    return f"C{name.removeprefix('complex')}" if name.startswith("complex") else name.upper()
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, default=repr)
+    except (TypeError, ValueError, RecursionError):  # keys that are no text
+        return repr(value)

@@ -1,0 +1,290 @@
+"""A dict as shards and an index, put in place so that the folder always holds a whole set."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
+from ztensor.limits import DEFAULT_LIMITS
+from ztensor.saving import save_all
+from ztensor.sharded.index import parse_index, read_text, state_of
+from ztensor.sharded.naming import (
+    SHARD,
+    WAITING,
+    index_path,
+    parse_size,
+    plan_shards,
+    shard_paths,
+    shifted,
+)
+from ztensor.source.sink import FileSink, Nowhere
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ztensor.sharded.naming import Progress
+    from ztensor.source.sink import Durable
+
+
+class ShardSet:
+    """The shards of one save, put in place together: first they, then the index.
+
+    Where older shards have their names, the new ones are written under others, the index names
+    these, and only then they get the names everyone expects, and an index that says so. So
+    whatever ends the process, the folder has the old index with its shards, or a new one with all
+    of its.
+
+    Args:
+        path: the file they are the shards of, such as `model.zt`.
+        count: how many.
+        durable: as for `Writer`; "auto" flushes where an older save is replaced.
+        replaces_file: whether a file at `path` is older than the shards, and goes at the end.
+
+    Attributes:
+        paths: where each shard is to be written.
+        durable: what to write them with.
+    """
+
+    def __init__(
+        self, path: str, count: int, *, durable: Durable = "auto", replaces_file: bool = True
+    ) -> None:
+        self._path = path
+        self._index = index_path(path)
+        self._replaces_file = replaces_file
+        self._old = _old_shards(path)
+        self._names = shard_paths(path, count)
+        self.paths = self._names
+        if any(map(os.path.lexists, self._names)):
+            extension = os.path.splitext(self._names[0])[1]
+            suffix = f".{secrets.token_hex(4)}{extension}"
+            self.paths = [name.removesuffix(extension) + suffix for name in self._names]
+        replaces = os.path.lexists(self._index) or (replaces_file and os.path.lexists(path))
+        self.durable: Durable = True if durable == "auto" and replaces else durable
+
+    def commit(
+        self,
+        shards: Iterable[Iterable[str]],
+        total_size: int,
+        digests: Sequence[str] | None = None,
+    ) -> list[str]:
+        """Write the index, which makes the set what a reader finds; return where the shards are.
+
+        Args:
+            shards: the names in each shard.
+            total_size: bytes of all tensors.
+            digests: of each shard's file, where they are wanted.
+
+        Raises:
+            SourceError: the index could not be written; the shards are gone, and what was there
+                before still is. Or the set is in place, and the file it replaces could not be
+                removed.
+        """
+        numbers = {name: number for number, names in enumerate(shards) for name in names}
+
+        def write(paths: Sequence[str]) -> None:
+            files = [os.path.basename(path) for path in paths]
+            metadata: dict[str, Any] = {"total_size": total_size}
+            if digests is not None:
+                metadata["digests"] = dict(zip(files, digests, strict=True))
+            weight_map = {name: files[number] for name, number in sorted(numbers.items())}
+            text = json.dumps({"metadata": metadata, "weight_map": weight_map}, indent=2) + "\n"
+            sink = FileSink(self._index, durable=self.durable)
+            try:
+                sink.write(text.encode("ascii"))
+                if self.durable is True:  # no index before the names it trusts
+                    sink.flush_folder("the names of the shards could not be flushed")
+                sink.commit()
+            except BaseException:
+                sink.abort()
+                raise
+
+        before = state_of(self._index)
+        try:
+            write(self.paths)
+        except BaseException:
+            if state_of(self._index) == before:  # else it is in place, and only its flush failed
+                self.abort()
+            raise
+        live, keep = self.paths, {*self.paths}
+        if self.paths is not self._names:
+            before = state_of(self._index)
+            # A file system without hard links keeps the other names: the set is whole either way.
+            with contextlib.suppress(OSError):
+                for path, name in zip(self.paths, self._names, strict=True):
+                    _link_over(path, name)
+                write(self._names)
+                keep = set()
+            if state_of(self._index) != before:
+                live = self._names
+            keep.update(live)
+        _remove(path for path in (*self._old, *_waiting(self._path)) if path not in keep)
+        if self._replaces_file and os.path.lexists(self._path):
+            try:
+                os.unlink(self._path)
+            except OSError as error:
+                raise SourceError.from_os(
+                    error, "the shards are in place, but the file they replace stays", self._path
+                ) from error
+        return list(live)
+
+    def abort(self) -> None:
+        """Remove the shards that were written; what was there before is untouched."""
+        _remove(self.paths)
+
+
+def _link_over(path: str, name: str) -> None:
+    """Give a file a second name that may be taken."""
+    temporary = f"{path}.tmp"
+    os.link(path, temporary)
+    try:
+        os.replace(temporary, name)
+    except BaseException:
+        _remove([temporary])
+        raise
+
+
+def _old_shards(path: str) -> list[str]:
+    """Return the shards of an earlier save, as its index names them."""
+    try:
+        files = {os.path.basename(file) for file in _index_files(index_path(path))}
+    except (ZTensorError, OSError):
+        return []  # none, or none that can be told
+    stem = os.path.splitext(os.path.basename(path))[0]
+    folder = os.path.dirname(path)
+    return [
+        os.path.join(folder, file)
+        for file in sorted(files)
+        if (match := SHARD.fullmatch(file) or WAITING.fullmatch(file)) and match["stem"] == stem
+    ]
+
+
+def _index_files(path: str) -> set[str]:
+    return {
+        file
+        for file in parse_index(read_text(path, DEFAULT_LIMITS))["weight_map"].values()
+        if not re.search(r"[\\/]", file)
+    }
+
+
+def _waiting(path: str) -> list[str]:
+    """Return shards a killed save left under the names they wait with."""
+    folder, name = os.path.split(path)
+    stem = os.path.splitext(name)[0]
+    try:
+        names = os.listdir(folder or os.curdir)
+    except OSError:
+        return []
+    return [
+        os.path.join(folder, one)
+        for one in names
+        if (match := WAITING.fullmatch(one)) and match["stem"] == stem
+    ]
+
+
+def _remove(paths: Iterable[str]) -> None:
+    for path in paths:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def save_files(
+    tensors: Mapping[str, Any],
+    target: Any,
+    metadata: Mapping[str, object] | None,
+    progress: Progress | None = None,
+    deduplicate: str | bool = "memory",  # noqa: FBT001  # as save_all has it
+    *,
+    max_shard_size: int | str | None = None,
+    durable: Durable = "auto",
+    **options: Any,
+) -> dict[str, str]:
+    """Save a dict as one file where it fits, and as shards with an index where it does not.
+
+    Arrays over the same memory come into one shard. A shard that fails takes all with it: the
+    folder then has what it had. What an earlier save left (an index and its shards, or the file)
+    goes when the new one is in place.
+
+    Args:
+        tensors: as for `ztensor.saving.save_all`.
+        target: the file, `model.zt`; without `max_shard_size` also a file object.
+        metadata: key-value pairs, the same in every shard.
+        progress: called with the bytes of tensors written so far and of all of them.
+        deduplicate: as for `save_all`; "content" looks within each shard.
+        max_shard_size: most bytes of tensors in a shard, before compression, as a number or text
+            such as "5GB"; None always gives one file and removes nothing.
+        durable: as for `Writer`.
+        options: of `ztensor.Writer`.
+
+    Returns:
+        Names that were stored without bytes of their own, and whose bytes they have.
+
+    Raises:
+        ArgumentValueError: the size is no size.
+        ArgumentTypeError: there is no path to name shards after.
+        ZTensorError: what `save_all` raises.
+        SourceError: the index could not be written.
+    """
+    if max_shard_size is None or not hasattr(tensors, "items"):
+        return save_all(
+            tensors, target, metadata, progress, deduplicate, durable=durable, **options
+        )
+    limit = parse_size(max_shard_size)
+    if not isinstance(target, (str, os.PathLike)):
+        raise ArgumentTypeError(
+            "shards need a path to be named after; drop max_shard_size to write one file",
+            found=describe(target, 40),
+        )
+    path = os.fsdecode(os.fspath(target))
+    Nowhere(path)  # raises where no file can be
+    sizes = {name: int(getattr(tensors[name], "nbytes", 0)) for name in sorted(tensors, key=str)}
+    groups = plan_shards(
+        ((name, size, _memory(tensors, name)) for name, size in sizes.items()), limit
+    )
+    if len(groups) == 1:
+        old = _old_shards(path)
+        if durable == "auto" and os.path.lexists(index_path(path)):
+            durable = True  # it replaces shards, which go next
+        shared = save_all(
+            tensors, path, metadata, progress, deduplicate, durable=durable, **options
+        )
+        _remove([index_path(path), *old, *_waiting(path)])
+        return shared
+    total, done = sum(sizes.values()), 0
+    shards = ShardSet(path, len(groups), durable=durable)
+    shared = {}
+    try:
+        for (names, _), place in zip(groups, shards.paths, strict=True):
+            part = {name: tensors[name] for name in names}
+            report = shifted(progress, done, total)
+            shared.update(
+                save_all(
+                    part, place, metadata, report, deduplicate, durable=shards.durable, **options
+                )
+            )
+            done += sum(sizes[name] for name in names)
+    except BaseException:
+        shards.abort()
+        raise
+    shards.commit((names for names, _ in groups), total)
+    return shared
+
+
+def _memory(tensors: Mapping[str, Any], name: str) -> object:
+    """Return what is equal for arrays over the same memory; None where that cannot be told."""
+    value = tensors[name]
+    # Another mapping may make its arrays when asked: the address of one that is gone says nothing.
+    if not isinstance(tensors, dict):
+        return None
+    if isinstance(value, np.ndarray):
+        if value.size:
+            return value.__array_interface__["data"][0], value.dtype, value.shape, value.strides
+    elif callable(getattr(value, "data_ptr", None)) and value.nbytes:
+        return value.data_ptr(), value.dtype, tuple(value.shape), value.stride()
+    return None

@@ -1,0 +1,54 @@
+"""What the verbs that read do with a model in several files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from ztensor.cli.exits import ExitCode
+from ztensor.numpy import save_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.cli.conftest import Run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Give a folder of three shards and their index."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    tensors = {name: np.full(1000, number, np.float32) for number, name in enumerate("abc")}
+    save_file(tensors, folder / "m.zt", max_shard_size=4000)
+    assert len(list(folder.iterdir())) == 4
+    return folder
+
+
+@pytest.mark.parametrize("name", ["", "m.zt.index.json", "m.zt"])
+def test_reading_verbs_take_a_set(run: Run, folder: Path, name: str) -> None:
+    path = folder / name
+    (listed,) = run("ls", path, "--json").json["files"]
+    assert [row["name"] for row in listed["objects"]] == ["a", "b", "c"]
+    assert run("verify", path).code == 0
+    shown = run("show", path, "b", "--json").json
+    assert shown["name"] == "b"
+    assert shown["values"]["max"] == 1
+
+
+def test_verify_names_the_shard(run: Run, folder: Path) -> None:
+    shard = folder / "m-00002-of-00003.zt"
+    data = bytearray(shard.read_bytes())
+    data[64] ^= 1
+    shard.write_bytes(data)
+    ended = run("verify", folder)
+    assert ended.code == ExitCode.FAILED
+    assert shard.name in ended.out + ended.err
+
+
+def test_info_is_about_one_file(run: Run, folder: Path) -> None:
+    ended = run("info", folder)
+    assert ended.code == ExitCode.USAGE
+    assert "each of the set" in ended.err
