@@ -24,10 +24,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 import ml_dtypes
 import numpy as np
 
 import ztensor
+from tests.interop.programs_1_2 import PROGRAMS, SAME, fits
 from ztensor.numpy import save_file
 
 if TYPE_CHECKING:
@@ -659,6 +663,23 @@ def between_edits(run: Run, wheel: str, python: str) -> None:
             run.judge(wheel, "to", case, version, found)
 
 
+def api(run: Run, python: str) -> None:
+    """Run the programs of the 1.2 API on the wheel; ours are run by the default suite."""
+    (found,) = ask(python, "programs", str(run.folder / "programs"))
+    skipped = [name for name, answer in found.items() if "skipped" in answer]
+    different = 0
+    for name, program in PROGRAMS.items():
+        expected = program.gives if program.on_wheel is SAME else program.on_wheel
+        different += program.on_wheel is not SAME
+        if name not in skipped and not fits(expected, found[name]):
+            run.wrong.append(f"1.2.3 program {name!r}: {found[name]}, expected {expected!r}")
+    needs = sorted({PROGRAMS[name].needs for name in skipped})
+    print(
+        f"\n{len(found)} programs of the 1.2 API on 1.2.3, {different} of them different on ours "
+        f"on purpose; {len(skipped)} skipped, for want of {', '.join(needs) or 'nothing'}"
+    )
+
+
 def exchange(folder: Path) -> int:
     """Do it all; return the exit status."""
     run = Run(folder)
@@ -669,6 +690,7 @@ def exchange(folder: Path) -> int:
         between_edits(run, wheel, python)
         if wheel == "1.2.3":
             edited(run, wheel, python)
+            api(run, python)
     print("\nknown differences of the wheels, by row of tests/corpus/differences.md:")
     for known in DEVIATIONS:
         seen = "seen" if known in run.used else "NOT SEEN"

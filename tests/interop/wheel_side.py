@@ -3,6 +3,7 @@
     python wheel_side.py read FILE...            one line of JSON: what the wheel finds in each
     python wheel_side.py write SPEC.json FILE    write what the spec says, as far as the wheel can
     python wheel_side.py edit FILE OUTPUT        append to FILE, replace in it, remove into OUTPUT
+    python wheel_side.py programs FOLDER         run the programs of programs_1_2.py in FOLDER
 
 Arrays travel as shape, dtype and the SHA-256 of their bytes; in a spec, as their bytes. Nothing of
 this project is imported: `ztensor` is the wheel.
@@ -14,6 +15,7 @@ import functools
 import hashlib
 import importlib
 import json
+import os
 import sys
 from importlib.metadata import version
 from typing import Any
@@ -167,6 +169,18 @@ def edit(path: str, output: str) -> None:
     ztensor.remove_tensors(path, output, ["removed"])
 
 
+def programs(folder: str) -> dict[str, Any]:
+    """Run every program of the 1.2 API, each in a folder of its own."""
+    beside = importlib.import_module("programs_1_2")
+    found = {}
+    for number, (name, program) in enumerate(beside.PROGRAMS.items()):
+        place = os.path.join(folder, str(number))
+        os.makedirs(place)
+        os.chdir(place)
+        found[name] = beside.outcome(program, ztensor)
+    return found
+
+
 def main() -> None:
     command, *arguments = sys.argv[1:]
     answer: list[Any] = []
@@ -174,6 +188,8 @@ def main() -> None:
         answer = [read(path) for path in arguments]
     elif command == "edit":
         edit(*arguments)
+    elif command == "programs":
+        answer = [programs(*arguments)]
     else:
         with open(arguments[0], encoding="utf-8") as file:
             answer = [write(json.load(file), arguments[1])]
