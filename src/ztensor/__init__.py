@@ -46,12 +46,14 @@ if TYPE_CHECKING:
         UsageError,
         ZTensorError,
     )
+    from ztensor.handle import safe_open
     from ztensor.limits import Limits
     from ztensor.metadata import ComponentMetadata, TensorMetadata
     from ztensor.model.dtype import LogicalType, register_logical_type
     from ztensor.model.problem import Problem
     from ztensor.opening import Reader, open
     from ztensor.reader import Location
+    from ztensor.sharded import ShardedReader
     from ztensor.slices import TensorSlice
     from ztensor.tensor import Tensor
     from ztensor.verify import VerifyReport
@@ -70,19 +72,21 @@ _HOMES = {
         "NotRepresentableError NotZTensorError ObjectNotFoundError Reason SourceError "
         "UnsupportedError UnsupportedVersionError UsageError ZTensorError"
     ),
+    "ztensor.handle": "safe_open",
     "ztensor.limits": "Limits",
     "ztensor.metadata": "ComponentMetadata TensorMetadata",
     "ztensor.model.dtype": "LogicalType register_logical_type",
     "ztensor.model.problem": "Problem",
     "ztensor.opening": "Reader open",
     "ztensor.reader": "Location",
+    "ztensor.sharded": "ShardedReader",
     "ztensor.slices": "TensorSlice",
     "ztensor.tensor": "Tensor",
     "ztensor.verify": "VerifyReport",
     "ztensor.writer": "ObjectSink Writer",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
-_SUBMODULES = frozenset({"numpy", "errors"})
+_SUBMODULES = frozenset({"errors", "flax", "jax", "numpy", "torch"})
 
 __all__ = [
     "ArgumentTypeError",
@@ -109,6 +113,7 @@ __all__ = [
     "Reader",
     "Reason",
     "RepairReport",
+    "ShardedReader",
     "SourceError",
     "Tensor",
     "TensorMetadata",
@@ -128,6 +133,7 @@ __all__ = [
     "rename_tensors",
     "repair",
     "replace_tensor",
+    "safe_open",
     "set_attributes",
     "split",
 ]

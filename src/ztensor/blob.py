@@ -10,7 +10,7 @@ import numpy as np
 from ztensor.digest import digest_of
 from ztensor.encoding import ENCODINGS
 from ztensor.encoding.zstd import FASTEST_LEVEL, FRAME_BYTES, STRONGEST_LEVEL
-from ztensor.errors import ArgumentValueError, describe
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.layout.elements import is_stored_as_is, stored_form
 from ztensor.model.manifest import Component
 from ztensor.model.rules import align
@@ -38,6 +38,7 @@ def level_of(compression: bool | int | str | None) -> int | None:  # noqa: FBT00
 
     Raises:
         ArgumentValueError: it is no level.
+        ArgumentTypeError: it is neither a bool, a number nor text.
     """
     if (
         compression is None
@@ -50,7 +51,8 @@ def level_of(compression: bool | int | str | None) -> int | None:  # noqa: FBT00
         return DEFAULT_LEVEL
     if isinstance(compression, int) and FASTEST_LEVEL <= compression <= STRONGEST_LEVEL:
         return compression
-    raise ArgumentValueError(
+    kind = ArgumentValueError if isinstance(compression, (int, str)) else ArgumentTypeError
+    raise kind(
         "unknown compression",
         expected="False, True, 'zstd' or a zstd level up to 22",
         found=describe(compression),

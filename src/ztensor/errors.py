@@ -57,6 +57,8 @@ class Reason(enum.StrEnum):
     INDEX_POINTERS = "index_pointers"
     INDEX_RANGE = "index_range"
     QUANTIZATION = "quantization"
+    # Sets of files.
+    SHARD_INDEX = "shard_index"
     # Well-formed, but unknown to this release or this machine.
     UNKNOWN_VERSION = "unknown_version"
     UNKNOWN_DTYPE = "unknown_dtype"
@@ -339,8 +341,11 @@ class ArgumentValueError(UsageError, ValueError):
     """An argument has a value that cannot work."""
 
 
-class ArgumentTypeError(UsageError, TypeError):
-    """An argument has a type that cannot work."""
+class ArgumentTypeError(UsageError, TypeError, ValueError):
+    """An argument has a type that cannot work.
+
+    Also a `ValueError`: safetensors and released ztensor raise that for most of these.
+    """
 
 
 class ObjectNotFoundError(UsageError, KeyError):
@@ -357,5 +362,11 @@ class ClosedError(UsageError):
 
 class NotRepresentableError(UsageError, ValueError, TypeError):
     """The value cannot be stored in the chosen version; the message says what would work."""
+
+    default_reason = Reason.NOT_REPRESENTABLE
+
+
+class BufferExportError(UsageError, BufferError):
+    """The array cannot be handed to another library by DLPack or as a buffer."""
 
     default_reason = Reason.NOT_REPRESENTABLE

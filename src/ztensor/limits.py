@@ -20,6 +20,8 @@ class Limits:
         decoded_bytes: largest decoded size of one compressed component, in bytes. Raw components
             need no cap: their bytes are in the file.
         window_log: binary logarithm of the largest zstd window. Level 22 needs 27.
+        index_bytes: longest index of a sharded model, in bytes. The largest known ones have 20 MB;
+            reading one takes some ten times its length.
     """
 
     manifest_bytes: int = GIB
@@ -27,6 +29,7 @@ class Limits:
     rank: int = 64
     decoded_bytes: int = 64 * GIB
     window_log: int = 27
+    index_bytes: int = 64 * MIB
 
 
 DEFAULT_LIMITS = Limits()

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ztensor.layout import LAYOUTS
 from ztensor.model.dtype import STORAGE_TYPES
+from ztensor.model.shape import Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from ztensor.model.manifest import Component, TensorObject
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ComponentMetadata:
+class ComponentMetadata(Mapping[str, Any]):
     """Where one component lies and what it holds; also answers as a mapping.
 
     Attributes:
@@ -50,14 +52,6 @@ class ComponentMetadata:
         """Return how many fields there are."""
         return len(self.__dataclass_fields__)
 
-    def keys(self) -> list[str]:
-        """Return the names of the fields."""
-        return list(self)
-
-    def get(self, field: str, default: Any = None) -> Any:
-        """Return a field by its name, `default` where there is no such field."""
-        return self[field] if field in self.__dataclass_fields__ else default
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorMetadata:
@@ -65,11 +59,11 @@ class TensorMetadata:
 
     Attributes:
         name: the object's name.
-        shape: logical dimensions; `()` is a scalar.
         dtype: long name of the main component's storage type (`data`, `values`,
-            `packed_weight`); None where the layout is unknown.
-        type: name of its logical type, or None.
+            `packed_weight`); that of the first component where the layout is unknown.
+        shape: logical dimensions; `()` is a scalar. Also equal to the list of them.
         format: the layout's name.
+        type: name of the main component's logical type, or None.
         components: role to component.
         attributes: the object's own key-value pairs; empty where there are none.
         nbytes: bytes of all components once decoded, as far as the manifest tells; compressed
@@ -78,21 +72,25 @@ class TensorMetadata:
     """
 
     name: str
-    shape: tuple[int, ...]
     dtype: str | None
-    type: str | None
+    shape: tuple[int, ...]
     format: str
-    components: Mapping[str, ComponentMetadata]
-    attributes: Mapping[str, Any]
-    nbytes: int
-    stored_nbytes: int
+    _: dataclasses.KW_ONLY
+    type: str | None = None
+    components: Mapping[str, ComponentMetadata] = dataclasses.field(default_factory=dict)
+    attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    nbytes: int = 0
+    stored_nbytes: int = 0
 
 
 def describe_object(name: str, tensor_object: TensorObject) -> TensorMetadata:
     """Return what users see of an object."""
     layout = LAYOUTS.get(tensor_object.format)
     components = tensor_object.components
-    main = components.get(layout.main_role) if layout is not None else None
+    if layout is None:
+        main = next(iter(components.values()), None)
+    else:
+        main = components.get(layout.main_role)
     nbytes = 0
     for role, component in components.items():
         decoded = (
@@ -103,7 +101,7 @@ def describe_object(name: str, tensor_object: TensorObject) -> TensorMetadata:
         nbytes += component.length if decoded is None else decoded
     return TensorMetadata(
         name=name,
-        shape=tensor_object.shape,
+        shape=Shape(tensor_object.shape),
         dtype=None if main is None else _long(main.dtype),
         type=None if main is None else main.type,
         format=tensor_object.format,

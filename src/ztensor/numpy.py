@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from ztensor.errors import ArgumentTypeError, describe
 from ztensor.loading import load_all
 from ztensor.opening import Reader
+from ztensor.opening import open as open_files
 from ztensor.saving import save_all
+from ztensor.sharded import load_files, save_files
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ztensor.source.sink import Durable
 
@@ -21,14 +23,15 @@ __all__ = ["load", "load_file", "save", "save_file"]
 
 def save_file(
     tensors: Mapping[str, Any],
-    path: str | os.PathLike[str],
+    filename: str | os.PathLike[str],
     metadata: Mapping[str, object] | None = None,
+    compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
-    compression: bool | int | str = False,
     checksum: str | bool | None = "crc32c",
     version: str = "1.2.0",
     durable: Durable = "auto",
     deduplicate: Literal["memory", "content", False] = "memory",
+    max_shard_size: int | str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, str]:
     """Save a dict of tensors as one file, replacing an old one as a whole or not at all.
@@ -37,7 +40,7 @@ def save_file(
 
     Args:
         tensors: names to arrays, or to `ztensor.Tensor` for sparse and quantized ones.
-        path: the file; also a file object open for writing bytes.
+        filename: the file; also a file object open for writing bytes.
         metadata: key-value pairs of the file.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
         checksum: `"crc32c"`, `"sha256"` or None.
@@ -46,6 +49,9 @@ def save_file(
             replaced; False leaves it to the system.
         deduplicate: "memory" stores arrays over the same memory (tied weights) once, under all
             their names; "content" also those whose bytes are equal; False stores each.
+        max_shard_size: most bytes of tensors in a file, such as 500_000_000 or "5GB": a dict that
+            is larger goes to `model-00001-of-00003.zt` and so on, with `model.zt.index.json`,
+            which is replaced as a whole too. "content" then looks within each file.
         progress: called with the bytes of tensors written so far and of all of them.
 
     Returns:
@@ -57,12 +63,13 @@ def save_file(
         ArgumentTypeError: `tensors` is no mapping.
         SourceError: the file could not be written. What was there before still is.
     """
-    return save_all(
+    return save_files(
         tensors,
-        path,
+        filename,
         metadata,
         progress,
         deduplicate,
+        max_shard_size=max_shard_size,
         compression=compression,
         checksum=checksum,
         version=version,
@@ -73,8 +80,8 @@ def save_file(
 def save(
     tensors: Mapping[str, Any],
     metadata: Mapping[str, object] | None = None,
+    compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
-    compression: bool | int | str = False,
     checksum: str | bool | None = "crc32c",
     version: str = "1.2.0",
     deduplicate: Literal["memory", "content", False] = "memory",
@@ -95,23 +102,25 @@ def save(
 
 
 def load_file(
-    path: str | os.PathLike[str],
+    filename: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    copy: bool = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
-    copy: bool = False,
     verify: bool | None = None,
     threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Load all tensors of a file.
+    """Load all tensors of a file, or of a sharded model.
 
     Args:
-        path: the file.
+        filename: the file; or an index, a folder or a list of paths, as `ztensor.open` takes them.
         copy: False gives views of the file where the data is raw: nothing is read until it is
             touched, writing to an array copies its page and never reaches the file, and the file
             must not be changed in place meanwhile. True gives memory of its own, each tensor
             checked against its digest.
         verify: None checks digests on what is copied, True on everything, False on nothing.
         threads: how many read or decompress; by default as many as there are cores, four at most,
-            or what `ZTENSOR_NUM_THREADS` says.
+            or what `ZTENSOR_NUM_THREADS` says. Shards are loaded one after the other.
+        progress: called after each file with the bytes of the files loaded so far and of all.
 
     Returns:
         Names to arrays; sparse and quantized objects, and those of unknown layouts, are
@@ -123,8 +132,8 @@ def load_file(
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
-    with Reader(path, verify=verify) as reader:
-        return load_all(reader, copy=copy, threads=threads)
+    with open_files(filename, verify=verify) as reader:
+        return load_files(reader, load_all, progress, copy=copy, threads=threads)
 
 
 def load(

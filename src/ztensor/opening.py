@@ -5,15 +5,25 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import stat
 import time
 from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import ArgumentTypeError, ContainerError, FormatError, UsageError, describe
+from ztensor.container.framing import HEAD_BYTES, MAGICS
+from ztensor.errors import (
+    ArgumentTypeError,
+    ContainerError,
+    FormatError,
+    UsageError,
+    ZTensorError,
+    describe,
+)
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.listing import read_manifest
 from ztensor.reader import ManifestReader
 from ztensor.recovery import describe_torn, search
 from ztensor.source import locking
+from ztensor.source.base import read_bytes
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
 
@@ -21,23 +31,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ztensor.container import Frame
+    from ztensor.foreign import Projection
     from ztensor.model.manifest import Manifest
     from ztensor.source.base import Source
     from ztensor.verify import VerifyReport
 
 _LOG = logging.getLogger("ztensor")
 _RETRY_SECONDS = 0.1
+# Of the file that tells where the objects of a sharded model are, behind the model's own name.
+INDEX_SUFFIX = ".index.json"
 
 
 class Reader(ManifestReader):
-    """A zTensor file, open for reading: a mapping from object names to arrays.
+    """A zTensor file, or one of a known other format: a mapping from object names to arrays.
 
     Only the manifest is read when a file is opened; data is mapped or read when it is asked for.
     A reader may be used by several threads, and pickled where its source can be reopened. Arrays
     outlive it.
 
     Args:
-        source: a path, a bytes-like object, or a seekable binary file object.
+        path: a path, a bytes-like object, or a seekable binary file object.
         verify: None checks digests on copying reads, True also before a view is first handed
             out, False never.
         recover: True opens a torn file at its last committed state, and logs a warning that says
@@ -51,12 +64,12 @@ class Reader(ManifestReader):
         UnsupportedVersionError: it is of a version this release does not read.
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
-        ArgumentTypeError: `source` is nothing that can be opened.
+        ArgumentTypeError: `path` is nothing that can be opened.
     """
 
     def __init__(
         self,
-        source: Any,
+        path: Any,
         *,
         verify: bool | None = None,
         mmap: bool = True,
@@ -67,8 +80,12 @@ class Reader(ManifestReader):
         caps = DEFAULT_LIMITS if limits is None else limits
         until = None
         while True:
-            opened = source_of(source, mapped=mmap)
+            opened = source_of(path, mapped=mmap)
             try:
+                projection = _projection(opened, caps)
+                if projection is not None:
+                    super().__init__(opened, verify=verify, limits=caps, **projection._asdict())
+                    return
                 self._frame, manifest = read_manifest(opened, caps)
                 break
             except FormatError as error:
@@ -107,6 +124,64 @@ class Reader(ManifestReader):
         self._require_open()
         return verify_reader(self, names, threads=threads, progress=progress)
 
+    def read_jax(
+        self, name: str | Iterable[str], *, device: Any = None, sharding: Any = None
+    ) -> Any:
+        """Return objects as JAX values: a `jax.Array`, or `BCOO` or `BCSR` where they are sparse.
+
+        In the CPU's memory they share that of the arrays this reader gives where they can: write
+        to neither.
+
+        Args:
+            name: one name, or several for a dict.
+            device: a `jax.Device` or a name such as `"cpu"`; JAX's default by default.
+            sharding: a `Sharding`, a mapping from names to them, or a function of a name and its
+                `jax.ShapeDtypeStruct`; each device then reads only its part of a dense object.
+
+        Raises:
+            NotRepresentableError: JAX cannot hold an object as it is; see `ztensor.jax.load_file`.
+            UsageError: JAX has no value for the layout; the message says what to call.
+            MissingDependencyError: JAX is not installed.
+            ObjectNotFoundError: no object of that name.
+            ArgumentValueError: no such device, or the sharding does not fit an object's shape.
+            FormatError: the stored bytes are damaged.
+            UnsupportedError: a type or encoding is unknown here.
+            LimitError: a safety cap is exceeded.
+            SourceError: the bytes could not be read.
+        """
+        from ztensor.jax import read
+
+        return read(self, name, device=device, sharding=sharding)
+
+    def read_torch(
+        self, name: str | Iterable[str], *, device: Any = "cpu", copy: bool = False
+    ) -> Any:
+        """Return objects as torch tensors: dense ones of their shape, sparse ones sparse.
+
+        On the CPU, raw data is a view of the file, as with `read_numpy`. For other devices it is
+        read, and checked against its digest, while what was read before is on its way.
+
+        Args:
+            name: one name, or several for a dict.
+            device: a name such as `"cuda"`, a number, or a `torch.device`. On `"meta"` tensors have
+                shape and type, and nothing is read.
+            copy: True always gives new memory, checked against its digest.
+
+        Raises:
+            UsageError: torch has no such layout; the message says what to call.
+            MissingDependencyError: PyTorch is not installed.
+            ObjectNotFoundError: no object of that name.
+            ArgumentValueError: torch knows no device of that name.
+            FormatError: the stored bytes are damaged.
+            UnsupportedError: a type or encoding is unknown here or to torch, or there is no such
+                device.
+            LimitError: a safety cap is exceeded, or the device's memory.
+            SourceError: the bytes could not be read.
+        """
+        from ztensor.torch import read_torch
+
+        return read_torch(self, name, device=device, copy=copy)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by path, or by value for bytes, so that workers open the file themselves.
 
@@ -130,15 +205,55 @@ def _reopen(source: Any, how: dict[str, Any]) -> Reader:
 
 
 def open(  # the name released libraries and users know
-    source: Any,
+    path: Any,
     *,
     verify: bool | None = None,
     mmap: bool = True,
     limits: Limits | None = None,
     recover: bool = False,
 ) -> Reader:
-    """Open a zTensor file of any version; see `Reader` for arguments and errors."""
-    return Reader(source, verify=verify, mmap=mmap, limits=limits, recover=recover)
+    """Open a zTensor file of any version; see `Reader` for arguments and errors.
+
+    An index (`model.zt.index.json`), a folder, a list of paths, and the path of a file that is
+    there only as shards beside its index are opened as one: see `ztensor.ShardedReader`.
+    """
+    kind: type[Reader] = Reader
+    if _is_set(path):
+        from ztensor.sharded import ShardedReader
+
+        kind = ShardedReader
+    return kind(path, verify=verify, mmap=mmap, limits=limits, recover=recover)
+
+
+def _is_set(source: Any) -> bool:
+    """Return whether a caller means several files."""
+    if isinstance(source, (list, tuple)):
+        return True
+    if not isinstance(source, (str, os.PathLike)):
+        return False
+    path = os.fsdecode(os.fspath(source))
+    if path.endswith("index.json"):
+        return True
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except OSError:
+        return os.path.exists(path + INDEX_SUFFIX)
+    except ValueError:  # an embedded NUL, which no file's name has
+        return False
+
+
+def _projection(source: Source, limits: Limits) -> Projection | None:
+    """Return what a file of another format holds; None for ours, and for what nobody knows."""
+    head = bytes(read_bytes(source, 0, min(HEAD_BYTES, source.size)))
+    if head in MAGICS:
+        return None
+    from ztensor.foreign import project
+
+    try:
+        return project(source, limits)
+    except ZTensorError as error:
+        error.locate(file=source.name)
+        raise
 
 
 def _is_being_written(source: Source) -> bool:

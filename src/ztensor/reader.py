@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
+from ztensor.blob import blocks
 from ztensor.digest import Digest, parse_digest, require_match
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
@@ -23,11 +24,11 @@ from ztensor.errors import (
     ClosedError,
     DigestMismatchError,
     EncodingError,
+    LayoutError,
     LimitError,
     ObjectNotFoundError,
     Reason,
     UnsupportedError,
-    UsageError,
     ZTensorError,
     describe,
 )
@@ -38,7 +39,7 @@ from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.metadata import TensorMetadata, describe_object
 from ztensor.model.dtype import element_count
 from ztensor.source.base import Range
-from ztensor.tensor import Tensor
+from ztensor.tensor import Tensor, is_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -75,6 +76,7 @@ class ManifestReader(Mapping[str, Any]):
         source: the file's bytes; closed with the reader.
         manifest: what they mean.
         format: the name of the container format.
+        encodings: how components are stored, by the word for it.
         verify: None checks digests on copying reads, True also before a view is first handed
             out, False never.
         limits: the caps in force.
@@ -86,12 +88,14 @@ class ManifestReader(Mapping[str, Any]):
         manifest: Manifest,
         *,
         format: str = "zt",  # the 1.2 API's word
+        encodings: Mapping[str, Encoding] = ENCODINGS,
         verify: bool | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self._source = source
         self._manifest = manifest
         self._format = format
+        self._encodings = encodings
         self._verify = verify
         self._limits = limits
         self._is_closed = False
@@ -196,7 +200,7 @@ class ManifestReader(Mapping[str, Any]):
         """
         if isinstance(name, str):
             return describe_object(name, self._object(name))
-        return [describe_object(one, self._object(one)) for one in name]
+        return [describe_object(one, self._object(one)) for one in self._several(name)]
 
     @overload
     def read(self, name: str, *, copy: bool = False) -> Tensor: ...  # type: ignore[overload-overlap]
@@ -218,7 +222,7 @@ class ManifestReader(Mapping[str, Any]):
         """
         if isinstance(name, str):
             return self._tensor(name, self._object(name), copy=copy)
-        return {one: self._tensor(one, self._object(one), copy=copy) for one in name}
+        return {one: self._tensor(one, self._object(one), copy=copy) for one in self._several(name)}
 
     @overload
     def read_numpy(self, name: str, *, copy: bool = False) -> Array: ...  # type: ignore[overload-overlap]
@@ -247,17 +251,23 @@ class ManifestReader(Mapping[str, Any]):
         """
         if isinstance(name, str):
             return self._dense(name, self._object(name), copy=copy)
-        return {one: self._dense(one, self._object(one), copy=copy) for one in name}
+        return {one: self._dense(one, self._object(one), copy=copy) for one in self._several(name)}
+
+    def read_tensors(self, names: Iterable[str], *, copy: bool = False) -> dict[str, Array]:
+        """Return several dense objects as a dict of arrays; `read_numpy` by its older name."""
+        return self.read_numpy([names] if isinstance(names, str) else names, copy=copy)
 
     def read_into(self, name: str | Mapping[str, Any], dst: Any = None) -> None:
         """Fill arrays of the caller with dense objects.
 
         Args:
             name: a name with `dst`, or a mapping from names to arrays.
-            dst: a writable array of the object's shape and element type.
+            dst: a writable array of the object's shape and element type; also a torch tensor, on
+                any device.
 
         Raises:
-            ArgumentValueError: an array has another shape or element type, or is read-only.
+            ArgumentValueError: an array has another shape, or is read-only.
+            ArgumentTypeError: it has another element type, or is no array.
             ObjectNotFoundError: no object of that name.
             FormatError: the stored bytes are damaged.
         """
@@ -272,17 +282,19 @@ class ManifestReader(Mapping[str, Any]):
             self._fill(one, self._object(one), target)
 
     def get_slice(self, name: str) -> TensorSlice:
-        """Return a lazy dense object: `reader.get_slice(name)[10:20, ::2]` reads what it needs.
+        """Return a lazy object: `reader.get_slice(name)[10:20, ::2]` reads what it needs.
+
+        Dense objects are indexed like arrays; of sparse and quantized ones rows are selected.
 
         Raises:
-            UsageError: the object is not dense.
+            UsageError: the object is of a layout whose rows are not known here.
             ObjectNotFoundError: no object of that name.
+            UnsupportedError: the element type is unknown.
+            LimitError: a dense object has more dimensions than `Limits.rank`.
         """
-        from ztensor.slices import TensorSlice
+        from ztensor.slices import slice_of
 
-        tensor_object = self._object(name)
-        self._require_dense(name, tensor_object)
-        return TensorSlice(self, name, tensor_object)
+        return slice_of(self, name, self._object(name))
 
     def location(self, name: str, component: str = "data") -> Location:
         """Return where a component's stored bytes lie, for other I/O engines.
@@ -302,6 +314,10 @@ class ManifestReader(Mapping[str, Any]):
             )
         return Location(self._source.path, found.offset, found.length)
 
+    def reader_of(self, name: str) -> ManifestReader:
+        """Return the reader of the file an object is in: this one, where there is one file."""
+        return self
+
     # --- The engine -------------------------------------------------------------------------
 
     def _require_open(self) -> None:
@@ -315,6 +331,13 @@ class ManifestReader(Mapping[str, Any]):
             raise self._not_found(name)
         return found
 
+    def _several(self, names: Iterable[str]) -> Iterable[str]:
+        if not hasattr(names, "__iter__"):
+            raise ArgumentTypeError(
+                "expected a name, or several", file=self.name, found=describe(names, 40)
+            )
+        return names
+
     def _not_found(self, name: object) -> ZTensorError:
         if not isinstance(name, str):
             return ArgumentTypeError(
@@ -323,18 +346,18 @@ class ManifestReader(Mapping[str, Any]):
         import difflib
 
         # get_close_matches is quadratic in lengths: a stranger's file may have very long names.
-        short = [key for key in self._manifest.objects if len(key) <= 256][:2000]
+        short = [key for key in self if len(key) <= 256][:2000]
         close = difflib.get_close_matches(name[:256], short, n=3)
         hint = f"; did you mean {', '.join(map(describe, close))}?" if close else ""
         return ObjectNotFoundError(
-            f"no object of that name among {len(self._manifest.objects)}{hint}",
+            f"no object of that name among {len(self)}{hint}",
             file=self.name,
             found=describe(name),
         )
 
     def _require_dense(self, name: str, tensor_object: TensorObject) -> None:
         if tensor_object.format != "dense":
-            raise UsageError(
+            raise ArgumentTypeError(
                 "the object is not dense; read(name) gives its components, "
                 "read(name).to_dense() the array where the layout has one",
                 file=self.name,
@@ -387,6 +410,9 @@ class ManifestReader(Mapping[str, Any]):
                 if layout is not None and entries is None:
                     last = int(array[-1]) if array.size and array.dtype.kind in "iu" else 0
                     entries = layout.entries_told(role, array.size, last)
+            if layout is not None and tensor_object.format == "dense":
+                with suppress(LayoutError, LimitError):  # flat where NumPy has no such shape
+                    arrays["data"] = layout.to_dense(View(tensor_object.shape, arrays, {}))
             tensor = self._as_tensor(
                 tensor_object, {role: arrays[role] for role in tensor_object.components}
             )
@@ -407,7 +433,7 @@ class ManifestReader(Mapping[str, Any]):
         component = tensor_object.components[role]
         with self._located(name, role):
             require_known(component)
-            encoding = encoding_of(component)
+            encoding = self.encoding_of(component)
             if component.encoding == "raw":
                 data = self._raw(component, copy=copy)
             else:
@@ -423,6 +449,23 @@ class ManifestReader(Mapping[str, Any]):
                     return array[: element_count(tensor_object.shape)]  # the rest is padding
             return array
 
+    def encoding_of(self, component: Component) -> Encoding:
+        """Return the encoding a component names.
+
+        Raises:
+            UnsupportedError: this release does not know it.
+        """
+        encoding = self._encodings.get(component.encoding)
+        if encoding is None:
+            raise UnsupportedError(
+                "the encoding is unknown",
+                reason=Reason.UNKNOWN_ENCODING,
+                expected=f"one of {', '.join(ENCODINGS)}",
+                found=describe(component.encoding),
+                section="1.2 section 1, Component",
+            )
+        return encoding
+
     def stored_range(self, component: Component) -> Range:
         """Return a component's stored bytes, to be read piece by piece.
 
@@ -432,13 +475,53 @@ class ManifestReader(Mapping[str, Any]):
         self._source.require_unchanged()
         return Range(self._source, component.offset, component.length)
 
+    def decoded_chunks(self, name: str, role: str = "data") -> Iterator[memoryview]:
+        """Yield a component's decoded bytes in order, in pieces of a few MiB, without holding all.
+
+        Byte order is little-endian. Each piece is valid until the next. A digest is checked unless
+        the reader was opened with `verify=False`, at the end: by then the pieces are out.
+
+        Args:
+            name: the object's name.
+            role: the component's.
+
+        Raises:
+            ObjectNotFoundError: no object of that name, or no such component.
+            FormatError: the stored bytes are damaged.
+            UnsupportedError: a type or encoding is unknown here.
+            LimitError: a safety cap is exceeded.
+            SourceError: the bytes could not be read.
+        """
+        self.location(name, role)
+        tensor_object = self._object(name)
+        component = tensor_object.components[role]
+        if component.byte_order != "little" or component.nonzero_is_true:
+            whole = self._tensor(name, tensor_object, copy=True).components[role]
+            yield from blocks(whole)
+            return
+        expected = self._decoded_length(name, tensor_object, role)
+        with self._located(name, role):
+            if self._verify is not False and component.encoding != "raw":
+                self._require_digest(component, once=True)
+            digest = None if self._verify is False else digest_of(component)
+            hasher = None
+            if component.encoding == "raw" and digest is not None and digest.known is not None:
+                hasher = digest.known.hasher()
+            encoding, stored = self.encoding_of(component), self.stored_range(component)
+            for chunk in encoding.decode_chunks(stored, expected, self._limits):
+                if hasher is not None:
+                    hasher.update(chunk)
+                yield chunk
+            if digest is not None and hasher is not None:
+                require_match(digest, hasher.hexdigest())
+
     def stored_object(self, name: str) -> TensorObject | None:
         """Return an object whose stored bytes can be copied into a file of 1.1 or 1.2.
 
         Returns:
             The object, compressed components with their decoded length; None where the bytes
             mean something else there and the object has to be decoded: big-endian data and bools
-            of 0.1, indices that are not u64.
+            of 0.1, indices that are not u64, what only another format knows to decode.
 
         Raises:
             ObjectNotFoundError: no object of that name.
@@ -455,6 +538,7 @@ class ManifestReader(Mapping[str, Any]):
                 component.byte_order == "big"
                 or (component.nonzero_is_true and component.dtype == "bool")
                 or (is_index and component.dtype != "u64")
+                or ENCODINGS.get(component.encoding) is not self._encodings.get(component.encoding)
             ):
                 return None
             decoded_length = component.decoded_length
@@ -472,7 +556,7 @@ class ManifestReader(Mapping[str, Any]):
             known = layout.expected_length(tensor_object, role, None)
         if known is None:
             with self._located(name, role):
-                chunks = encoding_of(component).decode_chunks(
+                chunks = self.encoding_of(component).decode_chunks(
                     self.stored_range(component), None, self._limits
                 )
                 known = sum(chunk.nbytes for chunk in chunks)
@@ -554,6 +638,11 @@ class ManifestReader(Mapping[str, Any]):
     def _fill(self, name: str, tensor_object: TensorObject, target: Any) -> None:
         self._require_dense(name, tensor_object)
         with self._located(name, "data"):
+            if is_torch(target):
+                from ztensor.torch.devices import fill
+
+                fill(self, name, tensor_object, target)
+                return
             if not isinstance(target, np.ndarray):
                 raise ArgumentTypeError(
                     "read_into fills an array", expected="numpy.ndarray", found=describe(target, 40)
@@ -561,8 +650,10 @@ class ManifestReader(Mapping[str, Any]):
             target = np.asarray(target)  # a matrix, for one, cannot be filled flat
             component = tensor_object.components["data"]
             dtype = result_dtype(component)
-            if target.shape != tensor_object.shape or target.dtype.newbyteorder("=") != dtype:
-                raise ArgumentValueError(
+            fits = target.dtype.newbyteorder("=") == dtype
+            if target.shape != tensor_object.shape or not fits:
+                kind = ArgumentValueError if fits else ArgumentTypeError
+                raise kind(
                     "the array does not fit the object",
                     expected=f"shape {describe(tensor_object.shape)} of {dtype.name}",
                     found=f"shape {target.shape} of {target.dtype.name}",
@@ -591,24 +682,6 @@ def roles_in_order(tensor_object: TensorObject) -> list[str]:
     layout = LAYOUTS.get(tensor_object.format)
     first = layout.read_order if layout is not None else ()
     return [*first, *(role for role in tensor_object.components if role not in first)]
-
-
-def encoding_of(component: Component) -> Encoding:
-    """Return the encoding a component names.
-
-    Raises:
-        UnsupportedError: this release does not know it.
-    """
-    encoding = ENCODINGS.get(component.encoding)
-    if encoding is None:
-        raise UnsupportedError(
-            "the encoding is unknown",
-            reason=Reason.UNKNOWN_ENCODING,
-            expected=f"one of {', '.join(ENCODINGS)}",
-            found=describe(component.encoding),
-            section="1.2 section 1, Component",
-        )
-    return encoding
 
 
 def require_declared(component: Component, expected: int) -> None:

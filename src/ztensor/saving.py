@@ -161,7 +161,8 @@ class _Batch:
                 return place
             if is_told_by_probe:
                 probe = value.item(0)
-                if probe != probe or self._firsts[kind].setdefault(probe, name) is not name:
+                is_new = probe == probe and self._firsts[kind].setdefault(probe, name) is name
+                if not is_new and seen is not None and seen.first(name, value) is not None:
                     return place
             elif seen is not None and seen.first(name, value) is not None:
                 return place

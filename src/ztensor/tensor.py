@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
+    BufferExportError,
     LayoutError,
     MissingDependencyError,
     NotRepresentableError,
@@ -21,8 +23,11 @@ from ztensor.errors import (
 )
 from ztensor.layout import LAYOUTS, View
 from ztensor.layout.elements import numpy_dtype, spell
-from ztensor.layout.quantization import quantize
+from ztensor.layout.quantization import checkpoints, dequantize_view, integers_of_view, quantize_as
+from ztensor.layout.quantization.namespace import NumpyNamespace
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.model.shape import Shape
+from ztensor.protocols import CPU, to_buffer, to_dlpack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,10 +60,10 @@ class Tensor:
 
     Attributes:
         components: role to array, read-only mapping.
-        shape: the logical shape.
+        shape: the logical shape; also equal to the list of it.
         format: the layout's name.
-        dtype: long name of the main component's storage type, such as `float32`; None where the
-            layout is unknown.
+        dtype: long name of the main component's storage type, such as `float32`; that of the
+            first component where the layout is unknown.
         type: name of its logical type, or None.
         attributes: the object's key-value pairs; empty where there are none.
 
@@ -90,7 +95,7 @@ class Tensor:
             if main is None or format != "dense":
                 raise ArgumentValueError(f"a {describe(format)} tensor needs its shape")
             shape = main.shape
-        self.shape = shape_of(shape)
+        self.shape: tuple[int, ...] = Shape(shape_of(shape))
         self.format = str(format)
         self.components: Mapping[str, Array] = types.MappingProxyType(arrays)
         self.attributes: Mapping[str, object] = dict(attributes or {})
@@ -102,7 +107,7 @@ class Tensor:
     def _of_view(cls, view: View, layout_name: str, declared_type: str | None) -> Tensor:
         """Return a tensor over components a reader decoded and checked."""
         tensor = cls.__new__(cls)
-        tensor.shape = view.shape
+        tensor.shape = Shape(view.shape)
         tensor.format = layout_name
         tensor.components = types.MappingProxyType(dict(view.arrays))
         tensor.attributes = dict(view.attributes)
@@ -174,6 +179,28 @@ class Tensor:
         )
 
     @classmethod
+    def from_torch(cls, tensor: Any, *, attributes: Mapping[str, object] | None = None) -> Tensor:
+        """Return a torch tensor as one of ours: dense, `sparse_csr` or `sparse_coo`.
+
+        Elements are shared with tensors on the CPU and copied from other devices; sparse indices
+        become uint64.
+
+        Raises:
+            ArgumentTypeError: `tensor` is no torch tensor.
+            NotRepresentableError: it has no elements of its own, or its element type or layout
+                cannot be stored; the message says what would work.
+            MissingDependencyError: PyTorch is not installed.
+        """
+        from ztensor.torch.values import from_torch
+
+        stored = from_torch(tensor)
+        if isinstance(stored, np.ndarray):
+            return cls(stored, attributes=attributes)
+        return cls(
+            stored.components, shape=stored.shape, format=stored.format, attributes=attributes
+        )
+
+    @classmethod
     def csr(
         cls,
         values: Any,
@@ -230,45 +257,247 @@ class Tensor:
     def quantize(
         cls,
         array: Any,
+        recipe: str | None = None,
         *,
-        bits: int = 4,
-        group_size: int = 128,
         attributes: Mapping[str, object] | None = None,
         **scheme: Any,
     ) -> Tensor:
         """Return a `quantized_group` tensor that approximates a float array.
 
-        Rounds to nearest between each group's minimum and maximum. `dequantize()` gives the
-        approximation back; its error is at most about half a step of each group.
+        Without a recipe every element is rounded to the nearest of the steps between its group's
+        minimum and maximum; `dequantize()` gives the approximation back, with an error of at most
+        about half a step of each group.
 
         Args:
-            array: (K, N) floats; groups of `group_size` run along K.
-            bits: bits for each value.
-            group_size: values that share a scale; -1 for the whole axis.
+            array: (K, N) finite floats, of NumPy or torch; without a recipe groups run along K.
+            recipe: what to store: `gptq`, `awq`, `int8`, `nf4`, `mxfp4`, `nvfp4`, by the formulas
+                their projects publish; the first two only in how they are stored.
             attributes: further attributes of the object.
-            scheme: `packing`, `pack_axis`, `group_axis`, `symmetric`, `scale_dtype`, `zeros`; see
-                the page on quantized tensors.
+            scheme: `bits` (4), `group_size` (128; -1 for the whole axis), `packing`, `pack_axis`,
+                `group_axis`, `symmetric`, `scale_dtype`, `zeros` and more, and `block_size` of
+                `nf4`; see the page on quantized tensors.
 
         Raises:
             NotRepresentableError: the array cannot be quantized so.
-            ArgumentValueError: the scheme is not one of those known.
+            ArgumentValueError: an unknown recipe, or a scheme that cannot work.
         """
         array = _as_array("data", array)
-        components, own = quantize(array, bits=bits, group_size=group_size, **scheme)
-        return cls(
-            components,
-            shape=array.shape,
-            format="quantized_group",
-            attributes={**own, **(attributes or {})},
+        components, own = quantize_as(array, recipe, **scheme)
+        return cls._quantized(View(array.shape, components, own), attributes)
+
+    @classmethod
+    def from_gptq(
+        cls,
+        qweight: Any,
+        qzeros: Any,
+        scales: Any,
+        g_idx: Any = None,
+        *,
+        bits: int = 4,
+        group_size: int | None = None,
+        checkpoint_format: str = "gptq",
+        attributes: Mapping[str, object] | None = None,
+    ) -> Tensor:
+        """Return the tensors of a layer that GPTQ quantized as one; nothing is copied.
+
+        Args:
+            qweight: (in * bits / 32, out) words, usually int32.
+            qzeros: (groups, out * bits / 32) words.
+            scales: (groups, out) floats.
+            g_idx: (in,) the group of each row; not kept where groups are neighbours.
+            bits: bits of one weight.
+            group_size: rows in a group; by default what divides the rows evenly.
+            checkpoint_format: `"gptq"`, whose zero points are stored minus one, or `"gptq_v2"`.
+            attributes: further attributes of the object.
+
+        Returns:
+            A tensor of the shape (in, out): the transpose of a linear layer's weight.
+
+        Raises:
+            ArgumentValueError: the arrays do not make a layer.
+        """
+        view = checkpoints.gptq(
+            _as_array("qweight", qweight),
+            _as_array("qzeros", qzeros),
+            _as_array("scales", scales),
+            None if g_idx is None else _as_array("g_idx", g_idx),
+            bits=bits,
+            group_size=group_size,
+            checkpoint_format=checkpoint_format,
         )
+        return cls._quantized(view, attributes)
+
+    @classmethod
+    def from_awq(
+        cls,
+        qweight: Any,
+        qzeros: Any,
+        scales: Any,
+        *,
+        bits: int = 4,
+        group_size: int | None = None,
+        attributes: Mapping[str, object] | None = None,
+    ) -> Tensor:
+        """Return the tensors of a layer that AWQ quantized ("gemm") as one; nothing is copied.
+
+        Args:
+            qweight: (in, out * bits / 32) words, usually int32.
+            qzeros: (groups, out * bits / 32) words.
+            scales: (groups, out) floats.
+            bits: bits of one weight.
+            group_size: rows in a group; by default what divides the rows evenly.
+            attributes: further attributes of the object.
+
+        Returns:
+            A tensor of the shape (in, out): the transpose of a linear layer's weight.
+
+        Raises:
+            ArgumentValueError: the arrays do not make a layer.
+        """
+        view = checkpoints.awq(
+            _as_array("qweight", qweight),
+            _as_array("qzeros", qzeros),
+            _as_array("scales", scales),
+            bits=bits,
+            group_size=group_size,
+        )
+        return cls._quantized(view, attributes)
+
+    @classmethod
+    def from_int8(
+        cls, weight: Any, absmax: Any, *, attributes: Mapping[str, object] | None = None
+    ) -> Tensor:
+        """Return int8 rows and their largest magnitudes, as bitsandbytes has them, as one.
+
+        Each element stands for `weight * absmax / 127`.
+
+        Args:
+            weight: (out, in) int8 (`CB`, or the layer's `weight`).
+            absmax: (out,) floats (`SCB`).
+            attributes: further attributes of the object.
+
+        Raises:
+            ArgumentValueError: the arrays do not fit each other.
+        """
+        view = checkpoints.int8(_as_array("weight", weight), _as_array("absmax", absmax))
+        return cls._quantized(view, attributes)
+
+    @classmethod
+    def from_nf4(
+        cls,
+        weight: Any,
+        absmax: Any,
+        shape: Sequence[int],
+        *,
+        block_size: int = 64,
+        codebook: Any = None,
+        attributes: Mapping[str, object] | None = None,
+    ) -> Tensor:
+        """Return 4-bit codes and their blocks' largest magnitudes, as bitsandbytes has them.
+
+        Each element stands for `codebook[code] * absmax`. Magnitudes that are quantized themselves
+        ("nested") have to be restored first; the page on quantized tensors shows how.
+
+        Args:
+            weight: bytes of two codes each, the first in the upper half.
+            absmax: one float for each block of the flattened weight.
+            shape: the weight's shape.
+            block_size: elements in a block.
+            codebook: (16,) floats (`quant_map`); those of NF4 by default.
+            attributes: further attributes of the object.
+
+        Raises:
+            ArgumentValueError: the arrays do not fit, or a block reaches into the next row.
+        """
+        view = checkpoints.nf4(
+            _as_array("weight", weight),
+            _as_array("absmax", absmax),
+            shape_of(shape),
+            block_size=block_size,
+            codebook=None if codebook is None else _as_array("codebook", codebook),
+        )
+        return cls._quantized(view, attributes)
+
+    @classmethod
+    def from_mxfp4(
+        cls,
+        blocks: Any,
+        scales: Any,
+        *,
+        shape: Sequence[int] | None = None,
+        attributes: Mapping[str, object] | None = None,
+    ) -> Tensor:
+        """Return MXFP4 codes and their blocks' exponents as one; nothing is copied.
+
+        Each element stands for `e2m1 * 2**(scale - 127)`.
+
+        Args:
+            blocks: (..., N / 32, 16) or (..., N / 2) bytes of two codes each, the first in the
+                lower half.
+            scales: (..., N / 32) bytes, or float8_e8m0fnu.
+            shape: the weight's shape; by default (..., N), as the scales have it.
+            attributes: further attributes of the object.
+
+        Raises:
+            ArgumentValueError: the arrays do not fit each other.
+        """
+        view = checkpoints.mxfp4(
+            _as_array("blocks", blocks),
+            _as_array("scales", scales),
+            shape=None if shape is None else shape_of(shape),
+        )
+        return cls._quantized(view, attributes)
+
+    @classmethod
+    def from_nvfp4(
+        cls,
+        weight: Any,
+        scales: Any,
+        global_scale: Any,
+        *,
+        shape: Sequence[int] | None = None,
+        attributes: Mapping[str, object] | None = None,
+    ) -> Tensor:
+        """Return NVFP4 codes and their two scales as one.
+
+        Each element stands for `e2m1 * (scale * global_scale)`.
+
+        Args:
+            weight: (..., N / 2) bytes of two codes each, the first in the lower half.
+            scales: (..., N / 16) float8_e4m3fn, or its bytes.
+            global_scale: one number, which scales are multiplied by; kept as float32. Where a
+                checkpoint divides by it, as compressed-tensors does, pass its reciprocal.
+            shape: the weight's shape; by default (..., N), as the scales have it.
+            attributes: further attributes of the object.
+
+        Raises:
+            ArgumentValueError: the arrays do not fit each other.
+        """
+        view = checkpoints.nvfp4(
+            _as_array("weight", weight),
+            _as_array("scales", scales),
+            _as_array("global_scale", global_scale),
+            shape=None if shape is None else shape_of(shape),
+        )
+        return cls._quantized(view, attributes)
+
+    @classmethod
+    def _quantized(cls, view: View, attributes: Mapping[str, object] | None) -> Tensor:
+        own = {**view.attributes, **(attributes or {})}
+        return cls(view.arrays, shape=view.shape, format="quantized_group", attributes=own)
 
     # --- What it is -------------------------------------------------------------------------
 
     @property
     def main_component(self) -> Array | None:
-        """Return the component that holds the elements: `data`, `values`, `packed_weight`."""
+        """Return the component that holds the elements: `data`, `values`, `packed_weight`.
+
+        Where the layout is unknown, and only it tells which, the first component.
+        """
         layout = LAYOUTS.get(self.format)
-        return None if layout is None else self.components.get(layout.main_role)
+        if layout is None:
+            return next(iter(self.components.values()), None)
+        return self.components.get(layout.main_role)
 
     @property
     def dtype(self) -> str | None:
@@ -348,6 +577,69 @@ class Tensor:
             return array.astype(dtype or array.dtype)
         return array
 
+    def _exported(self) -> Array:
+        try:
+            return self.numpy()
+        except UsageError as error:  # not dense: the protocols ask for a BufferError
+            raise BufferExportError(error.message) from error
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Return the array of a dense tensor as a DLPack capsule, bfloat16 and fp8 included.
+
+        The capsule shares the memory and keeps it alive, unless `copy` is True. From version
+        (1, 0) of the protocol on it says whether the memory is read-only.
+
+        Raises:
+            BufferExportError: the tensor is not dense, or DLPack cannot describe its elements; also
+                a `BufferError`.
+            LayoutError: the data does not have the shape's number of elements.
+        """
+        return to_dlpack(
+            self._exported(),
+            stream=stream,
+            max_version=max_version,
+            dl_device=dl_device,
+            copy=copy,
+        )
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return DLPack's name of the CPU."""
+        return CPU
+
+    def __buffer__(self, flags: int) -> memoryview:
+        """Return the array of a dense tensor for `memoryview(tensor)`, from Python 3.12 on.
+
+        Raises:
+            BufferExportError: the tensor is not dense, or the protocol has no word for its
+                elements: bfloat16, fp8, fp4; also a `BufferError`.
+        """
+        del flags  # the interpreter checks them against the view
+        return to_buffer(self._exported())
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """Return NumPy's description of the memory, where it can name the elements.
+
+        Raises:
+            AttributeError: there is none: not dense, a type of ml_dtypes, or not in one piece.
+        """
+        array = self.numpy() if self.format == "dense" else None
+        # An address does not keep memory alive: it must be that of a component.
+        if (
+            array is None
+            or array.dtype.isbuiltin == 2
+            or not np.may_share_memory(array, self.components["data"])
+        ):
+            raise AttributeError("__array_interface__")
+        return array.__array_interface__
+
     def to_dense(self) -> Array:
         """Return the logical array of any known layout.
 
@@ -371,20 +663,91 @@ class Tensor:
             )
         return layout.to_dense(self._view())
 
-    def dequantize(self) -> Array:
-        """Return the float32 weights a `quantized_group` tensor stands for; a new array.
+    def torch(self, *, device: Any = "cpu") -> Any:
+        """Return a dense tensor as a `torch.Tensor`, a sparse one as a sparse one.
+
+        On the CPU memory is shared, but for arrays torch has no tensors for, which are copied:
+        read-only and byte-swapped ones, those of negative strides, and packed 4-bit elements.
+
+        Args:
+            device: a name such as `"cuda"`, a number, or a `torch.device`.
+
+        Raises:
+            ArgumentValueError: torch knows no device of that name.
+            UsageError: the tensor is neither dense nor sparse; the message says what to call.
+            UnsupportedError: torch has no such element type, cannot hold the shape, or has no such
+                device here.
+            LimitError: the device cannot hold it.
+            LayoutError: a structural rule of the layout is broken.
+            MissingDependencyError: PyTorch is not installed.
+        """
+        from ztensor.torch.devices import device_of, moved
+        from ztensor.torch.values import to_torch
+
+        place = device_of(device)
+        return moved(to_torch(self), place)
+
+    def dequantize(self, dtype: Any = "float32", *, threads: int | None = None) -> Array:
+        """Return the weights a `quantized_group` tensor stands for; a new array.
+
+        `ztensor.torch.dequantize` does the same on torch's devices.
+
+        Args:
+            dtype: `float32`, `float64`, `float16` or `bfloat16`; the arithmetic is done in
+                float32, or in float64 where that is asked for.
+            threads: how many to use; by default `ZTENSOR_NUM_THREADS`, or the cores.
+
+        Raises:
+            UsageError: the tensor is not quantized.
+            ArgumentValueError: another `dtype`.
+            LayoutError: attributes or sizes do not make a group quantization.
+            UnsupportedError: the attributes name a scheme this release does not know.
+            LimitError: the array does not fit into memory.
+        """
+        dense: Array = dequantize_view(self._groups(), dtype=dtype, xp=NumpyNamespace(threads))
+        return dense
+
+    def integers(self) -> Array:
+        """Return the packed integers of a `quantized_group` tensor, one byte each; a new array.
+
+        They are uint8, int8 where the attribute `signed` is true; codes of other elements come as
+        they are stored.
 
         Raises:
             UsageError: the tensor is not quantized.
             LayoutError: attributes or sizes do not make a group quantization.
             UnsupportedError: the attributes name a scheme this release does not know.
+            LimitError: the array does not fit into memory.
         """
+        integers: Array = integers_of_view(self._groups())
+        return integers
+
+    def _groups(self) -> View:
         if self.format != "quantized_group":
             raise UsageError(
                 "only quantized_group tensors can be dequantized",
                 found=f"format {describe(self.format)}",
             )
-        return self.to_dense()
+        return self._view()
+
+    def jax(self, *, device: Any = None) -> Any:
+        """Return the tensor as a `jax.Array`, or as `BCOO` or `BCSR` where it is sparse.
+
+        In the CPU's memory it may share that of this tensor: write to neither.
+
+        Args:
+            device: a `jax.Device` or a name such as `"cpu"`; JAX's default by default.
+
+        Raises:
+            NotRepresentableError: JAX cannot hold the elements as they are, such as 64-bit ones
+                while `jax_enable_x64` is not set.
+            UsageError: JAX has no value for the layout; the message says what to call.
+            LayoutError: a structural rule of the layout is broken.
+            MissingDependencyError: JAX is not installed.
+        """
+        from ztensor.jax import to_jax
+
+        return to_jax(self, device=device)
 
     def to_scipy(self) -> Any:
         """Return a sparse tensor as `scipy.sparse.csr_array` or `coo_array`.
@@ -436,6 +799,11 @@ class Tensor:
             ) from error
 
 
+def is_torch(value: object) -> bool:
+    """Return whether a value is a torch tensor; where it is one, torch is loaded."""
+    return isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ()))
+
+
 def shape_of(shape: Sequence[int]) -> tuple[int, ...]:
     """Return a caller's shape as a tuple of plain integers.
 
@@ -464,6 +832,14 @@ def _as_array(role: object, value: Any) -> Array:
             "a masked array has values that are not there; fill them with array.filled()"
         )
     array: Array
+    if is_torch(value):
+        from ztensor.torch.values import from_torch
+
+        value = from_torch(value)
+        if isinstance(value, Tensor):
+            raise ArgumentTypeError(
+                f"the component {describe(role)} is sparse; Tensor.from_torch() takes all of it"
+            )
     if isinstance(value, np.ndarray):
         array = np.asarray(value)  # what a subclass changes ends here: a matrix is never flat
     elif hasattr(value, "__array__") or isinstance(value, (bool, int, float, complex, list, tuple)):

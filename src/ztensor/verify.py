@@ -30,7 +30,6 @@ from ztensor.model.problem import Problem
 from ztensor.reader import (
     PIECE_BYTES,
     digest_of,
-    encoding_of,
     require_declared,
     roles_in_order,
 )
@@ -294,7 +293,7 @@ class ComponentWalk:
         width = storage.width if storage is not None and not self._is_opaque else 1
         if component.logical is not None:
             width *= component.logical.storage_per_element
-        encoding = encoding_of(component)
+        encoding = self._reader.encoding_of(component)
         limits = self._reader._limits
         stored = self._reader.stored_range(component)
         rest = b""

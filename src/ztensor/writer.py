@@ -34,7 +34,7 @@ from ztensor.layout.elements import is_stored_as_is, numpy_dtype, spell
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject, WrittenObjects
 from ztensor.source.sink import Durable, FileSink, Sink, StreamSink
-from ztensor.tensor import Tensor, shape_of
+from ztensor.tensor import Tensor, is_torch, shape_of
 from ztensor.threads import Crew, thread_count
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Writer:
     exception.
 
     Args:
-        target: a path, or a file object open for writing bytes, which need not be seekable.
+        path: a path, or a file object open for writing bytes, which need not be seekable.
         version: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
         checksum: `"crc32c"`, `"sha256"` or None.
@@ -77,7 +77,7 @@ class Writer:
 
     def __init__(
         self,
-        target: Any,
+        path: Any,
         *,
         version: str = LATEST,
         compression: bool | int | str = False,
@@ -96,7 +96,7 @@ class Writer:
         if given is not None:
             self._emitter.check_attributes(given)
             self._attributes = copy.deepcopy(given)
-        self._begin(sink_of(target, durable=durable))
+        self._begin(sink_of(path, durable=durable))
 
     _prev = 0  # length of the file before this commit
     _extra: Mapping[str, object] | None = None  # fields of the root that no version names
@@ -165,7 +165,8 @@ class Writer:
 
         Args:
             name: the object's name; any text, each once.
-            data: a `Tensor`, or an array (also non-contiguous, byte-swapped, 0-d or empty).
+            data: a `Tensor`, an array (also non-contiguous, byte-swapped, 0-d or empty), or a torch
+                tensor, dense or sparse, on any device.
             attributes: key-value pairs of the object; a tensor's own by default.
             compress: as the writer's `compression`, for this object; None takes the writer's.
             checksum: as the writer's `checksum`, for this object; False or "none" for no digest.
@@ -178,6 +179,10 @@ class Writer:
         self._require_ready(name)
         arrays: Mapping[str, Array]
         try:
+            if is_torch(data):
+                from ztensor.torch.values import from_torch
+
+                data = from_torch(data)
             if type(data) is np.ndarray and not attributes:
                 plan, arrays = self._plan_array(data), {"data": data}
             else:
@@ -215,6 +220,18 @@ class Writer:
         """Write a dense object from an array; see `write`."""
         self.write(name, data, compress=compress, checksum=checksum)
 
+    def write_torch(
+        self,
+        name: str,
+        data: Any,
+        *,
+        attributes: Mapping[str, object] | None = None,
+        compress: bool | int | str | None = None,
+        checksum: str | bool | None = None,
+    ) -> None:
+        """Write a torch tensor, dense or sparse, from any device; see `write`."""
+        self.write(name, data, attributes=attributes, compress=compress, checksum=checksum)
+
     def add(
         self,
         name: str,
@@ -247,6 +264,7 @@ class Writer:
         self._require_ready(name)
         source_name = name if from_name is None else from_name
         try:
+            reader = reader.reader_of(source_name)
             tensor_object = reader.stored_object(source_name)
             if tensor_object is None:
                 self.write(name, reader.read(source_name))

@@ -213,6 +213,7 @@ ELSEWHERE = {
     Reason.LIMIT_MANIFEST: "tests/unit/container/test_framing.py",
     Reason.MANIFEST_DIGEST: "tests/unit/container/test_v1.py",
     Reason.QUANTIZATION: "tests/unit/layout/test_quantization.py",
+    Reason.SHARD_INDEX: "tests/unit/test_sharded.py",
     Reason.UNKNOWN_LAYOUT: "tests/unit/test_tensor.py",
     Reason.UNKNOWN_TYPE: "tests/unit/test_tensor.py",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from tests.faults.images import after_power_cut
 from tests.faults.judge import Judge, Outcome, read_state
 from tests.faults.operations import NEW, OPERATIONS, TARGET, dense, start
 from tests.faults.test_failing_calls import CASES
-from tests.faults.trials import cut_power
+from tests.faults.trials import cut_power, shards_outcome
 from ztensor import edit
 
 if TYPE_CHECKING:
@@ -106,6 +107,20 @@ def test_an_edit_is_flushed_before_its_commit_and_behind_it(tmp_path: Path) -> N
     assert [call.kind for call in calls.log] == ["write"]
 
 
+def test_a_split_over_another_is_one_or_the_other_after_a_power_cut(tmp_path: Path) -> None:
+    start(tmp_path)
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    edit.split(tmp_path / TARGET, folder, max_shard_size=2000, durable=True)
+    edit.set_attributes(tmp_path / TARGET, {"step": "5"})
+    with Calls(folder) as calls:
+        edit.split(tmp_path / TARGET, folder, max_shard_size=2000)
+    dice = random.Random(SEED)
+    for _ in range(600):
+        files = after_power_cut(calls, dice, dice.randrange(len(calls.log) + 1)).files()
+        assert shards_outcome(files) is Outcome.NEW  # one whole set
+
+
 def test_a_split_is_flushed_before_its_index(tmp_path: Path) -> None:
     start(tmp_path)
     folder = tmp_path / "shards"
@@ -121,5 +136,8 @@ def test_a_split_is_flushed_before_its_index(tmp_path: Path) -> None:
             for name, data in files.items():
                 if name.startswith("model-"):
                     read_state(data)
-            assert sum(name.startswith("model-") for name in files) >= 3
+            index = json.loads(files["model.zt.index.json"])
+            shards = set(index["weight_map"].values())
+            assert len(shards) == 2  # tied objects count once
+            assert shards == {name for name in files if name.startswith("model-")}
     assert indexed

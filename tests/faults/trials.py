@@ -205,7 +205,7 @@ INDEX = f"{TARGET}.index.json"
 def kill_split(folder: Path, *, over_another: bool, stride: int, dense_bytes: int) -> Tally:
     """Judge a split's folder behind every call and inside every write.
 
-    No index counts as old, a whole set of shards behind an index as new.
+    No index counts as old, a whole set of shards behind an index, be it the earlier one, as new.
 
     Args:
         folder: an empty folder.

@@ -14,7 +14,7 @@ from typing import Any, assert_type
 import numpy as np
 
 import ztensor
-from ztensor import Reader, Tensor, TensorMetadata, TensorSlice, VerifyReport, Writer
+from ztensor import Reader, Tensor, TensorMetadata, TensorSlice, VerifyReport, Writer, torch
 from ztensor.numpy import load, load_file, save, save_file
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -34,15 +34,55 @@ def saving(path: Path, arrays: dict[str, Array], mixed: Mapping[str, Array | Ten
         progress=lambda done, total: None,
     )
     save_file(arrays, path, compression=9, checksum=None, durable=False)
+    save_file(tensors=arrays, filename="m.zt", metadata=None, compression=True)  # as in 1.2
+    save_file(arrays, "m.zt", None, True)
+    save(arrays, None, True)
     assert_type(save(arrays), bytes)
     assert_type(save(mixed, {"k": "v"}, compression=True), bytes)
+
+
+def sets(path: Path, arrays: dict[str, Array]) -> None:
+    save_file(arrays, path, max_shard_size="5GB")
+    save_file(arrays, path, max_shard_size=1 << 30, progress=lambda done, total: None)
+    assert_type(load_file([path, "b.zt"], progress=lambda done, total: None), dict[str, Any])
+    assert_type(ztensor.open(path).reader_of("a").name, str)
+    several = ztensor.ShardedReader([path])
+    assert_type(several.files, list[str])
+    assert_type(several.shard("a.zt").verify(), VerifyReport)
+    with ztensor.safe_open(path, framework="np", device="cpu") as f:
+        assert_type(f, ztensor.safe_open)
+        assert_type(f.keys(), list[str])
+        assert_type(f.offset_keys(), list[str])
+        assert_type(f.metadata(), dict[str, str] | None)
+        assert_type(f.get_tensors(), dict[str, Any])
+        assert_type(f.get_slice("a").get_shape(), list[int])
+        assert_type(f.get_slice("a").get_dtype(), str)
 
 
 def loading(path: Path, data: bytes) -> None:
     assert_type(load_file(path), dict[str, Any])
     assert_type(load_file("m.zt", copy=True, verify=True), dict[str, Any])
+    assert_type(load_file(filename="m.zt"), dict[str, Any])
+    assert_type(load_file("m.zt", True), dict[str, Any])
     assert_type(load(data), dict[str, Any])
     assert_type(load(bytearray(data), copy=False), dict[str, Any])
+
+
+def torch_files(path: Path, data: bytes, tensors: dict[str, Any], model: Any) -> None:
+    assert_type(torch.save_file(tensors, path), dict[str, str])
+    torch.save_file(tensors, "m.zt", {"format": "pt"}, compression=True, deduplicate="content")
+    assert_type(torch.save(tensors, {"k": "v"}), bytes)
+    assert_type(torch.load_file(path), dict[str, Any])
+    torch.load_file(path, "cuda", copy=True, verify=True, threads=2)
+    assert_type(torch.load(data, device="meta"), dict[str, Any])
+    torch.save_model(model, path, None, True)
+    assert_type(torch.load_model(model, path, True, "cpu"), tuple[list[str], list[str]])
+    with ztensor.open(path) as reader, Writer("m.zt") as writer:
+        reader.read_torch(["a", "b"], device="cuda")
+        writer.write_torch("a", reader.read_torch("a"), compress=True)
+        reader.read_into("a", tensors["a"])
+        writer.write("b", Tensor.from_torch(tensors["b"], attributes={"k": 1}))
+        Tensor([1.0]).torch()
 
 
 def opening(path: Path, data: bytes, file: io.BufferedReader) -> None:
@@ -50,6 +90,8 @@ def opening(path: Path, data: bytes, file: io.BufferedReader) -> None:
         assert_type(ztensor.open(source), Reader)
     limits = ztensor.Limits(decoded_bytes=1 << 30, rank=8)
     ztensor.open(path, verify=True, mmap=False, limits=limits)
+    assert_type(ztensor.open(path=path), Reader)
+    assert_type(Reader(path=str(path)), Reader)
 
 
 def reading(reader: Reader, target: Array) -> None:
@@ -66,10 +108,14 @@ def reading(reader: Reader, target: Array) -> None:
     assert_type(reader.metadata("w").dtype, str | None)
     assert_type(reader.metadata("w").components["data"].offset, int)
     assert_type(reader.metadata("w").components["data"].digest, str | None)
+    part_of: Mapping[str, Any] = reader.metadata("w").components["data"]
+    assert_type(part_of["encoding"], Any)
+    TensorMetadata("w", "float32", (2, 3), "dense", type=None, components={}, attributes={})
     assert_type(reader.read("w"), Tensor)
     assert_type(reader.read(["w", "b"]), dict[str, Tensor])
     assert_type(reader.read_numpy("w", copy=True), Array)
     assert_type(reader.read_numpy(["w", "b"]), dict[str, Array])
+    assert_type(reader.read_tensors(["w", "b"], copy=True), dict[str, Array])
     reader.read_into("w", target)
     reader.read_into({"w": target, "b": target})
 
@@ -118,6 +164,9 @@ def writing(path: Path, array: Array, tensor: Tensor) -> None:
     assert_type(writer.finish(), int)
     writer.abort()
     Writer(io.BytesIO(), compression=False)
+    Writer(path=str(path)).add(name="w", data=array, compress=3, checksum="crc32c")
+    assert_type(ztensor.replace_tensor(path="m.zt", name="w", data=array), int)
+    assert_type(ztensor.remove_tensors(input="m.zt", output="o.zt", names=["w"]), int)
 
 
 def tensors(array: Array) -> None:

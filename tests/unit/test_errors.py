@@ -11,6 +11,7 @@ from ztensor import errors
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
+    BufferExportError,
     ClosedError,
     ContainerError,
     DigestMismatchError,
@@ -59,10 +60,11 @@ TREE: dict[type[ZTensorError], tuple[type[ZTensorError] | None, tuple[type[Excep
     SourceNotRegularError: (SourceError, (OSError,)),
     UsageError: (ZTensorError, (RuntimeError,)),
     ArgumentValueError: (UsageError, (ValueError, RuntimeError)),
-    ArgumentTypeError: (UsageError, (TypeError, RuntimeError)),
+    ArgumentTypeError: (UsageError, (TypeError, ValueError, RuntimeError)),
     ObjectNotFoundError: (UsageError, (KeyError, LookupError, RuntimeError)),
     ClosedError: (UsageError, (RuntimeError,)),
     NotRepresentableError: (UsageError, (ValueError, TypeError, RuntimeError)),
+    BufferExportError: (UsageError, (BufferError, RuntimeError)),
 }
 KINDS = list(TREE)
 
@@ -112,6 +114,7 @@ def test_reason_codes_are_their_names() -> None:
         (ObjectNotFoundError, Reason.OBJECT_NOT_FOUND),
         (ClosedError, Reason.CLOSED),
         (NotRepresentableError, Reason.NOT_REPRESENTABLE),
+        (BufferExportError, Reason.NOT_REPRESENTABLE),
     ],
 )
 def test_a_class_with_one_rule_knows_its_code(kind: type[ZTensorError], reason: Reason) -> None:

@@ -185,7 +185,7 @@ def test_metadata_by_attribute_and_by_key(path: Path) -> None:
         assert part["encoding"] == "raw"
         assert part["digest"] == part.digest
         assert dict(part) == dataclasses.asdict(part)
-        assert (len(part), part.keys()) == (len(dict(part)), list(part))
+        assert (len(part), list(part.keys())) == (len(dict(part)), list(part))
         assert part.get("no such", 3) == 3
         with pytest.raises(KeyError):
             part["no such"]
@@ -204,7 +204,7 @@ def test_metadata_of_what_is_unknown() -> None:
     )
     with ztensor.open(made) as reader:
         found = reader.metadata("w")
-        assert (found.dtype, found.type, found.format) == (None, None, "later")
+        assert (found.dtype, found.type, found.format) == ("f8_new", "odd", "later")
         assert (found.components["x"].dtype, found.components["x"].encoding) == ("f8_new", "lz4")
         assert (found.nbytes, found.stored_nbytes) == (5, 5)
 
@@ -318,7 +318,6 @@ def test_what_is_not_dense_is_read_with_its_components(path: Path) -> None:
         attempts: list[Callable[[], object]] = [
             lambda: reader.read_numpy("rows"),
             lambda: reader.read_into("rows", np.zeros((2, 3))),
-            lambda: reader.get_slice("rows"),
         ]
         for attempt in attempts:
             with pytest.raises(UsageError) as caught:
@@ -362,8 +361,8 @@ def locked() -> Any:
     [
         (np.zeros((4, 3), np.float32), ArgumentValueError),
         (np.zeros(12, np.float32), ArgumentValueError),
-        (np.zeros((3, 4)), ArgumentValueError),
-        (np.zeros((3, 4), np.int32), ArgumentValueError),
+        (np.zeros((3, 4)), ArgumentTypeError),
+        (np.zeros((3, 4), np.int32), ArgumentTypeError),
         (locked(), ArgumentValueError),
         (np.broadcast_to(np.float32(0), (3, 4)), ArgumentValueError),
         ([[0] * 4] * 3, ArgumentTypeError),
@@ -750,3 +749,15 @@ def test_a_damaged_file_names_itself(tmp_path: Path) -> None:
         ztensor.open(target)
     assert caught.value.file == str(target)
     assert caught.value.reason is Reason.FOOTER_MAGIC
+
+
+@pytest.mark.parametrize("compression", [False, True])
+def test_decoded_chunks_are_the_bytes(compression: bool) -> None:
+    array = np.arange(1 << 18, dtype=np.float32)
+    data = bytearray(save({"w": array}, compression=compression))
+    with ztensor.open(bytes(data)) as reader:
+        assert b"".join(reader.decoded_chunks("w")) == array.tobytes()
+        place = reader.location("w")
+    data[place.offset + 9] ^= 1
+    with ztensor.open(bytes(data)) as reader, pytest.raises(DigestMismatchError):
+        b"".join(reader.decoded_chunks("w"))

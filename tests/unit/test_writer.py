@@ -345,7 +345,7 @@ def test_an_object_may_differ_from_the_writers_options() -> None:
         ({"version": []}, ArgumentValueError),
         ({"compression": 23}, ArgumentValueError),
         ({"compression": "gzip"}, ArgumentValueError),
-        ({"compression": 2.5}, ArgumentValueError),
+        ({"compression": 2.5}, ArgumentTypeError),
         ({"checksum": "xxh3"}, ArgumentValueError),
         ({"durable": "yes"}, ArgumentValueError),
         ({"attributes": 5}, ArgumentTypeError),

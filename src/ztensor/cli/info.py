@@ -26,9 +26,23 @@ def info(file: FileArgument, *, json: JsonOption = False, quiet: QuietOption = F
     """
     with running(json=json, quiet=quiet) as terminal:
         with open_file(file) as reader:
+            _require_one_file(reader)
             facts = {"file": str(file), **summarize(reader)}
         _show(terminal, facts)
         terminal.result(facts)
+
+
+def _require_one_file(reader: Reader) -> None:
+    from ztensor.errors import UsageError
+    from ztensor.sharded import ShardedReader
+
+    if isinstance(reader, ShardedReader):
+        raise UsageError(
+            "info is about one file; give it each of the set",
+            file=reader.name,
+            expected="one of its files",
+            found=f"a set of {len(reader.files)}",
+        )
 
 
 def summarize(reader: Reader) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def show(
             if values:
                 try:
                     with terminal.progress(name) as progress:
-                        facts["values"] = summarize(reader, name, progress)
+                        facts["values"] = summarize(reader.reader_of(name), name, progress)
                     _show_values(terminal, facts["values"])
                 except ZTensorError as error:
                     terminal.error(error)

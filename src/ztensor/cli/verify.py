@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,8 @@ def _sentence(problem: Any) -> Sequence[str | Styled]:
     place = "" if problem.object_name is None else f"'{problem.object_name}'"
     if problem.component is not None:
         place += f" {problem.component}"
+    if problem.path and problem.path[0] != "objects":  # of a set: the file comes first
+        place = ", ".join(filter(None, (os.path.basename(problem.path[0]), place)))
     section = f" ({problem.section})" if problem.section else ""
     return f"{place}: " if place else "", problem.message + section, f" [{problem.reason.value}]"
 

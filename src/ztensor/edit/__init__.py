@@ -13,7 +13,7 @@ from ztensor.edit.operations import (
     replace_tensor,
     set_attributes,
 )
-from ztensor.edit.repair import RepairReport, find, repair
+from ztensor.edit.repairing import RepairReport, find, repair
 from ztensor.edit.rewrite import Shard, compact, merge, plan_split, split
 
 __all__ = [

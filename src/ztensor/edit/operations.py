@@ -53,14 +53,14 @@ def remove_tensors(
 
     Raises:
         ObjectNotFoundError: a name is not in the file; then nothing is changed.
-        ArgumentValueError: no names were given.
+        ArgumentValueError: neither `output` nor names were given.
         FormatError: the file is damaged.
         SourceError: it cannot be read or written.
     """
     wanted = [names] if isinstance(names, str) else list(names)
-    if not wanted:
-        raise ArgumentValueError("no names to remove", file=os.fsdecode(os.fspath(input)))
     if output is None:
+        if not wanted:
+            raise ArgumentValueError("no names to remove", file=os.fsdecode(os.fspath(input)))
         with Editor(input, **options) as editor:
             editor.remove(wanted)
             return editor.finish()

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
-import re
 from typing import TYPE_CHECKING, Literal
 
 from ztensor.container import EMITTERS, LATEST, Container
 from ztensor.edit.editor import emitter_for
-from ztensor.errors import ArgumentValueError, Reason, SourceError, UsageError, describe
-from ztensor.opening import Reader
+from ztensor.errors import ArgumentValueError, Reason, UsageError, describe
+from ztensor.opening import INDEX_SUFFIX, Reader
+from ztensor.opening import open as open_files
+from ztensor.sharded import (
+    ShardedReader,
+    ShardSet,
+    index_path,
+    parse_size,
+    plan_shards,
+    shard_paths,
+)
 from ztensor.source.appending import AppendSink
-from ztensor.source.sink import FileSink, Nowhere
+from ztensor.source.sink import Nowhere
 from ztensor.writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.source.sink import Durable
 
@@ -88,7 +95,7 @@ def merge(
     Stored bytes are copied as they are, checked against their digests, with bounded memory.
 
     Args:
-        inputs: the files, of any version.
+        inputs: the files, of any version; also indexes and folders of shards.
         output: the new file; it may be one of the inputs.
         on_conflict: what happens to a name two files have: an error, the first or the last wins.
         version: the new file's version.
@@ -110,7 +117,7 @@ def merge(
             found=describe(on_conflict),
         )
     with contextlib.ExitStack() as stack:
-        readers = [stack.enter_context(Reader(path)) for path in inputs]
+        readers = [stack.enter_context(open_files(path)) for path in inputs]
         chosen: dict[str, Reader] = {}
         for reader in readers:
             for name in reader:
@@ -149,11 +156,11 @@ def split(
     Shards are called `model-00001-of-00003.zt` after a file `model.zt`, the index
     `model.zt.index.json`; it has `metadata.total_size` and `weight_map`, as the Hugging Face hub
     has it for safetensors, and under `metadata.digests` the sha256 of every shard. An object is
-    never divided. Shards appear first, the index last: an interrupted split leaves no index, and
-    the index of an earlier split goes before the first of its shards is replaced.
+    never divided, and objects that share their bytes stay together. Shards appear first, the index
+    last: an interrupted split leaves no index, or that of an earlier split with all its shards.
 
     Args:
-        path: the file.
+        path: the file, or the index of a set to be split anew.
         folder: where the shards go; the file's own folder by default.
         max_shard_size: most stored bytes in a shard, a number or text such as "500MB" or "5GiB".
         durable: as for `Writer`.
@@ -166,50 +173,31 @@ def split(
         SourceError: a file cannot be read or written.
     """
     limit = parse_size(max_shard_size)
-    weight_map: dict[str, str] = {}
-    digests: dict[str, str] = {}
-    with Reader(path) as reader:
-        shards, index_path = _plan(reader, path, folder, limit)
-        if not dry_run and any(os.path.lexists(shard.path) for shard in shards):
-            # It would name new shards: after an interruption nobody could tell them apart.
-            _remove_index(index_path)
+    with open_files(path) as reader:
+        name, planned = _plan(reader, path, folder, limit)
         version = _version_of(reader)
         attributes = reader.attributes or None
-        copied = _Progress(progress, sum(shard.stored_nbytes for shard in shards))
-        for shard in shards:
-            target = Nowhere(shard.path) if dry_run else shard.path
-            with Writer(target, version=version, attributes=attributes, durable=durable) as writer:
-                for name in shard.names:
-                    writer.copy(name, reader)
-                    copied.add(_stored(reader, name))
-            file_name = os.path.basename(shard.path)
-            weight_map.update(dict.fromkeys(shard.names, file_name))
-            if not dry_run:
-                digests[file_name] = _sha256_of(shard.path)
-        total = sum(reader.metadata(name).nbytes for name in reader)
-    index = {
-        "metadata": {"total_size": total, "digests": digests},
-        "weight_map": dict(sorted(weight_map.items())),
-    }
-    text = json.dumps(index, indent=2, ensure_ascii=True) + "\n"
-    if not dry_run:
-        sink = FileSink(index_path, durable=durable)
+        copied = _Progress(progress, sum(_stored(reader, one) for one in reader))
+        total = sum(reader.metadata(one).nbytes for one in reader)
+        shards = ShardSet(name, len(planned), durable=durable, replaces_file=False)
         try:
-            sink.write(text.encode("ascii"))
-            sink.commit()
+            for (names, _), place in zip(planned, shards.paths, strict=True):
+                with Writer(
+                    Nowhere(place) if dry_run else place,
+                    version=version,
+                    attributes=attributes,
+                    durable=shards.durable,
+                ) as writer:
+                    for one in names:
+                        writer.copy(one, reader)
+                        copied.add(_stored(reader, one))
+            digests = [] if dry_run else [_sha256_of(place) for place in shards.paths]
         except BaseException:
-            sink.abort()
+            shards.abort()
             raise
-    return [*(shard.path for shard in shards), index_path]
-
-
-def _remove_index(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise SourceError.from_os(error, "cannot remove the old index", path) from error
+        if dry_run:
+            return [*shard_paths(name, len(planned)), index_path(name)]
+        return [*shards.commit([names for names, _ in planned], total, digests), index_path(name)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -245,65 +233,41 @@ def plan_split(
         SourceError: it cannot be read.
     """
     limit = parse_size(max_shard_size)
-    with Reader(path) as reader:
-        return _plan(reader, path, folder, limit)
-
-
-def _plan(reader: Reader, path: Path, folder: Path | None, limit: int) -> tuple[list[Shard], str]:
-    name = os.path.basename(os.fsdecode(os.fspath(path)))
-    stem, extension = os.path.splitext(name)
-    where = os.path.dirname(os.path.abspath(path)) if folder is None else folder
-    groups: list[list[str]] = [[]]
-    filled = [0]
-    for one in reader:
-        size = _stored(reader, one)
-        if groups[-1] and filled[-1] + size > limit:
-            groups.append([])
-            filled.append(0)
-        groups[-1].append(one)
-        filled[-1] += size
-    numbered = enumerate(zip(groups, filled, strict=True), 1)
+    with open_files(path) as reader:
+        name, planned = _plan(reader, path, folder, limit)
+    places = shard_paths(name, len(planned))
     shards = [
-        Shard(
-            os.path.join(
-                os.fsdecode(where),
-                f"{stem}-{number:05d}-of-{len(groups):05d}{extension or '.zt'}",
-            ),
-            tuple(names),
-            size,
-        )
-        for number, (names, size) in numbered
+        Shard(place, tuple(names), stored)
+        for place, (names, stored) in zip(places, planned, strict=True)
     ]
-    return shards, os.path.join(os.fsdecode(where), f"{name}.index.json")
+    return shards, index_path(name)
 
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_BINARY_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?\s*", re.IGNORECASE)
+def _plan(
+    reader: Reader, path: Path, folder: Path | None, limit: int
+) -> tuple[str, list[tuple[list[str], int]]]:
+    """Return the path shards are named after, and the names and the bytes of each."""
+    given = reader.name if reader.name.endswith(INDEX_SUFFIX) else os.fsdecode(os.fspath(path))
+    name = os.path.abspath(given).removesuffix(INDEX_SUFFIX)
+    if folder is not None:
+        name = os.path.join(os.fsdecode(os.fspath(folder)), os.path.basename(name))
 
+    def objects() -> Iterator[tuple[str, int, object]]:
+        for one in reader:
+            parts = reader.metadata(one).components.values()
+            places = tuple((part.offset, part.length) for part in parts)
+            stored = sum(part.length for part in parts)
+            yield one, stored, (reader.reader_of(one), places) if stored else None
 
-def parse_size(size: int | str) -> int:
-    """Return how many bytes "5GB" or "500MiB" are.
-
-    Raises:
-        ArgumentValueError: it is no size, or not positive.
-    """
-    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
-        return size
-    match = _SIZE.fullmatch(size) if isinstance(size, str) else None
-    if match:
-        unit = match[2].upper()
-        factor = _BINARY_UNITS[unit] if match[3] and unit else _UNITS[unit]
-        amount = float(match[1]) * factor
-        if 1 <= amount < 1 << 64:
-            return int(amount)
-    raise ArgumentValueError(
-        "not a size", expected="a number of bytes, or text such as '5GB'", found=describe(size)
-    )
+    return name, plan_shards(objects(), limit)
 
 
 def _version_of(reader: Reader) -> str:
     """Return the version that can say what a file says, its own where that is written."""
+    if isinstance(reader, ShardedReader):
+        return max((_version_of(reader.shard(file)) for file in reader.files), default=LATEST)
+    if reader.format != "zt":
+        return LATEST
     if reader._frame.container is Container.V1:
         return emitter_for(reader._frame, reader._manifest).version
     return reader.version if reader.version in EMITTERS else LATEST

@@ -319,7 +319,7 @@ class FileSink(_Gatherer):
                 error, "the new file is in place, but closing it failed", self.name
             ) from error
         if flush:
-            self._flush_folder()
+            self.flush_folder("the new file is in place, but its folder could not be flushed")
         self._sweep()
 
     def _rename(self, temporary: str) -> None:
@@ -376,7 +376,15 @@ class FileSink(_Gatherer):
             os.close(folder)
         raise FileExistsError(f"no free temporary name in {self._folder!r}")
 
-    def _flush_folder(self) -> None:
+    def flush_folder(self, failure: str) -> None:
+        """Flush the names of all files beside the target to disk.
+
+        Args:
+            failure: what the error says where that fails.
+
+        Raises:
+            SourceError: they could not be.
+        """
         if os.name == "nt":  # Windows has no way to flush a folder
             return
         try:
@@ -388,9 +396,7 @@ class FileSink(_Gatherer):
         except OSError as error:
             if error.errno in (errno.EINVAL, errno.ENOTSUP):
                 return  # a file system, such as some network mounts, that flushes no folders
-            raise SourceError.from_os(
-                error, "the new file is in place, but its folder could not be flushed", self.name
-            ) from error
+            raise SourceError.from_os(error, failure, self.name) from error
 
     def abort(self) -> None:
         """Close and remove the temporary; the target is untouched."""

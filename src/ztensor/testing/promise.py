@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ztensor.errors import FormatError, LimitError, UnsupportedError, UsageError, ZTensorError
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.opening import Reader
+from ztensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,7 +136,7 @@ def _exercise_object(outcome: Outcome, reader: Reader, name: str, *, keep: bool)
                 array, view.components[role]
             ):
                 raise PromiseBroken("view and copy differ")
-    if metadata.format == "dense":
+    if metadata.format in ("dense", "sparse_csr", "sparse_coo"):
         piece = _tried(outcome, "slice", name, lambda: _sliced(reader, name))
         if piece is not None and dense is not None and not is_same(piece, _part(dense)):
             raise PromiseBroken("a slice differs from the same part of the whole")
@@ -157,7 +158,8 @@ def _part(array: Any) -> Array:
 
 
 def _sliced(reader: Reader, name: str) -> Array:
-    return _part(reader.get_slice(name))
+    part: Any = _part(reader.get_slice(name))
+    return part.to_dense() if isinstance(part, Tensor) else part
 
 
 def _tried(outcome: Outcome, stage: str, name: str | None, call: Callable[[], Any]) -> Any:

@@ -129,10 +129,18 @@ def test_names_that_cannot_be_removed(path: Path, tmp_path: Path, output: str | 
     target = None if output is None else tmp_path / output
     with pytest.raises(ObjectNotFoundError):
         ztensor.remove_tensors(path, target, ["matrix", "missing"])
-    with pytest.raises(ArgumentValueError):
-        ztensor.remove_tensors(path, target, [])
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["m.zt"]
+
+
+def test_removing_nothing_is_a_copy_or_a_mistake(path: Path, tmp_path: Path) -> None:
+    before = path.read_bytes()
+    with pytest.raises(ArgumentValueError):
+        ztensor.remove_tensors(path, names=[])
+    assert path.read_bytes() == before
+    ztensor.remove_tensors(path, tmp_path / "copy.zt", [])
+    with ztensor.open(path) as old, ztensor.open(tmp_path / "copy.zt") as new:
+        assert set(old.keys()) == set(new.keys())
 
 
 def test_names_are_changed(path: Path) -> None:
