@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import stat
 import time
@@ -21,7 +20,6 @@ from ztensor.errors import (
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.listing import read_manifest
 from ztensor.reader import ManifestReader
-from ztensor.recovery import describe_torn, search
 from ztensor.source import locking
 from ztensor.source.base import read_bytes
 from ztensor.source.local import FileObjectSource, FileSource
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from ztensor.source.base import Source
     from ztensor.verify import VerifyReport
 
-_LOG = logging.getLogger("ztensor")
 _RETRY_SECONDS = 0.1
 # Of the file that tells where the objects of a sharded model are, behind the model's own name.
 INDEX_SUFFIX = ".index.json"
@@ -267,6 +264,8 @@ def _recovered(
     source: Source, error: FormatError, limits: Limits, *, recover: bool
 ) -> tuple[Frame, Manifest]:
     """Return the last committed state where that is wanted and there is one; else raise `error`."""
+    from ztensor.recovery import describe_torn, search  # seldom needed
+
     state = None
     try:
         if recover:
@@ -279,7 +278,9 @@ def _recovered(
             source.close()
     if state is None:
         raise error
-    _LOG.warning(
+    import logging
+
+    logging.getLogger("ztensor").warning(
         "%s is damaged behind byte %d; the last committed state, %d objects, was opened",
         describe(source.name, 200),
         state.end,

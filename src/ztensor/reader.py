@@ -34,9 +34,14 @@ from ztensor.errors import (
 )
 from ztensor.layout import LAYOUTS, View
 from ztensor.layout.base import empty_array
-from ztensor.layout.elements import HOST_ORDER, require_known, result_dtype, typed_array
+from ztensor.layout.elements import (
+    HOST_ORDER,
+    require_known,
+    result_dtype,
+    typed_array,
+    whole_elements,
+)
 from ztensor.limits import DEFAULT_LIMITS, Limits
-from ztensor.metadata import TensorMetadata, describe_object
 from ztensor.model.dtype import element_count
 from ztensor.source.base import Range
 from ztensor.tensor import Tensor, is_torch
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
 
     from ztensor.encoding import Encoding
     from ztensor.layout.base import Array
+    from ztensor.metadata import TensorMetadata
     from ztensor.model.manifest import Component, Manifest, TensorObject
     from ztensor.slices import TensorSlice
     from ztensor.source.base import Source
@@ -198,6 +204,8 @@ class ManifestReader(Mapping[str, Any]):
         Raises:
             ObjectNotFoundError: no object of that name.
         """
+        from ztensor.metadata import describe_object
+
         if isinstance(name, str):
             return describe_object(name, self._object(name))
         return [describe_object(one, self._object(one)) for one in self._several(name)]
@@ -494,19 +502,82 @@ class ManifestReader(Mapping[str, Any]):
         """
         self.location(name, role)
         tensor_object = self._object(name)
+        if tensor_object.is_opaque:
+            self._tensor(name, tensor_object, copy=False)  # raises, and says why
         component = tensor_object.components[role]
-        if component.byte_order != "little" or component.nonzero_is_true:
-            whole = self._tensor(name, tensor_object, copy=True).components[role]
-            yield from blocks(whole)
+        chunks = self._chunks(name, tensor_object, role)
+        is_free_bool = component.nonzero_is_true and component.dtype == "bool"
+        if component.byte_order == "little" and not is_free_bool:
+            yield from chunks
             return
+        with self._located(name, role):
+            for piece in whole_elements(component, chunks):
+                yield from blocks(typed_array(component, piece))
+
+    def portable_object(self, name: str) -> TensorObject:
+        """Return an object as 1.2 has it once decoded: raw, little-endian, its indices u64.
+
+        Places, lengths and digests are those of the file; the bytes are `portable_chunks`.
+
+        Raises:
+            ObjectNotFoundError: no object of that name.
+            UnsupportedError: only an unknown layout of 0.1 tells what the bytes are.
+        """
+        tensor_object = self._object(name)
+        if tensor_object.is_opaque:
+            self._tensor(name, tensor_object, copy=False)  # raises, and says why
+        components = {
+            role: dataclasses.replace(
+                component,
+                dtype="u64" if _is_index(tensor_object, role) else component.dtype,
+                byte_order="little",
+                nonzero_is_true=False,
+            )
+            for role, component in tensor_object.components.items()
+        }
+        return dataclasses.replace(tensor_object, components=components)
+
+    def portable_chunks(self, name: str, role: str) -> Iterator[memoryview]:
+        """Yield `decoded_chunks`, indices as u64: the bytes `portable_object` speaks of.
+
+        Raises:
+            LayoutError: indices are no integers, or one is negative.
+            ZTensorError: what `decoded_chunks` raises.
+        """
+        chunks = self.decoded_chunks(name, role)
+        tensor_object = self._object(name)
+        component = dataclasses.replace(tensor_object.components[role], byte_order="little")
+        if not _is_index(tensor_object, role) or component.dtype == "u64":
+            yield from chunks
+            return
+        with self._located(name, role):
+            for piece in whole_elements(component, chunks):
+                indices = typed_array(component, piece)
+                if indices.dtype.kind not in "iu" or int(indices.min()) < 0:
+                    raise LayoutError(
+                        "indices are integers, none of them negative",
+                        reason=Reason.INDEX_DTYPE,
+                        found=f"{indices.min()} of {indices.dtype.name}",
+                    )
+                yield from blocks(indices.astype(np.uint64))
+
+    def _chunks(self, name: str, tensor_object: TensorObject, role: str) -> Iterator[memoryview]:
+        """Yield a component's decoded bytes in the order they are stored in, its digest checked."""
+        component = tensor_object.components[role]
         expected = self._decoded_length(name, tensor_object, role)
         with self._located(name, role):
-            if self._verify is not False and component.encoding != "raw":
-                self._require_digest(component, once=True)
             digest = None if self._verify is False else digest_of(component)
             hasher = None
-            if component.encoding == "raw" and digest is not None and digest.known is not None:
-                hasher = digest.known.hasher()
+            if digest is not None and digest.known is not None:
+                try:
+                    if component.encoding != "raw":
+                        self._require_digest(component, once=True)
+                    else:
+                        hasher = digest.known.hasher()
+                except DigestMismatchError:
+                    if not component.digest_may_cover_decoded:
+                        raise
+                    hasher = digest.known.hasher()
             encoding, stored = self.encoding_of(component), self.stored_range(component)
             for chunk in encoding.decode_chunks(stored, expected, self._limits):
                 if hasher is not None:
@@ -530,10 +601,9 @@ class ManifestReader(Mapping[str, Any]):
         tensor_object = self._object(name)
         if tensor_object.is_opaque:
             self._tensor(name, tensor_object, copy=False)  # raises, and says why
-        layout = LAYOUTS.get(tensor_object.format)
         components = {}
         for role, component in tensor_object.components.items():
-            is_index = layout is not None and role in layout.index_roles
+            is_index = _is_index(tensor_object, role)
             if (
                 component.byte_order == "big"
                 or (component.nonzero_is_true and component.dtype == "bool")
@@ -682,6 +752,11 @@ def roles_in_order(tensor_object: TensorObject) -> list[str]:
     layout = LAYOUTS.get(tensor_object.format)
     first = layout.read_order if layout is not None else ()
     return [*first, *(role for role in tensor_object.components if role not in first)]
+
+
+def _is_index(tensor_object: TensorObject, role: str) -> bool:
+    layout = LAYOUTS.get(tensor_object.format)
+    return layout is not None and role in layout.index_roles
 
 
 def require_declared(component: Component, expected: int) -> None:

@@ -137,17 +137,16 @@ class _Batch:
         self._paddings: list[bytes] = []
         self._is_lent: list[bool] = []
         self._firsts: list[dict[Any, Any]] = []  # of each like: what `seen` knows of its kind
-        self._values: list[Any] = []
+        self._values: list[Buffer] = []
 
     def take_run(self, names: list[str], start: int, tensors: Mapping[str, Any]) -> int:
         """Take arrays from `start` on; return the place of the first that was not taken.
 
-        It is one that has to be written by itself, or shares another's bytes, or the batch is
-        full. For fifty thousand small arrays this loop is half the time of saving: hence no calls.
+        It is one that has to be written by itself, or the batch is full. For fifty thousand small
+        arrays this loop is half the time of saving: hence few calls.
         """
         rows, values, nbytes = self._rows, self._values, 0
-        seen = self._seen
-        is_told_by_probe = seen is not None and seen.is_told_by_probe
+        seen = None if self._seen is None or not self._seen.is_told_by_probe else self._seen
         for place in range(start, min(len(names), start + _MOST_VALUES - len(values))):
             name = names[place]
             value = tensors[name]
@@ -159,16 +158,24 @@ class _Batch:
                 kind = self._kinds[look] = self._new_kind(value)
             if kind < 0 or not value.flags.c_contiguous or not (name.isascii() or _is_text(name)):
                 return place
-            if is_told_by_probe:
-                probe = value.item(0)
-                is_new = probe == probe and self._firsts[kind].setdefault(probe, name) is name
-                if not is_new and seen is not None and seen.first(name, value) is not None:
-                    return place
-            elif seen is not None and seen.first(name, value) is not None:
-                return place
+            data: Any = value if self._is_lent[kind] else value.reshape(-1).view(np.uint8)
+            digest = None if self._digest is None else self._digest(data)
+            first = None
+            if seen is not None:
+                probe = digest or value.item(0)
+                if probe != probe or self._firsts[kind].setdefault(probe, name) is not name:
+                    first = seen.first(name, value, digest)
+            elif self._seen is not None:
+                first = self._seen.first(name, value)
+            if first is not None:
+                self.flush()
+                self._writer.share(name, first)
+                values = self._values
+                continue
+            rows.digests.append(digest)
             rows.names.append(name)
             rows.kinds.append(kind)
-            values.append(value)
+            values.append(data)
             nbytes += self._lengths[kind]
             if nbytes > _BATCH_BYTES:
                 break
@@ -181,15 +188,6 @@ class _Batch:
             return
         rows, values = self._rows, self._values
         kinds = rows.kinds[len(rows.offsets) :]
-        if not all(self._is_lent):
-            values = [
-                value if self._is_lent[kind] else value.reshape(-1).view(np.uint8)
-                for value, kind in zip(values, kinds, strict=True)
-            ]
-        if self._digest is None:
-            rows.digests.extend([None] * len(values))
-        else:
-            rows.digests.extend(map(self._digest, values))
         start = self._sink.position
         offset = align(start)
         padding = _PADDING[offset - start]
@@ -236,8 +234,9 @@ class _Batch:
 class _Seen:
     """Finds arrays that are stored already, under another name.
 
-    Most arrays differ from all others of their shape and type in their first element: only where
-    they do not, it is asked where they lie, which costs more, or what is in them.
+    Most arrays differ from all others of their shape and type in a probe, their digest or else
+    their first element: only where they do not, it is asked where they lie, which costs more, or
+    what is in them.
 
     Args:
         tensors: what is saved. A mapping may make its arrays when asked, as a reader does; where
@@ -245,8 +244,8 @@ class _Seen:
         by: "memory" or "content".
 
     Attributes:
-        is_told_by_probe: an array whose first element no other of its kind has, and is no NaN,
-            is new, and nothing but that has to be kept of it.
+        is_told_by_probe: an array whose probe no other of its kind has, and is no NaN, is new,
+            and nothing but that has to be kept of it.
     """
 
     def __init__(self, tensors: Mapping[str, Any], by: str | bool) -> None:  # noqa: FBT001  # a word
@@ -258,18 +257,19 @@ class _Seen:
         self.is_told_by_probe = self._is_kept and not self._by_content
 
     def of_kind(self, value: Array) -> dict[Any, str | dict[object, str]]:
-        """Return the names of arrays of this shape and type by first element.
+        """Return the names of arrays of this shape and type by probe.
 
         Where several share that, by where they lie, or what is in them.
         """
         dtype = value.dtype.newbyteorder("=") if self._by_content else value.dtype
         return self._kinds.setdefault((value.shape, dtype), {})
 
-    def first(self, name: str, value: Array) -> str | None:
+    def first(self, name: str, value: Array, digest: str | None = None) -> str | None:
         """Return the name under which the array is stored already, or None."""
         if value.size == 0 or value.dtype.hasobject:
             return None
-        probe, names = value.item(0), self.of_kind(value)
+        names = self.of_kind(value)
+        probe = digest or value.item(0)
         if probe != probe:  # a NaN is not equal to itself
             probe = None
         if not self._is_kept:
