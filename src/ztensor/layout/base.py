@@ -156,11 +156,11 @@ def check_components(
 ) -> list[Problem]:
     """Return problems of missing roles, and of byte lengths that are no whole elements."""
     components = tensor_object.components
-    listed = ", ".join(map(describe, components)) or "none"
     problems = [
         Problem(
             Reason.COMPONENT_MISSING,
-            f"expected a component {role!r}, found {listed}",
+            f"expected a component {role!r}, found "
+            + (", ".join(map(describe, components)) or "none"),
             ("components", role),
             section,
             component=role,
