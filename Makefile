@@ -51,7 +51,7 @@ faults: $(VENV)/dev.stamp ## kill, cut the power and fill the disk under every c
 interop: $(VENV)/dev.stamp ## exchange files with the released wheels of each version
 	$(BIN)/python tests/interop/run.py
 
-# BENCH="--torch --write-docs" adds a peer of gigabytes and writes the page.
+# BENCH="--torch --write-docs" adds peers of gigabytes and writes the page.
 bench: $(VENV)/dev.stamp ## measure everything beside other libraries, an hour and a half
 	$(BIN)/python benchmarks/run.py --full $(BENCH)
 	$(BIN)/python benchmarks/edit.py

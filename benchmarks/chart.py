@@ -33,6 +33,8 @@ _MARKS = {
     "h5py": ("down", "#AA4499"),
     "gguf": ("plus", "#3399CC"),
     "torch": ("cross", "#000000"),
+    "ours-torch": ("ring", "#AA4499"),
+    "safetensors-torch": ("cross", "#0072B2"),
 }
 
 

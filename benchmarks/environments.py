@@ -22,10 +22,10 @@ class Peer:
         name: how it is asked for.
         title: how it is shown.
         module: its file in `benchmarks/peers`.
-        requirements: what pip installs; empty for this checkout, which runs in the environment
-            of the harness.
+        requirements: what pip installs; empty where the environment of the harness does.
         is_serious: fast enough to compare with in every round; the others take part in some.
         is_large: only measured when asked for by name or by `--torch`.
+        is_ours: this checkout.
     """
 
     name: str
@@ -34,11 +34,13 @@ class Peer:
     requirements: tuple[str, ...] = ()
     is_serious: bool = True
     is_large: bool = False
+    is_ours: bool = False
 
 
+_TORCH = "torch==2.13.0"
 _ALL = (
-    Peer("ours", "ours", "ours"),
-    Peer("ours-unchecked", "ours, no digests", "ours_unchecked"),
+    Peer("ours", "ours", "ours", is_ours=True),
+    Peer("ours-unchecked", "ours, no digests", "ours_unchecked", is_ours=True),
     Peer(
         "safetensors", "safetensors 0.8.0", "safetensors_numpy",
         ("safetensors==0.8.0", "numpy", "ml_dtypes"),
@@ -49,10 +51,20 @@ _ALL = (
     Peer("h5py", "h5py 3.16.0", "hdf5", ("h5py==3.16.0", "numpy"), is_serious=False),
     Peer("gguf", "gguf 0.19.0", "gguf_numpy", ("gguf==0.19.0", "numpy"), is_serious=False),
     Peer(
-        "torch", "torch 2.13.0", "pytorch", ("torch==2.13.0", "numpy"), is_serious=False,
-        is_large=True,
+        "torch", "torch 2.13.0", "pytorch", (_TORCH, "numpy"), is_serious=False, is_large=True,
+    ),
+    Peer(
+        "ours-torch", "ours, as torch", "ours_torch",
+        (_TORCH, "numpy", "ml_dtypes", "zstandard", "crc32c"), is_large=True, is_ours=True,
+    ),
+    Peer(
+        "safetensors-torch", "safetensors, as torch", "safetensors_torch",
+        (_TORCH, "safetensors==0.8.0", "numpy", "ml_dtypes"), is_large=True,
     ),
 )  # fmt: skip
+
+# What we stand on, or the peers do: at the versions of the harness, for a fair race.
+_OURS = {"numpy", "ml_dtypes", "zstandard", "crc32c"}
 
 PEERS = {peer.name: peer for peer in _ALL}
 
@@ -62,10 +74,9 @@ class CannotInstall(Exception):
 
 
 def pinned(requirements: tuple[str, ...]) -> list[str]:
-    """Return the requirements with NumPy and ml_dtypes at our own versions, for a fair race."""
+    """Return the requirements, those of `_OURS` at the versions installed here."""
     return [
-        f"{one}=={importlib.metadata.version(one)}" if one in {"numpy", "ml_dtypes"} else one
-        for one in requirements
+        f"{one}=={importlib.metadata.version(one)}" if one in _OURS else one for one in requirements
     ]
 
 
@@ -118,6 +129,6 @@ def copy_checkout(folder: Path) -> None:
 def server_environment(peer: Peer, checkout: Path) -> dict[str, str]:
     """Return a server's environment variables; ours takes the copy, whatever is installed."""
     environment = clean_environment()
-    if not peer.requirements:
+    if peer.is_ours:
         environment["PYTHONPATH"] = str(checkout)
     return environment

@@ -14,6 +14,7 @@ from benchmarks.ratios import Ratio, Samples, three_digits
 
 CHECKED, UNCHECKED = "ours", "ours-unchecked"
 OLD, ST = "ztensor-1", "safetensors"
+TORCH, ST_TORCH = "ours-torch", "safetensors-torch"  # measured with --torch
 MIB = 1 << 20
 
 
@@ -120,6 +121,7 @@ class FigureGoal:
         workloads: on what.
         bound: the most it may be.
         unit: `ms`, `MB`, or `x data`.
+        row: which of our rows is judged.
     """
 
     title: str
@@ -127,6 +129,7 @@ class FigureGoal:
     workloads: tuple[str, ...]
     bound: float
     unit: str
+    row: str = CHECKED
 
     def judge(self, samples: Samples, nbytes: Mapping[str, int]) -> Iterable[Verdict]:
         """Yield one verdict per workload; `nbytes` has the size of each one's tensors."""
@@ -137,17 +140,17 @@ class FigureGoal:
         }
         for workload in self.workloads:
             measured: dict[str, float] = {}
-            for row in (CHECKED, UNCHECKED):
+            for row in (self.row, UNCHECKED):
                 found = samples.figures(workload, self.operation, row)
                 if found is not None:
                     value = found.median if self.unit == "ms" else found.peak
                     measured[row] = value / scale[self.unit](workload)
-            count = samples.figures(workload, self.operation, CHECKED)
+            count = samples.figures(workload, self.operation, self.row)
             detail = "not measured" if count is None else f"{count.count} rounds"
+            without = measured.get(UNCHECKED) if self.row == CHECKED else None
             yield Verdict(
-                self.title, workload, self.unit, self.bound,
-                measured.get(CHECKED), detail, measured.get(UNCHECKED),
-            )  # fmt: skip
+                self.title, workload, self.unit, self.bound, measured.get(self.row), detail, without
+            )
 
 
 def _spread(ratio: Ratio | None) -> str:
@@ -177,6 +180,9 @@ GOALS = (
     FigureGoal("open a small file, new interpreter", "first", ("tiny",), 0.5, "ms"),
     FigureGoal("memory of an owned load", "owned", (*_FEW, "small"), 1.05, "x data"),
     FigureGoal("memory of opening", "keys", ("moe",), 100.0, "MB"),
+    RatioGoal("torch: load mapped", "mapped", ("many",), {ST_TORCH: 0.5}, TORCH),
+    FigureGoal("torch: load mapped", "mapped", ("llama",), 5.0, "ms", TORCH),
+    RatioGoal("torch: save", "save", ("mixed", "many"), {CHECKED: 1.1}, TORCH),
 )
 
 

@@ -349,8 +349,8 @@ def _chosen_peers(parser: argparse.ArgumentParser, options: argparse.Namespace) 
         ]
     else:
         names = options.peers.split(",")
-    if options.torch and "torch" not in names:
-        names.append("torch")
+    if options.torch:
+        names += [name for name, peer in PEERS.items() if peer.is_large and name not in names]
     unknown = [name for name in names if name not in PEERS]
     if unknown:
         parser.error(f"unknown peers: {', '.join(unknown)}")
