@@ -29,6 +29,7 @@ from ztensor.errors import (
 from ztensor.layout import sparse_coo, sparse_csr
 from ztensor.layout.base import known_count
 from ztensor.layout.elements import result_dtype
+from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.layout.quantization import GroupScheme, check_sizes
 from ztensor.layout.sparse import require_in_range
 from ztensor.model.dtype import element_count
@@ -74,7 +75,8 @@ class TensorSlice(abc.ABC):
         ranges and zstd frames that are needed are read.
 
         Of a sparse or quantized object, a `Tensor` of the same layout with the rows that the
-        index selects; an integer selects a matrix of one row. Quantized rows must be whole groups.
+        index selects; an integer selects a matrix of one row. Rows of a
+        `quantized_group` must be whole groups.
 
         A part is not checked against a digest, which covers the whole component, unless the
         reader was opened with `verify=True`.
@@ -424,13 +426,20 @@ class QuantizedSlice(RowSlice):
         zeros = result_dtype(self._object.components["zeros"])
         return self._scheme.has_packed_zeros(zeros)
 
+    @property
+    def row_unit(self) -> int:
+        """Return how many rows make a whole: selections begin and end at multiples of it."""
+        scheme = self._scheme
+        group = scheme.group_length(self.shape) if scheme.group_axis == 0 else 1
+        are_zeros_in_words = self._has_packed_zeros and scheme.group_axis == 1
+        is_in_words = scheme.pack_axis == 0 or are_zeros_in_words
+        return math.lcm(group, scheme.packing.count if is_in_words else 1)
+
     def _cut(self, rows: Indices) -> dict[str, Array]:
         parts, scheme, shape = self._parts, self._scheme, self.shape
         group = scheme.group_length(shape) if scheme.group_axis == 0 else 1
         are_zeros_in_words = self._has_packed_zeros and scheme.group_axis == 1
-        is_in_words = scheme.pack_axis == 0 or are_zeros_in_words
-        word = scheme.packing.count if is_in_words else 1
-        start, stop = self._bounds(rows, math.lcm(group, word))
+        start, stop = self._bounds(rows, self.row_unit)
         words = slice(scheme.packing.word_count(start), scheme.packing.word_count(stop))
         groups = slice(start // group, -(-stop // group))
         arrays = {
@@ -483,9 +492,33 @@ class QuantizedSlice(RowSlice):
         return shifted
 
 
+class BlockSlice(RowSlice):
+    """A `gguf` object: rows of two axes or more are whole blocks, in any order."""
+
+    main_role = "data"
+
+    def _cut(self, rows: Indices) -> dict[str, Array]:
+        shape = self.shape
+        if len(shape) < 2:
+            raise ArgumentValueError(
+                "the elements of one row are in blocks; use read(name).dequantize()[...]",
+                expected="an object of two axes or more",
+                found=f"shape {describe(shape)}",
+            )
+        row_bytes = GGUF_LAYOUTS[self._object.format].block_type.data_bytes(shape[1:])
+        place: slice | Array
+        if isinstance(rows, range):
+            place = slice(rows.start, rows.stop if rows.stop >= 0 else None, rows.step)
+        else:
+            place = rows
+        part: Array = self._part("data", (shape[0], row_bytes or 0))[place]
+        return {"data": part.reshape(-1)}
+
+
 _KINDS: Mapping[str, type[TensorSlice]] = {
     "dense": DenseSlice,
     "sparse_csr": CsrSlice,
     "sparse_coo": CooSlice,
     "quantized_group": QuantizedSlice,
+    **dict.fromkeys(GGUF_LAYOUTS, BlockSlice),
 }

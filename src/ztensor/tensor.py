@@ -23,6 +23,7 @@ from ztensor.errors import (
 )
 from ztensor.layout import LAYOUTS, View
 from ztensor.layout.elements import numpy_dtype, spell
+from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.layout.quantization import checkpoints, dequantize_view, integers_of_view, quantize_as
 from ztensor.layout.quantization.namespace import NumpyNamespace
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
@@ -688,22 +689,25 @@ class Tensor:
         return moved(to_torch(self), place)
 
     def dequantize(self, dtype: Any = "float32", *, threads: int | None = None) -> Array:
-        """Return the weights a `quantized_group` tensor stands for; a new array.
+        """Return the weights that a `quantized_group` or `gguf` tensor stands for; a new array.
 
-        `ztensor.torch.dequantize` does the same on torch's devices.
+        `ztensor.torch.dequantize` does the same on torch's devices for `quantized_group`.
 
         Args:
             dtype: `float32`, `float64`, `float16` or `bfloat16`; the arithmetic is done in
-                float32, or in float64 where that is asked for.
+                float32; that of `quantized_group` in float64 where that is asked for.
             threads: how many to use; by default `ZTENSOR_NUM_THREADS`, or the cores.
 
         Raises:
             UsageError: the tensor is not quantized.
             ArgumentValueError: another `dtype`.
-            LayoutError: attributes or sizes do not make a group quantization.
-            UnsupportedError: the attributes name a scheme this release does not know.
+            LayoutError: attributes or sizes do not make a quantization.
+            UnsupportedError: this release does not know the scheme, or the type of blocks.
             LimitError: the array does not fit into memory.
         """
+        blocks = GGUF_LAYOUTS.get(self.format)
+        if blocks is not None:
+            return blocks.dequantize(self._view(), dtype=dtype, threads=threads)
         dense: Array = dequantize_view(self._groups(), dtype=dtype, xp=NumpyNamespace(threads))
         return dense
 

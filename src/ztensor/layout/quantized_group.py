@@ -4,9 +4,10 @@
 | --- | --- |
 | `packed_weight` | quantized values, several to an element |
 | `scales` | a factor for each group |
-| `zeros` | a zero-point for each group |
+| `zeros` | a zero-point for each group, or one for all |
+| `g_idx`, `codebook`, `global_scale` | where the attributes ask for them |
 
-How values are packed and grouped stands in the object's attributes; see `quantization.py`.
+How values are packed and grouped stands in the object's attributes; see `quantization/`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor.layout.base import Array, PlainParts, View, check_components
-from ztensor.layout.quantization import GroupScheme, check_sizes, dequantize
+from ztensor.layout.quantization import dequantize_view
 from ztensor.layout.sparse import require_roles
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ SECTION = "1.2 section 3, quantized_group"
 
 
 class QuantizedGroup(PlainParts):
-    """The layout `quantized_group`; further components, such as `g_idx`, are kept and listed."""
+    """The layout `quantized_group`; further components are kept, and listed where unknown."""
 
     name = "quantized_group"
     main_role = "packed_weight"
@@ -53,16 +54,5 @@ class QuantizedGroup(PlainParts):
             LayoutError: attributes or sizes do not make a group quantization.
             UnsupportedError: the attributes name a scheme this release does not know.
         """
-        self.require_valid(view)
-        arrays = view.arrays
-        packed = arrays["packed_weight"]
-        scheme = GroupScheme.from_attributes(view.attributes, packed.dtype, view.shape)
-        check_sizes(
-            scheme,
-            view.shape,
-            {role: array.size for role, array in arrays.items()},
-            {role: array.dtype for role, array in arrays.items()},
-        )
-        return dequantize(
-            scheme, view.shape, packed, arrays["scales"], arrays["zeros"], arrays.get("g_idx")
-        )
+        dense: Array = dequantize_view(view)
+        return dense

@@ -86,13 +86,17 @@ class TorchNamespace:
         """Write `array & mask` to `out`."""
         torch.bitwise_and(array, mask, out=out)
 
-    def shift(self, array: Any, bits: int, out: Any) -> None:
+    def shift_right(self, array: Any, bits: int, out: Any) -> None:
         """Write `array >> bits` to `out`."""
         torch.bitwise_right_shift(array, bits, out=out)
 
+    def shift_left(self, array: Any, bits: int, out: Any) -> None:
+        """Write `array << bits` to `out`."""
+        torch.bitwise_left_shift(array, bits, out=out)
+
     def lookup(self, table: Any, codes: Any, out: Any) -> None:
         """Write `table[codes]` to `out`."""
-        found = torch.index_select(table, 0, codes.reshape(-1).to(torch.int32))
+        found = torch.index_select(table, 0, codes.reshape(-1).to(torch.int64))
         out[...] = found.reshape(out.shape)
 
     def each(

@@ -1,0 +1,33 @@
+"""The arithmetic of group quantization: small integers packed in words, and back to floats.
+
+Read `scheme.py` (every convention, and the sizes that follow from it), then
+
+- `namespace.py` (what is asked of an array library), `unpacking.py` (words to integers) and
+  `dequantizing.py` (integers to floats), written once for NumPy and PyTorch;
+- `quantizing.py` (floats to groups) and `recipes.py` (floats to what named formats store);
+- `checkpoints.py` (tensors of GPTQ, AWQ and other checkpoints to objects).
+
+`docs/quantized.md` is the page about the conventions.
+"""
+
+from ztensor.layout.quantization.dequantizing import (
+    dequantize,
+    dequantize_view,
+    integers,
+    integers_of_view,
+)
+from ztensor.layout.quantization.quantizing import quantize
+from ztensor.layout.quantization.recipes import quantize_as
+from ztensor.layout.quantization.scheme import GroupScheme, Packing, check_sizes
+
+__all__ = [
+    "GroupScheme",
+    "Packing",
+    "check_sizes",
+    "dequantize",
+    "dequantize_view",
+    "integers",
+    "integers_of_view",
+    "quantize",
+    "quantize_as",
+]

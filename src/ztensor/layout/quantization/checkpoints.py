@@ -1,0 +1,257 @@
+"""Quantized weights as published checkpoints hold them, seen as `quantized_group` objects.
+
+Nothing is computed: the tensors of a checkpoint become components as they are, and what their
+project's code knows about them becomes attributes. `docs/quantized.md` has the tables.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ztensor.errors import ArgumentValueError, FormatError, UnsupportedError, describe
+from ztensor.layout.base import View
+from ztensor.layout.elements import numpy_dtype
+from ztensor.layout.quantization.dequantizing import require_fit, scheme_of
+from ztensor.layout.quantization.scheme import CODEBOOK, Packing
+from ztensor.model.dtype import element_count
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ztensor.layout.base import Array
+
+# 4-bit NormalFloat: quantiles of the normal distribution, and zero (QLoRA, appendix E).
+NF4 = np.array(
+    [
+        *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
+        *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
+        *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
+        *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+    ],
+    np.float32,
+)
+# Added to the zero points a checkpoint stores.
+_GPTQ_OFFSETS = {"gptq": 1, "gptq_v2": 0}
+
+
+def gptq(
+    qweight: Array,
+    qzeros: Array,
+    scales: Array,
+    g_idx: Array | None = None,
+    *,
+    bits: int = 4,
+    group_size: int | None = None,
+    checkpoint_format: str = "gptq",
+) -> View:
+    """Return the object that GPTQ tensors make; see `Tensor.from_gptq`."""
+    if checkpoint_format not in _GPTQ_OFFSETS:
+        raise ArgumentValueError(
+            "unknown checkpoint_format of GPTQ",
+            expected=" or ".join(map(repr, _GPTQ_OFFSETS)),
+            found=describe(checkpoint_format),
+        )
+    _require_matrices(qweight=qweight, qzeros=qzeros, scales=scales)
+    _require_integer("bits", bits, 1, 8)
+    shape = (len(qweight) * qweight.itemsize * 8 // bits, qweight.shape[1])
+    group = _group_size(group_size, shape[0], len(scales))
+    components = {"packed_weight": qweight, "scales": scales, "zeros": qzeros}
+    attributes: dict[str, object] = {
+        "bits": bits,
+        "group_size": group,
+        "packing": _packing(bits, qweight),
+    }
+    if _GPTQ_OFFSETS[checkpoint_format]:
+        attributes["zero_offset"] = _GPTQ_OFFSETS[checkpoint_format]
+    if g_idx is not None and not np.array_equal(
+        g_idx, np.arange(shape[0]) // (shape[0] if group == -1 else group)
+    ):
+        components["g_idx"] = g_idx
+        attributes["desc_act"] = True
+    return _fitting(View(shape, components, attributes))
+
+
+def awq(
+    qweight: Array,
+    qzeros: Array,
+    scales: Array,
+    *,
+    bits: int = 4,
+    group_size: int | None = None,
+) -> View:
+    """Return the object that AWQ tensors make; see `Tensor.from_awq`."""
+    _require_matrices(qweight=qweight, qzeros=qzeros, scales=scales)
+    _require_integer("bits", bits, 1, 8)
+    shape = (len(qweight), qweight.shape[1] * qweight.itemsize * 8 // bits)
+    attributes: dict[str, object] = {
+        "bits": bits,
+        "group_size": _group_size(group_size, shape[0], len(scales)),
+        "packing": _packing(bits, qweight),
+        "pack_axis": 1,
+        "order": "awq",
+    }
+    components = {"packed_weight": qweight, "scales": scales, "zeros": qzeros}
+    return _fitting(View(shape, components, attributes))
+
+
+def int8(weight: Array, absmax: Array) -> View:
+    """Return the object that int8 rows and their largest magnitudes make; see `from_int8`."""
+    axis = min(1, weight.ndim - 1)
+    components = {
+        "packed_weight": weight,
+        "scales": absmax,
+        "zeros": np.zeros(1, np.float32),
+        "global_scale": np.array([1 / 127], np.float32),
+    }
+    attributes: dict[str, object] = {
+        "bits": 8,
+        "group_size": -1,
+        "packing": "1_per_i8",
+        "pack_axis": axis,
+        "group_axis": axis,
+        "signed": True,
+        "shared_zero": True,
+    }
+    return _fitting(View(weight.shape, components, attributes))
+
+
+def nf4(
+    weight: Array,
+    absmax: Array,
+    shape: Sequence[int],
+    *,
+    block_size: int = 64,
+    codebook: Array | None = None,
+) -> View:
+    """Return the object that 4-bit codes and their blocks' magnitudes make; see `from_nf4`."""
+    shape = tuple(shape)
+    attributes = _blocks_of_rows(shape, block_size, order="reversed", element=CODEBOOK)
+    _require_integer("block_size", block_size, 1, 1 << 31)
+    if len(shape) > 1 and shape[0] > 1 and element_count(shape[1:]) % block_size:
+        raise ArgumentValueError(
+            "blocks that reach from one row into the next cannot be told by axes",
+            expected=f"rows of a multiple of {block_size} elements, or the shape [1, count]",
+            found=f"the shape {describe(shape)}",
+        )
+    components = {
+        "packed_weight": weight,
+        "scales": absmax,
+        "zeros": np.zeros(1, np.float32),
+        "codebook": NF4 if codebook is None else codebook,
+    }
+    return _fitting(View(shape, components, attributes))
+
+
+def mxfp4(blocks: Array, scales: Array, *, shape: Sequence[int] | None = None) -> View:
+    """Return the object that MXFP4 blocks and their exponents make; see `from_mxfp4`."""
+    return _fp4(blocks, scales, 32, "float8_e8m0fnu", shape)
+
+
+def nvfp4(
+    weight: Array, scales: Array, global_scale: Array, *, shape: Sequence[int] | None = None
+) -> View:
+    """Return the object that NVFP4 codes and their two scales make; see `from_nvfp4`."""
+    factor = np.asarray(global_scale, np.float32).reshape(-1)
+    return _fp4(weight, scales, 16, "float8_e4m3fn", shape, {"global_scale": factor})
+
+
+def _fp4(
+    packed: Array,
+    scales: Array,
+    block_size: int,
+    scale_type: str,
+    shape: Sequence[int] | None,
+    more: Mapping[str, Array] | None = None,
+) -> View:
+    if scales.dtype == np.uint8:
+        scales = scales.view(numpy_dtype(scale_type))
+    if scales.dtype.name != scale_type:
+        raise ArgumentValueError(
+            "the scales are of another type",
+            expected=f"{scale_type}, or its bytes as uint8",
+            found=scales.dtype.name,
+        )
+    if shape is None:
+        if scales.ndim == 0:
+            raise ArgumentValueError("scales have at least one dimension", found="a scalar")
+        shape = (*scales.shape[:-1], scales.shape[-1] * block_size)
+    components = {
+        "packed_weight": packed,
+        "scales": scales,
+        "zeros": np.zeros(1, np.float32),
+        **(more or {}),
+    }
+    attributes = _blocks_of_rows(tuple(shape), block_size, element="f4_e2m1")
+    return _fitting(View(tuple(shape), components, attributes))
+
+
+def _blocks_of_rows(shape: tuple[int, ...], block_size: int, **more: object) -> dict[str, object]:
+    """Return the attributes of bytes with two codes each, in blocks along the later dimensions."""
+    axis = min(1, len(shape) - 1)
+    return {
+        "bits": 4,
+        "group_size": block_size,
+        "packing": "2_per_u8",
+        "pack_axis": axis,
+        "group_axis": axis,
+        "shared_zero": True,
+        **more,
+    }
+
+
+def _packing(bits: int, words: Array) -> str:
+    if words.dtype.kind not in "iu":
+        raise ArgumentValueError("weights are packed in integers", found=words.dtype.name)
+    container = f"{words.dtype.kind}{words.itemsize * 8}"
+    return str(Packing.dense(bits, container))
+
+
+def _group_size(given: int | None, length: int, groups: int) -> int:
+    if given is not None:
+        return given
+    if groups <= 1:
+        return -1
+    if length % groups:
+        raise ArgumentValueError(
+            "the scales do not tell how long a group is",
+            expected="group_size=",
+            found=f"{groups} groups of {length} rows",
+        )
+    return length // groups
+
+
+def _require_integer(name: str, value: int, low: int, high: int) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise ArgumentValueError(
+            f"{name} is out of range",
+            expected=f"an integer from {low} to {high}",
+            found=describe(value),
+        )
+
+
+def _require_matrices(**arrays: Array) -> None:
+    for name, array in arrays.items():
+        if array.ndim != 2:
+            raise ArgumentValueError(
+                f"{name} is a matrix", expected="two dimensions", found=describe(array.shape)
+            )
+
+
+def _fitting(view: View) -> View:
+    """Return an object whose components fit its attributes.
+
+    Raises:
+        ArgumentValueError: they do not.
+    """
+    try:
+        require_fit(scheme_of(view), view.shape, view.arrays)
+    except (FormatError, UnsupportedError) as error:
+        raise ArgumentValueError(
+            error.message,
+            component=error.component,
+            expected=error.expected,
+            found=error.found,
+        ) from error
+    return view

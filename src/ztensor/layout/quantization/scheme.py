@@ -1,0 +1,476 @@
+"""How integers are packed and grouped: `GroupScheme`, its attributes, and the sizes that follow.
+
+Spec: 1.2 section 3, `quantized_group`. It names three components (`packed_weight`, `scales`,
+`zeros`) and three attributes (`bits`, `group_size`, `packing`), and leaves the rest open. Here
+every open convention is an attribute of its own with a default; `docs/quantized.md` is the page
+about them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ztensor.errors import (
+    ArgumentValueError,
+    LayoutError,
+    Reason,
+    UnsupportedError,
+    describe,
+)
+from ztensor.layout.elements import numpy_dtype
+from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from numpy.typing import DTypeLike
+
+SECTION = "1.2 section 3, quantized_group"
+INTEGER, CODEBOOK = "integer", "codebook"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Packing:
+    """How small integers lie in words: blocks of `words` words hold `count` integers each.
+
+    Integer number i of a block has its lowest bit at bit `i * bits` of the block, whose words
+    follow one another from low to high. The last block of a line is filled up with zeros.
+
+    Attributes:
+        count: integers in a block.
+        container: the words' storage type, such as `i32`; its sign means nothing.
+        words: words in a block; more than one when integers cross from word to word.
+    """
+
+    count: int
+    container: str
+    words: int = 1
+
+    @classmethod
+    def parse(cls, text: object) -> Self:
+        """Return the packing that `8_per_i32` or `32_per_3_i32` names.
+
+        Raises:
+            LayoutError: not text.
+            UnsupportedError: a name of another form.
+        """
+        if not isinstance(text, str):
+            raise _attribute_error("packing", "a name such as '8_per_i32'", text)
+        # Two digits are enough for the widest container: 64 one-bit integers in a u64.
+        match = re.fullmatch(r"([1-9][0-9]?)_per_(?:([2-9])_)?([iu](?:8|16|32|64))", text)
+        if match is None:
+            raise UnsupportedError(
+                "the packing is not known here",
+                reason=Reason.UNKNOWN_LAYOUT,
+                expected="a name such as '8_per_i32' or '32_per_3_i32'",
+                found=describe(text),
+                section=SECTION,
+            )
+        count, words, container = match.groups(default="1")
+        return cls(int(count), container, int(words))
+
+    @classmethod
+    def dense(cls, bits: int, container: str) -> Self:
+        """Return the packing that wastes no bit; blocks are as short as that allows."""
+        width = STORAGE_TYPES[container].width * 8
+        common = math.gcd(bits, width)
+        return cls(width // common, container, bits // common)
+
+    @property
+    def width(self) -> int:
+        """Return the bits of a word."""
+        return STORAGE_TYPES[self.container].width * 8
+
+    def word_count(self, length: int) -> int:
+        """Return how many words a line of `length` integers takes."""
+        return -(-length // self.count) * self.words
+
+    def __str__(self) -> str:
+        """Return the name `parse` understands."""
+        words = "" if self.words == 1 else f"{self.words}_"
+        return f"{self.count}_per_{words}{self.container}"
+
+
+# Which element of a word is in its lowest bits, which next, and so on; by the word's count.
+ORDERS: Mapping[str, Callable[[int], Sequence[int]]] = {
+    "sequential": range,
+    "reversed": lambda count: range(count)[::-1],
+    "awq": lambda count: (*range(0, count, 2), *range(1, count, 2)),  # 8: 0 2 4 6 1 3 5 7
+}
+
+
+def _is_int(low: int, high: int) -> Callable[[object], bool]:
+    # `type(...) is int`, since a CBOR true is a Python int too.
+    return lambda value: type(value) is int and low <= value <= high
+
+
+def _is_flag(value: object) -> bool:
+    return type(value) is bool
+
+
+_RULES: Mapping[str, tuple[str, Callable[[object], bool]]] = {
+    "bits": ("an integer from 1 to 8", _is_int(1, 8)),
+    "group_size": (
+        "-1 or a positive integer",
+        lambda value: type(value) is int and (value == -1 or value > 0),
+    ),
+    "pack_axis": ("0 or 1", _is_int(0, 1)),
+    "group_axis": ("0 or 1", _is_int(0, 1)),
+    "signed": ("true or false", _is_flag),
+    "zero_offset": ("an integer from -256 to 256", _is_int(-256, 256)),
+    "zeros_packed": ("true or false", _is_flag),
+    "shared_zero": ("true or false", _is_flag),
+    "desc_act": ("true or false", _is_flag),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GroupScheme:
+    """Every convention needed to make floats of packed integers; checked when made.
+
+    Attributes:
+        bits: bits of one integer, 1 to 8.
+        packing: how integers lie in words.
+        group_size: how many neighbours along `group_axis` share a scale and a zero point; -1 is
+            the whole axis. The last group may be short.
+        pack_axis: axis along which integers share words: 0 (rows) or 1 (columns).
+        group_axis: axis along which elements share a scale: 0 or 1.
+        order: which element of a word is in its lowest bits: `sequential`, `reversed` or `awq`.
+        signed: integers are in two's complement; so are packed zero points.
+        zero_offset: added to zero points stored as integers (1 for GPTQ's first checkpoint
+            format), modulo 2^bits where they are packed; floats are taken as they are.
+        zeros_packed: zero points stored as integers are packed like the weights, along the axis
+            that is not grouped; otherwise each is an integer of its own.
+        shared_zero: `zeros` is one number, not packed, that holds for all groups.
+        desc_act: groups are not neighbours: the component `g_idx` tells each row's group.
+        element: what an integer stands for: itself (`integer`), an entry of the component
+            `codebook`, or the bits of a logical type of that width, such as `f4_e2m1`.
+
+    Raises:
+        LayoutError: a value of wrong type or range, or `packing` does not hold `bits`.
+        UnsupportedError: an unknown order or element.
+    """
+
+    bits: int
+    packing: Packing
+    group_size: int = -1
+    pack_axis: int = 0
+    group_axis: int = 0
+    order: str = "sequential"
+    signed: bool = False
+    zero_offset: int = 0
+    zeros_packed: bool = True
+    shared_zero: bool = False
+    desc_act: bool = False
+    element: str = INTEGER
+
+    def __post_init__(self) -> None:
+        for name in _RULES:
+            require_rule(name, getattr(self, name))
+        _require_name("order", self.order, ORDERS)
+        _require_name("element", self.element, (INTEGER, CODEBOOK, *_float_types(self.bits)))
+        if self.signed and self.element != INTEGER:
+            raise _attribute_error("signed", f"false for elements of {self.element!r}", self.signed)
+        padded = Packing(self.packing.width // self.bits, self.packing.container)
+        dense = Packing.dense(self.bits, self.packing.container)
+        if self.packing not in (padded, dense):
+            names = " or ".join(sorted({repr(str(padded)), repr(str(dense))}))
+            raise _attribute_error("packing", f"{names} for {self.bits} bits", str(self.packing))
+        if self.packing.words > 1 and self.order != "sequential":
+            raise _attribute_error("order", "'sequential' for blocks of several words", self.order)
+
+    @classmethod
+    def from_attributes(
+        cls,
+        attributes: Mapping[str, object] | None,
+        packed_dtype: np.dtype[Any],
+        shape: Sequence[int],
+    ) -> Self:
+        """Return the scheme that an object's attributes describe.
+
+        Every attribute is named like the field it sets. `bits` is required. `packing`, when
+        missing, is as many integers as one word of `packed_dtype` holds, if they fill it. The
+        others have the fields' defaults. An attribute that is null counts as missing; other
+        attributes are ignored.
+
+        Args:
+            attributes: the object's attributes, as a file has them: any names, any values.
+            packed_dtype: element type of `packed_weight`.
+            shape: the object's shape.
+
+        Raises:
+            LayoutError: an attribute is missing, of wrong type or out of range, or the shape has
+                no axis.
+            UnsupportedError: a packing or an order that is not known here.
+        """
+        matrix_shape(shape)
+        if attributes is None:
+            attributes = {}
+        if not isinstance(attributes, Mapping):
+            raise _attribute_error("attributes", "a map", attributes)
+        given: dict[str, Any] = {}
+        for field in dataclasses.fields(cls):
+            value = attributes.get(field.name)
+            if value is not None:
+                given[field.name] = value
+        require_rule("bits", given.get("bits"))
+        if "packing" in given:
+            given["packing"] = Packing.parse(given["packing"])
+        else:
+            given["packing"] = _default_packing(given["bits"], packed_dtype)
+        return cls(**given)
+
+    def to_attributes(self) -> dict[str, object]:
+        """Return the attributes of an object: the specification's three, then what differs."""
+        attributes: dict[str, object] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in ("bits", "group_size") or value != field.default:
+                attributes[field.name] = str(value) if isinstance(value, Packing) else value
+        return attributes
+
+    def group_length(self, shape: Sequence[int]) -> int:
+        """Return how many elements share a scale, except in a short last group; at least 1."""
+        length = max(1, matrix_shape(shape)[self.group_axis])
+        return length if self.group_size == -1 else min(self.group_size, length)
+
+    def packed_shape(self, shape: Sequence[int]) -> tuple[int, int]:
+        """Return the shape of the words of `packed_weight`: K x N, one axis packed."""
+        rows, columns = matrix_shape(shape)
+        if self.pack_axis == 0:
+            return self.packing.word_count(rows), columns
+        return rows, self.packing.word_count(columns)
+
+    def scales_shape(self, shape: Sequence[int]) -> tuple[int, int]:
+        """Return the shape of `scales` and of zero points that are not packed."""
+        rows, columns = matrix_shape(shape)
+        group = self.group_length(shape)
+        if self.group_axis == 0:
+            return -(-rows // group), columns
+        return rows, -(-columns // group)
+
+    def has_packed_zeros(self, dtype: np.dtype[Any]) -> bool:
+        """Return whether zero points stored as such elements are packed in words."""
+        return dtype.kind in "iu" and self.zeros_packed and not self.shared_zero
+
+    def zeros_shape(self, shape: Sequence[int], dtype: np.dtype[Any]) -> tuple[int, ...]:
+        """Return the shape of `zeros` of an element type."""
+        if self.shared_zero:
+            return (1,)
+        if self.has_packed_zeros(dtype):
+            return self.packed_zeros_shape(shape)
+        return self.scales_shape(shape)
+
+    def packed_zeros_shape(self, shape: Sequence[int]) -> tuple[int, int]:
+        """Return the shape of `zeros` in words: like `scales`, the axis not grouped packed."""
+        rows, columns = self.scales_shape(shape)
+        if self.group_axis == 0:
+            return rows, self.packing.word_count(columns)
+        return self.packing.word_count(rows), columns
+
+
+def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
+    """Return an object's shape as K rows and N columns.
+
+    Raises:
+        LayoutError: it has no dimension.
+    """
+    if not shape:
+        raise LayoutError(
+            "a scalar cannot be quantized in groups",
+            reason=Reason.LAYOUT_RANK,
+            expected="at least one dimension",
+            found="the shape []",
+            section=SECTION,
+        )
+    return shape[0], element_count(shape[1:])
+
+
+def _default_packing(bits: int, packed_dtype: np.dtype[Any]) -> Packing:
+    if packed_dtype.kind not in "iu":
+        raise _component_error("packed_weight", "words of an integer type", packed_dtype.name)
+    width = packed_dtype.itemsize * 8
+    if width % bits:
+        raise _attribute_error("packing", f"a name, as {bits} bits do not fill a word", None)
+    return Packing(width // bits, BY_LONG_NAME[packed_dtype.name].name)
+
+
+def _float_types(bits: int) -> list[str]:
+    """Return the logical types of floats that take so many bits."""
+    return [
+        logical.name
+        for logical in LOGICAL_TYPES.values()  # open: more may be registered at any time
+        if logical.dtype == "u8"
+        and logical.storage_per_element == 1
+        and logical.elements_per_storage * bits == 8
+        and logical.long_name.startswith("float")
+    ]
+
+
+def require_rule(name: str, value: object) -> None:
+    """Raise unless a value is one an attribute may have.
+
+    Raises:
+        LayoutError: it is not.
+    """
+    expected, holds = _RULES[name]
+    if not holds(value):
+        raise _attribute_error(name, expected, value)
+
+
+def _require_name(name: str, value: object, known: Iterable[str]) -> None:
+    expected = f"one of {', '.join(known)}"
+    if not isinstance(value, str):
+        raise _attribute_error(name, expected, value)
+    if value not in known:
+        raise UnsupportedError(
+            f"the attribute {name!r} of a quantized object has a value not known here",
+            reason=Reason.UNKNOWN_LAYOUT,
+            expected=expected,
+            found=describe(value),
+            section=SECTION,
+        )
+
+
+def _attribute_error(name: str, expected: str, found: object) -> LayoutError:
+    return LayoutError(
+        f"the attribute {name!r} of a quantized object cannot be used",
+        reason=Reason.QUANTIZATION,
+        expected=expected,
+        found="nothing" if found is None else describe(found),
+        section=SECTION,
+    )
+
+
+def _component_error(role: str, expected: str, found: str) -> LayoutError:
+    return LayoutError(
+        "the component does not fit the quantized object",
+        reason=Reason.QUANTIZATION,
+        component=role,
+        expected=expected,
+        found=found,
+        section=SECTION,
+    )
+
+
+# --- Sizes ----------------------------------------------------------------------------------
+
+
+def check_sizes(
+    scheme: GroupScheme,
+    shape: Sequence[int],
+    sizes: Mapping[str, int],
+    dtypes: Mapping[str, np.dtype[Any]],
+) -> None:
+    """Compare every component with the scheme and the shape, before anything is allocated.
+
+    Args:
+        scheme: the object's scheme.
+        shape: the object's shape.
+        sizes: elements of each component, by role. Roles not known here are ignored.
+        dtypes: element type of each component, by role.
+
+    Raises:
+        LayoutError: a component is missing, of a wrong type or of a wrong size.
+    """
+    for role in ("packed_weight", "scales", "zeros"):
+        if role not in sizes:
+            raise _missing(role, "packed_weight, scales and zeros")
+    by_group = scheme.scales_shape(shape)
+    check_words(scheme, shape, sizes["packed_weight"], dtypes["packed_weight"])
+
+    if not is_float(dtypes["scales"]):
+        raise _component_error("scales", "floats", dtypes["scales"].name)
+    _require_size("scales", by_group, sizes)
+
+    zeros = dtypes["zeros"]
+    if zeros.kind not in "iu" and not is_float(zeros):
+        raise _component_error("zeros", "floats or integers", zeros.name)
+    if scheme.has_packed_zeros(zeros) and zeros.itemsize * 8 != scheme.packing.width:
+        container = scheme.packing.container
+        expected = f"words like {container}, or the attribute 'zeros_packed' to be false"
+        raise _component_error("zeros", expected, zeros.name)
+    _require_size("zeros", scheme.zeros_shape(shape, zeros), sizes)
+
+    for role, count, needed in (
+        ("codebook", 1 << scheme.bits, scheme.element == CODEBOOK),
+        ("global_scale", 1, "global_scale" in sizes),
+    ):
+        if needed:
+            if role not in sizes:
+                raise _missing(role, f"{count} floats, as the attribute 'element' says")
+            if not is_float(dtypes[role]):
+                raise _component_error(role, "floats", dtypes[role].name)
+            _require_size(role, (count,), sizes)
+
+    if "g_idx" in sizes:
+        if dtypes["g_idx"].kind not in "iu":
+            raise LayoutError(
+                "group numbers are integers",
+                reason=Reason.INDEX_DTYPE,
+                component="g_idx",
+                expected="an integer type",
+                found=dtypes["g_idx"].name,
+                section=SECTION,
+            )
+        _require_size("g_idx", (matrix_shape(shape)[scheme.group_axis],), sizes)
+    elif scheme.desc_act and by_group[scheme.group_axis] > 1:
+        raise _missing("g_idx", "the group of each row, as the attribute 'desc_act' is true")
+
+
+def check_words(scheme: GroupScheme, shape: Sequence[int], size: int, dtype: np.dtype[Any]) -> None:
+    """Compare `packed_weight` with the scheme and the shape.
+
+    Raises:
+        LayoutError: its elements are no such words, or not as many.
+    """
+    if dtype.kind not in "iu" or dtype.itemsize * 8 != scheme.packing.width:
+        container = scheme.packing.container
+        raise _component_error("packed_weight", f"words like {container}", dtype.name)
+    _require_size("packed_weight", scheme.packed_shape(shape), {"packed_weight": size})
+
+
+def _missing(role: str, expected: str) -> LayoutError:
+    return LayoutError(
+        "a quantized object lacks a component",
+        reason=Reason.COMPONENT_MISSING,
+        component=role,
+        expected=expected,
+        section=SECTION,
+    )
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Return whether elements are real floats, those of ml_dtypes included."""
+    return dtype.kind == "f" or dtype.name.startswith(("float", "bfloat"))
+
+
+def _require_size(role: str, component_shape: tuple[int, ...], sizes: Mapping[str, int]) -> None:
+    if sizes[role] != element_count(component_shape):
+        expected = " x ".join(map(describe, component_shape))
+        raise _component_error(role, f"{expected} elements", describe(sizes[role]))
+
+
+def float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return a type for scales or results, in native byte order.
+
+    Raises:
+        ArgumentValueError: it is none of the four.
+    """
+    try:
+        found = numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+    except (TypeError, UnsupportedError):
+        found = None
+    if found is None or found.name not in ("float16", "bfloat16", "float32", "float64"):
+        raise ArgumentValueError(
+            "quantized values are floats",
+            expected="float16, bfloat16, float32 or float64",
+            found=describe(dtype if found is None else found.name),
+        )
+    return found.newbyteorder("=")

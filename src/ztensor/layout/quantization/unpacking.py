@@ -1,0 +1,139 @@
+"""Words to the small integers packed in them, one byte each, in any array library.
+
+Words of more than a byte come as signed integers, since not every library shifts unsigned ones;
+whatever their sign brings in is masked away.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ztensor.layout.quantization.scheme import ORDERS
+
+if TYPE_CHECKING:
+    from ztensor.layout.base import Array
+    from ztensor.layout.quantization.namespace import Namespace
+    from ztensor.layout.quantization.scheme import GroupScheme
+
+
+def words_of(component: Array) -> Array:
+    """Return words as this module wants them: native, uint8 or wider signed integers."""
+    native = component.astype(component.dtype.newbyteorder("="), copy=False)
+    return native.view("u1" if native.itemsize == 1 else f"i{native.itemsize}")
+
+
+def unpack(
+    xp: Namespace, scheme: GroupScheme, words: Any, axis: int, out: Any, *, offset: int = 0
+) -> None:
+    """Write the integers of whole blocks of words.
+
+    Args:
+        xp: the array library.
+        scheme: bits, packing, order and sign.
+        words: a matrix as `words_of` gives it, packed along `axis`; its last axis is contiguous.
+        axis: 0 or 1.
+        out: a matrix of uint8, `axis` longer than `words` by what a block holds; its last axis is
+            contiguous. Signed integers are those of int8.
+        offset: added to each integer, modulo 2^bits.
+    """
+    bits, width, mask = scheme.bits, scheme.packing.width, (1 << scheme.bits) - 1
+    if 8 % bits or (axis == 1 and sys.byteorder == "big"):
+        _one_by_one(scheme, words, axis, out)
+    else:
+        words = _in_sequence(xp, words, width, bits, scheme.order)
+        if axis == 0:
+            _halve_rows(xp, words, width, bits, out)
+        else:
+            _halve_bytes(xp, words, bits, out)
+    if offset & mask:
+        out += offset & mask
+        out &= mask
+    if scheme.signed and bits < 8:
+        half = 1 << (bits - 1)
+        out ^= half  # with the sign bit turned over, and half less, it is two's complement
+        out -= half
+
+
+def _one_by_one(scheme: GroupScheme, words: Any, axis: int, out: Any) -> None:
+    """Write the integers of any packing: first those of each block's lowest place, then on."""
+    bits, width, mask = scheme.bits, scheme.packing.width, (1 << scheme.bits) - 1
+    count, step = scheme.packing.count, scheme.packing.words
+    lines, integers = (words.T, out.T) if axis else (words, out)
+    for place, element in enumerate(ORDERS[scheme.order](count)):
+        word, shift = divmod(place * bits, width)
+        value = lines[word::step] >> shift
+        if shift + bits > width:
+            value &= (1 << (width - shift)) - 1
+            value |= lines[word + 1 :: step] << (width - shift)
+        integers[element::count] = value
+    out &= mask  # of bytes, which costs less than of words
+
+
+def _in_sequence(xp: Namespace, words: Any, width: int, bits: int, order: str) -> Any:
+    """Return words whose integers lie in sequential order, moved in runs of halving length."""
+    run = {"sequential": 0, "reversed": width // 2, "awq": width // 4}[order]
+    if run < bits:
+        return words
+    shape, dtype = tuple(words.shape), f"int{width}" if width > 8 else "uint8"
+    found, moved = xp.scratch(shape, dtype), xp.scratch(shape, dtype)
+    found[...] = words
+    while run >= bits:
+        xp.shift_right(found, run, moved)
+        if order == "reversed":  # neighbouring runs change places
+            low = _every((1 << run) - 1, 2 * run, width)
+            moved &= low
+            found &= low
+            found <<= run
+            found |= moved
+        else:  # evens and odds: of four runs the middle ones change places
+            moved ^= found
+            moved &= _every(((1 << run) - 1) << run, 4 * run, width)
+            found ^= moved
+            moved <<= run
+            found ^= moved
+        run //= 2
+    return found
+
+
+def _every(mask: int, period: int, width: int) -> int:
+    """Return a mask that repeats in a word."""
+    return sum(mask << start for start in range(0, width, period))
+
+
+def _halve_rows(xp: Namespace, words: Any, width: int, bits: int, out: Any) -> None:
+    """Write integers packed across rows: words are cut in half, and the halves again."""
+    if width == bits:
+        out[...] = words
+    while width > bits:
+        high = words
+        if width > 8:  # the halves are narrower words, and what is above them is cut off
+            high = xp.scratch(tuple(words.shape), f"int{width}")
+            xp.shift_right(words, width // 2, high)
+        width //= 2
+        rows, columns = words.shape
+        dtype = f"int{width}" if width > 8 else "uint8"
+        halves = out if width == bits else xp.scratch((2 * rows, columns), dtype)
+        halves = halves.reshape(rows, 2, columns)
+        if width >= 8:
+            halves[:, 0], halves[:, 1] = words, high
+        else:
+            xp.mask(words, (1 << width) - 1, halves[:, 0])
+            xp.shift_right(words, width, halves[:, 1])
+        words = halves.reshape(2 * rows, columns)
+
+
+def _halve_bytes(xp: Namespace, words: Any, bits: int, out: Any) -> None:
+    """Write integers packed along rows: both halves of a byte become bytes, and again."""
+    integers, width = xp.view(words, "uint8"), 8
+    if width == bits:
+        out[...] = integers
+    while width > bits:
+        width //= 2
+        pairs = xp.view(out, "int16") if width == bits else xp.scratch(integers.shape, "int16")
+        moved = xp.scratch(tuple(pairs.shape), "int16")
+        pairs[...] = integers
+        xp.shift_left(pairs, 8 - width, moved)
+        pairs |= moved
+        pairs &= ((1 << width) - 1) * 0x0101
+        integers = xp.view(pairs, "uint8")
