@@ -493,11 +493,12 @@ class Tensor:
     def main_component(self) -> Array | None:
         """Return the component that holds the elements: `data`, `values`, `packed_weight`.
 
-        Where the layout is unknown, and only it tells which, the first component.
+        Where the layout is unknown, and only it tells which, the first component by its role, as
+        components are ordered in files.
         """
         layout = LAYOUTS.get(self.format)
         if layout is None:
-            return next(iter(self.components.values()), None)
+            return self.components[min(self.components)] if self.components else None
         return self.components.get(layout.main_role)
 
     @property
