@@ -24,8 +24,6 @@ from ztensor.errors import (
 from ztensor.layout import LAYOUTS, View
 from ztensor.layout.elements import numpy_dtype, spell
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
-from ztensor.layout.quantization import checkpoints, dequantize_view, integers_of_view, quantize_as
-from ztensor.layout.quantization.namespace import NumpyNamespace
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.shape import Shape
 from ztensor.protocols import CPU, to_buffer, to_dlpack
@@ -283,6 +281,8 @@ class Tensor:
             ArgumentValueError: an unknown recipe, or a scheme that cannot work.
         """
         array = _as_array("data", array)
+        from ztensor.layout.quantization import quantize_as
+
         components, own = quantize_as(array, recipe, **scheme)
         return cls._quantized(View(array.shape, components, own), attributes)
 
@@ -317,6 +317,8 @@ class Tensor:
         Raises:
             ArgumentValueError: the arrays do not make a layer.
         """
+        from ztensor.layout.quantization import checkpoints
+
         view = checkpoints.gptq(
             _as_array("qweight", qweight),
             _as_array("qzeros", qzeros),
@@ -355,6 +357,8 @@ class Tensor:
         Raises:
             ArgumentValueError: the arrays do not make a layer.
         """
+        from ztensor.layout.quantization import checkpoints
+
         view = checkpoints.awq(
             _as_array("qweight", qweight),
             _as_array("qzeros", qzeros),
@@ -380,6 +384,8 @@ class Tensor:
         Raises:
             ArgumentValueError: the arrays do not fit each other.
         """
+        from ztensor.layout.quantization import checkpoints
+
         view = checkpoints.int8(_as_array("weight", weight), _as_array("absmax", absmax))
         return cls._quantized(view, attributes)
 
@@ -410,6 +416,8 @@ class Tensor:
         Raises:
             ArgumentValueError: the arrays do not fit, or a block reaches into the next row.
         """
+        from ztensor.layout.quantization import checkpoints
+
         view = checkpoints.nf4(
             _as_array("weight", weight),
             _as_array("absmax", absmax),
@@ -442,6 +450,8 @@ class Tensor:
         Raises:
             ArgumentValueError: the arrays do not fit each other.
         """
+        from ztensor.layout.quantization import checkpoints
+
         view = checkpoints.mxfp4(
             _as_array("blocks", blocks),
             _as_array("scales", scales),
@@ -474,6 +484,8 @@ class Tensor:
         Raises:
             ArgumentValueError: the arrays do not fit each other.
         """
+        from ztensor.layout.quantization import checkpoints
+
         view = checkpoints.nvfp4(
             _as_array("weight", weight),
             _as_array("scales", scales),
@@ -709,6 +721,9 @@ class Tensor:
         blocks = GGUF_LAYOUTS.get(self.format)
         if blocks is not None:
             return blocks.dequantize(self._view(), dtype=dtype, threads=threads)
+        from ztensor.layout.quantization import dequantize_view
+        from ztensor.layout.quantization.namespace import NumpyNamespace
+
         dense: Array = dequantize_view(self._groups(), dtype=dtype, xp=NumpyNamespace(threads))
         return dense
 
@@ -724,6 +739,8 @@ class Tensor:
             UnsupportedError: the attributes name a scheme this release does not know.
             LimitError: the array does not fit into memory.
         """
+        from ztensor.layout.quantization import integers_of_view
+
         integers: Array = integers_of_view(self._groups())
         return integers
 

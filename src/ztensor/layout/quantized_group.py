@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor.layout.base import Array, PlainParts, View, check_components
-from ztensor.layout.quantization import dequantize_view
 from ztensor.layout.sparse import require_roles
 
 if TYPE_CHECKING:
@@ -54,5 +53,7 @@ class QuantizedGroup(PlainParts):
             LayoutError: attributes or sizes do not make a group quantization.
             UnsupportedError: the attributes name a scheme this release does not know.
         """
+        from ztensor.layout.quantization import dequantize_view  # only here: most files need none
+
         dense: Array = dequantize_view(view)
         return dense
