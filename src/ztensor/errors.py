@@ -59,6 +59,8 @@ class Reason(enum.StrEnum):
     QUANTIZATION = "quantization"
     # Sets of files.
     SHARD_INDEX = "shard_index"
+    # Pickles of other formats.
+    PICKLE_CALL = "pickle_call"
     # Well-formed, but unknown to this release or this machine.
     UNKNOWN_VERSION = "unknown_version"
     UNKNOWN_DTYPE = "unknown_dtype"

@@ -526,7 +526,7 @@ class ManifestReader(Mapping[str, Any]):
         tensor_object = self._object(name)
         if tensor_object.is_opaque:
             self._tensor(name, tensor_object, copy=False)  # raises, and says why
-        components = {
+        changed = {
             role: dataclasses.replace(
                 component,
                 dtype="u64" if _is_index(tensor_object, role) else component.dtype,
@@ -534,7 +534,11 @@ class ManifestReader(Mapping[str, Any]):
                 nonzero_is_true=False,
             )
             for role, component in tensor_object.components.items()
+            if not _is_portable(tensor_object, role)
         }
+        if not changed:
+            return tensor_object
+        components = {**tensor_object.components, **changed}
         return dataclasses.replace(tensor_object, components=components)
 
     def portable_chunks(self, name: str, role: str) -> Iterator[memoryview]:
@@ -601,20 +605,18 @@ class ManifestReader(Mapping[str, Any]):
         tensor_object = self._object(name)
         if tensor_object.is_opaque:
             self._tensor(name, tensor_object, copy=False)  # raises, and says why
-        components = {}
+        changed = {}
         for role, component in tensor_object.components.items():
-            is_index = _is_index(tensor_object, role)
-            if (
-                component.byte_order == "big"
-                or (component.nonzero_is_true and component.dtype == "bool")
-                or (is_index and component.dtype != "u64")
-                or ENCODINGS.get(component.encoding) is not self._encodings.get(component.encoding)
+            if not _is_portable(tensor_object, role) or (
+                ENCODINGS.get(component.encoding) is not self._encodings.get(component.encoding)
             ):
                 return None
-            decoded_length = component.decoded_length
             if component.encoding in ENCODINGS and component.encoding != "raw":
                 decoded_length = self._decoded_length(name, tensor_object, role)
-            components[role] = dataclasses.replace(component, decoded_length=decoded_length)
+                changed[role] = dataclasses.replace(component, decoded_length=decoded_length)
+        if not changed:
+            return tensor_object
+        components = {**tensor_object.components, **changed}
         return dataclasses.replace(tensor_object, components=components)
 
     def _decoded_length(self, name: str, tensor_object: TensorObject, role: str) -> int:
@@ -752,6 +754,16 @@ def roles_in_order(tensor_object: TensorObject) -> list[str]:
     layout = LAYOUTS.get(tensor_object.format)
     first = layout.read_order if layout is not None else ()
     return [*first, *(role for role in tensor_object.components if role not in first)]
+
+
+def _is_portable(tensor_object: TensorObject, role: str) -> bool:
+    """Return whether a component's decoded bytes are as 1.2 has them."""
+    component = tensor_object.components[role]
+    return (
+        component.byte_order == "little"
+        and not (component.nonzero_is_true and component.dtype == "bool")
+        and not (component.dtype != "u64" and _is_index(tensor_object, role))
+    )
 
 
 def _is_index(tensor_object: TensorObject, role: str) -> bool:

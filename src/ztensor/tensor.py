@@ -747,7 +747,7 @@ class Tensor:
     def _groups(self) -> View:
         if self.format != "quantized_group":
             raise UsageError(
-                "only quantized_group tensors can be dequantized",
+                "this is for quantized_group tensors; those of gguf have dequantize()",
                 found=f"format {describe(self.format)}",
             )
         return self._view()

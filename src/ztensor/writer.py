@@ -17,10 +17,12 @@ import numpy as np
 from ztensor.blob import BLOCK_BYTES, BlobWriter, blocks, level_of
 from ztensor.container import EMITTERS, LATEST
 from ztensor.digest import Algorithm, parse_digest, require_match, require_writable
+from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     ClosedError,
+    DigestMismatchError,
     LayoutError,
     NotRepresentableError,
     Reason,
@@ -121,6 +123,7 @@ class Writer:
         self._objects: MutableMapping[str, TensorObject] = written
         self._shared: dict[str, str] = {}
         self._copied: dict[tuple[ManifestReader, int, int], tuple[int, str | None]] = {}
+        self._recoded: dict[tuple[object, ...], Component] = {}
         self._plans: dict[tuple[str, str | None], TensorObject] = {}
         self._crew = Crew(thread_count(threads))
         self._later: list[tuple[str, str, int, Future[str]]] = []
@@ -242,17 +245,26 @@ class Writer:
         """Write a dense object from an array; see `write`."""
         self.write(name, data, compress=compress, checksum=checksum)
 
-    def copy(self, name: str, reader: ManifestReader, from_name: str | None = None) -> None:
+    def copy(
+        self,
+        name: str,
+        reader: ManifestReader,
+        from_name: str | None = None,
+        *,
+        compress: bool | int | str | None = None,
+    ) -> None:
         """Write an object of another file as it is stored there, checked but not decoded.
 
         Encoding, digest, attributes and unknown fields are kept; objects that shared their bytes
-        share them again. Only what the version spells otherwise is decoded and written anew:
-        big-endian data and bools of 0.1, indices that are not u64.
+        share them again. Only what the version spells otherwise is decoded and written anew, piece
+        by piece: big-endian data and bools of 0.1, indices that are not u64, what only another
+        format knows to decode.
 
         Args:
             name: the object's name here.
             reader: an open reader of the other file.
             from_name: its name there, by default the same.
+            compress: as for `write`, to have it encoded anew; None keeps how it is stored.
 
         Raises:
             NotRepresentableError: the version cannot hold it; the message says what would work.
@@ -265,17 +277,18 @@ class Writer:
         source_name = name if from_name is None else from_name
         try:
             reader = reader.reader_of(source_name)
-            tensor_object = reader.stored_object(source_name)
-            if tensor_object is None:
-                self.write(name, reader.read(source_name))
-                return
+            level = self._level if compress is None else level_of(compress)
+            stored = reader.stored_object(source_name)
+            tensor_object = reader.portable_object(source_name) if stored is None else stored
             self._emitter.check_object(tensor_object)
         except ZTensorError as error:
             error.locate(file=self._sink.name, object_name=name)
             raise
         try:
             components = {
-                role: self._copy_component(reader, component)
+                role: self._recode_component(reader, source_name, role, component, level)
+                if stored is None or (compress is not None and _differs(component, level))
+                else self._copy_component(reader, source_name, role, component)
                 for role, component in tensor_object.components.items()
             }
         except BaseException as error:
@@ -527,7 +540,30 @@ class Writer:
             self._objects.update({new: self._objects[of] for new, of in self._shared.items()})
         self._later.clear()
 
-    def _copy_component(self, reader: ManifestReader, component: Component) -> Component:
+    def _recode_component(
+        self,
+        reader: ManifestReader,
+        name: str,
+        role: str,
+        component: Component,
+        level: int | None,
+    ) -> Component:
+        """Write a component's decoded bytes, or find them written for another that has them."""
+        there = reader._object(name).components[role]
+        key = reader, dataclasses.replace(there, digest=None, extra=None), level
+        placed = self._recoded.get(key)
+        if placed is None:
+            blob = BlobWriter(self._sink, level, self._algorithm, self._crew)
+            for chunk in reader.portable_chunks(name, role):
+                blob.write(chunk)
+            placed = blob.finish(component)
+            if there.encoding in ENCODINGS:  # another format's may have no place of their own
+                self._recoded[key] = placed
+        return dataclasses.replace(placed, extra=component.extra)
+
+    def _copy_component(
+        self, reader: ManifestReader, name: str, role: str, component: Component
+    ) -> Component:
         key = (reader, component.offset, component.length)
         if key not in self._copied:
             digest = None if component.digest is None else parse_digest(component.digest)
@@ -536,9 +572,17 @@ class Writer:
             for piece in reader.stored_range(component).pieces(BLOCK_BYTES):
                 blob.write(piece)
             placed = blob.finish(component)
+            text = component.digest or placed.digest
             if digest is not None and known is not None and placed.digest is not None:
-                require_match(digest, parse_digest(placed.digest).expected)
-            self._copied[key] = placed.offset, component.digest or placed.digest
+                try:
+                    require_match(digest, parse_digest(placed.digest).expected)
+                except DigestMismatchError:
+                    if not component.digest_may_cover_decoded or component.encoding == "raw":
+                        raise
+                    for _ in reader.decoded_chunks(name, role):  # raises where it covers neither
+                        pass
+                    text = placed.digest
+            self._copied[key] = placed.offset, text
         offset, text = self._copied[key]
         return dataclasses.replace(component, offset=offset, digest=text)
 
@@ -662,6 +706,11 @@ class ObjectSink:
             self.close()
 
 
+def _differs(component: Component, level: int | None) -> bool:
+    """Return whether a component is stored otherwise than a level (None: raw) asks for."""
+    return level is not None or component.encoding != "raw"
+
+
 def _require_whole_bytes(role: str, count: int, component: Component) -> None:
     """Raise where packed elements leave a part of a byte: only a dense shape says which are real.
 
@@ -740,4 +789,6 @@ def sink_of(target: Any, *, durable: Durable) -> Sink:
     """
     if isinstance(target, (str, bytes, os.PathLike)):
         return FileSink(os.fsdecode(os.fspath(target)), durable=durable)
+    if isinstance(target, (FileSink, StreamSink)):
+        return target
     return StreamSink(target)

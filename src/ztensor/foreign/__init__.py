@@ -20,9 +20,66 @@ if TYPE_CHECKING:
 
 # What the formats are recognised by lies in a file's first bytes.
 _HEAD_BYTES = 4096
+_TAIL_BYTES = 1 << 16
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+
+
+def _is_safetensors(head: bytes, source: Source) -> bool:
+    # Behind eight bytes of its length, of which no real header needs the last two.
+    return head[6:9] == b"\0\0{"
+
+
+def _is_npy(head: bytes, source: Source) -> bool:
+    return head.startswith(b"\x93NUMPY")
+
+
+def _is_npz(head: bytes, source: Source) -> bool:
+    # An archive that begins with a .npy file, or one of nothing at all.
+    if head.startswith(b"PK\3\4"):
+        return head[30 : 30 + int.from_bytes(head[26:28], "little")].endswith(b".npy")
+    return head.startswith(b"PK\5\6") and source.size == 22
+
+
+def _is_gguf(head: bytes, source: Source) -> bool:
+    return head.startswith(b"GGUF")
+
+
+def _is_hdf5(head: bytes, source: Source) -> bool:
+    # At 0, 512, 1024, 2048, ...: before it lies what the file's user put there.
+    if head.startswith(_HDF5):
+        return True
+    place = 512
+    while place + len(_HDF5) <= source.size:
+        if bytes(read_bytes(source, place, len(_HDF5))) == _HDF5:
+            return True
+        place *= 2
+    return False
+
+
+def _is_pt(head: bytes, source: Source) -> bool:
+    if head.startswith(b"PK\3\4"):
+        # Which member comes first differs; all names are at the end.
+        tail = min(_TAIL_BYTES, source.size)
+        return b"/data.pkl" in head or b"/data.pkl" in read_bytes(source, source.size - tail, tail)
+    if head[257:262] == b"ustar":
+        return head[:100].rstrip(b"\0") in (b"sys_info", b"pickle", b"storages", b"tensors")
+    if head.startswith(b"L119547037146038801333356L\n."):  # the magic number in protocol 0
+        return True
+    # Any pickle: who meets one should be told that nothing of it was executed. Without a frame, zeros
+    # would be those of another format's length.
+    is_pickle = head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5")
+    return is_pickle and (head[2:3] == b"\x95" or any(head[5:8]))
+
 
 # In this order, the surest signs first.
-FORMATS: list[Recipe] = []
+FORMATS: list[Recipe] = [
+    Recipe("safetensors", "ztensor.foreign.safetensors", _is_safetensors),
+    Recipe("npy", "ztensor.foreign.npy", _is_npy),
+    Recipe("npz", "ztensor.foreign.npz", _is_npz),
+    Recipe("pt", "ztensor.foreign.pt", _is_pt),
+    Recipe("gguf", "ztensor.foreign.gguf", _is_gguf),
+    Recipe("hdf5", "ztensor.foreign.hdf5", _is_hdf5),
+]
 
 
 def project(source: Source, limits: Limits) -> Projection | None:

@@ -1,13 +1,14 @@
 """Components to arrays: the size equations and the rules of each layout; one file per layout.
 
 Read `base.py` (the contract), `elements.py` (stored bytes to typed arrays), `dense.py`, then the
-sparse ones and `quantized_group.py` with its arithmetic in `quantization.py`. Nothing here reads
-files; what comes in are objects of the manifest and decoded arrays. `LAYOUTS` is the table; a
-format that is not in it is listed and its components read, but it has no dense value.
+sparse ones, `quantized_group.py` with its arithmetic in `quantization/`, and `gguf_blocks.py`.
+Nothing here reads files; what comes in are objects of the manifest and decoded arrays. `LAYOUTS` is
+the table; a format that is not in it is listed and its components read, but it has no dense value.
 """
 
 from ztensor.layout.base import Layout, View
 from ztensor.layout.dense import Dense
+from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.layout.quantized_group import QuantizedGroup
 from ztensor.layout.sparse_coo import SparseCoo
 from ztensor.layout.sparse_csr import SparseCsr
@@ -15,5 +16,6 @@ from ztensor.layout.sparse_csr import SparseCsr
 LAYOUTS: dict[str, Layout] = {
     layout.name: layout for layout in (Dense(), SparseCsr(), SparseCoo(), QuantizedGroup())
 }
+LAYOUTS.update(GGUF_LAYOUTS)
 
 __all__ = ["LAYOUTS", "Layout", "View"]

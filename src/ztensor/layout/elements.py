@@ -21,6 +21,8 @@ from ztensor.errors import (
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from ztensor.layout.base import Array
     from ztensor.model.manifest import Component
 
@@ -137,6 +139,33 @@ def typed_array(component: Component, data: memoryview | Array) -> Array:
     if logical.elements_per_storage > 1:
         return _unpack(array, logical.elements_per_storage).view(numpy_dtype(logical.long_name))
     return array.view(numpy_dtype(logical.long_name))
+
+
+def whole_elements(component: Component, chunks: Iterable[memoryview]) -> Iterator[memoryview]:
+    """Yield decoded bytes that come in any pieces in pieces of whole elements, none of them empty.
+
+    Raises:
+        UnsupportedError: the storage type is unknown.
+        LayoutError: the bytes end inside an element.
+    """
+    logical = component.logical
+    width = storage_dtype(component).itemsize
+    width *= 1 if logical is None else logical.storage_per_element
+    rest = b""
+    for chunk in chunks:
+        data = memoryview(rest + bytes(chunk)) if rest else chunk
+        whole = data.nbytes // width * width
+        if whole:
+            yield data[:whole]
+        rest = bytes(data[whole:])
+    if rest:
+        raise LayoutError(
+            "the decoded bytes end inside an element",
+            reason=Reason.SIZE_MISMATCH,
+            expected=f"a multiple of {width} bytes",
+            found=f"{len(rest)} left over",
+            section=_SECTION,
+        )
 
 
 def _unpack(packed: Array, per_byte: int) -> Array:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
+_SAFETENSORS_INDEX = f".safetensors{INDEX_SUFFIX}"
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileSet:
     """Several files that are read as one.
@@ -58,7 +61,8 @@ def find_set(source: Any, limits: Limits = DEFAULT_LIMITS) -> FileSet:
         source: an index, a folder, a list of paths, or the path of a file that is there only as
             shards beside an index. In a folder an index of `.zt` files decides, unless the file
             it is about is there too: then that one is the model. Without an index all `.zt` files
-            are the model, and without those an index of other files decides.
+            are the model, and without those an index of other files decides, one of safetensors
+            first; at last all `.safetensors` files are the model.
         limits: safety caps.
 
     Raises:
@@ -109,6 +113,10 @@ def _in_folder(folder: str, limits: Limits) -> FileSet:
     indexes = [name for name in names if name.endswith(f".zt{INDEX_SUFFIX}")]
     if not files and not indexes:
         indexes = [name for name in names if name.endswith("index.json")]
+        # Beside one of safetensors, others are about the same model as pickles.
+        indexes = [name for name in indexes if name.endswith(_SAFETENSORS_INDEX)] or indexes
+        if not indexes:
+            files = [name for name in names if name.endswith(".safetensors")]
     if len(indexes) > 1:
         raise ArgumentValueError(
             "the folder has several indexes; open the one that is meant",
@@ -122,7 +130,9 @@ def _in_folder(folder: str, limits: Limits) -> FileSet:
         files = [whole]
     if not files:
         raise SourceNotRegularError(
-            "cannot open the folder", file=folder, expected="an index or .zt files in it"
+            "cannot open the folder",
+            file=folder,
+            expected="an index, .zt or .safetensors files in it",
         )
     _require_complete(folder, files)
     return FileSet(folder, tuple(os.path.abspath(os.path.join(folder, name)) for name in files))

@@ -271,6 +271,18 @@ class ShardedReader(Reader):
         """Return an object whose stored bytes can be copied; see `Reader.stored_object`."""
         return self.reader_of(name).stored_object(name)
 
+    def portable_object(self, name: str) -> TensorObject:
+        """Return an object as 1.2 has it once decoded; see `Reader.portable_object`."""
+        return self.reader_of(name).portable_object(name)
+
+    def decoded_chunks(self, name: str, role: str = "data") -> Iterator[memoryview]:
+        """Yield a component's decoded bytes in order; see `Reader.decoded_chunks`."""
+        return self.reader_of(name).decoded_chunks(name, role)
+
+    def portable_chunks(self, name: str, role: str) -> Iterator[memoryview]:
+        """Yield a component's bytes as 1.2 has them; see `Reader.portable_chunks`."""
+        return self.reader_of(name).portable_chunks(name, role)
+
     def read_torch(
         self, name: str | Iterable[str], *, device: Any = "cpu", copy: bool = False
     ) -> Any:

@@ -370,7 +370,7 @@ def _file(change: Callable[[bytes], bytes]) -> Callable[[Draft], object]:
 
 
 # The container.
-_rule("not_ztensor", _field("header", b"GGUF\x03\0\0\0"))
+_rule("not_ztensor", _field("header", b"\x7fELF\x02\x01\x01\0"))
 _rule("header_magic", _field("header", b"ZTEN1O00"))
 _rule("footer_magic", _field("footer", b"ZTEN1O00"), versions=SINCE_1)
 _rule("torn", _file(lambda data: data[:-3]), reason=Reason.FOOTER_MAGIC, versions=SINCE_1)

@@ -12,6 +12,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import FormatError, LimitError, UnsupportedError, UsageError, ZTensorError
+from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.opening import Reader
 from ztensor.tensor import Tensor
@@ -136,7 +137,8 @@ def _exercise_object(outcome: Outcome, reader: Reader, name: str, *, keep: bool)
                 array, view.components[role]
             ):
                 raise PromiseBroken("view and copy differ")
-    if metadata.format in ("dense", "sparse_csr", "sparse_coo"):
+    has_rows = metadata.format in GGUF_LAYOUTS and len(metadata.shape) > 1
+    if has_rows or metadata.format in ("dense", "sparse_csr", "sparse_coo"):
         piece = _tried(outcome, "slice", name, lambda: _sliced(reader, name))
         if piece is not None and dense is not None and not is_same(piece, _part(dense)):
             raise PromiseBroken("a slice differs from the same part of the whole")

@@ -1,0 +1,380 @@
+"""NumPy's .npz: a zip archive of .npy files, each of them one object.
+
+Stored members in our order of elements are ranges of the file and are mapped. Deflated ones, and
+those in Fortran's order, are decoded when they are read; their CRC-32 is then checked, which maps
+do not allow. `npy.py` says which arrays are listed only, `zip.py` which archives are refused.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.errors import (
+    EncodingError,
+    FormatError,
+    Reason,
+    describe,
+)
+from ztensor.foreign import npy, zip
+from ztensor.foreign.base import RAW, ForeignEncoding, Projection
+from ztensor.foreign.npy import Header, parse_header, transpose
+from ztensor.foreign.parts import parts_of, stream
+from ztensor.foreign.zip import DEFLATED, STORED, Member, read_members
+from ztensor.layout.base import empty_array
+from ztensor.model.manifest import Component, Manifest, TensorObject
+from ztensor.source.base import Range
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ztensor.encoding import Encoding, Stored
+    from ztensor.foreign.parts import Part
+    from ztensor.limits import Limits
+    from ztensor.reader import ManifestReader
+    from ztensor.source.base import Source
+    from ztensor.source.sink import Sink
+
+NAME = "npz"
+
+_SUFFIX = ".npy"
+_HEAD_BYTES = npy.PREFIX_MOST + npy.HEADER_MOST
+_PIECE_BYTES = 1 << 20
+_MOST_RANK = 64  # NumPy's
+_ALIGNMENT = 64
+# The extra field that Android's zipalign pads with: an alignment, and zeros.
+_PADDING = 0xD935
+_PADDING_HEAD = struct.Struct("<3H")
+_DATE = 1 << 5 | 1  # the first day of 1980: the same arrays give the same bytes
+_UNIX, _MODE = 3, 0o100600 << 16  # whose permissions a member has, and which
+_VERSION = 45  # that of archives with numbers of 64 bits
+
+
+# --- Reading --------------------------------------------------------------------------------
+
+
+def project(source: Source, limits: Limits) -> Projection:
+    """Return what an archive holds: its .npy members, by their names without the suffix.
+
+    Names of other members are in the file's attribute `other_members`.
+
+    Raises:
+        FormatError: the archive or the header of a member is damaged.
+        UnsupportedError: a member is encrypted or compressed by another method than deflate.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    objects: dict[str, TensorObject] = {}
+    encodings: dict[str, Encoding] = dict(RAW)
+    others: list[str] = []
+    for member in read_members(source):
+        name = member.name.removesuffix(_SUFFIX)
+        if name == member.name:
+            others.append(name)
+            continue
+        try:
+            objects[name] = _object(source, member, encodings)
+        except FormatError as error:
+            error.locate(object_name=name)
+            raise
+    attributes = {"other_members": others} if others else None
+    return Projection(NAME, Manifest("", objects, attributes), encodings)
+
+
+def _object(source: Source, member: Member, encodings: dict[str, Encoding]) -> TensorObject:
+    stored = Range(source, member.offset, member.length)
+    if member.method == STORED:
+        head = stored.read(0, min(member.length, _HEAD_BYTES))
+    else:
+        head = _inflated_head(stored, min(member.size, _HEAD_BYTES))
+    header = parse_header(head)
+    length = member.size - header.length
+    header.require_length(length)
+    word, offset, nbytes = "raw", member.offset + header.length, length
+    is_transposed = header.is_transposed and header.width is not None
+    if member.method == DEFLATED or is_transposed:
+        word = f"{'fortran' if is_transposed else 'deflate'}:{member.name}"
+        encodings[word] = _Whole(word, member, header)
+        offset, nbytes = member.offset, member.length
+    component = Component(
+        header.dtype,
+        offset,
+        nbytes,
+        header.type,
+        word,
+        decoded_length=None if word == "raw" else length,
+        byte_order=header.byte_order,
+    )
+    return TensorObject(header.shape, "dense", {"data": component})
+
+
+def _inflated_head(stored: Stored, length: int) -> memoryview:
+    """Return the first bytes of a deflated member."""
+    inflater, head, at = zlib.decompressobj(-zlib.MAX_WBITS), b"", 0
+    try:
+        while len(head) < length and at < stored.length and not inflater.eof:
+            count = min(length, stored.length - at)
+            head += inflater.decompress(bytes(stored.read(at, count)), length - len(head))
+            at += count
+    except zlib.error as error:
+        raise _damaged(str(error)) from error
+    return memoryview(head)
+
+
+class _Whole(ForeignEncoding):
+    """A member that has to be read as a whole: deflated, in Fortran's order, or both.
+
+    Args:
+        name: the word components have for it.
+        member: the member; its bytes, with the header of the array, are the stored ones.
+        header: that header.
+    """
+
+    def __init__(self, name: str, member: Member, header: Header) -> None:
+        super().__init__(name)
+        self._member = member
+        self._header = header
+
+    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse an expected length that is not the one the archive tells.
+
+        Raises:
+            EncodingError: it is not.
+        """
+        length = self._member.size - self._header.length
+        if expected_length != length or stored.length != self._member.length:
+            raise EncodingError(
+                "the member is not as long as the array",
+                reason=Reason.SIZE_MISMATCH,
+                expected=f"{expected_length} bytes",
+                found=f"{length}",
+            )
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Fill `destination` with the array's elements in our order.
+
+        Raises:
+            EncodingError: the stored bytes are damaged: not of deflate, or of another CRC-32.
+            LimitError: NumPy holds no such shape.
+        """
+        self.check_length(stored, len(destination), limits)
+        whole = destination
+        if self._header.is_transposed:
+            whole = empty_array((len(destination),), np.dtype(np.uint8)).data
+        at = 0
+        for piece in self._unpacked(stored):
+            whole[at : at + len(piece)] = piece
+            at += len(piece)
+        if self._header.is_transposed:
+            transpose(whole, destination, self._header.shape, self._header.width or 1)
+
+    def decode_chunks(
+        self, stored: Stored, expected_length: int | None, limits: Limits
+    ) -> Iterator[memoryview]:
+        """Yield the array's elements, without holding them all where they are in our order.
+
+        Raises:
+            EncodingError: the stored bytes are damaged: not of deflate, or of another CRC-32.
+            LimitError: a safety cap is exceeded.
+        """
+        if self._header.is_transposed or expected_length is None:
+            yield from super().decode_chunks(stored, expected_length, limits)
+            return
+        self.check_length(stored, expected_length, limits)
+        yield from self._unpacked(stored)
+
+    def _unpacked(self, stored: Stored) -> Iterator[memoryview]:
+        """Yield the member's bytes behind the array's header; exactly as many as it has."""
+        crc = done = 0
+        skip, size = self._header.length, self._member.size
+        pieces = _inflated(stored, size) if self._member.method == DEFLATED else _read(stored)
+        for piece in pieces:
+            crc = zlib.crc32(piece, crc)
+            done += len(piece)
+            if done > size:
+                break
+            if skip < len(piece):
+                yield piece[skip:]
+            skip = max(skip - len(piece), 0)
+        if done != size:
+            raise _damaged(
+                "the member unpacks to another length",
+                reason=Reason.DECODED_SHORT if done < size else Reason.DECODED_LONG,
+                expected=f"{size} bytes",
+                found=f"{done}",
+            )
+        if crc != self._member.crc:
+            raise _damaged(
+                "the CRC-32 differs",
+                reason=Reason.DIGEST_MISMATCH,
+                expected=f"{self._member.crc:08x}",
+                found=f"{crc:08x}",
+            )
+
+
+def _read(stored: Stored) -> Iterator[memoryview]:
+    for at in range(0, stored.length, _PIECE_BYTES):
+        yield stored.read(at, min(_PIECE_BYTES, stored.length - at))
+
+
+def _inflated(stored: Stored, size: int) -> Iterator[memoryview]:
+    """Yield what deflated bytes unpack to, at most a little more than `size`."""
+    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+    done = 0
+    try:
+        for packed in _read(stored):
+            rest: bytes | memoryview = packed
+            while rest and not inflater.eof and done <= size:
+                piece = inflater.decompress(rest, _PIECE_BYTES)
+                rest = inflater.unconsumed_tail
+                done += len(piece)
+                yield memoryview(piece)
+            if inflater.unused_data or (inflater.eof and rest):
+                raise _damaged("bytes follow the end of the deflated ones")
+        while not inflater.eof and done <= size:  # what was held back
+            piece = inflater.decompress(b"", _PIECE_BYTES)
+            done += len(piece)
+            if not piece:
+                raise _damaged("the deflated bytes are cut", reason=Reason.ENCODING_TRUNCATED)
+            yield memoryview(piece)
+    except zlib.error as error:
+        raise _damaged(f"the deflated bytes are damaged: {error}") from error
+
+
+def _damaged(message: str, **details: Any) -> EncodingError:
+    return EncodingError(message, **{"reason": Reason.ENCODING_MALFORMED, **details})
+
+
+# --- Writing --------------------------------------------------------------------------------
+
+# What NumPy calls the types it has; of the others the bits are written.
+_DESCRS: dict[tuple[str, str | None], str] = {
+    ("bool", None): "|b1",
+    **{
+        (word, None): f"{'|' if word[1:] == '8' else '<'}{word[0]}{int(word[1:]) // 8}"
+        for word in ("f64", "f32", "f16", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8")
+    },
+    ("f32", "complex64"): "<c8",
+    ("f64", "complex128"): "<c16",
+    ("bf16", None): "<u2",
+}
+
+
+class _Placed:
+    """A member as it is written: its place, and what the directory repeats of it."""
+
+    def __init__(self, part: Part, name: bytes, descr: str) -> None:
+        self.part = part
+        self.name = name
+        shape = f"({', '.join(map(str, part.shape))}{',' if len(part.shape) == 1 else ''})"
+        text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"
+        length = len(npy.MAGIC) + 4 + len(text) + 1
+        text += " " * (-length % _ALIGNMENT) + "\n"
+        self.header = npy.MAGIC + struct.pack("<2BH", 1, 0, len(text)) + text.encode("ascii")
+        self.size = len(self.header) + part.nbytes
+        self.flags = 0 if name.isascii() else zip.IS_UTF8
+        self.offset = 0
+        self.crc = 0
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        return (zip.MOST_32,) * 2 if self.size >= zip.MOST_32 else (self.size,) * 2
+
+    def local(self) -> bytes:
+        """Return the header before the member, padded so that the array's data is aligned."""
+        extra = b""
+        if self.size >= zip.MOST_32:
+            extra = struct.pack("<2H2Q", zip.ZIP64, 16, self.size, self.size)
+        at = self.offset + zip.LOCAL.size + len(self.name) + len(extra) + _PADDING_HEAD.size
+        blank = -at % _ALIGNMENT
+        extra += _PADDING_HEAD.pack(_PADDING, 2 + blank, _ALIGNMENT) + bytes(blank)
+        fixed = zip.LOCAL_MAGIC, _VERSION, self.flags, STORED, 0, _DATE, self.crc, *self._sizes
+        return zip.LOCAL.pack(*fixed, len(self.name), len(extra)) + self.name + extra
+
+    def central(self) -> bytes:
+        """Return the member's entry in the directory."""
+        wide = [self.size, self.size] if self.size >= zip.MOST_32 else []
+        offset = self.offset
+        if offset >= zip.MOST_32:
+            wide.append(offset)
+            offset = zip.MOST_32
+        extra = struct.pack(f"<2H{len(wide)}Q", zip.ZIP64, 8 * len(wide), *wide) if wide else b""
+        made_by = _UNIX << 8 | _VERSION
+        fixed = zip.CENTRAL_MAGIC, made_by, _VERSION, self.flags, STORED, 0, _DATE, self.crc
+        lengths = len(self.name), len(extra), 0, 0, 0, _MODE
+        return zip.CENTRAL.pack(*fixed, *self._sizes, *lengths, offset) + self.name + extra
+
+
+def export(
+    reader: ManifestReader,
+    sink: Sink,
+    *,
+    lose: Callable[[str | None, str], None],
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Write what a reader holds as stored members, each array at a multiple of 64 bytes.
+
+    `numpy.load` opens it, and maps can be laid over it. Elements that NumPy has no name for are
+    written as their bits: bfloat16 as uint16, fp8 and packed fp4 as uint8. What is not dense
+    becomes one array for each of its components, `name.role`. There is no place for attributes.
+    All data is read twice, as the CRC-32 of a member stands before it.
+
+    Args:
+        reader: an open reader.
+        sink: where the bytes go; finished by the caller.
+        lose: called with an object's name, or None, and what cannot be said of it.
+        progress: called with the bytes of tensors written so far and of all of them.
+
+    Raises:
+        FormatError: stored bytes are damaged.
+        SourceError: bytes could not be read or written.
+    """
+    start = sink.position
+    if attributes := reader.attributes:
+        keys = ", ".join(map(describe, list(attributes)[:8]))
+        lose(None, f"the file's attributes have no place in the format: {keys}")
+    chosen = [placed for part in parts_of(reader, lose) if (placed := _place(part, lose))]
+    done, total = 0, sum(placed.part.nbytes for placed in chosen)
+    for placed in chosen:
+        placed.offset = sink.position - start
+        placed.crc = zlib.crc32(placed.header)
+        for chunk in placed.part.chunks():
+            placed.crc = zlib.crc32(chunk, placed.crc)
+        sink.write(placed.local())
+        sink.write(placed.header)
+        stream([placed.part], sink, progress, done, total)
+        done += placed.part.nbytes
+    directory = sink.position - start
+    for placed in chosen:
+        sink.write(placed.central())
+    _write_end(sink, directory, sink.position - start - directory, len(chosen))
+
+
+def _place(part: Part, lose: Callable[[str | None, str], None]) -> _Placed | None:
+    descr = _DESCRS.get((part.dtype, part.type))
+    if descr is None or part.dtype == "bf16":
+        kind = part.type or part.dtype
+        lose(part.object_name, f"NumPy has no name for {describe(kind)}: its bits are written")
+        part = part.in_storage()
+        descr = _DESCRS[part.dtype, None]
+    if len(part.shape) > _MOST_RANK:
+        lose(part.object_name, f"NumPy has no {len(part.shape)} dimensions: it is written flat")
+        part = part._replace(shape=(part.nbytes // int(descr[2:]),))
+    name = f"{part.name}{_SUFFIX}".encode()
+    if b"\0" in name or len(name) > zip.MOST_16:
+        lose(part.object_name, "left out: a zip archive cannot hold the name")
+        return None
+    return _Placed(part, name, descr)
+
+
+def _write_end(sink: Sink, offset: int, length: int, count: int) -> None:
+    if count >= zip.MOST_16 or max(offset, length) >= zip.MOST_32:
+        numbers = zip.END64.size - 12, _VERSION, _VERSION, 0, 0, count, count, length, offset
+        sink.write(zip.END64.pack(b"PK\6\6", *numbers))
+        sink.write(zip.LOCATOR64.pack(b"PK\6\7", 0, offset + length, 1))
+        count = min(count, zip.MOST_16)
+        offset, length = min(offset, zip.MOST_32), min(length, zip.MOST_32)
+    sink.write(zip.END.pack(zip.END_MAGIC, 0, 0, count, count, length, offset, 0))

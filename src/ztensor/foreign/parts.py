@@ -1,0 +1,155 @@
+"""What is written in another format: everything a reader holds, as plain arrays.
+
+Most formats know only named arrays. So a dense object is one of them, and any other object one
+for each of its components; what gets lost on the way is said here once for all formats.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ztensor.errors import UnsupportedError, describe
+from ztensor.layout import LAYOUTS
+from ztensor.layout.elements import require_known
+from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ztensor.model.manifest import Component, TensorObject
+    from ztensor.reader import ManifestReader
+    from ztensor.source.sink import Sink
+
+    Lose = Callable[[str | None, str], None]
+
+
+class Part(NamedTuple):
+    """One array of the file that is written.
+
+    Attributes:
+        name: its name there.
+        dtype: storage type.
+        type: logical type, or None.
+        shape: in elements of the logical type where there is one.
+        nbytes: how long it is.
+        reader: the reader of the file it is in.
+        object_name: the object's name there.
+        role: the component's.
+    """
+
+    name: str
+    dtype: str
+    type: str | None
+    shape: tuple[int, ...]
+    nbytes: int
+    reader: ManifestReader
+    object_name: str
+    role: str
+
+    def in_storage(self) -> Part:
+        """Return the same bytes as elements of the storage type.
+
+        Elements made of several get a last dimension more; packed ones, and those of unknown
+        types, become flat.
+        """
+        logical = None if self.type is None else LOGICAL_TYPES.get(self.type)
+        shape = self.shape
+        if logical is not None and logical.storage_per_element > 1:
+            shape = (*shape, logical.storage_per_element)
+        width = STORAGE_TYPES[self.dtype].width
+        if element_count(shape) * width != self.nbytes:
+            shape = (self.nbytes // width,)
+        return self._replace(type=None, shape=shape)
+
+    def chunks(self) -> Iterator[memoryview]:
+        """Yield the bytes in pieces, little-endian; see `Reader.decoded_chunks`."""
+        return self.reader.decoded_chunks(self.object_name, self.role)
+
+
+def parts_of(reader: ManifestReader, lose: Lose) -> list[Part]:
+    """Return what a reader holds as arrays, in its order; no data is read.
+
+    Args:
+        reader: an open reader, of one file or several.
+        lose: told what has no place in a file of plain arrays: attributes of objects, what makes
+            several arrays one object, and objects of types or encodings that are unknown here.
+
+    Raises:
+        FormatError: the size of compressed data had to be counted, and it is damaged.
+        LimitError: a safety cap is exceeded.
+        SourceError: bytes could not be read.
+    """
+    parts: list[Part] = []
+    taken: set[str] = set()
+    for name in reader:
+        home = reader.reader_of(name)
+        tensor_object = home._object(name)
+        if tensor_object.attributes:
+            keys = ", ".join(map(describe, list(tensor_object.attributes)[:8]))
+            lose(name, f"its attributes have no place in the format: {keys}")
+        if tensor_object.format != "dense":
+            kind = describe(tensor_object.format)
+            lose(name, f"the layout {kind} is lost: each component becomes an array of its own")
+        for role, component in tensor_object.components.items():
+            is_plain = tensor_object.format == "dense" and role == "data"
+            own = name if is_plain else f"{name}.{role}"
+            if not is_plain and (own in reader or own in taken):
+                lose(name, f"component {describe(role)} is left out: {describe(own)} is taken")
+                continue
+            taken.add(own)
+            try:
+                parts.append(_part(home, name, tensor_object, role, component, own))
+            except UnsupportedError as error:
+                lose(name, f"component {describe(role)} is left out: {error.message}")
+    return parts
+
+
+def _part(
+    reader: ManifestReader,
+    name: str,
+    tensor_object: TensorObject,
+    role: str,
+    component: Component,
+    own: str,
+) -> Part:
+    if tensor_object.is_opaque and tensor_object.format not in LAYOUTS:
+        raise UnsupportedError("the layout is unknown, and only it tells what the bytes are")
+    require_known(component)
+    reader.encoding_of(component)
+    nbytes = reader._decoded_length(name, tensor_object, role)
+    logical, width = component.logical, STORAGE_TYPES[component.dtype].width
+    shape = tensor_object.shape
+    if tensor_object.format != "dense" or role != "data":
+        count = nbytes // width
+        if logical is not None:
+            count = count * logical.elements_per_storage // logical.storage_per_element
+        shape = (count,)
+    return Part(own, component.dtype, component.type, shape, nbytes, reader, name, role)
+
+
+def stream(
+    parts: Iterable[Part],
+    sink: Sink,
+    progress: Callable[[int, int], None] | None,
+    done: int,
+    total: int,
+) -> None:
+    """Write the bytes of arrays one behind the other.
+
+    Args:
+        parts: the arrays.
+        sink: where they go.
+        progress: called with the bytes of tensors written so far and of all of them.
+        done: bytes of tensors written before.
+        total: bytes of all of them.
+
+    Raises:
+        FormatError: stored bytes are damaged.
+        SourceError: bytes could not be read or written.
+    """
+    for part in parts:
+        for chunk in part.chunks():
+            sink.write(chunk)
+            done += chunk.nbytes
+            if progress is not None:
+                progress(done, total)

@@ -1,0 +1,442 @@
+"""safetensors: a JSON header, and behind it the elements without gaps, little-endian.
+
+As strict as the format's own library, and stricter where that lets a name come twice. Every tensor
+is a range of the file, so all of them are mapped. Headers as writers write them, without blanks and
+with the fields in one order, are taken apart by one expression, which is twice as fast as reading
+JSON; any other goes through the JSON reader, and what either gives is checked in one place.
+
+Elements of six bits, and of types that came later than this release, are listed and not read.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ztensor.errors import (
+    FormatError,
+    LimitError,
+    ManifestError,
+    NotRepresentableError,
+    Reason,
+    describe,
+)
+from ztensor.foreign.base import Projection
+from ztensor.foreign.parts import parts_of, stream
+from ztensor.model.manifest import Component, Manifest, TensorObject
+from ztensor.source.base import read_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ztensor.limits import Limits
+    from ztensor.reader import ManifestReader
+    from ztensor.source.base import Source
+    from ztensor.source.sink import Sink
+
+NAME = "safetensors"
+
+_MOST_HEADER = 100_000_000  # the format's own cap, in bytes
+_MOST = (1 << 64) - 1
+_NONE_HAS = 1 << 64  # bytes: more than offsets can tell of
+_METADATA = "__metadata__"
+_BLANKS = " \t\n\r"  # what JSON allows behind the header, and writers pad with
+_SECTION = "safetensors, Format"
+_COLUMNS_FROM = 512  # so many tensors are faster to keep as columns than as objects
+
+# Bits of an element, and what it is here. In the format's own order, by which files are sorted.
+_TYPES: Mapping[str, tuple[int, str, str | None]] = {
+    "BOOL": (8, "bool", None),
+    "F4": (4, "u8", "f4_e2m1"),
+    "F6_E2M3": (6, "F6_E2M3", None),
+    "F6_E3M2": (6, "F6_E3M2", None),
+    "U8": (8, "u8", None),
+    "I8": (8, "i8", None),
+    "F8_E5M2": (8, "u8", "f8_e5m2"),
+    "F8_E4M3": (8, "u8", "f8_e4m3fn"),
+    "F8_E8M0": (8, "u8", "f8_e8m0"),
+    "F8_E4M3FNUZ": (8, "u8", "f8_e4m3fnuz"),
+    "F8_E5M2FNUZ": (8, "u8", "f8_e5m2fnuz"),
+    "I16": (16, "i16", None),
+    "U16": (16, "u16", None),
+    "F16": (16, "f16", None),
+    "BF16": (16, "bf16", None),
+    "I32": (32, "i32", None),
+    "U32": (32, "u32", None),
+    "F32": (32, "f32", None),
+    "C64": (64, "f32", "complex64"),
+    "F64": (64, "f64", None),
+    "I64": (64, "i64", None),
+    "U64": (64, "u64", None),
+}
+_WORDS = {(dtype, type): word for word, (_, dtype, type) in _TYPES.items()}
+_RANKS = {word: rank for rank, word in enumerate(_TYPES)}
+
+_NUMBER = "(0|[1-9][0-9]{0,17})"
+_ENTRY = re.compile(
+    r'"([^"\\\x00-\x1f]*)":\{"dtype":"([A-Z0-9_]+)","shape":\[([0-9,]*)\],'
+    rf'"data_offsets":\[{_NUMBER},{_NUMBER}\]\}}([,}}])'
+)
+_METADATA_FIRST = '{"' + _METADATA + '":{'
+
+
+class _Entries(NamedTuple):
+    """A header's tensors by columns, nothing of it checked but types of JSON."""
+
+    names: Sequence[str]
+    dtypes: Sequence[str]
+    shapes: Sequence[tuple[int, ...]]
+    starts: Sequence[int]
+    stops: Sequence[int]
+
+
+# --- Reading --------------------------------------------------------------------------------
+
+
+def project(source: Source, limits: Limits) -> Projection:
+    """Return what a file says; the tensors' bytes are where they are in the file.
+
+    Strings of `__metadata__` are the file's attributes.
+
+    Raises:
+        FormatError: the header is malformed, too long, has a name twice, or does not tell of
+            every byte behind it exactly once.
+        LimitError: it is longer than `Limits.manifest_bytes`, or nested too deeply.
+        SourceError: it cannot be read.
+    """
+    text, start = _header(source, limits)
+    try:
+        metadata, entries = _regular(text) or _parsed(text)
+        attributes = _attributes(metadata)
+        for part in (entries.names, attributes, attributes.values()):
+            "".join(part).encode()
+    except RecursionError as error:
+        raise LimitError(
+            "the header is nested too deeply", reason=Reason.LIMIT_DEPTH, section=_SECTION
+        ) from error
+    except FormatError:
+        raise
+    except UnicodeEncodeError as error:  # half of an escaped pair
+        raise _broken("the header has half a character", found=describe(error.object)) from error
+    except ValueError as error:  # also of a number with thousands of digits
+        raise _broken("the header is not JSON", found=describe(str(error), 120)) from error
+    objects = _objects(entries, start, source.size)
+    return Projection(NAME, Manifest("", objects, attributes or None))
+
+
+def _header(source: Source, limits: Limits) -> tuple[str, int]:
+    """Return the header and where the data begins."""
+    if source.size < 8:
+        raise _broken("the file is too short", reason=Reason.TRUNCATED, found=f"{source.size}")
+    (length,) = struct.unpack("<Q", read_bytes(source, 0, 8))
+    if length > _MOST_HEADER:
+        raise _broken(
+            "the header is too long",
+            reason=Reason.MANIFEST_SIZE,
+            expected=f"at most {_MOST_HEADER} bytes",
+            found=describe(length),
+        )
+    if length > limits.manifest_bytes:
+        raise LimitError(
+            "the header is longer than Limits.manifest_bytes; pass a larger one",
+            reason=Reason.LIMIT_MANIFEST,
+            expected=f"at most {limits.manifest_bytes} bytes",
+            found=str(length),
+        )
+    if length > source.size - 8:
+        raise _broken(
+            "the file ends inside its header; it was cut, or is not of this format",
+            reason=Reason.TRUNCATED,
+            expected=f"a header of {length} bytes",
+            found=f"{source.size - 8}",
+        )
+    data = read_bytes(source, 8, length)
+    if not data.startswith(b"{"):
+        raise _broken("the header does not begin with '{'", found=describe(bytes(data)))
+    try:
+        return data.decode(), 8 + length
+    except UnicodeDecodeError as error:
+        raise _broken("the header is not UTF-8", found=describe(str(error), 120)) from error
+
+
+def _regular(text: str) -> tuple[object, _Entries] | None:
+    """Return metadata and tensors of a header as writers write it, None for any other."""
+    metadata: object = None
+    at = 1
+    if text.startswith(_METADATA_FIRST):
+        metadata, at = _DECODER.raw_decode(text, len(_METADATA_FIRST) - 1)
+        if text[at : at + 1] != ",":
+            return None
+        at += 1
+    if _ENTRY.match(text, at) is None:
+        return None
+    # What is between the entries, and the groups of each: one list makes no work for the collector.
+    found = _ENTRY.split(text[at:].rstrip(_BLANKS))
+    between, names, dtypes, texts, starts, stops, marks = (found[group::7] for group in range(7))
+    if any(between) or "}" in marks[:-1] or marks[-1] != "}":
+        return None
+    known = {one: tuple(json.loads(f"[{one}]")) for one in set(texts)}
+    shapes = [*map(known.__getitem__, texts)]
+    return metadata, _Entries(names, dtypes, shapes, [*map(int, starts)], [*map(int, stops)])
+
+
+def _parsed(text: str) -> tuple[object, _Entries]:
+    """Return metadata and tensors of any header that is JSON and of the right types."""
+    header = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    metadata = header.pop(_METADATA, None)
+    entries = _Entries([], [], [], [], [])
+    for name, entry in header.items():
+        if not isinstance(entry, dict):
+            raise _wrong_type(name, "an object with dtype, shape and data_offsets", entry)
+        dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+        if not isinstance(dtype, str):
+            raise _wrong_type(name, "dtype: text", dtype)
+        if shape is None or not _are_sizes(shape):
+            raise _wrong_type(name, "shape: a list of integers from 0 on", shape)
+        if offsets is None or not _are_sizes(offsets) or len(offsets) != 2:
+            raise _wrong_type(name, "data_offsets: two integers from 0 on", offsets)
+        row = name, dtype, tuple(shape), *offsets
+        for column, value in zip(entries, row, strict=True):
+            column.append(value)  # type: ignore[attr-defined]  # they are lists here
+    return metadata, entries
+
+
+def _are_sizes(value: object) -> bool:
+    # A bool is no number here.
+    return isinstance(value, list) and all(type(n) is int and 0 <= n <= _MOST for n in value)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        raise _twice([name for name, _ in pairs])
+    return result
+
+
+def _no_constant(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+
+
+def _attributes(metadata: object) -> dict[str, str]:
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, dict):
+        raise _wrong_type(_METADATA, "an object", metadata)
+    for key, value in metadata.items():
+        if not isinstance(value, str):
+            raise _wrong_type(_METADATA, f"text for {describe(key)}", value)
+    return metadata
+
+
+def _objects(entries: _Entries, start: int, size: int) -> Mapping[str, TensorObject]:
+    """Return the tensors, every rule about their places and sizes checked.
+
+    Args:
+        entries: the tensors.
+        start: where the data begins.
+        size: where the file ends.
+    """
+    names, dtypes, shapes, starts, stops = entries
+    if len(set(names)) < len(names) or _METADATA in names:
+        raise _twice([*names, _METADATA])
+    _require_no_gaps(entries, size - start)
+    kinds = [*zip(dtypes, shapes, strict=True)]
+    lengths = {kind: _length(*kind) for kind in set(kinds)}
+    sizes = [*map(operator.sub, stops, starts)]
+    if sizes != [*map(lengths.__getitem__, kinds)]:
+        for name, kind, nbytes in zip(names, kinds, sizes, strict=True):
+            if nbytes < 0 or lengths[kind] not in (nbytes, None):
+                raise _broken(
+                    "a tensor has another size than its shape",
+                    reason=Reason.SIZE_MISMATCH,
+                    object_name=name,
+                    expected=f"the bytes of {describe(kind[0])} of shape {describe(kind[1], 60)}",
+                    found=f"{nbytes}",
+                )
+    if len(names) >= _COLUMNS_FROM:
+        return _as_columns(entries, start)
+    return {
+        name: TensorObject(
+            shape, "dense", {"data": Component(dtype, start + first, stop - first, logical)}
+        )
+        for name, (dtype, logical), shape, first, stop in zip(
+            names, map(_spelling, dtypes), shapes, starts, stops, strict=True
+        )
+    }
+
+
+def _require_no_gaps(entries: _Entries, length: int) -> None:
+    """Raise unless every byte of the data is of one tensor."""
+    names, _, _, starts, stops = entries
+    if [0, *stops] == [*starts, length]:  # in the order of the data, as writers write them
+        return
+    at = 0
+    for start, stop, name in sorted(zip(starts, stops, names, strict=True)):
+        if start != at or stop < at:
+            raise _broken(
+                "tensors overlap, or bytes between them belong to none",
+                reason=Reason.OUT_OF_BOUNDS,
+                object_name=name,
+                expected=f"data from offset {at} on",
+                found=f"from {start} to {stop}",
+            )
+        at = stop
+    if at != length:
+        raise _broken(
+            "the file was cut, or goes on behind its last tensor",
+            reason=Reason.TRUNCATED if at > length else Reason.OUT_OF_BOUNDS,
+            expected=f"{at} bytes of data",
+            found=f"{length}",
+        )
+
+
+def _length(word: str, shape: tuple[int, ...]) -> int | None:
+    """Return the bytes of a tensor, None where nothing tells."""
+    count = 1
+    for dimension in shape:
+        count *= dimension
+        if count > _MOST:
+            return _NONE_HAS  # though 0 may follow: so the format's library counts
+    if word not in _TYPES:
+        return None
+    whole, rest = divmod(count * _TYPES[word][0], 8)
+    return _NONE_HAS if rest else whole
+
+
+def _spelling(word: str) -> tuple[str, str | None]:
+    return _TYPES[word][1:] if word in _TYPES else (word, None)
+
+
+def _as_columns(entries: _Entries, start: int) -> Mapping[str, TensorObject]:
+    """Return the tensors as the reader has those of large manifests of ours."""
+    # Not for the few tensors of most files: importing it takes longer than reading them.
+    from ztensor.container.regular import Columns, RegularObjects
+
+    count = len(entries.names)
+    words = {word: place for place, word in enumerate(dict.fromkeys(entries.dtypes))}
+    places: dict[tuple[int, ...], int] = {}
+    dims: list[int] = []
+    for shape in dict.fromkeys(entries.shapes):
+        places[shape] = len(dims)
+        dims += shape
+    starts = np.array(entries.starts, np.int64)
+    none = np.zeros(count, np.int64)
+    columns = Columns(
+        names=list(entries.names),
+        offsets=starts + start,
+        lengths=np.array(entries.stops, np.int64) - starts,
+        types=np.array([*map(words.__getitem__, entries.dtypes)], np.int64),
+        spellings=tuple(map(_spelling, words)),
+        ranks=np.array([*map(len, entries.shapes)], np.int64),
+        dims=np.array(dims, np.uint64),
+        dim_starts=np.array([*map(places.__getitem__, entries.shapes)], np.int64),
+        is_raw=np.ones(count, np.bool_),
+        decoded_lengths=none - 1,
+        digest_starts=none,
+        digest_lengths=none,
+    )
+    return RegularObjects(b"{}", columns, {}, columns.names, is_1_1=False)
+
+
+def _broken(message: str, **details: Any) -> ManifestError:
+    return ManifestError(message, **{"reason": Reason.FIELD_VALUE, "section": _SECTION, **details})
+
+
+def _wrong_type(name: str, expected: str, found: object) -> ManifestError:
+    return _broken(
+        "a field of the header has another type",
+        reason=Reason.FIELD_TYPE,
+        object_name=name,
+        expected=expected,
+        found=describe(found),
+    )
+
+
+def _twice(names: Sequence[str]) -> ManifestError:
+    seen: set[str] = set()
+    twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+    return _broken(
+        "the header has a name twice", reason=Reason.DUPLICATE_NAME, found=describe(twice)
+    )
+
+
+# --- Writing --------------------------------------------------------------------------------
+
+
+def export(
+    reader: ManifestReader,
+    sink: Sink,
+    *,
+    lose: Callable[[str | None, str], None],
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Write what a reader holds: the bytes the format's own library writes for the same tensors.
+
+    Elements of types the format lacks are written as those they are stored in. What is not dense
+    becomes one tensor for each of its components, `name.role`. Attributes of the file go to
+    `__metadata__`, those that are no text as JSON; there is no place for those of objects.
+
+    Args:
+        reader: an open reader.
+        sink: where the bytes go; finished by the caller.
+        lose: called with an object's name, or None, and what cannot be said of it.
+        progress: called with the bytes of tensors written so far and of all of them.
+
+    Raises:
+        NotRepresentableError: the header would be longer than the format allows.
+        FormatError: stored bytes are damaged.
+        SourceError: bytes could not be read or written.
+    """
+    chosen = []
+    for part in parts_of(reader, lose):
+        if part.name == _METADATA:
+            lose(part.object_name, "left out: the format keeps the name for its own")
+            continue
+        word = _WORDS.get((part.dtype, part.type))
+        if word is None or part.nbytes != _length(word, part.shape):
+            lose(part.object_name, f"{describe(part.type)} is written as its {part.dtype} elements")
+            part = part.in_storage()  # noqa: PLW2901
+            word = _WORDS[part.dtype, None]
+        chosen.append((-_RANKS[word], part.name, word, part))
+    chosen.sort(key=lambda row: row[:2])
+    header: dict[str, object] = {}
+    if attributes := reader.attributes:
+        header[_METADATA] = {
+            key: _as_text(key, attributes[key], lose) for key in sorted(attributes)
+        }
+    at = 0
+    for _, name, word, part in chosen:
+        header[name] = {
+            "dtype": word,
+            "shape": part.shape,
+            "data_offsets": (at, at := at + part.nbytes),
+        }
+    data = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    data += b" " * (-len(data) % 8)
+    if len(data) > _MOST_HEADER:
+        raise NotRepresentableError(
+            "the header would be longer than safetensors allows; write several files",
+            expected=f"at most {_MOST_HEADER} bytes",
+            found=str(len(data)),
+        )
+    sink.write(struct.pack("<Q", len(data)) + data)
+    stream([part for *_, part in chosen], sink, progress, 0, at)
+
+
+def _as_text(key: str, value: object, lose: Callable[[str | None, str], None]) -> str:
+    if isinstance(value, str):
+        return value
+    lose(None, f"the attribute {describe(key)} is no text and is written as JSON")
+    return json.dumps(value, ensure_ascii=False, skipkeys=True, default=_plain)
+
+
+def _plain(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,209 @@
+"""`gguf.<type>`: tensors as ggml quantizes them, in blocks of their last axis.
+
+| role | elements |
+| --- | --- |
+| `data` | u8: the blocks as a GGUF file has them, row by row |
+
+A block stands for a fixed number of neighbours in a row, so rows are whole blocks. Fields of more
+than one byte are little-endian. Every type ggml has a number for is a layout of its own, so that
+blocks are kept as they are; most can also be dequantized, by `gguf_decoding.py`. No specification
+of zTensor knows these layouts: to other readers they are unknown ones with one component of bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
+from ztensor.layout.base import (
+    Array,
+    PlainParts,
+    View,
+    check_components,
+    check_length,
+    empty_array,
+)
+from ztensor.layout.sparse import require_roles
+from ztensor.model.dtype import element_count
+from ztensor.model.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import DTypeLike
+
+    from ztensor.model.manifest import TensorObject
+
+SECTION = "GGUF, ggml types"
+PREFIX = "gguf."
+
+# Elements worked on at once: the floats and what lies between fit a second level cache.
+_PIECE = 1 << 17
+
+
+class BlockType(NamedTuple):
+    """A quantized type of ggml.
+
+    Attributes:
+        name: ggml's, in small letters.
+        number: what a GGUF file has for it.
+        elements: how many a block stands for.
+        nbytes: bytes of a block.
+    """
+
+    name: str
+    number: int
+    elements: int
+    nbytes: int
+
+    def data_bytes(self, shape: Sequence[int]) -> int | None:
+        """Return the bytes of a tensor, or None where its rows are no whole blocks."""
+        blocks, rest = divmod(shape[-1] if shape else 1, self.elements)
+        return None if rest else element_count(shape[:-1]) * blocks * self.nbytes
+
+
+class GgufBlocks(PlainParts):
+    """The layout of one type of blocks."""
+
+    main_role = "data"
+    read_order = ("data",)
+
+    def __init__(self, block_type: BlockType) -> None:
+        self.name = PREFIX + block_type.name
+        self.block_type = block_type
+
+    def check_object(self, tensor_object: TensorObject) -> list[Problem]:
+        """Return problems with the component, its type and its length."""
+        problems = check_components(tensor_object, self.read_order, SECTION)
+        component = tensor_object.components.get("data")
+        if problems or component is None:
+            return problems
+        if component.dtype != "u8" or component.type is not None:
+            word = describe(component.type or component.dtype)
+            return [self._problem(Reason.TYPE_MISMATCH, f"expected u8, found {word}")]
+        expected = self.block_type.data_bytes(tensor_object.shape)
+        shape = describe(tensor_object.shape, 60)
+        if expected is None:
+            return [self._problem(Reason.SIZE_MISMATCH, f"{self._whole_blocks()}, found {shape}")]
+        return check_length("data", component, expected, f"shape {shape}", SECTION)
+
+    def expected_length(
+        self, tensor_object: TensorObject, role: str, entries: int | None
+    ) -> int | None:
+        """Return the bytes of all blocks for `data`."""
+        del entries
+        if role != "data":
+            return tensor_object.components[role].known_decoded_length
+        return self.block_type.data_bytes(tensor_object.shape)
+
+    def require_valid(self, view: View) -> None:
+        """Raise unless `data` is the bytes of the shape's blocks."""
+        require_roles(view, self.read_order, SECTION)
+        data, expected = view.arrays["data"], self.block_type.data_bytes(view.shape)
+        if data.dtype != np.uint8 or data.size != expected:
+            raise LayoutError(
+                "the data is not the blocks of the shape",
+                reason=Reason.SIZE_MISMATCH,
+                component="data",
+                expected=self._whole_blocks() if expected is None else f"{expected} bytes, uint8",
+                found=f"shape {describe(view.shape)}, {data.size} of {data.dtype.name}",
+                section=SECTION,
+            )
+
+    def to_dense(self, view: View) -> Array:
+        """Return the dequantized weights as float32."""
+        return self.dequantize(view)
+
+    def dequantize(
+        self, view: View, *, dtype: DTypeLike = np.float32, threads: int | None = None
+    ) -> Array:
+        """Return the floats that blocks stand for; a new array.
+
+        They are computed in float32, as ggml does, and then converted.
+
+        Args:
+            view: shape and component.
+            dtype: `float16`, `bfloat16`, `float32` or `float64`.
+            threads: how many to use; by default as `ztensor.threads` says.
+
+        Raises:
+            LayoutError: the data is not the blocks of the shape.
+            UnsupportedError: this release cannot take blocks of the type apart.
+            LimitError: the result does not fit into memory.
+            ArgumentValueError: another `dtype`.
+        """
+        from ztensor.layout.gguf_decoding import PARTS, fill  # not for other files
+        from ztensor.layout.quantization.namespace import NumpyNamespace
+        from ztensor.layout.quantization.scheme import float_dtype
+
+        target = float_dtype(dtype)
+        self.require_valid(view)
+        parts_of, count = PARTS.get(self.block_type.name), self.block_type.elements
+        if parts_of is None:
+            raise UnsupportedError(
+                "blocks of this type are kept, but cannot be dequantized by this release; they are "
+                "in .components['data']",
+                reason=Reason.UNKNOWN_TYPE,
+                expected=f"one of {', '.join(PARTS)}",
+                found=describe(self.block_type.name),
+            )
+        result = empty_array(view.shape, target)
+        blocks = view.arrays["data"].reshape(-1, self.block_type.nbytes)
+        out = result.reshape(-1, count) if result.size else result
+
+        def work(rows: slice, _: slice) -> None:
+            place = out[rows]
+            floats = place if target == np.float32 else np.empty(place.shape, np.float32)
+            fill(floats, parts_of(blocks[rows]))
+            if floats is not place:
+                place[...] = floats
+
+        step = _PIECE // count
+        firsts = range(0, len(blocks), step)
+        NumpyNamespace(threads).each(
+            work, [(slice(first, first + step), slice(None)) for first in firsts]
+        )
+        return result
+
+    def _whole_blocks(self) -> str:
+        return f"a last axis of whole blocks of {self.block_type.elements}"
+
+    def _problem(self, reason: Reason, message: str) -> Problem:
+        return Problem(reason, message, ("components", "data"), SECTION, component="data")
+
+
+# Sizes are facts of ggml's public tables. Q8_1 is what ggml computes with, not what files have.
+BLOCK_TYPES: tuple[BlockType, ...] = (
+    BlockType("q4_0", 2, 32, 18),
+    BlockType("q4_1", 3, 32, 20),
+    BlockType("q5_0", 6, 32, 22),
+    BlockType("q5_1", 7, 32, 24),
+    BlockType("q8_0", 8, 32, 34),
+    BlockType("q8_1", 9, 32, 36),
+    BlockType("q2_k", 10, 256, 84),
+    BlockType("q3_k", 11, 256, 110),
+    BlockType("q4_k", 12, 256, 144),
+    BlockType("q5_k", 13, 256, 176),
+    BlockType("q6_k", 14, 256, 210),
+    BlockType("q8_k", 15, 256, 292),
+    BlockType("iq2_xxs", 16, 256, 66),
+    BlockType("iq2_xs", 17, 256, 74),
+    BlockType("iq3_xxs", 18, 256, 98),
+    BlockType("iq1_s", 19, 256, 50),
+    BlockType("iq4_nl", 20, 32, 18),
+    BlockType("iq3_s", 21, 256, 110),
+    BlockType("iq2_s", 22, 256, 82),
+    BlockType("iq4_xs", 23, 256, 136),
+    BlockType("iq1_m", 29, 256, 56),
+    BlockType("tq1_0", 34, 256, 54),
+    BlockType("tq2_0", 35, 256, 66),
+    BlockType("mxfp4", 39, 32, 17),
+    BlockType("nvfp4", 40, 64, 36),
+    BlockType("q1_0", 41, 128, 18),
+)
+
+GGUF_LAYOUTS: dict[str, GgufBlocks] = {
+    layout.name: layout for layout in map(GgufBlocks, BLOCK_TYPES)
+}

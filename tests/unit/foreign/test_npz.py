@@ -1,0 +1,394 @@
+""".npy and .npz: what NumPy writes is read, nothing evaluated or unpickled; NumPy reads ours."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import warnings
+import zipfile
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ztensor
+import ztensor.numpy
+from ztensor.foreign import npz, zip
+from ztensor.reader import ManifestReader
+from ztensor.source.sink import StreamSink
+from ztensor.testing.damage import damaged, random_damage
+from ztensor.testing.promise import exercise
+
+CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
+REJECT = json.loads((CORPUS / "reject/npz/expected.json").read_text("utf-8"))
+SAVE = {"stored": np.savez, "deflated": np.savez_compressed}
+
+
+def made_by(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, CORPUS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def saved(how: str, arrays: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    SAVE[how](buffer, **arrays)
+    return buffer.getvalue()
+
+
+def saved_npy(array: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def export(reader: ManifestReader) -> tuple[bytes, list[tuple[str | None, str]]]:
+    """Return the file that is written, and what it loses."""
+    lost: list[tuple[str | None, str]] = []
+    buffer = io.BytesIO()
+    sink = StreamSink(buffer)
+    npz.export(reader, sink, lose=lambda name, what: lost.append((name, what)))
+    sink.commit()
+    return buffer.getvalue(), lost
+
+
+_BASE = np.arange(24).reshape(2, 3, 4)
+ARRAYS: dict[str, np.ndarray[Any, Any]] = {
+    **{code: _BASE.astype(code) for code in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")},
+    **{code: _BASE.astype(code) for code in ("f2", "f4", "f8", "c8", "c16")},
+    **{f"big_{code}": _BASE.astype(f">{code}") for code in ("i2", "u4", "f8", "c16")},
+    **{
+        f"fortran_{code}": np.asfortranarray(_BASE.astype(code))
+        for code in ("u1", "<f2", ">f4", "<i8", ">c16")
+    },
+    "fortran_row": np.asfortranarray(np.arange(3.0).reshape(1, 3)),
+    "scalar": np.array(1.5),
+    "empty": np.zeros((3, 0), np.float32),
+    "fortran_empty": np.zeros((3, 0, 2), np.float32, order="F"),
+    "names/are opaque é": np.arange(3),
+}
+
+
+# --- Reading --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "stage", "reason"), [(n, *r) for n, r in REJECT.items()])
+def test_a_damaged_file_is_refused(name: str, stage: str, reason: str) -> None:
+    path = CORPUS / "reject/npz" / name
+    if stage == "open":
+        with pytest.raises(ztensor.ZTensorError) as caught:
+            ztensor.open(path)
+        assert name in str(caught.value)
+    else:
+        with ztensor.open(path) as reader, pytest.raises(ztensor.ZTensorError) as caught:
+            reader.read("a")
+    assert isinstance(caught.value, (ztensor.FormatError, ztensor.UnsupportedError))
+    assert caught.value.reason == reason
+    exercise(path.read_bytes())
+
+
+def test_the_corpus_is_what_its_script_writes() -> None:
+    made = made_by("make_npz").files()
+    assert {path: (CORPUS / path).read_bytes() for path in made} == made
+    there = {path.relative_to(CORPUS) for path in (CORPUS / "reject/npz").iterdir()}
+    assert there <= set(made)
+
+
+def test_a_golden_archive() -> None:
+    expected = json.loads((CORPUS / "accept/npz/small.json").read_text("utf-8"))
+    with ztensor.open(CORPUS / "accept/npz/small.npz") as reader:
+        assert (reader.format, reader.version) == ("npz", "")
+        assert reader.attributes == {"other_members": ["note.txt"]}
+        assert {
+            name: {"shape": list(reader[name].shape), "values": reader[name].reshape(-1).tolist()}
+            for name in reader
+        } == expected
+        assert reader.verify().ok
+
+
+def test_a_golden_array() -> None:
+    with ztensor.open(CORPUS / "accept/npz/complex.npy") as reader:
+        assert reader.format == "npy"
+        assert reader.keys() == ["array"]
+        assert reader["array"].tolist() == [1 + 2j]
+
+
+@pytest.mark.parametrize("how", SAVE)
+@pytest.mark.parametrize("name", ARRAYS)
+def test_what_numpy_saved_is_read(name: str, how: str) -> None:
+    array = ARRAYS[name]
+    data = saved(how, {"before": np.zeros(1), name: array})
+    with ztensor.open(data) as reader:
+        for copy in (False, True):
+            got = reader.read_numpy(name, copy=copy)
+            assert got.dtype == array.dtype.newbyteorder("=")
+            assert got.shape == array.shape
+            np.testing.assert_array_equal(got, array)
+        if array.ndim:
+            np.testing.assert_array_equal(reader.get_slice(name)[1::2], array[1::2])
+        target = np.empty(array.shape, array.dtype.newbyteorder("="))
+        reader.read_into(name, target)
+        np.testing.assert_array_equal(target, array)
+        streamed = b"".join(map(bytes, reader.decoded_chunks(name)))
+        assert streamed == array.astype(array.dtype.newbyteorder("<")).tobytes()
+        assert reader.verify().ok
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_a_single_array_is_read(name: str) -> None:
+    array = ARRAYS[name]
+    with ztensor.open(saved_npy(array)) as reader:
+        np.testing.assert_array_equal(reader["array"], array)
+        assert reader["array"].shape == array.shape
+        assert reader.verify().ok
+
+
+def test_stored_arrays_are_mapped(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    path.write_bytes(saved("stored", {"a": ARRAYS["f4"], "big": ARRAYS["big_f8"]}))
+    with ztensor.open(path) as reader:
+        place = reader.location("a")
+        assert path.read_bytes()[place.offset :][: place.length] == ARRAYS["f4"].tobytes()
+        array = reader["a"]
+        array[0, 0, 0] = 9  # a private page, not the file
+    with ztensor.open(path) as reader:
+        np.testing.assert_array_equal(reader["a"], ARRAYS["f4"])
+        assert reader.metadata("big").components["data"].encoding == "raw"
+
+
+UNKNOWN = {
+    "text": (np.array(["a"]), "<U1"),
+    "bytes": (np.array([b"ab"]), "|S2"),
+    "dates": (np.array(["2020-01-01"], "M8[D]"), "<M8[D]"),
+    "records": (np.zeros(2, [("a b'", "<f4"), ("c", "u1", (2,))]), "records"),
+    "objects": (np.array([{}], object), "objects (a pickle, which is never read)"),
+    "bfloat16": (np.zeros(2, ml_dtypes.bfloat16), "<V2"),
+    "fp8": (np.zeros(2, ml_dtypes.float8_e4m3fn), "V1"),
+}
+
+
+@pytest.mark.parametrize("how", SAVE)
+@pytest.mark.parametrize(("array", "word"), UNKNOWN.values(), ids=list(UNKNOWN))
+def test_other_elements_are_listed_and_refused(array: Any, word: str, how: str) -> None:
+    with ztensor.open(saved(how, {"a": array, "good": np.arange(3)})) as reader:
+        assert word in str(reader.metadata("a").dtype)
+        assert reader.metadata("a").shape == array.shape
+        with pytest.raises(ztensor.UnsupportedError) as caught:
+            reader.read("a")
+        assert word in str(caught.value)
+        assert reader["good"].tolist() == [0, 1, 2]
+        report = reader.verify()
+        assert report.ok
+        assert len(report.unsupported) == 1
+
+
+NOTATIONS = {
+    "as other writers have it": '{"fortran_order":False,"descr":"<f4","shape":(2)}',
+    "python 2": "{'shape': (2L,), 'fortran_order': False, 'descr': '<f4'}",
+    "no blanks": "{'descr':'<f4','fortran_order':False,'shape':(2,)}",
+    "newlines": "{'descr':\n'<f4',\n'fortran_order':\tFalse,'shape':(\n2,\n)}\n\n",
+}
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("text", NOTATIONS.values(), ids=list(NOTATIONS))
+def test_headers_of_other_writers(text: str, version: int) -> None:
+    text = text.replace("(2)", "(2,)")
+    data = made_by("make_npz").npy(text, np.array([1, 2], np.float32).tobytes(), version=version)
+    with ztensor.open(data) as reader:
+        assert reader["array"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("word", ["bfloat16", "float8_e4m3fn"])
+def test_named_extension_types(word: str) -> None:
+    array = np.arange(4).astype(word if word == "x" else getattr(ml_dtypes, word))
+    make = made_by("make_npz")
+    with ztensor.open(make.npy(make.header(f"'{word}'"), array.tobytes())) as reader:
+        assert reader["array"].dtype == array.dtype
+        assert reader["array"].tobytes() == array.tobytes()
+
+
+def test_escapes_give_no_warning() -> None:
+    make = made_by("make_npz")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with ztensor.open(make.npy(make.header(r"'\d'"), b"abcd")) as reader:
+            assert reader.metadata("array").dtype == r"\d"
+
+
+def test_an_empty_archive() -> None:
+    with ztensor.open(saved("stored", {})) as reader:
+        assert (reader.format, reader.keys()) == ("npz", [])
+
+
+def test_an_archive_written_to_a_pipe_has_its_sizes_behind_the_data() -> None:
+    class Pipe(io.RawIOBase):
+        def __init__(self) -> None:
+            self.data = bytearray()
+
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: Any, /) -> int:
+            self.data += data
+            return len(data)
+
+    pipe = Pipe()
+    with zipfile.ZipFile(pipe, "w") as archive:
+        for name in "ab":
+            archive.writestr(f"{name}.npy", saved_npy(np.arange(3)))
+    with ztensor.open(bytes(pipe.data)) as reader:
+        assert reader["b"].tolist() == [0, 1, 2]
+
+
+def test_numbers_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for archives of more than 4 GiB, though this one is small."""
+    with ztensor.open(ztensor.numpy.save({"a": np.arange(9), "b": np.zeros(2)})) as reader:
+        monkeypatch.setattr(zip, "MOST_32", 100)
+        written, _ = export(reader)
+    # What is too large is written as the largest number: so any reader has to look behind it.
+    assert written.count(b"PK\6\6") == written.count(b"PK\6\7") == 1
+    with ztensor.open(written) as reader:
+        assert reader["a"].tolist() == list(range(9))
+        assert reader["b"].tolist() == [0, 0]
+
+
+def test_the_order_of_elements_has_a_cap() -> None:
+    data = saved("deflated", {"a": np.zeros(1000)})
+    with (
+        ztensor.open(data, limits=ztensor.Limits(decoded_bytes=100)) as reader,
+        pytest.raises(ztensor.LimitError, match="decoded_bytes"),
+    ):
+        reader.read("a")
+
+
+def test_no_damage_gives_another_error() -> None:
+    good = [
+        saved("stored", {name: ARRAYS[name] for name in ("f4", "fortran_<f2", "scalar")}),
+        saved("deflated", {name: ARRAYS[name] for name in ("u1", "fortran_>c16")}),
+        saved_npy(ARRAYS["fortran_>f4"]),
+        (CORPUS / "accept/npz/small.npz").read_bytes(),
+    ]
+    random, opened = Random(4), 0
+    limits = ztensor.Limits(decoded_bytes=1 << 20)
+    for index in range(2000):
+        data = good[index % len(good)]
+        count = 1 + index % 3
+        case = damaged(data, [random_damage(random, len(data)) for _ in range(count)])
+        opened += exercise(case, limits=limits).opened
+    assert opened > 100
+
+
+@pytest.mark.parametrize("how", SAVE)
+def test_it_is_copied_into_a_file_of_ours(how: str) -> None:
+    data, buffer = saved(how, ARRAYS), io.BytesIO()
+    with ztensor.open(data) as reader, ztensor.Writer(buffer) as writer:
+        for name in reader:
+            writer.copy(name, reader)
+    with ztensor.open(buffer.getvalue()) as copied:
+        assert set(copied) == set(ARRAYS)
+        for name, array in ARRAYS.items():
+            np.testing.assert_array_equal(copied[name], array)
+            assert copied[name].shape == array.shape
+        assert copied.verify().ok
+
+
+# --- Writing --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
+def test_numpy_reads_what_is_written(compression: bool) -> None:
+    with ztensor.open(ztensor.numpy.save(ARRAYS, compression=compression)) as reader:
+        written, lost = export(reader)
+    assert lost == []
+    with np.load(io.BytesIO(written)) as archive:
+        assert set(archive.files) == set(ARRAYS)
+        for name, array in ARRAYS.items():
+            assert archive[name].dtype == array.dtype.newbyteorder("<")
+            assert archive[name].shape == array.shape
+            np.testing.assert_array_equal(archive[name], array)
+    assert zipfile.ZipFile(io.BytesIO(written)).testzip() is None
+    with ztensor.open(written) as reader:
+        assert all(reader.location(name).offset % 64 == 0 for name in reader)
+        assert all(
+            not entry.flag_bits & 8 for entry in zipfile.ZipFile(io.BytesIO(written)).filelist
+        )
+    assert exercise(written).verified
+
+
+def test_the_same_arrays_give_the_same_bytes() -> None:
+    with ztensor.open(saved("deflated", ARRAYS)) as reader:
+        assert export(reader)[0] == export(reader)[0]
+
+
+BITS = {
+    "bfloat16": (ml_dtypes.bfloat16, np.uint16, (3,)),
+    "fp8": (ml_dtypes.float8_e4m3fn, np.uint8, (3,)),
+    "fp4": (ml_dtypes.float4_e2m1fn, np.uint8, (2,)),
+}
+
+
+@pytest.mark.parametrize(("dtype", "bits", "shape"), BITS.values(), ids=list(BITS))
+def test_other_elements_are_written_as_bits(dtype: Any, bits: Any, shape: tuple[int, ...]) -> None:
+    array = np.arange(3).astype(dtype)
+    with ztensor.open(ztensor.numpy.save({"a": array})) as reader:
+        written, lost = export(reader)
+        stored = b"".join(map(bytes, reader.decoded_chunks("a")))
+    got = np.load(io.BytesIO(written))["a"]
+    assert (got.dtype, got.shape) == (bits, shape)
+    assert got.tobytes() == stored
+    assert [name for name, _ in lost] == ["a"]
+
+
+def test_what_the_format_cannot_say_is_said() -> None:
+    buffer = io.BytesIO()
+    csr = ztensor.Tensor(
+        {
+            "values": np.array([1.5], np.float32),
+            "indices": np.array([2], np.uint64),
+            "indptr": np.array([0, 1], np.uint64),
+        },
+        shape=(1, 3),
+        format="sparse_csr",
+    )
+    with ztensor.Writer(buffer, attributes={"k": 1}) as writer:
+        writer.write("s", csr)
+        writer.write("nul\0", np.zeros(1))
+        writer.write("d", np.zeros(1), attributes={"unit": "m"})
+    with ztensor.open(buffer.getvalue()) as reader:
+        written, lost = export(reader)
+    with np.load(io.BytesIO(written)) as archive:
+        assert set(archive.files) == {"s.values", "s.indices", "s.indptr", "d"}
+    assert {name for name, _ in lost} == {None, "s", "nul\0", "d"}
+
+
+def test_what_cannot_be_read_is_left_out() -> None:
+    with ztensor.open(saved("stored", {"t": np.array(["a"]), "n": np.arange(2)})) as reader:
+        written, lost = export(reader)
+    with ztensor.open(written) as reader:
+        assert reader.keys() == ["n"]
+    assert [name for name, _ in lost] == ["t"]
+
+
+def test_more_dimensions_than_numpy_has() -> None:
+    make = made_by("make_npz")
+    shape = f"({'1, ' * 63}2, 2)"
+    data = make.npy(make.header("'<i2'", shape=shape), bytes(range(8)))
+    with ztensor.open(data) as reader:
+        assert reader.read("array").components["data"].shape == (4,)
+        written, lost = export(reader)
+    assert np.load(io.BytesIO(written))["array"].tolist() == [0x100, 0x302, 0x504, 0x706]
+    assert "65 dimensions" in lost[0][1]
+    with (
+        ztensor.open(make.npy(make.header("'<i2'", "True", shape), bytes(8))) as reader,
+        pytest.raises(ztensor.LimitError),
+    ):
+        reader.read("array")
