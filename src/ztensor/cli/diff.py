@@ -1,0 +1,228 @@
+"""`ztensor diff`: what two files differ in."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ztensor.cli.changing import pair_of
+from ztensor.cli.exits import ExitCode
+from ztensor.cli.spelling import as_json, count_text, json_text, shape_text
+from ztensor.cli.stats import ExcludeOption, chosen
+from ztensor.cli.terminal import Column, Styled, Terminal
+from ztensor.cli.verb import JsonOption, QuietOption, open_file, running
+
+if TYPE_CHECKING:
+    from ztensor.comparing import DiffReport, TensorDiff
+    from ztensor.metadata import TensorMetadata
+
+_COLUMNS = (
+    Column("name"),
+    Column("differs in"),
+    Column("max abs", numeric=True, optional=True),
+    Column("max rel", numeric=True, optional=True),
+    Column("cosine", numeric=True, optional=True),
+    Column("changed", numeric=True, optional=True),
+    Column("first at", optional=True),
+)
+_ATTRIBUTE_CHARACTERS = 60
+
+
+def diff(
+    file: Annotated[Path, typer.Argument(metavar="A", help="A file; - is standard input.")],
+    other: Annotated[Path, typer.Argument(metavar="B", help="The file to compare with it.")],
+    *,
+    include: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GLOB", help="Only names that match; may be repeated."),
+    ] = None,
+    exclude: ExcludeOption = None,
+    atol: Annotated[float, typer.Option(min=0.0, help="Absolute tolerance.")] = 0.0,
+    rtol: Annotated[float, typer.Option(min=0.0, help="Relative tolerance.")] = 0.0,
+    nan_differs: Annotated[
+        bool, typer.Option("--nan-differs", help="NaN is not equal to NaN.")
+    ] = False,
+    values_only: Annotated[
+        bool,
+        typer.Option("--values-only", help="Types, layouts and attributes may differ."),
+    ] = False,
+    digests: Annotated[
+        bool, typer.Option(help="Take equal digests for equal values, and read nothing.")
+    ] = True,
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN=REPL",
+            help="Map the first file's names, as re.sub does; may be repeated.",
+        ),
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="List what is equal too.")] = False,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Compare two files, of any formats and versions: names, shapes, types, attributes, values.
+
+    Values differ where |a - b| > atol + rtol * max(|a|, |b|). Exits with 0 where nothing differs
+    or only within the tolerance, with 1 where something does.
+
+    \b
+    Examples:
+      ztensor diff old.zt new.zt
+      ztensor diff model.safetensors model.zt --values-only --rtol 1e-2
+      ztensor diff a.zt b.zt --rename '^model\\.='
+    """  # noqa: D301  # \b is click's: lines below it stay as they are
+    with running(json=json, quiet=quiet) as terminal:
+        from ztensor.comparing import diff as diff_of
+
+        with open_file(file) as first, open_file(other) as second:
+            names = None
+            if include or exclude:
+                names = chosen((first, second), include or (), exclude or ())
+            with terminal.progress(file.name) as progress:
+                report = diff_of(
+                    first,
+                    second,
+                    names,
+                    atol=atol,
+                    rtol=rtol,
+                    nan_differs=nan_differs,
+                    values_only=values_only,
+                    digests=digests,
+                    rename=dict(pair_of(text, "PATTERN=REPL") for text in rename or ()),
+                    progress=progress,
+                )
+        if not report.ok:
+            terminal.fail(ExitCode.FAILED)
+        _show(terminal, report, everything=all_)
+        terminal.result(
+            {
+                "a": str(file),
+                "b": str(other),
+                "ok": report.ok,
+                "attributes": {key: _pair(*pair) for key, pair in report.attributes.items()},
+                "objects": [_as_json(found) for found in report.tensors],
+            }
+        )
+
+
+def _show(terminal: Terminal, report: DiffReport, *, everything: bool) -> None:
+    if not terminal.wants_text:
+        return
+    shown = [
+        found for found in report.tensors if everything or found.differences or found.is_within
+    ]
+    if shown:
+        alike = terminal.table(_COLUMNS, [_row(found) for found in shown])
+        facts = [f"{title} {cell}" for title, cell in alike if cell != "-"]
+        if facts:
+            terminal.line(Styled(", ".join(facts), "dim"))
+    for found in shown:
+        if found.note is not None:
+            terminal.line(f"'{found.name}': {found.note}")
+    for key, (before, after) in report.attributes.items():
+        texts = [_attribute(value) for value in (before, after)]
+        terminal.line(f"attribute '{key}': {texts[0]} -> {texts[1]}")
+    terminal.line(Styled(_summary(report), "green" if report.ok else "bold"))
+
+
+def _summary(report: DiffReport) -> str:
+    differing = report.differing
+    only = [sum(f"only in {side}" in found.differences for found in differing) for side in "ab"]
+    within = sum(found.is_within and not found.differences for found in report.tensors)
+    equal = len(report.tensors) - len(differing) - within
+    unread = sum(found.compared == "digest" and not found.differences for found in report.tensors)
+    facts = [f"{equal:,} equal" + (f" ({unread:,} by digest, unread)" if unread else "")]
+    if within:
+        facts.append(f"{within:,} within the tolerance")
+    if len(differing) > sum(only):
+        facts.append(f"{len(differing) - sum(only):,} different")
+    facts += [f"{n:,} only in {side}" for n, side in zip(only, "ab", strict=True) if n]
+    return f"{count_text(len(report.tensors), 'object')}: {', '.join(facts)}"
+
+
+def _row(found: TensorDiff) -> list[str]:
+    words = [_difference(found, word) for word in found.differences]
+    if not words:
+        words = ["within tolerance" if found.is_within else "equal"]
+    name = found.name
+    if found.other_name != name:
+        name += f" -> {found.other_name}"
+    row = [name, ", ".join(words)]
+    values = found.values
+    if values is None:
+        return [*row, *["-"] * 5]
+    share = f"{values.changed / values.count:.2%}" if values.count else "-"
+    return [
+        *row,
+        f"{values.max_abs:.3g}",
+        f"{values.max_rel:.3g}",
+        "-" if values.cosine is None else f"{values.cosine:.6f}",
+        share,
+        "-" if values.first is None else f"[{','.join(map(str, values.first))}]",
+    ]
+
+
+def _difference(found: TensorDiff, word: str) -> str:
+    before, after = found.before, found.after
+    if before is None or after is None:
+        return word
+    if word == "shape":
+        return f"shape {shape_text(before.shape)} -> {shape_text(after.shape)}"
+    if word == "type":
+        return f"type {_type(before)} -> {_type(after)}"
+    if word == "layout":
+        return f"layout {before.format} -> {after.format}"
+    return word
+
+
+def _type(found: TensorMetadata) -> str:
+    return found.type or found.dtype or "unknown"
+
+
+def _attribute(value: Any) -> str:
+    return "none" if _is_missing(value) else json_text(as_json(value), _ATTRIBUTE_CHARACTERS)
+
+
+def _is_missing(value: Any) -> bool:
+    from ztensor.comparing import MISSING
+
+    return value is MISSING
+
+
+def _pair(before: Any, after: Any) -> dict[str, Any]:
+    """Return both values of an attribute; one that is missing has no key."""
+    pair = {"a": before, "b": after}
+    return {side: as_json(value) for side, value in pair.items() if not _is_missing(value)}
+
+
+def _as_json(found: TensorDiff) -> dict[str, Any]:
+    values = found.values
+    return {
+        "name": found.name,
+        "other_name": found.other_name,
+        "differences": list(found.differences),
+        "a": _object(found.before),
+        "b": _object(found.after),
+        "compared": found.compared,
+        "values": None
+        if values is None
+        else {
+            field.name: as_json(getattr(values, field.name)) for field in dataclasses.fields(values)
+        },
+        "note": found.note,
+    }
+
+
+def _object(found: TensorMetadata | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "shape": list(found.shape),
+        "dtype": found.dtype,
+        "type": found.type,
+        "format": found.format,
+        "attributes": as_json(found.attributes),
+    }

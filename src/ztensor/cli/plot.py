@@ -1,0 +1,180 @@
+"""`ztensor plot`: histograms of objects in the terminal, or as a picture."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ztensor.cli.changing import ForceOption, require_free
+from ztensor.cli.spelling import count_text, shape_text
+from ztensor.cli.stats import ExcludeOption, GlobsArgument, IncludeOption, chosen
+from ztensor.cli.terminal import Column, Styled, Terminal
+from ztensor.cli.verb import FileArgument, JsonOption, QuietOption, open_file, running
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ztensor.statistics import TensorStats
+
+_FEW = 4  # objects that are drawn large without being asked
+_LARGE = 6  # lines
+_SMALL_WIDTH = 32
+
+
+def plot(
+    file: FileArgument,
+    globs: GlobsArgument = None,
+    *,
+    include: IncludeOption = None,
+    exclude: ExcludeOption = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="PICTURE", help="Write an .svg or a .png.", show_default=False
+        ),
+    ] = None,
+    height: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=100, help="Lines of each; 6 for up to four, else 1.", show_default=False
+        ),
+    ] = None,
+    log: Annotated[
+        bool, typer.Option("--log", help="Bins of magnitudes, each the same ratio wide.")
+    ] = False,
+    log_counts: Annotated[
+        bool, typer.Option("--log-counts", help="Heights by the logarithm of counts: shows tails.")
+    ] = False,
+    force: ForceOption = False,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Draw histograms of objects.
+
+    In the terminal as blocks, as wide as it is, or plain letters where it has no blocks; with -o
+    as a picture of all of them. NaN and infinities are left out and counted.
+
+    \b
+    Examples:
+      ztensor plot model.zt layers.0.weight
+      ztensor plot model.zt 'layers.0.*' --log-counts -o layer.svg
+    """  # noqa: D301  # \b is click's: lines below it stay as they are
+    with running(json=json, quiet=quiet) as terminal:
+        from ztensor.plotting import picture_of, require_picture
+        from ztensor.statistics import BINS, stats
+
+        if output is not None:
+            require_picture(str(output))
+            require_free(output, force=force)
+        with open_file(file) as reader, terminal.progress(file.name) as progress:
+            names = chosen([reader], [*(globs or ()), *(include or ())], exclude or ())
+            if height is None:
+                height = _LARGE if len(names) <= _FEW else 1
+            width = terminal.width if height > 1 else _SMALL_WIDTH
+            found = stats(
+                reader,
+                names,
+                bins=BINS if output is not None or json else width,
+                scale="log" if log else "linear",
+                quantiles=(),
+                progress=progress,
+            )
+        if output is not None:
+            picture_of(found.values(), log_counts=log_counts, title=file.name).save(output)
+            terminal.line(f"{output}: {count_text(len(found), 'histogram')} drawn")
+        elif terminal.wants_text:
+            (_show_large if height > 1 else _show_small)(terminal, found, height, log_counts)
+        terminal.result(
+            {
+                "file": str(file),
+                "output": None if output is None else str(output),
+                "objects": [_as_json(one) for one in found.values()],
+            }
+        )
+
+
+def _blocks(height: int) -> str:
+    """Return the letters to draw with: such as standard output can show."""
+    from ztensor.plotting import ASCII_BLOCKS, ASCII_RAMP, BLOCKS
+
+    try:
+        BLOCKS.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeError, LookupError):
+        return ASCII_BLOCKS if height > 1 else ASCII_RAMP
+    return BLOCKS
+
+
+def _show_large(
+    terminal: Terminal,
+    found: Mapping[str, TensorStats],
+    height: int,
+    log_counts: bool,  # noqa: FBT001  # one of two functions of one signature
+) -> None:
+    from ztensor.plotting import text_axis, text_bars
+
+    for number, one in enumerate(found.values()):
+        if number:
+            terminal.line()
+        kind = f"{shape_text(one.shape)} {one.dtype or 'unknown'}"
+        terminal.line(Styled(one.name, "bold"), f"  {kind}")
+        if one.histogram is None:
+            terminal.line(_why(one))
+            continue
+        bars = text_bars(
+            one.histogram.counts, height, blocks=_blocks(height), log_counts=log_counts
+        )
+        for line in bars:
+            terminal.line(Styled(line, "blue"))
+        edges = one.histogram.edges
+        is_linear = one.histogram.scale == "linear"
+        terminal.line(text_axis(edges[0], edges[-1], len(edges) - 1, has_zero=is_linear))
+        facts = [count_text(one.count, "value"), f"mean {one.mean:.4g}", f"std {one.std:.4g}"]
+        facts += _alarms(one)
+        terminal.line(Styled(", ".join(facts), "dim"))
+
+
+def _show_small(
+    terminal: Terminal,
+    found: Mapping[str, TensorStats],
+    height: int,
+    log_counts: bool,  # noqa: FBT001  # one of two functions of one signature
+) -> None:
+    from ztensor.plotting import text_bars
+
+    columns = (Column("name"), Column("min", numeric=True), Column("histogram"), Column("max"))
+    rows: list[Sequence[str]] = []
+    for one in found.values():
+        if one.histogram is None:
+            rows.append((one.name, "-", _why(one), "-"))
+            continue
+        counts, edges = one.histogram.counts, one.histogram.edges
+        bars = text_bars(counts, height, blocks=_blocks(height), log_counts=log_counts)
+        after = ", ".join([f"{edges[-1]:.4g}", *_alarms(one)])
+        rows.append((one.name, f"{edges[0]:.4g}", bars[0], after))
+    terminal.table(columns, rows)
+
+
+def _why(one: TensorStats) -> str:
+    alarms = ", ".join(_alarms(one))
+    return one.note or (f"no finite values: {alarms}" if alarms else "nothing to draw")
+
+
+def _alarms(one: TensorStats) -> list[str]:
+    return [f"{n:,} {word}" for n, word in ((one.nans, "NaN"), (one.infs, "inf")) if n]
+
+
+def _as_json(one: TensorStats) -> dict[str, object]:
+    histogram = one.histogram
+    return {
+        "name": one.name,
+        "count": one.count,
+        "nans": one.nans,
+        "infs": one.infs,
+        "scale": None if histogram is None else histogram.scale,
+        "edges": None if histogram is None else histogram.edges,
+        "counts": None if histogram is None else histogram.counts,
+        "note": one.note,
+    }

@@ -1,0 +1,167 @@
+"""`ztensor stats`: what the values of objects are like, and whether there is a NaN among them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ztensor.cli.exits import ExitCode
+from ztensor.cli.ls import select
+from ztensor.cli.spelling import as_json, count_text
+from ztensor.cli.terminal import Column, Styled, Terminal
+from ztensor.cli.verb import FileArgument, JsonOption, QuietOption, open_file, running
+from ztensor.errors import ArgumentValueError, ObjectNotFoundError, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ztensor.opening import Reader
+    from ztensor.statistics import TensorStats
+
+GlobsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="GLOB", help="Only names that match one; all.", show_default=False),
+]
+IncludeOption = Annotated[
+    list[str] | None, typer.Option(metavar="GLOB", help="Likewise; may be repeated.")
+]
+ExcludeOption = Annotated[
+    list[str] | None, typer.Option(metavar="GLOB", help="No names that match; may be repeated.")
+]
+
+
+def stats(
+    file: FileArgument,
+    globs: GlobsArgument = None,
+    *,
+    include: IncludeOption = None,
+    exclude: ExcludeOption = None,
+    quantiles: Annotated[
+        str | None,
+        typer.Option(metavar="Q,Q,...", help="Show these, between 0 and 1.", show_default=False),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with 1 where there is a NaN or infinity.")
+    ] = False,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Say what the values of objects are like.
+
+    Count, smallest, largest, mean, standard deviation, zeros, NaNs, infinities, and a line for all
+    together. With --quantiles those instead of mean and deviation. Everything is read once, in
+    blocks, and checked against its digest.
+
+    \b
+    Examples:
+      ztensor stats model.zt
+      ztensor stats model.zt 'layers.*' --quantiles 0.01,0.5,0.99
+      ztensor stats model.zt --check --quiet && echo fine
+    """  # noqa: D301  # \b is click's: lines below it stay as they are
+    with running(json=json, quiet=quiet) as terminal:
+        from ztensor.statistics import QUANTILES, TensorStats
+        from ztensor.statistics import stats as stats_of
+
+        shares = QUANTILES if quantiles is None else _shares(quantiles)
+        with open_file(file) as reader, terminal.progress(file.name) as progress:
+            names = chosen([reader], [*(globs or ()), *(include or ())], exclude or ())
+            found = stats_of(reader, names, quantiles=shares, progress=progress)
+        total = TensorStats.total(found.values())
+        _show(terminal, [*found.values(), total], () if quantiles is None else shares)
+        bad = [one for one in found.values() if one.nans or one.infs]
+        if check and bad:
+            terminal.fail(ExitCode.FAILED)
+            for one in bad:
+                facts = f": {one.nans:,} NaN, {one.infs:,} infinite"
+                terminal.problem(Styled("not finite", "bold red"), f" '{one.name}'", facts)
+        terminal.result(
+            {
+                "file": str(file),
+                "objects": [_as_json(one) for one in found.values()],
+                "total": _as_json(total),
+            }
+        )
+
+
+def chosen(readers: Sequence[Reader], include: Sequence[str], exclude: Sequence[str]) -> list[str]:
+    """Return the names that patterns choose, of one reader or several.
+
+    Raises:
+        ObjectNotFoundError: none does, so that a slip of the pen is no success.
+    """
+    names = [found.name for reader in readers for found in select(reader, include, exclude, None)]
+    if not names and (include or exclude):
+        raise ObjectNotFoundError(
+            f"no name among {sum(map(len, readers))} matches",
+            file=readers[0].name,
+            found=", ".join(map(describe, include)) or "everything excluded",
+        )
+    return list(dict.fromkeys(names))
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(dict.fromkeys(float(part) for part in text.split(",")))
+    except ValueError:
+        raise ArgumentValueError(
+            "these are no quantiles", expected="numbers such as 0.01,0.5,0.99", found=describe(text)
+        ) from None
+
+
+def _show(terminal: Terminal, several: Sequence[TensorStats], shares: Sequence[float]) -> None:
+    columns = [Column("name"), Column("type", optional=True), Column("count", numeric=True)]
+    middle = [f"{share * 100:g}%" for share in shares] or ["mean", "std"]
+    first, last = (["min"], ["max"]) if shares else (["min", "max"], [])
+    columns += [Column(title, numeric=True) for title in (*first, *middle, *last)]
+    columns += [Column(word, numeric=True, optional=True) for word in ("zeros", "NaN", "inf")]
+    rows = []
+    for one in several:
+        values: list[Any] = [one.min, *(one.quantiles.get(share) for share in shares), one.max]
+        if not shares:
+            values += [one.mean, one.std]
+        counts = [count_in(terminal, n) for n in (one.count, one.zeros, one.nans, one.infs)]
+        cells = [number_in(terminal, value) for value in values]
+        rows.append([one.name, _kind(one), counts[0], *cells, *counts[1:]])
+    kinds = {row[1] for row in rows[:-1]}
+    rows[-1][1] = kinds.pop() if len(kinds) == 1 else "-"
+    alike = terminal.table(columns, rows)
+    if terminal.interactive:
+        total = count_text(len(several) - 1, "object")
+        facts = ", ".join([total, *(f"{title} {cell}" for title, cell in alike)])
+        terminal.line(Styled(facts, "dim"))
+    for one in several:
+        if one.note is not None:
+            terminal.line(f"'{one.name}' was left out: {one.note}")
+
+
+def _kind(one: TensorStats) -> str:
+    return "dequantized" if one.of == "dequantized values" else one.dtype or "-"
+
+
+def count_in(terminal: Terminal, count: int) -> str:
+    """Return a count: with commas for people, plain for programs."""
+    return f"{count:,}" if terminal.interactive else str(count)
+
+
+def number_in(terminal: Terminal, value: float | None) -> str:
+    """Return a number: three digits for people, all of them for programs; `-` for none."""
+    if value is None:
+        return "-"
+    if not terminal.interactive:
+        return repr(value)
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def _as_json(one: TensorStats) -> dict[str, Any]:
+    fields = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
+    fields["quantiles"] = [[share, value] for share, value in one.quantiles.items()]
+    if one.histogram is not None:
+        fields["histogram"] = {
+            "edges": one.histogram.edges,
+            "counts": one.histogram.counts,
+            "scale": one.histogram.scale,
+        }
+    plain: dict[str, Any] = as_json(fields)
+    return plain

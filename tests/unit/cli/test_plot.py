@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from ztensor.numpy import save_file
+
+if TYPE_CHECKING:
+    from tests.unit.cli.conftest import Run
+
+
+@pytest.fixture
+def triangle(tmp_path: Path) -> Path:
+    path = tmp_path / "triangle.zt"
+    values = np.repeat(np.arange(-20, 21), 21 - np.abs(np.arange(-20, 21)))
+    save_file({"w": values.astype(np.float32)}, path)
+    return path
+
+
+def test_few_objects_are_drawn_large(run_on_terminal: Run, triangle: Path) -> None:
+    lines = run_on_terminal("plot", triangle, width=41).out.splitlines()
+    assert len(lines) == 9
+    assert "█" in lines[1]
+    assert max(map(len, lines[1:8])) <= 60  # with the escapes of colours
+    assert lines[7].startswith("-20")
+    assert lines[7].endswith("20")
+
+
+def test_many_objects_have_a_line_each(run: Run, model: Path) -> None:
+    ended = run("plot", model)
+    assert ended.code == 0
+    rows = {line.split()[0]: line for line in ended.lines}
+    assert set(rows) >= {"name", "bias", "scalar", "empty", "sparse"}
+    assert "nothing to draw" in rows["empty"]
+    assert rows["bias"].endswith("1, 1 NaN, 1 inf")
+
+
+def test_each_as_high_as_asked(run: Run, model: Path) -> None:
+    assert len(run("plot", model, "h.2.w", "--height", 3).lines) == 6
+    assert len(run("plot", model, "h.*", "--height", 3).lines) == 3 * 6 + 2
+    assert run("plot", model, "--height", 0).code == 2
+
+
+def test_nothing_finite_says_so(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "nan.zt"
+    save_file({"w": np.full(3, np.nan)}, path)
+    assert "no finite values: 3 NaN" in run("plot", path).out
+
+
+@pytest.mark.parametrize(("count", "letters"), [(1, " .:#"), (9, " .:-=+*#%@")])
+def test_a_terminal_without_blocks(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int, letters: str
+) -> None:
+    path = tmp_path / "m.zt"
+    values = np.random.default_rng(0).normal(size=5000)
+    save_file({f"w{number}": values for number in range(count)}, path)
+    plain = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
+    monkeypatch.setattr("sys.stdout", plain)
+    run("plot", path)
+    buffer = plain.buffer
+    assert isinstance(buffer, io.BytesIO)
+    shown = buffer.getvalue().decode("ascii")
+    assert "\\u" not in shown
+    assert letters[-1] in shown
+
+
+def test_a_picture(run: Run, model: Path, tmp_path: Path) -> None:
+    target = tmp_path / "m.svg"
+    ended = run("plot", model, "-o", target)
+    assert (ended.code, ended.out) == (0, f"{target}: 9 histograms drawn\n")
+    assert target.read_text("utf-8").startswith("<svg ")
+    refused = run("plot", model, "-o", target)
+    assert refused.code == 2
+    assert "--force replaces it" in refused.err
+    assert run("plot", model, "h.*", "-o", target, "--force", "--log").code == 0
+
+
+def test_a_picture_of_an_unknown_kind(run: Run, model: Path, tmp_path: Path) -> None:
+    ended = run("plot", model, "-o", tmp_path / "m.pdf")
+    assert ended.code == 2
+    assert ".svg or .png" in ended.err
+
+
+def test_json(run: Run, model: Path) -> None:
+    found = run("plot", model, "h.2.w", "--json").json
+    (one,) = found["objects"]
+    assert (one["name"], one["scale"], sum(one["counts"])) == ("h.2.w", "linear", 2048)
+    assert len(one["edges"]) == len(one["counts"]) + 1
+    assert run("plot", model, "empty", "--json").json["objects"][0]["counts"] is None
