@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ztensor.comparing import DiffReport, TensorDiff, ValueDiff, diff
+    from ztensor.converting import ConversionReport, Loss, convert, migrate
     from ztensor.edit import (
         Editor,
         RepairReport,
@@ -47,14 +49,17 @@ if TYPE_CHECKING:
         ZTensorError,
     )
     from ztensor.handle import safe_open
+    from ztensor.identity import content_hash, tensor_hashes
     from ztensor.limits import Limits
     from ztensor.metadata import ComponentMetadata, TensorMetadata
     from ztensor.model.dtype import LogicalType, register_logical_type
     from ztensor.model.problem import Problem
     from ztensor.opening import Reader, open
+    from ztensor.plotting import Picture, plot
     from ztensor.reader import Location
     from ztensor.sharded import ShardedReader
     from ztensor.slices import TensorSlice
+    from ztensor.statistics import Histogram, TensorStats, stats
     from ztensor.tensor import Tensor
     from ztensor.verify import VerifyReport
     from ztensor.writer import ObjectSink, Writer
@@ -62,6 +67,8 @@ if TYPE_CHECKING:
 # Names are loaded when they are first used, so that `import ztensor` and the command's help cost
 # next to nothing.
 _HOMES = {
+    "ztensor.comparing": "DiffReport TensorDiff ValueDiff diff",
+    "ztensor.converting": "ConversionReport Loss convert migrate",
     "ztensor.edit": (
         "Editor RepairReport compact merge remove_tensors rename_tensors repair replace_tensor "
         "set_attributes split"
@@ -73,14 +80,17 @@ _HOMES = {
         "UnsupportedError UnsupportedVersionError UsageError ZTensorError"
     ),
     "ztensor.handle": "safe_open",
+    "ztensor.identity": "content_hash tensor_hashes",
     "ztensor.limits": "Limits",
     "ztensor.metadata": "ComponentMetadata TensorMetadata",
     "ztensor.model.dtype": "LogicalType register_logical_type",
     "ztensor.model.problem": "Problem",
     "ztensor.opening": "Reader open",
+    "ztensor.plotting": "Picture plot",
     "ztensor.reader": "Location",
     "ztensor.sharded": "ShardedReader",
     "ztensor.slices": "TensorSlice",
+    "ztensor.statistics": "Histogram TensorStats stats",
     "ztensor.tensor": "Tensor",
     "ztensor.verify": "VerifyReport",
     "ztensor.writer": "ObjectSink Writer",
@@ -94,21 +104,26 @@ __all__ = [
     "ClosedError",
     "ComponentMetadata",
     "ContainerError",
+    "ConversionReport",
+    "DiffReport",
     "DigestMismatchError",
     "Editor",
     "EncodingError",
     "FormatError",
+    "Histogram",
     "LayoutError",
     "LimitError",
     "Limits",
     "Location",
     "LogicalType",
+    "Loss",
     "ManifestError",
     "MissingDependencyError",
     "NotRepresentableError",
     "NotZTensorError",
     "ObjectNotFoundError",
     "ObjectSink",
+    "Picture",
     "Problem",
     "Reader",
     "Reason",
@@ -116,18 +131,26 @@ __all__ = [
     "ShardedReader",
     "SourceError",
     "Tensor",
+    "TensorDiff",
     "TensorMetadata",
     "TensorSlice",
+    "TensorStats",
     "UnsupportedError",
     "UnsupportedVersionError",
     "UsageError",
+    "ValueDiff",
     "VerifyReport",
     "Writer",
     "ZTensorError",
     "__version__",
     "compact",
+    "content_hash",
+    "convert",
+    "diff",
     "merge",
+    "migrate",
     "open",
+    "plot",
     "register_logical_type",
     "remove_tensors",
     "rename_tensors",
@@ -136,6 +159,8 @@ __all__ = [
     "safe_open",
     "set_attributes",
     "split",
+    "stats",
+    "tensor_hashes",
 ]
 
 

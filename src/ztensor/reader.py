@@ -521,11 +521,11 @@ class ManifestReader(Mapping[str, Any]):
 
         Raises:
             ObjectNotFoundError: no object of that name.
-            UnsupportedError: only an unknown layout of 0.1 tells what the bytes are.
+            UnsupportedError: only an unknown layout of 0.1, or another format, tells what the
+                bytes are.
         """
         tensor_object = self._object(name)
-        if tensor_object.is_opaque:
-            self._tensor(name, tensor_object, copy=False)  # raises, and says why
+        self._require_meaning(name, tensor_object)
         changed = {
             role: dataclasses.replace(
                 component,
@@ -540,6 +540,16 @@ class ManifestReader(Mapping[str, Any]):
             return tensor_object
         components = {**tensor_object.components, **changed}
         return dataclasses.replace(tensor_object, components=components)
+
+    def _require_meaning(self, name: str, tensor_object: TensorObject) -> None:
+        """Raise where nobody but the format an object comes from could tell what its bytes are."""
+        if tensor_object.is_opaque:
+            self._tensor(name, tensor_object, copy=False)  # raises, and says why
+        if self._format != "zt":  # our own words are kept, also those of later releases
+            for role, component in tensor_object.components.items():
+                with self._located(name, role):
+                    require_known(component)
+                    self.encoding_of(component)
 
     def portable_chunks(self, name: str, role: str) -> Iterator[memoryview]:
         """Yield `decoded_chunks`, indices as u64: the bytes `portable_object` speaks of.
@@ -600,11 +610,11 @@ class ManifestReader(Mapping[str, Any]):
 
         Raises:
             ObjectNotFoundError: no object of that name.
-            UnsupportedError: only an unknown layout of 0.1 tells what the bytes are.
+            UnsupportedError: only an unknown layout of 0.1, or another format, tells what the
+                bytes are.
         """
         tensor_object = self._object(name)
-        if tensor_object.is_opaque:
-            self._tensor(name, tensor_object, copy=False)  # raises, and says why
+        self._require_meaning(name, tensor_object)
         changed = {}
         for role, component in tensor_object.components.items():
             if not _is_portable(tensor_object, role) or (

@@ -41,6 +41,19 @@ def saving(path: Path, arrays: dict[str, Array], mixed: Mapping[str, Array | Ten
     assert_type(save(mixed, {"k": "v"}, compression=True), bytes)
 
 
+def converting(path: Path) -> None:
+    report = ztensor.convert(path, "m.zt", include="layers.*", exclude=["a", "b"], strict=True)
+    assert_type(report, ztensor.ConversionReport)
+    assert_type(report.lost, tuple[ztensor.Loss, ...])
+    assert_type(report.lost[0].object_name, str | None)
+    ztensor.convert([path], "m.bin", to="npz", progress=lambda done, total: None)
+    with ztensor.open(path) as reader:
+        ztensor.convert(reader, "m.zt", version="1.1.0", compression=9, check=True)
+    assert_type(ztensor.migrate(path, version="1.2.0"), ztensor.ConversionReport)
+    assert_type(ztensor.content_hash(path, attributes=True), str)
+    assert_type(ztensor.tensor_hashes(path, ["w"], threads=2), dict[str, str])
+
+
 def sets(path: Path, arrays: dict[str, Array]) -> None:
     save_file(arrays, path, max_shard_size="5GB")
     save_file(arrays, path, max_shard_size=1 << 30, progress=lambda done, total: None)
@@ -205,3 +218,16 @@ def errors(path: Path) -> None:
 
 def own_types() -> None:
     ztensor.register_logical_type(ztensor.LogicalType("mine", "u8", "uint8"))
+
+
+def looking(path: Path, reader: Reader) -> None:
+    assert_type(ztensor.stats(path), dict[str, ztensor.TensorStats])
+    found = ztensor.stats(reader, ["a"], quantiles=(0.5,), bins=10, scale="log", threads=2)
+    assert_type(found["a"].mean, float | None)
+    assert_type(found["a"].histogram, ztensor.Histogram | None)
+    assert_type(ztensor.plot(path, title="m").svg(), str)
+    ztensor.plot(reader, "a", log_counts=True).save(path)
+    report = ztensor.diff(path, reader, atol=1e-3, rtol=1e-2, rename={"^model[.]": ""})
+    assert_type(report.ok, bool)
+    assert_type(report.differing, tuple[ztensor.TensorDiff, ...])
+    assert_type(report.tensors[0].values, ztensor.ValueDiff | None)

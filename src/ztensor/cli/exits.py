@@ -26,7 +26,7 @@ class ExitCode(enum.IntEnum):
 
 _MEANINGS = {
     ExitCode.OK: "all is well",
-    ExitCode.FAILED: "verify or repair found damage, or a file could not be read or written",
+    ExitCode.FAILED: "damage, differences or NaN found, or a file could not be read or written",
     ExitCode.USAGE: "wrong arguments, or no object of that name",
     ExitCode.UNSUPPORTED: "a version, type, encoding or layout this release does not know",
     ExitCode.CORRUPT: "damaged or unsafe input, or not a zTensor file",

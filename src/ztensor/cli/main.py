@@ -8,18 +8,28 @@ import typer
 
 from ztensor.cli.append import append
 from ztensor.cli.compact import compact
+from ztensor.cli.completions import completions
+from ztensor.cli.compress import compress
+from ztensor.cli.convert import convert
+from ztensor.cli.decompress import decompress
 from ztensor.cli.demo import demo
+from ztensor.cli.diff import diff
 from ztensor.cli.exits import ExitCode
+from ztensor.cli.export import export
+from ztensor.cli.hash import hash_
 from ztensor.cli.info import info
 from ztensor.cli.ls import ls
 from ztensor.cli.merge import merge
+from ztensor.cli.migrate import migrate
 from ztensor.cli.mv import mv
+from ztensor.cli.plot import plot
 from ztensor.cli.repair import repair
 from ztensor.cli.replace import replace
 from ztensor.cli.rm import rm
 from ztensor.cli.set import set_
 from ztensor.cli.show import show
 from ztensor.cli.split import split
+from ztensor.cli.stats import stats
 from ztensor.cli.verb import running
 from ztensor.cli.verify import verify
 
@@ -58,9 +68,10 @@ def _root(
     pass
 
 
-_LOOKING = (ls, info, show, verify, demo)
+_LOOKING = (ls, info, show, stats, plot, diff, verify, hash_, demo, completions)
 _CHANGING = (append, replace, rm, mv, set_, compact, repair, merge, split)
-for _verb in (*_LOOKING, *_CHANGING):
+_REWRITING = (convert, export, migrate, compress, decompress)
+for _verb in (*_LOOKING, *_CHANGING, *_REWRITING):
     app.command(_verb.__name__.rstrip("_"), epilog=_EXIT_CODES)(_verb)
 
 

@@ -65,10 +65,16 @@ def _is_pt(head: bytes, source: Source) -> bool:
         return head[:100].rstrip(b"\0") in (b"sys_info", b"pickle", b"storages", b"tensors")
     if head.startswith(b"L119547037146038801333356L\n."):  # the magic number in protocol 0
         return True
-    # Any pickle: who meets one should be told that nothing of it was executed. Without a frame, zeros
-    # would be those of another format's length.
+    # Any pickle: who meets one should be told that nothing of it was executed. Without a frame,
+    # zeros would be those of another format's length.
     is_pickle = head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5")
     return is_pickle and (head[2:3] == b"\x95" or any(head[5:8]))
+
+
+def _is_onnx(head: bytes, source: Source) -> bool:
+    # A protobuf message: a version below 128, then a field that a ModelProto has next.
+    is_versioned = head[:1] == b"\x08" and b"\0" < head[1:2] < b"\x80"
+    return is_versioned and len(head) > 2 and head[2] in b"\x12\x1a\x22\x28\x32\x3a\x42\x72"
 
 
 # In this order, the surest signs first.
@@ -79,6 +85,7 @@ FORMATS: list[Recipe] = [
     Recipe("pt", "ztensor.foreign.pt", _is_pt),
     Recipe("gguf", "ztensor.foreign.gguf", _is_gguf),
     Recipe("hdf5", "ztensor.foreign.hdf5", _is_hdf5),
+    Recipe("onnx", "ztensor.foreign.onnx", _is_onnx),
 ]
 
 

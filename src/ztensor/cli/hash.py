@@ -1,0 +1,140 @@
+"""`ztensor hash`: an id of what files hold, whatever their layout on disk, and a check of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ztensor.cli.exits import ExitCode
+from ztensor.cli.rewriting import ThreadsOption
+from ztensor.cli.spelling import count_text
+from ztensor.cli.terminal import Styled
+from ztensor.cli.verb import JsonOption, QuietOption, error_as_json, open_file, running
+from ztensor.errors import FormatError, SourceError, UsageError, ZTensorError, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ztensor.cli.terminal import Terminal
+
+_LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
+
+
+def hash_(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE", help="Files of any known format; - is standard input."),
+    ] = None,
+    *,
+    check: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LIST",
+            help="Compare files with the ids that an earlier call printed.",
+            show_default=False,
+        ),
+    ] = None,
+    tensors: Annotated[bool, typer.Option("--tensors", help="An id of each tensor, too.")] = False,
+    attributes: Annotated[
+        bool, typer.Option("--attributes", help="Take all attributes in as well.")
+    ] = False,
+    threads: ThreadsOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Print an id of the tensors in files: equal where names, types, shapes and values are.
+
+    It does not depend on compression, version, format, order or shards: a safetensors file and the
+    .zt made of it have the same. Lines are those of sha256sum. A damaged file has no id.
+
+    Example: ztensor hash model.zt > model.ids; ztensor hash --check model.ids
+    """
+    with running(json=json, quiet=quiet) as terminal:
+        if (check is None) == (not files):
+            raise UsageError("give files, or --check and a list of ids")
+        if check is not None and tensors:
+            raise UsageError("--check compares whole files; --tensors does not go with it")
+        options = {"attributes": attributes, "threads": threads}
+        if check is not None:
+            _check(terminal, check, options)
+        else:
+            results = [_hash(terminal, file, options, tensors=tensors) for file in files or ()]
+            terminal.result({"attributes": attributes, "files": results})
+
+
+def _hash(
+    terminal: Terminal, file: Path, options: dict[str, Any], *, tensors: bool
+) -> dict[str, Any]:
+    try:
+        whole, ids = _ids(terminal, file, options)
+    except ZTensorError as error:
+        terminal.error(error)
+        return {"file": str(file), "error": error_as_json(error)}
+    terminal.line(f"{whole}  {file}")
+    result: dict[str, Any] = {"file": str(file), "id": whole}
+    if tensors:
+        for name, text in ids.items():
+            terminal.line(Styled(f"{text}  {name}", "dim"))
+        result["tensors"] = ids
+    return result
+
+
+def _ids(terminal: Terminal, file: Path, options: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    from ztensor.identity import combined, tensor_hashes
+
+    with open_file(file) as reader, terminal.progress(file.name) as progress:
+        ids = tensor_hashes(reader, progress=progress, **options)
+        return combined(ids, reader.attributes if options["attributes"] else None), ids
+
+
+def _check(terminal: Terminal, listing: Path, options: dict[str, Any]) -> None:
+    results = []
+    for expected, file in _read(listing):
+        result: dict[str, Any] = {"file": file, "expected": expected, "ok": False}
+        try:
+            result["id"], _ = _ids(terminal, Path(file), options)
+        except ZTensorError as error:
+            terminal.error(error)
+            result["error"] = error_as_json(error)
+        else:
+            result["ok"] = result["id"] == expected
+            if result["ok"]:
+                terminal.line(f"{file}: ", Styled("ok", "green"))
+            else:
+                terminal.problem(f"{file}: ", Styled("DIFFERENT", "bold red"))
+                terminal.fail(ExitCode.FAILED)
+        results.append(result)
+    ok = sum(result["ok"] for result in results)
+    if len(results) > 1:
+        terminal.line(f"{ok:,} of {count_text(len(results), 'file')} as listed")
+    terminal.result({"ok": ok == len(results), "files": results})
+
+
+def _read(listing: Path) -> Sequence[tuple[str, str]]:
+    """Return ids and paths of a list.
+
+    Raises:
+        FormatError: a line is none of the list's form, or there is none.
+        SourceError: it cannot be read.
+    """
+    try:
+        text = listing.read_bytes().decode("utf-8", "surrogateescape")
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot open for reading", str(listing)) from error
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise FormatError(
+                f"line {number} is no line of `ztensor hash`",
+                file=str(listing),
+                expected="an id of 64 hexadecimal digits, two spaces and a path",
+                found=describe(line),
+            )
+        found.append((match[1].lower(), match[2]))
+    if not found:
+        raise FormatError("the list is empty", file=str(listing))
+    return found

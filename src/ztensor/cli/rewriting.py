@@ -1,0 +1,225 @@
+"""What the verbs that write a file anew share: their options, and the account they give."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ztensor.cli.changing import quiet_library, require_free
+from ztensor.cli.spelling import count_text, size_text
+from ztensor.cli.terminal import Column, Styled
+from ztensor.cli.verb import open_file
+from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ztensor.cli.terminal import Terminal
+    from ztensor.converting import ConversionReport
+
+InputArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="IN",
+        help="A file of any known format, an index or folder of shards; - is standard input.",
+    ),
+]
+ToOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FORMAT",
+        help="zt, safetensors, npz, gguf or hdf5; by default what OUT's suffix says.",
+        show_default=False,
+    ),
+]
+IncludeOption = Annotated[
+    list[str] | None, typer.Option(metavar="GLOB", help="Only names that match; may be repeated.")
+]
+ExcludeOption = Annotated[
+    list[str] | None, typer.Option(metavar="GLOB", help="No names that match; may be repeated.")
+]
+StrictOption = Annotated[
+    bool, typer.Option("--strict", help="Write nothing where something would be lost.")
+]
+CheckOption = Annotated[
+    bool, typer.Option("--check", help="Read OUT back and compare it, before it takes its place.")
+]
+DeleteOption = Annotated[
+    bool,
+    typer.Option(
+        "--delete-input",
+        help="Delete IN at the end; implies --strict and --check, so nothing can be lost.",
+    ),
+]
+ChecksumOption = Annotated[
+    str, typer.Option(help="Digest of what has none: crc32c, sha256 or none.")
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", metavar="OUT", help="A new file; FILE itself.", show_default=False
+    ),
+]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Threads; the cores, up to four.", show_default=False),
+]
+
+
+def compression_of(text: str) -> bool | int | None:
+    """Return what `--compression` says: None to keep, False for raw, True, or a level.
+
+    Raises:
+        ArgumentValueError: it is none of these.
+    """
+    words = {"keep": None, "raw": False, "none": False, "zstd": True}
+    if text in words:
+        return words[text]
+    try:
+        return int(text) or False
+    except ValueError:
+        raise ArgumentValueError(
+            "unknown compression", expected="keep, raw, zstd or a level", found=describe(text)
+        ) from None
+
+
+def convert_file(
+    terminal: Terminal,
+    file: Path,
+    output: Path,
+    *,
+    include: Sequence[str] | None,
+    exclude: Sequence[str] | None,
+    strict: bool,
+    check: bool,
+    delete_input: bool,
+    force: bool,
+    dry_run: bool,
+    no_durable: bool,
+    **options: Any,
+) -> None:
+    """Write a file as another, tell what was done, and delete the first where that is wanted.
+
+    Raises:
+        ZTensorError: it cannot be done; both files are as they were.
+    """
+    from ztensor.converting import convert
+
+    quiet_library()
+    if delete_input and (include or exclude):
+        raise UsageError("--delete-input goes with whole files, not with --include or --exclude")
+    if delete_input and str(file) == "-":
+        raise UsageError("--delete-input needs a file, not standard input")
+    require_free(output, force=force)
+    with open_file(file) as reader, terminal.progress(str(output)) as progress:
+        report = convert(
+            reader,
+            output,
+            include=include or None,
+            exclude=exclude or None,
+            strict=strict or delete_input,
+            check=check or delete_input,
+            durable="auto" if not no_durable else False,
+            dry_run=dry_run,
+            progress=progress,
+            **options,
+        )
+    deleted = [] if dry_run or not delete_input else delete(report.inputs)
+    tell(terminal, str(file), report, dry_run=dry_run, deleted=deleted)
+
+
+def tell(
+    terminal: Terminal,
+    file: str,
+    report: ConversionReport,
+    *,
+    dry_run: bool,
+    deleted: Sequence[str] = (),
+) -> None:
+    """Say what a conversion did, or would do, and what is lost by it."""
+    if report.lost:
+        rows = [(loss.object_name or "(the file)", loss.sentence) for loss in report.lost]
+        terminal.table((Column("lost of"), Column("what")), rows)
+    kind = f"{report.format} {report.version}".rstrip()
+    sizes = f"{size_text(report.source_nbytes)} -> {size_text(report.nbytes)}"
+    facts = f"{kind}, of {count_text(report.objects, 'object')}, {sizes}; "
+    lost = "nothing is lost"
+    if report.lost:
+        are = "is" if len(report.lost) == 1 else "are"
+        lost = f"{count_text(len(report.lost), 'thing')} {are} lost"
+    if report.is_checked:
+        lost += ", read back and compared"
+    if dry_run:
+        terminal.line(f"{report.path}: not written; it would be {facts}{lost}")
+    else:
+        terminal.line(f"{report.path}: ", Styled("written", "green"), f", {facts}{lost}")
+    for path in deleted:
+        terminal.line(f"{path}: deleted")
+    terminal.result(
+        {
+            "file": file,
+            "output": report.path,
+            "dry_run": dry_run,
+            "format": report.format,
+            "version": report.version or None,
+            "object_count": report.objects,
+            "nbytes": {"before": report.source_nbytes, "after": report.nbytes},
+            "lossless": report.is_lossless,
+            "lost": [
+                {"object": loss.object_name, "sentence": loss.sentence} for loss in report.lost
+            ],
+            "checked": report.is_checked,
+            "deleted": list(deleted),
+        }
+    )
+
+
+def delete(paths: Sequence[str]) -> list[str]:
+    """Delete files, an index before its shards, and return their paths.
+
+    Raises:
+        SourceError: one could not be.
+    """
+    for path in paths:
+        try:
+            os.unlink(path)
+        except OSError as error:
+            raise SourceError.from_os(
+                error, "the new file is in place, but the old one cannot be deleted", path
+            ) from error
+    return list(paths)
+
+
+def migrate_file(
+    terminal: Terminal,
+    file: Path,
+    output: Path | None,
+    *,
+    force: bool,
+    dry_run: bool,
+    no_durable: bool,
+    **options: Any,
+) -> None:
+    """Rewrite a zTensor file in its place or to another, and tell what was done.
+
+    Raises:
+        ZTensorError: it cannot be done; the file is as it was.
+    """
+    from ztensor.converting import migrate
+
+    quiet_library()
+    if output is not None:
+        require_free(output, force=force)
+    with terminal.progress(str(output or file)) as progress:
+        report = migrate(
+            file,
+            output,
+            durable="auto" if not no_durable else False,
+            dry_run=dry_run,
+            progress=progress,
+            **options,
+        )
+    tell(terminal, str(file), report, dry_run=dry_run)

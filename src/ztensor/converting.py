@@ -1,0 +1,718 @@
+"""Anything readable to anything writable: other formats, other versions, other encodings.
+
+`convert` makes a new file; `migrate` rewrites a zTensor file, in its place or beside it, and lets
+the result take that place only once it was read back and compared. Both go through one temporary
+that replaces the target as a whole. Bytes are copied as they are stored wherever that is possible,
+piece by piece wherever it is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fnmatch
+import functools
+import importlib
+import os
+import re
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ztensor.container import EMITTERS, LATEST
+from ztensor.errors import (
+    ArgumentValueError,
+    FormatError,
+    NotRepresentableError,
+    Reason,
+    UnsupportedError,
+    UsageError,
+    ZTensorError,
+    describe,
+)
+from ztensor.identity import tensor_hashes
+from ztensor.opening import Reader
+from ztensor.opening import open as open_file
+from ztensor.reader import ManifestReader
+from ztensor.sharded import ShardedReader
+from ztensor.sharded.naming import shifted
+from ztensor.source.appending import AppendSink
+from ztensor.source.sink import FileSink, Nowhere, StreamSink
+from ztensor.wire import cbor
+from ztensor.writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ztensor.container import Emitter
+    from ztensor.foreign.base import Exporting
+    from ztensor.model.manifest import TensorObject
+    from ztensor.source.sink import Durable
+
+    Path = str | os.PathLike[str]
+    Progress = Callable[[int, int], None]
+
+_R = TypeVar("_R", bound=ManifestReader)
+
+# The formats that can be written, and how their files are called. `foreign/` writes all but ours.
+SUFFIXES: Mapping[str, tuple[str, ...]] = {
+    "zt": (".zt",),
+    "safetensors": (".safetensors",),
+    "npz": (".npz",),
+    "gguf": (".gguf",),
+    "hdf5": (".h5", ".hdf5"),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Loss:
+    """Something the new file cannot say.
+
+    Attributes:
+        object_name: the object, or None where it is the file's own.
+        sentence: what is lost, and how the object was written, if at all.
+    """
+
+    object_name: str | None
+    sentence: str
+
+    def __str__(self) -> str:
+        """Return both on one line."""
+        if self.object_name is None:
+            return self.sentence
+        return f"{describe(self.object_name)}: {self.sentence}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConversionReport:
+    """What a conversion did.
+
+    Attributes:
+        path: the new file.
+        format: its format, such as `zt` or `safetensors`.
+        version: its version where the format is `zt`, else empty.
+        inputs: the files that were read; those without a path are not named.
+        objects: how many objects of the source were chosen.
+        source_nbytes: bytes of the files that were read.
+        nbytes: bytes of the new file; after a dry run what it would have.
+        lost: what the new file cannot say.
+        is_checked: whether it was read back and compared before it was put in place.
+    """
+
+    path: str
+    format: str
+    version: str
+    inputs: tuple[str, ...]
+    objects: int
+    source_nbytes: int
+    nbytes: int
+    lost: tuple[Loss, ...]
+    is_checked: bool
+
+    @property
+    def is_lossless(self) -> bool:
+        """Return whether the new file says everything that was chosen."""
+        return not self.lost
+
+
+def convert(
+    source: Any,
+    path: Path,
+    *,
+    to: str | None = None,
+    version: str = LATEST,
+    compression: bool | int | str | None = None,
+    checksum: str | bool | None = "crc32c",
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    strict: bool = False,
+    check: bool = False,
+    durable: Durable = "auto",
+    dry_run: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> ConversionReport:
+    """Write what a file of any known format holds as a file of another, or of another version.
+
+    The new file appears as a whole or not at all; an error leaves what was there before. Files
+    larger than memory are no problem: of an object only a few MiB at a time are held, except where
+    the source's own library knows no smaller piece.
+
+    Args:
+        source: whatever `ztensor.open` takes, also a set of shards, or an open reader.
+        path: the new file; it replaces one that is there.
+        to: its format: `"zt"`, `"safetensors"`, `"npz"`, `"gguf"` or `"hdf5"`; by default what
+            the suffix of `path` says.
+        version: of a `.zt` file: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`.
+        compression: of a `.zt` file: None keeps how components are stored, and stores raw what
+            only another format knows to decode; False stores all raw; True or a zstd level
+            compresses all.
+        checksum: of a `.zt` file: digest of components that come without one or are stored anew;
+            a digest that is there stays.
+        include: patterns with `*`, `?` and `[...]`; only objects whose name matches one.
+        exclude: likewise; no objects whose name matches one.
+        strict: True refuses, and puts nothing in place, where something would be lost.
+        check: True reads the new file back before it is put in place, and compares every object
+            that was not reported as lost.
+        durable: as for `ztensor.Writer`.
+        dry_run: True takes every step but writing; nothing is read back.
+        threads: how many compress and compare; see `ztensor.Writer`.
+        progress: called with the bytes done so far and those to do in all.
+
+    Returns:
+        What was written, and what was lost on the way.
+
+    Raises:
+        ArgumentValueError: an argument has an unknown value, the suffix says no format, or no
+            name matches.
+        UsageError: source and target are one file; see `migrate`.
+        NotRepresentableError: something would be lost, and `strict` is set; or all would be.
+        MissingDependencyError: the library of a format is not installed.
+        FormatError: the source is damaged, or what was written does not read back as its source.
+        UnsupportedError: the source holds what this release cannot read.
+        LimitError: a safety cap is exceeded.
+        SourceError: a file cannot be read or written.
+    """
+    target = os.fsdecode(os.fspath(path))
+    kind = format_of(target, to)
+    if version not in EMITTERS:
+        raise ArgumentValueError(
+            "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
+        )
+    with _Opened(source) as reader:
+        inputs = _files_of(reader)
+        if any(_is_same(one, target) for one in inputs):
+            raise UsageError(
+                "source and target are one file; choose another name, or use ztensor.migrate to "
+                "rewrite a zTensor file in its place",
+                file=target,
+            )
+        part = _part(reader, matching(reader, include, exclude))
+        return _write(
+            part,
+            target,
+            kind,
+            inputs,
+            _How(
+                version, compression, checksum, strict, check, durable, dry_run, threads, progress
+            ),
+        )
+
+
+def migrate(
+    path: Path,
+    output: Path | None = None,
+    *,
+    version: str | None = None,
+    compression: bool | int | str | None = None,
+    checksum: str | bool | None = "crc32c",
+    strict: bool = True,
+    durable: Durable = "auto",
+    lock: bool = True,
+    timeout: float = 0.0,
+    dry_run: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> ConversionReport:
+    """Rewrite a zTensor file in another version or encoding, and prove that nothing was lost.
+
+    The new file is read back and compared with the old one, in names, shapes, types, element bytes
+    and attributes, before it is put in place as a whole.
+
+    Args:
+        path: the file, or the index of a set of shards with an `output`.
+        output: the new file; None replaces the old one.
+        version: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`; None keeps the file's own, where it is written.
+        compression: None keeps how components are stored, False stores all raw, True or a zstd
+            level compresses all.
+        checksum: digest of components that come without one or are stored anew.
+        strict: False writes what the version can say and reports the rest; only with an `output`.
+        durable: as for `ztensor.Writer`.
+        lock: as for `ztensor.Editor`, where the old file is replaced.
+        timeout: as for `ztensor.Editor`.
+        dry_run: True takes every step but writing; nothing is read back.
+        threads: how many compress and compare.
+        progress: called with the bytes done so far and those to do in all.
+
+    Raises:
+        NotRepresentableError: the version cannot say something, and `strict` is set.
+        UsageError: the file is of another format, or `strict` is False without an `output`, or
+            `output` is one of several files that are read.
+        FormatError: the file is damaged.
+        SourceError: it cannot be read or written; it is then as it was.
+        ArgumentValueError: an argument has an unknown value.
+    """
+    source = os.fsdecode(os.fspath(path))
+    target = source if output is None else os.fsdecode(os.fspath(output))
+    if version is not None and version not in EMITTERS:
+        raise ArgumentValueError(
+            "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
+        )
+    in_place = output is None or _is_same(source, target)
+    with contextlib.ExitStack() as stack:
+        locked = None
+        if in_place and os.path.isfile(source):  # other writers wait, or are told
+            locked = AppendSink(source, lock=lock, timeout=timeout)
+            stack.enter_context(contextlib.closing(locked))
+        reader = stack.enter_context(open_file(path))
+        inputs = _files_of(reader)
+        if reader.format != "zt":
+            raise UsageError(
+                "the file is no zTensor file; use ztensor.convert",
+                file=source,
+                found=reader.format,
+            )
+        if isinstance(reader, ShardedReader) and (
+            in_place or any(_is_same(one, target) for one in inputs)
+        ):
+            raise UsageError("a set of files is rewritten to an output of its own", file=source)
+        if in_place and not strict:
+            raise UsageError(
+                "what would be lost would be gone; give another file to write to", file=source
+            )
+        return _write(
+            reader,
+            target,
+            "zt",
+            inputs,
+            _How(
+                _version_of(reader) if version is None else version,
+                compression,
+                checksum,
+                strict,
+                check=True,
+                durable=durable,
+                dry_run=dry_run,
+                threads=threads,
+                progress=progress,
+            ),
+            last=None if locked is None else locked.require_in_place,
+        )
+
+
+def format_of(path: str, to: str | None = None) -> str:
+    """Return the format a file is to be written in.
+
+    Raises:
+        ArgumentValueError: `to` is none that is written, or the suffix says none.
+    """
+    if to is not None:
+        if to not in SUFFIXES:
+            raise ArgumentValueError(
+                "unknown format to write",
+                expected=f"one of {', '.join(SUFFIXES)}",
+                found=describe(to),
+            )
+        return to
+    suffix = os.path.splitext(path)[1].lower()
+    for name, suffixes in SUFFIXES.items():
+        if suffix in suffixes:
+            return name
+    known = ", ".join(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
+    raise ArgumentValueError(
+        "the suffix says no format that is written; say which one the file is to have",
+        file=path,
+        expected=f"one of {known}, or to= one of {', '.join(SUFFIXES)}",
+        found=describe(suffix),
+    )
+
+
+def matching(
+    names: Iterable[str],
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+) -> list[str]:
+    """Return the names that match a pattern of `include`, if given, and none of `exclude`.
+
+    Raises:
+        ArgumentValueError: there are names, and none of them is left.
+    """
+    included, excluded = _matcher(include), _matcher(exclude)
+    everyone = list(names)
+    chosen = [
+        name
+        for name in everyone
+        if (include is None or included(name)) and (exclude is None or not excluded(name))
+    ]
+    if everyone and not chosen:
+        raise ArgumentValueError(
+            "no object is left to write",
+            expected=f"patterns that leave some of {len(everyone)} names, such as "
+            f"{', '.join(describe(name) for name in everyone[:3])}",
+            found=f"include {_shown(include)}, exclude {_shown(exclude)}",
+        )
+    return chosen
+
+
+def _listed(patterns: str | Iterable[str] | None) -> list[str]:
+    return [patterns] if isinstance(patterns, str) else list(patterns or ())
+
+
+def _shown(patterns: str | Iterable[str] | None) -> str:
+    return ", ".join(map(describe, _listed(patterns))) or "nothing"
+
+
+def _matcher(patterns: str | Iterable[str] | None) -> Callable[[str], bool]:
+    compiled = [re.compile(fnmatch.translate(pattern)) for pattern in _listed(patterns)]
+    return lambda name: any(pattern.match(name) for pattern in compiled)
+
+
+# --- The source -----------------------------------------------------------------------------
+
+
+class _Opened:
+    """Whatever a caller passed, open; what he opened himself stays open."""
+
+    def __init__(self, source: Any) -> None:
+        self._is_his = isinstance(source, ManifestReader)
+        self.reader: Reader = source if self._is_his else open_file(source)
+
+    def __enter__(self) -> Reader:
+        return self.reader
+
+    def __exit__(self, *exception: object) -> None:
+        if not self._is_his:
+            self.reader.close()
+
+
+def _files_of(reader: Reader) -> tuple[str, ...]:
+    """Return the paths of what is read, the index of a set first."""
+    if isinstance(reader, ShardedReader):
+        index = (reader.name,) if reader.name.endswith(".json") else ()
+        return (*index, *reader.files)
+    path = reader._source.path
+    return () if path is None else (path,)
+
+
+def _is_same(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except (OSError, ValueError):
+        return False
+
+
+def _part(reader: Reader, names: Sequence[str]) -> Reader:
+    """Return a reader of some of the objects, over the same files."""
+    if len(names) == len(reader):
+        return reader
+    if not isinstance(reader, ShardedReader):
+        return _over(reader, {name: reader._object(name) for name in names})
+    part: ShardedReader = object.__new__(ShardedReader)
+    part.__dict__.update(reader.__dict__)
+    part._home = {name: reader._home[name] for name in names}
+    return part
+
+
+def _over(reader: _R, objects: Mapping[str, TensorObject]) -> _R:
+    """Return a reader of the same file that has these objects."""
+    part: _R = object.__new__(type(reader))
+    part.__dict__.update(reader.__dict__)
+    part._manifest = dataclasses.replace(reader._manifest, objects=objects)
+    return part
+
+
+def _version_of(reader: Reader) -> str:
+    """Return the version a file has, or the latest where that cannot say what it says."""
+    versions = {reader.version}
+    if isinstance(reader, ShardedReader):
+        versions = {reader.shard(file).version for file in reader.files}
+    version = max(versions)
+    if version not in EMITTERS:
+        return LATEST
+    emitter = EMITTERS[version]()
+    lost = _sayable(emitter.check_attributes, reader.attributes, None)[1]
+    return LATEST if lost or _plan(reader, emitter)[1] else version
+
+
+# --- The target -----------------------------------------------------------------------------
+
+
+class _Target(FileSink):
+    """A file that is looked at before it takes its place, and says how much is written.
+
+    Args:
+        path: the target.
+        durable: as for `FileSink`.
+        look: called with a path of the finished bytes before they are put in place; what it
+            raises leaves the target as it was.
+        written: called with the bytes written so far.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        durable: Durable,
+        look: Callable[[str], None],
+        written: Callable[[int], None],
+    ) -> None:
+        super().__init__(path, durable=durable)
+        self._look = look
+        self._written = written
+
+    def _write_some(self, data: memoryview) -> int:
+        count = super()._write_some(data)
+        self._written(self.position)
+        return count
+
+    def commit(self) -> None:
+        """Let the bytes be looked at, and put them in place."""
+        try:
+            self._flush()
+            # Where it has no name yet it will get one through /proc: see `FileSink`.
+            self._look(self._temporary or f"/proc/self/fd/{self._descriptor}")
+        except BaseException:
+            self.abort()
+            raise
+        super().commit()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _How:
+    """The arguments `convert` and `migrate` share; see there."""
+
+    version: str
+    compression: bool | int | str | None
+    checksum: str | bool | None
+    strict: bool
+    check: bool
+    durable: Durable
+    dry_run: bool
+    threads: int | None
+    progress: Progress | None
+
+
+def _write(
+    reader: Reader,
+    target: str,
+    kind: str,
+    inputs: tuple[str, ...],
+    how: _How,
+    last: Callable[[], None] | None = None,
+) -> ConversionReport:
+    check = how.check and not how.dry_run
+    stored = sum(found.stored_nbytes for found in reader.metadata(list(reader)))
+    total = stored * (3 if check else 1)  # written once, then two files are hashed
+    source_nbytes = reader.nbytes
+    lost: list[Loss] = []
+    attributes: dict[str, Any] | None = None  # what the new file has to have, where that is plain
+
+    def written(count: int) -> None:
+        if how.progress is not None:
+            how.progress(min(count, stored), total)
+
+    def look(place: str) -> None:
+        if how.strict:
+            _require_lossless(lost, target)
+        if check:
+            compared = shifted(how.progress, stored, total)
+            _require_equal(reader, place, target, attributes, lost, how.threads, compared)
+        if last is not None:
+            last()
+
+    sink: FileSink | StreamSink
+    if how.dry_run:
+        sink = StreamSink(Nowhere(target))
+    else:
+        sink = _Target(target, durable=how.durable, look=look, written=written)
+    try:
+        if kind == "zt":
+            emitter = EMITTERS[how.version]()
+            attributes, lost[:] = _sayable(emitter.check_attributes, reader.attributes, None)
+            chosen, unsaid = _plan(reader, emitter)
+            lost.extend(unsaid)
+            if how.strict:  # before the work, not after it
+                _require_lossless(lost, target)
+            _require_some(reader, chosen, lost, target)
+            _copy(chosen, sink, attributes, _extra_of(reader, how.version), how)
+        else:
+            exporter(kind).export(
+                reader,
+                sink,
+                lose=lambda name, sentence: lost.append(Loss(name, sentence)),
+                progress=lambda done, whole: written(done * stored // max(whole, 1)),
+            )
+            if how.strict:
+                _require_lossless(lost, target)
+            sink.commit()
+    except BaseException:
+        sink.abort()
+        raise
+    version = how.version if kind == "zt" else ""
+    count, nbytes = len(reader), sink.position
+    return ConversionReport(
+        target, kind, version, inputs, count, source_nbytes, nbytes, tuple(lost), check
+    )
+
+
+def _copy(
+    chosen: Mapping[str, ManifestReader],
+    sink: FileSink | StreamSink,
+    attributes: Mapping[str, object],
+    extra: Mapping[str, object] | None,
+    how: _How,
+) -> None:
+    with Writer(
+        sink,
+        version=how.version,
+        checksum=how.checksum,
+        attributes=attributes or None,
+        threads=how.threads,
+    ) as writer:
+        writer._extra = extra
+        for name, reader in chosen.items():
+            try:
+                writer.copy(name, reader, compress=how.compression)
+            except UnsupportedError as error:
+                error.hint = error.hint or "exclude the object to write the others"
+                raise
+        writer.finish()
+
+
+def exporter(kind: str) -> Exporting:
+    """Return what writes a format that is not ours."""
+    module: Exporting = importlib.import_module(f"ztensor.foreign.{kind}")
+    return module
+
+
+def _extra_of(reader: Reader, version: str) -> Mapping[str, object] | None:
+    """Return the fields of a file's root that no version names, where the new one has a root."""
+    if isinstance(reader, ShardedReader) or version == "0.1.0" or reader.format != "zt":
+        return None
+    return reader._manifest.extra
+
+
+# --- What is lost, and whether the rest came through ----------------------------------------
+
+
+def _plan(reader: Reader, emitter: Emitter) -> tuple[dict[str, ManifestReader], list[Loss]]:
+    """Return where each object that a version can say is copied from, and what it cannot say."""
+    chosen: dict[str, ManifestReader] = {}
+    lost: list[Loss] = []
+    for name in reader:
+        try:
+            found = reader.stored_object(name) or reader.portable_object(name)
+        except UnsupportedError as error:
+            if reader.format == "zt":
+                raise
+            kind = "" if error.found is None else f", {error.found}"
+            lost.append(Loss(name, f"left out: {error.message}{kind}"))
+            continue
+        try:
+            name.encode("utf-8")
+            emitter.check_object(found)
+        except UnicodeEncodeError:
+            lost.append(Loss(name, "left out: the name holds a lone surrogate"))
+            continue
+        except NotRepresentableError:
+            bare = dataclasses.replace(found, attributes=None)
+            try:
+                emitter.check_object(bare)
+            except NotRepresentableError as error:
+                lost.append(Loss(name, f"left out: {error.message}"))
+                continue
+            home = reader.reader_of(name)
+            check = functools.partial(_check_with, emitter, bare)
+            kept, unsaid = _sayable(check, found.attributes or {}, name)
+            lost.extend(unsaid)
+            tensor_object = dataclasses.replace(home._object(name), attributes=kept or None)
+            chosen[name] = _over(home, {name: tensor_object})
+        else:
+            chosen[name] = reader
+    return chosen, lost
+
+
+def _check_with(
+    emitter: Emitter, tensor_object: TensorObject, attributes: Mapping[str, object]
+) -> None:
+    emitter.check_object(dataclasses.replace(tensor_object, attributes=attributes))
+
+
+def _sayable(
+    check: Callable[[Mapping[str, object]], None],
+    attributes: Mapping[str, object],
+    name: str | None,
+) -> tuple[dict[str, Any], list[Loss]]:
+    """Return the attributes a version can say, and those it cannot."""
+    kept: dict[str, Any] = {}
+    lost = []
+    for key, value in attributes.items():
+        try:
+            check({key: value})
+        except NotRepresentableError as error:
+            lost.append(Loss(name, f"attribute {describe(key)} left out: {error.message}"))
+        else:
+            kept[key] = value
+    return kept, lost
+
+
+def _require_lossless(lost: Sequence[Loss], target: str) -> None:
+    if not lost:
+        return
+    first = lost[0]
+    more = f"; and {len(lost) - 1} more" if len(lost) > 1 else ""
+    raise NotRepresentableError(
+        f"the new file cannot say everything: {first.sentence}{more}",
+        file=target,
+        object_name=first.object_name,
+    )
+
+
+def _require_some(
+    reader: Reader, chosen: Mapping[str, object], lost: Sequence[Loss], target: str
+) -> None:
+    if len(reader) and not chosen:
+        raise NotRepresentableError(
+            f"the new file can hold none of {len(reader)} objects; the first is "
+            f"{next(loss for loss in lost if loss.object_name is not None).sentence}",
+            file=target,
+        )
+
+
+def _require_equal(
+    reader: Reader,
+    place: str,
+    target: str,
+    attributes: Mapping[str, object] | None,
+    lost: Sequence[Loss],
+    threads: int | None,
+    progress: Progress | None,
+) -> None:
+    """Raise where finished bytes do not hold what they were made of, but for what is lost.
+
+    Raises:
+        FormatError: they do not.
+    """
+    affected = {loss.object_name for loss in lost}
+    names = [name for name in reader if name not in affected]
+    ours = attributes is not None
+    half = None if progress is None else _halves(progress)
+    before = tensor_hashes(
+        reader, names, attributes=ours, threads=threads, progress=half and half(0)
+    )
+    try:
+        with Reader(place) as result:
+            missing = [name for name in names if name not in result]
+            after = (
+                {}
+                if missing
+                else tensor_hashes(
+                    result, names, attributes=ours, threads=threads, progress=half and half(1)
+                )
+            )
+            same = not ours or cbor.encode(result.attributes) == cbor.encode(dict(attributes or {}))
+    except ZTensorError as error:
+        error.file = target  # not the temporary's name
+        raise
+    wrong = missing or [name for name in names if before[name] != after[name]]
+    if wrong or not same:
+        raise FormatError(
+            "what was written does not read back as its source; nothing was put in place",
+            reason=Reason.DIGEST_MISMATCH,
+            file=target,
+            object_name=wrong[0] if wrong else None,
+            found=f"{len(wrong)} objects differ" if wrong else "other attributes",
+        )
+
+
+def _halves(progress: Progress) -> Callable[[int], Progress]:
+    """Return what makes a progress call for the first and for the second half of the work."""
+    return lambda part: lambda done, total: progress(done if part == 0 else total + done, 2 * total)

@@ -1,0 +1,207 @@
+"""`convert` and `export`, which differ in what they are for."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.cli.exits import ExitCode
+from ztensor.numpy import save_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.cli.conftest import Run
+
+WEIGHT = np.linspace(-1, 1, 256, dtype=np.float32).reshape(16, 16)
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    path = tmp_path / "plain.npz"
+    np.savez(path, w=WEIGHT, b=WEIGHT[0], step=np.array(7))
+    return path
+
+
+def test_convert_says_what_it_did(run: Run, plain: Path, tmp_path: Path) -> None:
+    ended = run("convert", plain, tmp_path / "m.zt")
+    assert ended.code == 0
+    assert ended.lines == [
+        f"{tmp_path / 'm.zt'}: written, zt 1.2.0, of 3 objects, "
+        f"{plain.stat().st_size / 1000:.1f} kB -> "
+        f"{(tmp_path / 'm.zt').stat().st_size / 1000:.1f} kB; nothing is lost"
+    ]
+    assert ended.err == ""
+    assert ztensor.content_hash(plain) == ztensor.content_hash(tmp_path / "m.zt")
+
+
+def test_convert_as_json(run: Run, plain: Path, tmp_path: Path) -> None:
+    new = tmp_path / "m.zt"
+    assert run("convert", plain, new, "--check", "--json").json == {
+        "file": str(plain),
+        "output": str(new),
+        "dry_run": False,
+        "format": "zt",
+        "version": "1.2.0",
+        "object_count": 3,
+        "nbytes": {"before": plain.stat().st_size, "after": new.stat().st_size},
+        "lossless": True,
+        "lost": [],
+        "checked": True,
+        "deleted": [],
+    }
+
+
+def test_options_reach_the_file(run: Run, plain: Path, tmp_path: Path) -> None:
+    new = tmp_path / "m.bin"
+    options = ("--to", "zt", "--version", "1.1.0", "--compression", "9", "--checksum", "sha256")
+    assert run("convert", plain, new, *options, "--include", "?", "--exclude", "b").code == 0
+    with ztensor.open(new) as reader:
+        assert (list(reader), reader.version) == (["w"], "1.1.0")
+        component = reader.metadata("w").components["data"]
+        assert component.encoding == "zstd"
+        assert (component.digest or "").startswith("sha256:")
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"), [("keep", "zstd"), ("raw", "raw"), ("0", "raw"), ("zstd", "zstd")]
+)
+def test_compression(run: Run, tmp_path: Path, text: str, encoding: str) -> None:
+    save_file({"w": WEIGHT}, tmp_path / "old.zt", compression=True)
+    ended = run("convert", tmp_path / "old.zt", tmp_path / "new.zt", "--compression", text)
+    assert ended.code == 0
+    with ztensor.open(tmp_path / "new.zt") as reader:
+        assert reader.metadata("w").components["data"].encoding == encoding
+
+
+def test_export_lists_what_is_lost(run: Run, model: Path) -> None:
+    ended = run("export", model, "--to", "safetensors")
+    assert ended.code == 0
+    new = model.with_suffix(".safetensors")
+    assert new.exists()
+    assert ended.lines[0].split() == ["lost", "of", "what"]
+    assert {"sparse", "int4"} <= {line.split()[0] for line in ended.lines}
+    assert "are lost" in ended.lines[-1]
+    facts = run("export", model, new, "--force", "--json").json
+    assert facts["lossless"] is False
+    assert {loss["object"] for loss in facts["lost"]} >= {"sparse", "int4"}
+    assert facts["version"] is None
+
+
+def test_strict_writes_nothing(run: Run, model: Path) -> None:
+    ended = run("export", model, "--to", "npz", "--strict")
+    assert ended.code == ExitCode.USAGE
+    assert "cannot say everything" in ended.err
+    assert not model.with_suffix(".npz").exists()
+
+
+def test_a_file_that_exists_is_kept(run: Run, plain: Path, tmp_path: Path) -> None:
+    new = tmp_path / "m.zt"
+    new.write_bytes(b"old")
+    ended = run("convert", plain, new)
+    assert ended.code == ExitCode.USAGE
+    assert "--force" in ended.err
+    assert new.read_bytes() == b"old"
+    assert run("convert", plain, new, "--force").code == 0
+    assert new.read_bytes() != b"old"
+
+
+@pytest.mark.parametrize("verb", ["convert", "export"])
+def test_a_dry_run_changes_nothing(run: Run, plain: Path, tmp_path: Path, verb: str) -> None:
+    new = tmp_path / ("m.zt" if verb == "convert" else "m.safetensors")
+    ended = run(verb, plain, new, "--dry-run", "--delete-input")
+    assert ended.code == 0
+    assert "not written; it would be" in ended.out
+    assert list(tmp_path.iterdir()) == [plain]
+
+
+def test_quiet_prints_nothing(run: Run, plain: Path, tmp_path: Path) -> None:
+    ended = run("convert", plain, tmp_path / "m.zt", "--quiet")
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+
+
+def test_standard_input(
+    run: Run, plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(plain.read_bytes()))
+    monkeypatch.setattr("sys.stdin", stream)
+    assert run("convert", "-", tmp_path / "m.zt").code == 0
+    assert ztensor.content_hash(plain) == ztensor.content_hash(tmp_path / "m.zt")
+
+
+# --- Deleting the input ---------------------------------------------------------------------
+
+
+def test_the_input_goes_when_the_output_is_proven(run: Run, plain: Path, tmp_path: Path) -> None:
+    before = ztensor.content_hash(plain)
+    ended = run("convert", plain, tmp_path / "m.zt", "--delete-input")
+    assert ended.code == 0
+    assert "read back and compared" in ended.lines[0]
+    assert ended.lines[1] == f"{plain}: deleted"
+    assert not plain.exists()
+    assert ztensor.content_hash(tmp_path / "m.zt") == before
+
+
+def test_all_files_of_a_set_go(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    save_file({"a": WEIGHT, "b": WEIGHT + 1}, folder / "m.zt", max_shard_size=1024)
+    ended = run("convert", folder, tmp_path / "m.zt", "--delete-input")
+    assert ended.code == 0
+    assert len(run("ls", tmp_path / "m.zt", "--json").json["files"][0]["objects"]) == 2
+    assert list(folder.iterdir()) == []
+
+
+def test_the_input_stays_where_something_would_be_lost(run: Run, model: Path) -> None:
+    ended = run("export", model, "--to", "safetensors", "--delete-input")
+    assert ended.code == ExitCode.USAGE
+    assert list(model.parent.iterdir()) == [model]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("convert", "{in}", "{dir}/m.zt", "--delete-input", "--include", "w"),
+        ("convert", "-", "{dir}/m.zt", "--delete-input"),
+        ("convert", "{in}", "{dir}/m.foo"),
+        ("convert", "{in}", "{in}", "--force", "--to", "zt"),
+        ("convert", "{in}", "{dir}/m.zt", "--compression", "lots"),
+        ("convert", "{in}", "{dir}/m.zt", "--version", "3"),
+        ("convert", "{in}", "{dir}/m.zt", "--include", "zzz"),
+        ("export", "{in}"),
+        ("export", "{in}", "{dir}/m.zt"),
+        ("export", "{in}", "--to", "zip"),
+        ("export", "-", "--to", "npz"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_wrong_to_ask(
+    run: Run, plain: Path, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    before = plain.read_bytes()
+    asked = [text.replace("{in}", str(plain)).replace("{dir}", str(tmp_path)) for text in arguments]
+    ended = run(*asked)
+    assert ended.code == ExitCode.USAGE
+    assert ended.err.startswith("error: ")
+    assert list(tmp_path.iterdir()) == [plain]
+    assert plain.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "code"), [(None, ExitCode.FAILED), (b"no tensors in here", ExitCode.CORRUPT)]
+)
+def test_what_cannot_be_read(run: Run, tmp_path: Path, content: bytes | None, code: int) -> None:
+    if content is not None:
+        (tmp_path / "m.bin").write_bytes(content)
+    assert run("convert", tmp_path / "m.bin", tmp_path / "m.zt").code == code
+    assert not (tmp_path / "m.zt").exists()
+
+
+def test_strangers_names_do_not_reach_the_terminal(run: Run, hostile: Path) -> None:
+    ended = run("export", hostile, "--to", "safetensors")
+    assert "\x1b" not in ended.out + ended.err
+    assert "\x9b" not in ended.out + ended.err

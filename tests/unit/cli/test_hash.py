@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.cli.exits import ExitCode
+from ztensor.numpy import save_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.cli.conftest import Run
+
+
+@pytest.fixture
+def twin(model: Path) -> Path:
+    """The same tensors, stored otherwise."""
+    path = model.with_name("twin.zt")
+    ztensor.convert(model, path, compression=True)
+    return path
+
+
+def test_lines_are_those_of_sha256sum(run: Run, model: Path, twin: Path) -> None:
+    ended = run("hash", model, twin)
+    text = ztensor.content_hash(model)
+    assert (ended.code, ended.lines) == (0, [f"{text}  {model}", f"{text}  {twin}"])
+
+
+def test_json_and_tensors(run: Run, model: Path) -> None:
+    assert run("hash", model, "--json").json == {
+        "attributes": False,
+        "files": [{"file": str(model), "id": ztensor.content_hash(model)}],
+    }
+    facts = run("hash", model, "--tensors", "--json").json
+    assert facts["files"][0]["tensors"] == ztensor.tensor_hashes(model)
+    lines = run("hash", model, "--tensors").lines
+    assert lines[1:] == [f"{v}  {k}" for k, v in ztensor.tensor_hashes(model).items()]
+
+
+def test_attributes(run: Run, model: Path) -> None:
+    (line,) = run("hash", model, "--attributes").lines
+    assert line.split()[0] == ztensor.content_hash(model, attributes=True)
+
+
+def test_check(run: Run, model: Path, twin: Path, tmp_path: Path) -> None:
+    listing = tmp_path / "ids"
+    listing.write_text(run("hash", model, twin).out)
+    ended = run("hash", "--check", listing)
+    assert (ended.code, ended.lines[0]) == (0, f"{model}: ok")
+    assert ended.lines[2] == "2 of 2 files as listed"
+    save_file({"w": np.zeros(3)}, twin)
+    ended = run("hash", "--check", listing)
+    assert ended.code == ExitCode.FAILED
+    assert ended.lines[1] == f"{twin}: DIFFERENT"
+    assert run("hash", "--check", listing, "-q").err == f"{twin}: DIFFERENT\n"
+    os.unlink(twin)
+    ended = run("hash", "--check", listing, "--json")
+    assert ended.code == ExitCode.FAILED
+    assert ended.json["ok"] is False
+    assert [file["ok"] for file in ended.json["files"]] == [True, False]
+    assert "error" in ended.json["files"][1]
+
+
+@pytest.mark.parametrize("text", ["", "hello\n", "abc  m.zt\n", f"{'0' * 64} \n"])
+def test_a_list_that_is_none(run: Run, tmp_path: Path, text: str) -> None:
+    (tmp_path / "ids").write_text(text)
+    assert run("hash", "--check", tmp_path / "ids").code == ExitCode.CORRUPT
+
+
+def test_damage_has_no_id(run: Run, model: Path) -> None:
+    data = bytearray(model.read_bytes())
+    with ztensor.open(model) as reader:
+        data[reader.location("h.2.w").offset] ^= 1
+    model.write_bytes(data)
+    ended = run("hash", model)
+    assert (ended.code, ended.out) == (ExitCode.CORRUPT, "")
+    assert "digest" in ended.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("m.zt", "--check", "ids"), ("--check", "ids", "--tensors")],
+    ids=["nothing", "both", "tensors"],
+)
+def test_what_is_wrong_to_ask(run: Run, arguments: tuple[str, ...]) -> None:
+    assert run("hash", *arguments).code == ExitCode.USAGE
+
+
+def test_a_list_that_is_missing(run: Run, tmp_path: Path) -> None:
+    assert run("hash", "--check", tmp_path / "ids").code == ExitCode.FAILED

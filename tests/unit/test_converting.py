@@ -1,0 +1,549 @@
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ztensor
+from tests.conformance.test_corpus import CORPUS, READABLE
+from ztensor.converting import SUFFIXES, format_of, matching
+from ztensor.digest import ALGORITHMS, digest_of
+from ztensor.errors import (
+    ArgumentValueError,
+    FormatError,
+    NotRepresentableError,
+    Reason,
+    SourceError,
+    UnsupportedError,
+    UsageError,
+    ZTensorError,
+)
+from ztensor.numpy import save_file
+from ztensor.source.sink import FileSink
+from ztensor.testing.builder import draft
+
+WEIGHT = np.linspace(-1, 1, 64 * 32, dtype=np.float32).reshape(64, 32)
+DENSE: dict[str, np.ndarray[Any, Any]] = {
+    "w": WEIGHT,
+    "half": WEIGHT.astype(np.float16),
+    "step": np.arange(5, dtype=np.int32),
+}
+VERSIONS = ["0.1.0", "1.1.0", "1.2.0"]
+
+
+@pytest.fixture
+def dense(tmp_path: Path) -> Path:
+    """A file every format can hold."""
+    path = tmp_path / "dense.zt"
+    save_file(DENSE, path)
+    return path
+
+
+@pytest.fixture
+def rich(tmp_path: Path) -> Path:
+    """A file only 1.2 can hold."""
+    path = tmp_path / "rich.zt"
+    tensors = {
+        "w": WEIGHT,
+        "brain": WEIGHT.astype(ml_dtypes.bfloat16),
+        "fnuz": WEIGHT.astype(ml_dtypes.float8_e4m3fnuz),
+        "sparse": ztensor.Tensor.csr(
+            np.array([1.5, -2.5], np.float32), [1, 3], [0, 1, 1, 2], (3, 4)
+        ),
+        "int4": ztensor.Tensor.quantize(WEIGHT, bits=4, group_size=32),
+        "empty": np.zeros((0, 4), np.float32),
+        "scalar": np.array(7),
+    }
+    save_file(tensors, path, {"note": "text", "count": 3}, compression=True)
+    return path
+
+
+def facts(path: Path) -> dict[str, Any]:
+    """Everything a file says but where it lies and how it is encoded."""
+    with ztensor.open(path) as reader:
+        objects = {
+            found.name: (
+                found.shape,
+                found.format,
+                found.attributes,
+                {role: (c.dtype, c.type) for role, c in found.components.items()},
+            )
+            for found in reader.metadata(list(reader))
+        }
+        return {
+            "attributes": reader.attributes,
+            "objects": objects,
+            "bytes": {
+                (name, role): b"".join(bytes(c) for c in reader.decoded_chunks(name, role))
+                for name in reader
+                for role in reader.metadata(name).components
+            },
+        }
+
+
+def encodings(path: Path) -> set[str]:
+    with ztensor.open(path) as reader:
+        return {
+            component.encoding
+            for found in reader.metadata(list(reader))
+            for component in found.components.values()
+        }
+
+
+# --- To zTensor -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compression", [None, False, True, 9, "zstd"], ids=repr)
+def test_nothing_is_lost_from_zt_to_zt(rich: Path, tmp_path: Path, compression: Any) -> None:
+    new = tmp_path / "new.zt"
+    report = ztensor.convert(rich, new, compression=compression, check=True)
+    assert facts(new) == facts(rich)
+    assert report.is_lossless
+    assert report.is_checked
+    assert (report.path, report.format, report.version) == (str(new), "zt", "1.2.0")
+    assert (report.objects, report.inputs) == (7, (str(rich),))
+    assert (report.source_nbytes, report.nbytes) == (rich.stat().st_size, new.stat().st_size)
+    assert encodings(new) == ({"raw"} if compression is False else {"zstd"})
+
+
+def test_stored_bytes_are_kept(rich: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.zt"
+    ztensor.convert(rich, new, checksum="sha256")
+    with ztensor.open(rich) as before, ztensor.open(new) as after:
+        for name in before:
+            for role, component in before.metadata(name).components.items():
+                assert after.metadata(name).components[role].digest == component.digest
+
+
+@pytest.mark.parametrize("checksum", ["crc32c", "sha256", None])
+def test_what_has_no_digest_gets_one(tmp_path: Path, checksum: str | None) -> None:
+    old, new = tmp_path / "old.zt", tmp_path / "new.zt"
+    save_file(DENSE, old, checksum=None)
+    ztensor.convert(old, new, checksum=checksum)
+    with ztensor.open(new) as reader:
+        for found in reader.metadata(list(reader)):
+            digest = found.components["data"].digest
+            assert (digest or "").partition(":")[0] == (checksum or "")
+
+
+@pytest.mark.parametrize("entry", READABLE, ids=lambda entry: entry["path"])
+def test_every_readable_file_of_the_corpus(entry: dict[str, Any], tmp_path: Path) -> None:
+    source, new = CORPUS / entry["path"], tmp_path / "new.zt"
+    try:
+        before = ztensor.content_hash(source)
+        with_attributes = ztensor.content_hash(source, attributes=True)
+    except ZTensorError:
+        with pytest.raises(ZTensorError):  # what cannot be read cannot be converted and checked
+            ztensor.convert(source, new, check=True)
+        assert not new.exists()
+        return
+    with ztensor.open(source) as old:
+        is_large = len(old) > 200
+    for compression in (None,) if is_large else (None, False, 1):
+        report = ztensor.convert(source, new, compression=compression, check=True, durable=False)
+        assert report.is_lossless
+        assert ztensor.content_hash(new) == before
+        assert ztensor.content_hash(new, attributes=True) == with_attributes
+        with ztensor.open(source) as old, ztensor.open(new) as reader:
+            assert old.verify().ok == reader.verify().ok
+
+
+def test_big_endian_and_bools_of_0_1_are_written_as_1_2_has_them(tmp_path: Path) -> None:
+    made = draft("0.1.0")
+    made.component("matrix")["data_endianness"] = "big"
+    made.blobs["flags", "data"] = b"\x00\x01\x02\xff"
+    ztensor.convert(made.to_bytes(), tmp_path / "new.zt", check=True)
+    with ztensor.open(made.to_bytes()) as old, ztensor.open(tmp_path / "new.zt") as new:
+        assert {n: old[n].tolist() for n in old} == {n: new[n].tolist() for n in new}
+        assert new["flags"].view(np.uint8).tolist() == [0, 1, 1, 1]
+
+
+def test_indices_become_u64(tmp_path: Path) -> None:
+    made = draft("1.2.0")
+    for role, count in (("indptr", 3), ("indices", 3)):
+        values = np.frombuffer(made.blobs["rows", role], np.uint64)
+        assert values.size >= count - 1
+        made.blobs["rows", role] = values.astype(np.int32).tobytes()
+        made.component("rows", role)["dtype"] = "i32"
+    ztensor.convert(made.to_bytes(), tmp_path / "new.zt", check=True)
+    with ztensor.open(made.to_bytes()) as old, ztensor.open(tmp_path / "new.zt") as new:
+        assert new.metadata("rows").components["indices"].dtype == "uint64"
+        assert new.read("rows").to_dense().tolist() == old.read("rows").to_dense().tolist()
+
+
+def test_a_negative_index_is_refused(tmp_path: Path) -> None:
+    made = draft("1.2.0")
+    values = np.frombuffer(made.blobs["rows", "indices"], np.uint64).astype(np.int32)
+    values[0] = -1
+    made.blobs["rows", "indices"] = values.tobytes()
+    made.component("rows", "indices")["dtype"] = "i32"
+    with pytest.raises(FormatError) as caught:
+        ztensor.convert(made.to_bytes(), tmp_path / "new.zt")
+    assert caught.value.object_name == "rows"
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_digest_of_1_1_may_cover_the_decoded_bytes(tmp_path: Path) -> None:
+    made = draft("1.1.0")
+    name = next(name for name in made.objects if made.component(name).get("encoding") == "zstd")
+    with ztensor.open(made.to_bytes()) as reader:
+        decoded = b"".join(bytes(c) for c in reader.decoded_chunks(name))
+    made.component(name)["digest"] = digest_of(ALGORITHMS["crc32c"], [decoded])
+    ztensor.convert(made.to_bytes(), tmp_path / "new.zt", check=True)
+    with ztensor.open(tmp_path / "new.zt") as reader:
+        assert reader.verify().ok
+    made.component(name)["digest"] = "crc32c:0x00000001"
+    with pytest.raises(ztensor.DigestMismatchError):
+        ztensor.convert(made.to_bytes(), tmp_path / "other.zt")
+
+
+def test_a_set_becomes_one_file(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    save_file(DENSE, folder / "m.zt", max_shard_size=4096)
+    report = ztensor.convert(folder, tmp_path / "one.zt", check=True, include="*")
+    assert len(report.inputs) > 2
+    assert report.inputs[0].endswith("m.zt.index.json")
+    with ztensor.open(tmp_path / "one.zt") as reader:
+        assert {name: reader[name].tolist() for name in reader} == {
+            name: array.tolist() for name, array in DENSE.items()
+        }
+
+
+def test_some_of_a_set(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    save_file(DENSE, folder / "m.zt", max_shard_size=4096)
+    for path in (tmp_path / "some.zt", tmp_path / "some.safetensors"):
+        assert ztensor.convert(folder, path, exclude=["w", "st*"], check=True).objects == 1
+        with ztensor.open(path) as reader:
+            assert list(reader) == ["half"]
+
+
+def test_an_open_reader_stays_open(dense: Path, tmp_path: Path) -> None:
+    with ztensor.open(dense) as reader:
+        ztensor.convert(reader, tmp_path / "a.zt", include="w")
+        assert set(reader) == set(DENSE)
+        assert reader["w"].shape == (64, 32)
+
+
+def test_unknown_fields_of_the_root_are_kept(tmp_path: Path) -> None:
+    made = draft("1.2.0")
+    made.root["future"] = [1, 2]
+    ztensor.convert(made.to_bytes(), tmp_path / "new.zt")
+    with ztensor.open(tmp_path / "new.zt") as reader:
+        assert reader._manifest.extra == {"future": [1, 2]}
+
+
+# --- Older versions -------------------------------------------------------------------------
+
+LOST = {
+    "0.1.0": [None, None, "fnuz", "int4", "sparse"],
+    "1.1.0": [None, "fnuz"],
+    "1.2.0": [],
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_a_version_cannot_say_is_reported(rich: Path, tmp_path: Path, version: str) -> None:
+    new = tmp_path / "new.zt"
+    report = ztensor.convert(rich, new, version=version, check=True)
+    names = sorted((loss.object_name for loss in report.lost), key=lambda name: name or "")
+    assert names == LOST[version]
+    assert report.is_lossless == (version == "1.2.0")
+    left_out = {name for name in LOST[version] if name}
+    with ztensor.open(new) as reader:
+        assert reader.version == version
+        assert set(reader) == set(facts(rich)["objects"]) - left_out
+    assert all(
+        "count" in str(loss) or loss.object_name or "note" in str(loss) for loss in report.lost
+    )
+
+
+@pytest.mark.parametrize(("version", "count"), [("0.1.0", 4), ("1.1.0", 1)])
+def test_strict_names_the_first_and_the_count(
+    rich: Path, tmp_path: Path, version: str, count: int
+) -> None:
+    new = tmp_path / "new.zt"
+    new.write_bytes(b"old")
+    with pytest.raises(NotRepresentableError, match=f"; and {count} more") as caught:
+        ztensor.convert(rich, new, version=version, strict=True)
+    assert caught.value.file == str(new)
+    assert new.read_bytes() == b"old"
+
+
+def test_attributes_that_0_1_cannot_name_go_alone(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.zt", tmp_path / "new.zt"
+    with ztensor.Writer(old) as writer:
+        writer.write("w", WEIGHT, attributes={"offset": 3, "unit": "volt"})
+    (loss,) = ztensor.convert(old, new, version="0.1.0").lost
+    assert loss.object_name == "w"
+    assert "'offset'" in loss.sentence
+    with ztensor.open(new) as reader:
+        assert reader.metadata("w").attributes == {"unit": "volt"}
+        assert np.array_equal(reader["w"], WEIGHT)
+
+
+def test_a_version_that_can_say_nothing_is_an_error(rich: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotRepresentableError, match="none of 1 objects"):
+        ztensor.convert(rich, tmp_path / "new.zt", version="0.1.0", include="int4")
+    assert not (tmp_path / "new.zt").exists()
+
+
+# --- To other formats -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", [name for name in SUFFIXES if name != "zt"])
+def test_there_and_back(dense: Path, tmp_path: Path, to: str) -> None:
+    if to == "hdf5":
+        pytest.importorskip("h5py", reason="HDF5 is written with h5py")
+    other, back = tmp_path / f"other{SUFFIXES[to][0]}", tmp_path / "back.zt"
+    report = ztensor.convert(dense, other, check=True)
+    assert (report.format, report.version, report.lost) == (to, "", ())
+    with ztensor.open(other) as reader:
+        assert reader.format == to
+    ztensor.convert(other, back, check=True, strict=True)
+    assert len({ztensor.content_hash(path) for path in (dense, other, back)}) == 1
+
+
+def test_what_another_format_cannot_say_is_reported(rich: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.safetensors"
+    report = ztensor.convert(rich, new, check=True)
+    assert {loss.object_name for loss in report.lost} >= {"sparse", "int4"}
+    with pytest.raises(NotRepresentableError, match="more"):
+        ztensor.convert(rich, tmp_path / "strict.safetensors", strict=True)
+    assert not (tmp_path / "strict.safetensors").exists()
+
+
+def test_the_suffix_says_the_format_unless_told(dense: Path, tmp_path: Path) -> None:
+    report = ztensor.convert(dense, tmp_path / "odd.bin", to="safetensors")
+    assert report.format == "safetensors"
+    assert format_of("A.SafeTensors") == "safetensors"
+    assert format_of("a.hdf5") == format_of("a.h5") == "hdf5"
+
+
+def test_what_only_another_format_knows_is_left_out(tmp_path: Path) -> None:
+    np.savez(
+        tmp_path / "odd.npz",
+        w=WEIGHT,
+        text=np.array(["a", "b"]),
+        pickled=np.array([{}, 1], dtype=object),
+    )
+    report = ztensor.convert(tmp_path / "odd.npz", tmp_path / "new.zt", check=True)
+    assert sorted(loss.object_name or "" for loss in report.lost) == ["pickled", "text"]
+    with ztensor.open(tmp_path / "new.zt") as reader:
+        assert list(reader) == ["w"]
+    with ztensor.open(tmp_path / "odd.npz") as reader, ztensor.Writer(tmp_path / "w.zt") as writer:
+        with pytest.raises(UnsupportedError) as caught:
+            writer.copy("pickled", reader)
+        assert caught.value.object_name == "pickled"
+
+
+# --- In its place ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("old", "new"), list(itertools.permutations(VERSIONS, 2)))
+def test_every_version_to_every_other_and_back(tmp_path: Path, old: str, new: str) -> None:
+    path = tmp_path / "model.zt"
+    save_file(DENSE | {"c": np.array([True, False])}, path, version=old)
+    before = facts(path)
+    assert ztensor.migrate(path, version=new).is_lossless
+    with ztensor.open(path) as reader:
+        assert reader.version == new
+    assert facts(path) == before
+    ztensor.migrate(path, version=old)
+    assert facts(path) == before
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_without_a_version_the_file_keeps_its_own(tmp_path: Path, version: str) -> None:
+    path = tmp_path / "model.zt"
+    save_file(DENSE, path, version=version)
+    for compression, encoding in ((True, "zstd"), (False, "raw")):
+        assert ztensor.migrate(path, compression=compression).version == version
+        assert encodings(path) == {encoding}
+
+
+def test_a_container_that_is_only_read_becomes_the_latest(tmp_path: Path) -> None:
+    (entry, *_) = [e for e in READABLE if e["path"].startswith("real/1.0.1/")]
+    assert ztensor.migrate(CORPUS / entry["path"], tmp_path / "new.zt").version == "1.2.0"
+
+
+def test_what_would_be_lost_stays(rich: Path, tmp_path: Path) -> None:
+    before = rich.read_bytes()
+    with pytest.raises(NotRepresentableError):
+        ztensor.migrate(rich, version="0.1.0")
+    with pytest.raises(UsageError, match="another file"):
+        ztensor.migrate(rich, version="0.1.0", strict=False)
+    assert rich.read_bytes() == before
+    report = ztensor.migrate(rich, tmp_path / "new.zt", version="0.1.0", strict=False)
+    assert len(report.lost) == len(LOST["0.1.0"])
+
+
+def test_another_writer_keeps_the_file(dense: Path) -> None:
+    with ztensor.Editor(dense), pytest.raises(SourceError) as caught:
+        ztensor.migrate(dense, compression=True)
+    assert caught.value.reason == Reason.SOURCE_LOCKED
+
+
+def test_migrate_is_for_our_files(tmp_path: Path) -> None:
+    path = tmp_path / "m.npz"
+    np.savez(path, w=WEIGHT)
+    with pytest.raises(UsageError, match=r"ztensor\.convert"):
+        ztensor.migrate(path, compression=True)
+
+
+# --- What does not come through, and what must not be changed -------------------------------
+
+
+@pytest.mark.parametrize("name", ["new.zt", "new.safetensors"])
+def test_what_does_not_read_back_is_not_put_in_place(
+    dense: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    write = FileSink._write_some
+
+    def flip(sink: FileSink, data: memoryview) -> int:
+        changed = bytearray(data)
+        changed[len(changed) // 2] ^= 1
+        return write(sink, memoryview(changed))
+
+    monkeypatch.setattr(FileSink, "_write_some", flip)
+    with pytest.raises(FormatError) as caught:
+        ztensor.convert(dense, tmp_path / name, check=True)
+    assert caught.value.file == str(tmp_path / name)
+    assert os.listdir(tmp_path) == ["dense.zt"]
+
+
+@pytest.mark.parametrize("name", ["new.zt", "new.safetensors"])
+def test_a_full_disk_leaves_what_was_there(
+    dense: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    new = tmp_path / name
+    new.write_bytes(b"old")
+
+    def full(descriptor: int, data: memoryview) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(SourceError, match="No space left"):
+        ztensor.convert(dense, new)
+    assert new.read_bytes() == b"old"
+    assert sorted(os.listdir(tmp_path)) == sorted(["dense.zt", name])
+
+
+def test_a_damaged_source_leaves_what_was_there(dense: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.zt"
+    new.write_bytes(b"old")
+    data = bytearray(dense.read_bytes())
+    data[64] ^= 1
+    with pytest.raises(ztensor.DigestMismatchError):
+        ztensor.convert(data, new)
+    assert new.read_bytes() == b"old"
+
+
+def test_a_dry_run_writes_nothing(rich: Path, tmp_path: Path) -> None:
+    for name in ("new.zt", "new.safetensors"):
+        planned = ztensor.convert(rich, tmp_path / name, dry_run=True)
+        assert os.listdir(tmp_path) == ["rich.zt"]
+        written = ztensor.convert(rich, tmp_path / name)
+        assert planned == written
+        (tmp_path / name).unlink()
+
+
+@pytest.mark.parametrize("link", [os.link, os.symlink, None], ids=["hard", "soft", "same"])
+def test_source_and_target_are_two_files(dense: Path, tmp_path: Path, link: Any) -> None:
+    other = tmp_path / "other.zt"
+    if link is None:
+        other = dense
+    else:
+        link(dense, other)
+    before = dense.read_bytes()
+    with pytest.raises(UsageError, match="one file"):
+        ztensor.convert(dense, other)
+    assert dense.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "kind"),
+    [
+        ("new.foo", {}, ArgumentValueError),
+        ("new", {}, ArgumentValueError),
+        ("new.zt", {"to": "zip"}, ArgumentValueError),
+        ("new.zt", {"version": "9"}, ArgumentValueError),
+        ("new.zt", {"compression": "lz4"}, ArgumentValueError),
+        ("new.zt", {"compression": 99}, ArgumentValueError),
+        ("new.zt", {"checksum": "md5"}, ArgumentValueError),
+        ("new.zt", {"durable": "maybe"}, ArgumentValueError),
+        ("new.zt", {"threads": 0}, ArgumentValueError),
+        ("new.zt", {"include": "nothing*"}, ArgumentValueError),
+        ("new.zt", {"exclude": ["*"]}, ArgumentValueError),
+        ("no/new.zt", {}, SourceError),
+        (".", {"to": "zt"}, SourceError),
+        (".", {"to": "safetensors"}, SourceError),
+    ],
+    ids=lambda value: str(value) if isinstance(value, (str, dict)) else value.__name__,
+)
+def test_what_is_refused(
+    dense: Path, tmp_path: Path, target: str, options: dict[str, Any], kind: type[Exception]
+) -> None:
+    with pytest.raises(kind):
+        ztensor.convert(dense, tmp_path / target, **options)
+    assert os.listdir(tmp_path) == ["dense.zt"]
+
+
+def test_a_file_of_nothing_is_converted(tmp_path: Path) -> None:
+    save_file({}, tmp_path / "old.zt", {"a": "b"})
+    report = ztensor.convert(tmp_path / "old.zt", tmp_path / "new.zt", check=True)
+    assert (report.objects, report.lost) == (0, ())
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "expected"),
+    [
+        (None, None, ["a.w", "a.b", "c"]),
+        ("a.*", None, ["a.w", "a.b"]),
+        (["c", "?.b"], (), ["a.b", "c"]),
+        (None, "*.w", ["a.b", "c"]),
+        ("a.*", ["*.b"], ["a.w"]),
+        ("[ac]*", None, ["a.w", "a.b", "c"]),
+    ],
+)
+def test_patterns(include: Any, exclude: Any, expected: list[str]) -> None:
+    assert matching(["a.w", "a.b", "c"], include, exclude) == expected
+
+
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("name", ["new.zt", "new.safetensors"])
+def test_progress_rises_to_its_end(dense: Path, tmp_path: Path, name: str, check: bool) -> None:
+    seen: list[tuple[int, int]] = []
+    ztensor.convert(
+        dense, tmp_path / name, check=check, progress=lambda done, total: seen.append((done, total))
+    )
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert len({total for _, total in seen}) == 1
+    assert seen[-1][0] == seen[-1][1]
+
+
+@pytest.mark.parametrize("compression", [None, False, 1], ids=repr)
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, compression: Any) -> None:
+    old = tmp_path / "old.zt"
+    save_file({"w": np.arange(1 << 24, dtype=np.int32)}, old, compression=1)  # 64 MiB
+    ztensor.convert(old, tmp_path / "warm.zt", include="w")
+    tracemalloc.start()
+    try:
+        ztensor.convert(old, tmp_path / "new.zt", compression=compression)
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_report_is_readable() -> None:
+    assert str(ztensor.Loss("a\x1b", "left out")) == "'a\\x1b': left out"
+    assert str(ztensor.Loss(None, "left out")) == "left out"

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.errors import DigestMismatchError, ObjectNotFoundError, UnsupportedError
+from ztensor.numpy import save, save_file
+from ztensor.testing.builder import draft
+from ztensor.wire import cbor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WEIGHT = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
+TENSORS: dict[str, Any] = {
+    "w": WEIGHT,
+    "b": np.arange(3, dtype=np.int64),
+    "flags": np.array([True, False]),
+}
+
+
+def hexdigest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def test_the_definition() -> None:
+    data = np.array([1, 2, 3], "<i2").tobytes()
+    part = ["i16", hashlib.sha256(data).digest()]
+    tensor = hashlib.sha256(cbor.encode([[3], "dense", {"data": part}, {}]))
+    whole = cbor.encode(["ztensor content 1", {"x": tensor.digest()}])
+    file = save({"x": np.array([1, 2, 3], np.int16)}, {"note": "ignored"})
+    assert ztensor.tensor_hashes(file) == {"x": tensor.hexdigest()}
+    assert ztensor.content_hash(file) == hexdigest(whole)
+    with_attributes = ["ztensor content 1", {"x": tensor.digest()}, {"note": "ignored"}]
+    assert ztensor.content_hash(file, attributes=True) == hexdigest(cbor.encode(with_attributes))
+
+
+def test_the_id_of_a_known_file() -> None:
+    """It must be the same on every machine and in every release."""
+    assert ztensor.content_hash(save(TENSORS)) == (
+        "57229faf92a17d8790153a17d254d851a5282b22a4ed9a14417c0f20b48b245c"
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"version": "0.1.0"},
+        {"version": "1.1.0"},
+        {"compression": True},
+        {"compression": 9, "checksum": "sha256"},
+        {"checksum": None},
+        {"metadata": {"a": "b"}, "version": "1.2.0"},
+    ],
+    ids=str,
+)
+def test_how_it_is_stored_does_not_matter(options: dict[str, Any]) -> None:
+    assert ztensor.content_hash(save(TENSORS, **options)) == ztensor.content_hash(save(TENSORS))
+
+
+def test_order_and_files_do_not_matter(tmp_path: Path) -> None:
+    with ztensor.Writer(tmp_path / "m.zt") as writer:
+        for name in reversed(TENSORS):
+            writer.write(name, TENSORS[name])
+    folder = tmp_path / "set"
+    folder.mkdir()
+    save_file(TENSORS, folder / "m.zt", max_shard_size=200)
+    expected = ztensor.content_hash(save(TENSORS))
+    assert ztensor.content_hash(tmp_path / "m.zt") == expected
+    assert ztensor.content_hash(folder) == expected
+
+
+def test_another_format_does_not_matter(tmp_path: Path) -> None:
+    np.savez(tmp_path / "m.npz", **TENSORS)
+    np.savez_compressed(tmp_path / "small.npz", **TENSORS)
+    for path in (tmp_path / "m.npz", tmp_path / "small.npz"):
+        assert ztensor.content_hash(path) == ztensor.content_hash(save(TENSORS))
+
+
+def test_a_safetensors_file_has_the_id_of_its_conversion(tmp_path: Path) -> None:
+    library = pytest.importorskip("safetensors.numpy", reason="writes the file to convert")
+    tensors = TENSORS | {"brain": WEIGHT.astype(ml_dtypes.bfloat16)}
+    library.save_file(tensors, tmp_path / "m.safetensors", {"format": "pt"})
+    ztensor.convert(tmp_path / "m.safetensors", tmp_path / "m.zt")
+    assert ztensor.content_hash(tmp_path / "m.safetensors") == ztensor.content_hash(save(tensors))
+    assert ztensor.content_hash(tmp_path / "m.zt") == ztensor.content_hash(save(tensors))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"v": WEIGHT},
+        {"w": WEIGHT.reshape(4, 16)},
+        {"w": WEIGHT.view(np.int32)},
+        {"w": WEIGHT + np.float32(1e-7)},
+        {"w": WEIGHT.astype(np.float16)},
+        {"w": WEIGHT, "x": WEIGHT},
+        {},
+    ],
+    ids=["name", "shape", "type", "value", "width", "more", "less"],
+)
+def test_what_does_matter(changed: dict[str, Any]) -> None:
+    assert ztensor.content_hash(save(changed)) != ztensor.content_hash(save({"w": WEIGHT}))
+
+
+def test_element_types_of_one_width_differ() -> None:
+    bits = np.arange(8, dtype=np.uint8)
+    types = (np.uint8, np.int8, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+    ids = {ztensor.content_hash(save({"w": bits.view(kind)})) for kind in types}
+    assert len(ids) == len(types)
+
+
+def test_a_renamed_tensor_keeps_its_id() -> None:
+    (one,) = ztensor.tensor_hashes(save({"a": WEIGHT})).values()
+    (other,) = ztensor.tensor_hashes(save({"b": WEIGHT})).values()
+    assert one == other
+
+
+def test_attributes_of_dense_objects_count_on_demand(tmp_path: Path) -> None:
+    for name, attributes in (("plain", None), ("noted", {"unit": "volt"})):
+        with ztensor.Writer(tmp_path / name) as writer:
+            writer.write("w", WEIGHT, attributes=attributes)
+    plain, noted = tmp_path / "plain", tmp_path / "noted"
+    assert ztensor.content_hash(plain) == ztensor.content_hash(noted)
+    assert ztensor.content_hash(plain, attributes=True) != ztensor.content_hash(
+        noted, attributes=True
+    )
+
+
+def test_attributes_of_quantized_objects_say_what_the_numbers_mean() -> None:
+    tensor = ztensor.Tensor.quantize(WEIGHT, bits=4, group_size=8)
+    changed = ztensor.Tensor(
+        tensor.components,
+        shape=tensor.shape,
+        format=tensor.format,
+        attributes={**tensor.attributes, "group_size": 4},
+    )
+    assert ztensor.content_hash(save({"w": tensor})) != ztensor.content_hash(save({"w": changed}))
+
+
+def test_big_endian_data_has_the_id_of_its_values() -> None:
+    before = ztensor.content_hash(draft("0.1.0").to_bytes())
+    made = draft("0.1.0")
+    little = made.blobs["matrix", "data"]
+    made.blobs["matrix", "data"] = np.frombuffer(little, "<i4").astype(">i4").tobytes()
+    made.component("matrix")["data_endianness"] = "big"
+    assert ztensor.content_hash(made.to_bytes()) == before
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_and_progress(threads: int) -> None:
+    tensors = {f"t{number}": np.full((1 << 17) + number, number) for number in range(5)}
+    file = save(tensors)
+    seen: list[tuple[int, int]] = []
+    text = ztensor.content_hash(
+        file, threads=threads, progress=lambda done, total: seen.append((done, total))
+    )
+    assert text == ztensor.content_hash(file, threads=1)
+    total = sum(array.nbytes for array in tensors.values())
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1] == (total, total)
+
+
+def test_some_names() -> None:
+    file = save(TENSORS)
+    assert list(ztensor.tensor_hashes(file, "b")) == ["b"]
+    assert list(ztensor.tensor_hashes(file, ["w", "b"])) == ["w", "b"]
+    with pytest.raises(ObjectNotFoundError):
+        ztensor.tensor_hashes(file, ["no"])
+
+
+def test_what_has_no_id() -> None:
+    damaged = bytearray(save({"w": WEIGHT}))
+    damaged[64] ^= 1
+    with pytest.raises(DigestMismatchError):
+        ztensor.content_hash(damaged)
+    made = draft("1.2.0")
+    made.component("matrix")["encoding"] = "odd"
+    with pytest.raises(UnsupportedError):
+        ztensor.content_hash(made.to_bytes())
