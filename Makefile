@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
+JAX ?= jax==0.10.2
 FUZZ_SECONDS ?= 600
 PYTEST_ARGS ?=
 BENCH ?=
@@ -18,7 +19,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test lint test-pythons test-minimum fuzz faults interop bench bench-quick bench-paths docs clean
+.PHONY: help demo test lint test-pythons test-minimum fuzz faults interop frameworks bench bench-quick bench-paths docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -26,8 +27,8 @@ help: ## list the targets
 demo: $(VENV)/demo.stamp ## save, map, slice, verify and damage a real-sized checkpoint
 	$(BIN)/ztensor demo $(MODEL)
 
-# TORCH= (empty) leaves torch out: no test fails for its absence.
-test: $(VENV)/real.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) ## run all tests
+# TORCH= and JAX= (empty) leave them out: no test fails for their absence.
+test: $(VENV)/real.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) $(if $(strip $(JAX)),$(VENV)/jax.stamp) ## run all tests
 	$(BIN)/python -m pytest -m "not fuzz and not interop" $(PYTEST_ARGS)
 
 lint: $(VENV)/dev.stamp ## check style, types and who imports whom
@@ -50,6 +51,9 @@ faults: $(VENV)/dev.stamp ## kill, cut the power and fill the disk under every c
 
 interop: $(VENV)/dev.stamp ## exchange files with the released wheels of each version
 	$(BIN)/python tests/interop/run.py
+
+frameworks: $(VENV)/dev.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) $(if $(strip $(JAX)),$(VENV)/jax.stamp) ## take every type and layout from every framework to all others, bit for bit
+	$(BIN)/python tests/interop/frameworks.py
 
 # BENCH="--torch --write-docs" adds peers of gigabytes and writes the page.
 bench: $(VENV)/dev.stamp ## measure everything beside other libraries, an hour and a half
@@ -93,6 +97,10 @@ $(VENV)/real.stamp: $(VENV)/dev.stamp
 
 $(VENV)/torch.stamp: $(VENV)/dev.stamp
 	$(PIP) install '$(TORCH)'
+	@touch $@
+
+$(VENV)/jax.stamp: $(VENV)/dev.stamp
+	$(PIP) install '$(JAX)'
 	@touch $@
 
 $(VENV)/bench.stamp: pyproject.toml $(VENV)/pip.stamp

@@ -14,7 +14,12 @@ import ztensor
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 # Examples that need a library that may be missing.
-NEEDS = {"transformers_model.py": ("transformers", "torch")}
+NEEDS = {
+    "data_loader.py": ("torch",),
+    "fine_tune.py": ("torch",),
+    "sparse_rows.py": ("scipy",),
+    "transformers_model.py": ("transformers", "torch"),
+}
 SOURCE = str(Path(ztensor.__file__).parents[1])
 
 

@@ -64,7 +64,9 @@ def test_the_bytes_are_those_of_the_writer(
 
 
 def test_thousands_of_many_kinds(tmp_path: Path) -> None:
-    tensors: dict[str, Any] = {f"é{i}": np.full((i % 7, 3), i % 100).astype(DTYPES[i % 8]) for i in range(3000)}
+    tensors: dict[str, Any] = {
+        f"é{i}": np.full((i % 7, 3), i % 100).astype(DTYPES[i % 8]) for i in range(3000)
+    }
     tensors["large"] = np.zeros(1 << 20)
     save_file(tensors, tmp_path / "m.zt", deduplicate=False)
     assert (tmp_path / "m.zt").read_bytes() == one_by_one(tensors)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+import ztensor
 from ztensor.errors import ArgumentTypeError, NotRepresentableError, UsageError
 
 if TYPE_CHECKING:
@@ -58,6 +59,43 @@ def test_one_name_of_tied_weights_is_enough(tmp_path: Path) -> None:
     ztorch.save_file(saved, tmp_path / "m.zt")
     assert ztorch.load_model(other, tmp_path / "m.zt") == ([], [])
     assert state(other) == state(model)
+
+
+class Graph(torch.nn.Module):  # type: ignore[misc]
+    """A layer with a sparse weight over a sparse graph, and tied dense weights."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        weight = torch.rand(6, 6)
+        weight[weight < 0.6] = 0
+        self.weight = torch.nn.Parameter(weight.to_sparse_csr())
+        self.register_buffer("edges", weight.t().sign().to_sparse_coo())
+        self.embed = torch.nn.Embedding(6, 4)
+        self.head = torch.nn.Linear(4, 6)
+        self.head.weight = self.embed.weight
+
+    def forward(self, nodes: Any) -> Any:
+        return self.weight @ (self.edges @ self.head(self.embed(nodes)))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+@pytest.mark.parametrize("size", ["150B", "5GB"], ids=["shards", "one file"])
+def test_a_sparse_model_comes_back(tmp_path: Path, size: str) -> None:
+    model, other = Graph(1), Graph(2)
+    assert ztorch.save_pretrained(model, tmp_path, max_shard_size=size) == {
+        "head.weight": "embed.weight"
+    }
+    assert (tmp_path / "model.zt").exists() is (size == "5GB")
+    with ztensor.open(tmp_path) as reader:
+        assert reader.metadata("weight").format == "sparse_csr"
+        assert reader.metadata("edges").format == "sparse_coo"
+    # torch copies between CSR tensors only where both have as many entries
+    assert ztorch.load_pretrained(other, tmp_path, assign=True) == ([], [])
+    nodes = torch.arange(6)
+    assert (other.weight.layout, other.edges.layout) == (torch.sparse_csr, torch.sparse_coo)
+    assert torch.equal(other(nodes), model(nodes))
+    assert other.head.weight is other.embed.weight
 
 
 def changed(model: Any, **new: Any) -> dict[str, Any]:

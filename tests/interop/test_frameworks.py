@@ -1,0 +1,101 @@
+"""Every element type goes from every framework to every other, in every layout, bit for bit.
+
+Each test is a cell of the table that `make frameworks` prints and `docs/frameworks.md` shows.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.interop import frameworks
+from tests.interop.frameworks import FRAMEWORKS, LAYOUTS, TYPES, Framework, NumPy
+
+PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
+TITLES = {layout: title for title, layout in LAYOUTS.items()}
+COLUMNS = [(one, layout) for one in FRAMEWORKS for layout in one.layouts]
+TABLE = re.search(r"^```text\n( +numpy .*?\n)```$", PAGE.read_text("utf-8"), re.M | re.S)
+
+
+def table() -> str:
+    assert TABLE is not None, f"{PAGE.name} shows no table"
+    return TABLE[1]
+
+
+def shown() -> list[Any]:
+    """Return each cell with the sign the page shows for it."""
+    cells = []
+    for line in table().splitlines()[2:]:
+        word, *signs = line.split()
+        for (framework, layout), sign in zip(COLUMNS, signs, strict=True):
+            name = f"{word}-{framework.name}-{TITLES[layout]}"
+            cells.append(pytest.param(word, framework, layout, sign, id=name))
+    return cells
+
+
+@pytest.mark.parametrize(("word", "framework", "layout", "sign"), shown())
+def test_a_cell(word: str, framework: Framework, layout: str, sign: str, tmp_path: Path) -> None:
+    if not frameworks.is_installed(framework):
+        pytest.skip(f"{framework.name} is not installed")
+    found = frameworks.cell(TYPES[word], framework, layout, tmp_path)
+    if framework.name != "numpy" and (found, sign) == ("-", "="):
+        pytest.skip(f"this release of {framework.name} has no {word}, and the error says so")
+    assert found == sign
+
+
+def test_the_page_has_every_type() -> None:
+    assert [line.split()[0] for line in table().splitlines()[2:]] == list(TYPES)
+
+
+def test_the_page_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    missing = [one.name for one in FRAMEWORKS if not frameworks.is_installed(one)]
+    if missing:
+        pytest.skip(f"the page shows all frameworks; not installed: {', '.join(missing)}")
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
+    if not hasattr(torch, "float4_e2m1fn_x2"):
+        pytest.skip("the page shows a torch that has 4-bit elements")
+    assert frameworks.main() == 0
+    assert capsys.readouterr().out == table()
+
+
+class Careless(NumPy):
+    """A framework that loses a bit on the way back."""
+
+    layouts = ("dense",)
+
+    def load(self, path: Path) -> Any:
+        array = super().load(path)
+        array.view(np.uint8)[-1] ^= 1
+        return array
+
+
+class Greedy(NumPy):
+    """One that has no such elements, and loads them all the same."""
+
+    layouts = ("dense",)
+
+    def make(self, of: frameworks.Sample) -> Any:
+        raise TypeError
+
+
+@pytest.mark.parametrize(
+    ("framework", "says"),
+    [(Careless(), "numpy gives other bits"), (Greedy(), "no such elements, and they were loaded")],
+    ids=["other bits", "no refusal"],
+)
+def test_a_fault_is_told(
+    framework: Framework,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(frameworks, "FRAMEWORKS", (framework,))
+    monkeypatch.setattr(frameworks, "TYPES", {"f32": "float32"})
+    assert frameworks.main() == 1
+    printed = capsys.readouterr().out
+    assert re.search(r"^f32 +!", printed, re.MULTILINE)
+    assert says in printed
