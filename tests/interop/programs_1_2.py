@@ -841,7 +841,6 @@ DIFFERENT: list[tuple[str, str, Callable[[Any], Any], Any, Any]] = [
      True),
     ("Copies", "who owns a copy", lambda zt: reader(zt).read_numpy("w", copy=True).flags.owndata,
      False, True),
-    ("Other formats", "a safetensors file", safetensors_file, Raises("RuntimeError"), W_PLAIN),
     ("More is taken", "a sparse object by name",
      lambda zt: reader(zt)["csr"].format, "sparse_csr", Raises("TypeError")),
     ("More is taken", "a tuple of names", lambda zt: sorted(reader(zt).read_numpy(("w", "packed"))),
@@ -871,6 +870,7 @@ DIFFERENT: list[tuple[str, str, Callable[[Any], Any], Any, Any]] = [
 for _heading, _name, _run, _ours, _wheels in DIFFERENT:
     add(_name, _run, _ours, on_wheel=_wheels, heading=_heading)
 
+add("a safetensors file", safetensors_file, W_PLAIN)
 add("torch: tensors that share memory", shared_tensors, ["a", "b"], on_wheel=Raises("ValueError"),
     heading="Shared and sparse torch tensors", needs="torch")  # fmt: skip
 add("torch: a sparse tensor", sparse_torch, TORCH_W, on_wheel=Raises("ValueError"),
