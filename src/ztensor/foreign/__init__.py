@@ -2,8 +2,8 @@
 
 `base.py` says what such a file gives. Behind it everything works on these files as on our own:
 mapping, slices, verify, every framework, every verb. `FORMATS` is the table; a file's bytes decide,
-never its name. A format's library is not needed to read it, but for HDF5 and ONNX, and nothing in
-a file is ever executed. A module that can also write its format has `export`.
+never its name. A format's library is not needed to read it, but for HDF5, and nothing in a file
+is ever executed. A module that can also write its format has `export`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,10 @@ What is in a file becomes an object by its path without the leading slash (Keras
 `layers/dense/vars/0`):
 
 - Contiguous numbers without filters are byte ranges, big-endian ones too: mapped, not copied.
-- Chunked, compact and never written ones, and numbers NumPy has in another form, are read by h5py.
+- Chunks without filters, and behind deflate, shuffle, Fletcher-32 and LZF, are decoded here, a
+  block of rows at a time: libhdf5 undoes these filters without a check of what comes out.
+- Compact and never written data, numbers in a form NumPy lacks, and other filters that are
+  installed (n-bit, scale-offset, plugins) are left to h5py.
 - bfloat16: as a float type of that form, or as Keras stores it, opaque with an attribute `dtype`.
 - Strings, compounds, references, other opaque types, null dataspaces, virtual datasets, external
   storage, unknown filters and links out of the file are listed, and refused when they are read.
@@ -56,6 +59,8 @@ NAME = "hdf5"
 
 _ATTRIBUTE_BYTES = 1 << 20
 _STRINGS_BYTES = 1 << 30
+# Deflate, Fletcher-32 and LZF. On short data libhdf5 (2.0.0) crashes in them, or shows its memory.
+_UNCHECKED = (1, 3, 32000)
 # Sign, exponent and mantissa positions and sizes as h5py gives them, and the exponent's bias.
 _BFLOAT16 = ((15, 7, 8, 0, 7), 127)
 
@@ -195,7 +200,10 @@ class _Walk:
             and dataset.id.get_space_status() == h5py.h5d.SPACE_STATUS_ALLOCATED
             and dataset.id.get_storage_size() > 0
         )
-        kind = self._kind_of(dataset, attributes, is_range=is_range)
+        filters = [stored.get_filter(number) for number in range(stored.get_nfilters())]
+        codes = {one[0] for one in filters}
+        is_ours = layout == h5py.h5d.CHUNKED and codes <= set(FILTERS)
+        kind = self._kind_of(dataset, attributes, has_bits=is_range or is_ours)
         if stored.get_external_count():
             kind = _Kind("data in another file")
         if dataset.shape is None:
@@ -205,73 +213,54 @@ class _Walk:
             self._attributes.setdefault(f"/{name}", text)
             return
         shape = tuple(map(int, dataset.shape or ()))
-        unknown = [
-            stored.get_filter(number)[0]
-            for number in range(stored.get_nfilters())
-            if not h5py.h5z.filter_avail(stored.get_filter(number)[0])
-        ]
-        if unknown and kind.numpy is not None:
-            kind = _Kind(f"data behind the filter {unknown[0]}")
+        for code in codes:
+            is_needed = not (is_ours and kind.is_exact)
+            if is_needed and (code in _UNCHECKED or not h5py.h5z.filter_avail(code)):
+                kind = _Kind(f"data behind the filter {code}")
         if kind.numpy is None:
             self._add(name, _refused(kind.dtype, shape, attributes))
             return
-        component = self._component(name, dataset, shape, kind, kind.numpy, is_range=is_range)
-        self._add(name, TensorObject(shape, "dense", {"data": component}, attributes or None))
-
-    def _component(
-        self,
-        name: str,
-        dataset: Any,
-        shape: tuple[int, ...],
-        kind: _Kind,
-        dtype: np.dtype[Any],
-        *,
-        is_range: bool,
-    ) -> Component:
-        nbytes = element_count(shape) * dtype.itemsize
-        stored = int(dataset.id.get_storage_size())
+        nbytes = element_count(shape) * kind.numpy.itemsize
+        length = int(dataset.id.get_storage_size())
         offset = (dataset.id.get_offset() or 0) if is_range and kind.is_exact else 0
-        if offset + stored > self._source.size or (offset and stored != nbytes):
+        if offset + length > self._source.size or (offset and length != nbytes):
             raise FormatError(
                 "the data of a dataset does not lie in the file as its shape needs",
                 reason=Reason.OUT_OF_BOUNDS,
                 object_name=name,
                 expected=f"{describe(nbytes)} bytes within {self._source.size}",
-                found=f"{describe(stored)} at offset {describe(offset)}",
+                found=f"{describe(length)} at offset {describe(offset)}",
             )
-        if offset or (kind.is_exact and not nbytes):
-            return Component(kind.dtype, offset, nbytes, type=kind.type, byte_order=kind.byte_order)
-        word = f"{NAME}:{len(self._encodings)}"
-        how = dataset.id.get_create_plist()
-        filters = [how.get_filter(number) for number in range(how.get_nfilters())]
-        chunks = dataset.chunks
-        if (
-            chunks
-            and kind.is_exact
-            and all(one[0] in FILTERS for one in filters)
-            and not self._file.userblock_size  # offsets of chunks leave it out in some releases
-        ):
-            self._encodings[word] = InChunks(
-                word,
-                self._source,
-                name,
-                shape,
-                dtype,
-                tuple(chunks),
-                dtype.newbyteorder(">" if kind.byte_order == "big" else "<"),
-                [(one[0], tuple(one[2])) for one in filters],
-            )
-        else:
-            self._encodings[word] = ByLibrary(word, self._source, name, shape, dtype, chunks)
-        return Component(
-            kind.dtype, 0, stored, type=kind.type, encoding=word, decoded_length=nbytes
+        component = Component(
+            kind.dtype, offset, length, type=kind.type, byte_order=kind.byte_order
         )
+        if not offset and (nbytes or not kind.is_exact):
+            word = f"{NAME}:{len(self._encodings)}"
+            self._encodings[word] = (
+                InChunks(
+                    word,
+                    self._source,
+                    name,
+                    shape,
+                    kind.numpy,
+                    dataset.chunks,
+                    order=kind.byte_order,
+                    filters=[(one[0], tuple(one[2])) for one in filters],
+                    has_user_block=bool(self._file.userblock_size),
+                )
+                if is_ours and kind.is_exact
+                else ByLibrary(word, self._source, name, shape, kind.numpy, dataset.chunks)
+            )
+            component = Component(
+                kind.dtype, 0, length, type=kind.type, encoding=word, decoded_length=nbytes
+            )
+        self._add(name, TensorObject(shape, "dense", {"data": component}, attributes or None))
 
-    def _kind_of(self, dataset: Any, attributes: dict[str, object], *, is_range: bool) -> _Kind:
+    def _kind_of(self, dataset: Any, attributes: dict[str, object], *, has_bits: bool) -> _Kind:
         h5t = self._h5py.h5t
         stored = dataset.id.get_type()
         if (
-            is_range  # else h5py reads it as float32
+            has_bits  # else h5py reads it as float32
             and isinstance(stored, h5t.TypeFloatID)
             and (stored.get_fields(), stored.get_ebias()) == _BFLOAT16
             and stored.get_size() == 2

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 NAME = "onnx"
 
 _SECTION = "onnx.proto"
-_BLOCK_BYTES = 1 << 16
+_BLOCK_BYTES = 1 << 12
 _PIECE_BYTES = 8 << 20
 _TEXT_BYTES = 16 << 20
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5

@@ -1,0 +1,216 @@
+"""Make the ONNX files of this corpus: `python -m tests.corpus.foreign.make_onnx`.
+
+Every byte is fixed; no library is needed. The names are those of `onnx.proto`.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+FLOAT, UINT8, INT8, INT64, STRING, FLOAT16, INT4 = 1, 2, 3, 7, 8, 10, 22
+
+
+def varint(value: int) -> bytes:
+    """Return a number as protobuf writes it; negative ones as 64 bits."""
+    value %= 1 << 64
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def number(field: int, value: int) -> bytes:
+    """Return a field that is a number."""
+    return varint(field << 3) + varint(value)
+
+
+def block(field: int, data: bytes | str) -> bytes:
+    """Return a field that is bytes, text or a message."""
+    raw = data.encode() if isinstance(data, str) else data
+    return varint(field << 3 | 2) + varint(len(raw)) + raw
+
+
+def tensor(name: str | bytes, code: int, dims: list[int], *data: bytes) -> bytes:
+    """Return a `TensorProto`."""
+    text = name if isinstance(name, bytes) else name.encode()
+    fields = (number(1, dim) for dim in dims)
+    return b"".join(fields) + number(2, code) + block(8, text) + b"".join(data)
+
+
+def raw(data: bytes) -> bytes:
+    """Return the field `raw_data`."""
+    return block(9, data)
+
+
+def external(**entries: str) -> bytes:
+    """Return the fields of external data."""
+    pairs = (block(13, block(1, key) + block(2, value)) for key, value in entries.items())
+    return b"".join(pairs) + number(14, 1)
+
+
+def model(*initializers: bytes, sparse: bytes | None = None, more: bytes = b"") -> bytes:
+    """Return a `ModelProto`."""
+    graph = block(2, "main") + b"".join(block(5, one) for one in initializers)
+    if sparse is not None:
+        graph += block(15, sparse)
+    opset = block(8, block(1, "") + number(2, 21))
+    return number(1, 10) + block(2, "made") + block(7, graph) + opset + more
+
+
+F32 = struct.pack("<6f", *range(6))
+GOOD = tensor("good", FLOAT, [2, 3], raw(F32))
+SPARSE = (
+    block(1, tensor("sparse", FLOAT, [2], raw(F32[4:12])))
+    + block(2, tensor("", INT64, [2], raw(struct.pack("<2q", 1, 7))))
+    + number(3, 3)
+    + number(3, 4)
+)
+
+# Name, bytes, and what the object holds.
+ACCEPT: dict[str, tuple[bytes, dict[str, Any]]] = {
+    "typed.onnx": (
+        model(
+            GOOD,
+            tensor("scalar", FLOAT, [], block(4, F32[4:8])),
+            tensor("int64", INT64, [3], block(7, b"".join(map(varint, (-1, 300, 0))))),
+            tensor("int8", INT8, [2], block(5, varint(-128) + varint(127))),
+            tensor("half", FLOAT16, [2], block(5, varint(0x3C00) + varint(0xC000))),
+            tensor("int4", INT4, [3], raw(b"\x8f\x07")),
+            tensor("none", FLOAT, [0, 2]),
+            sparse=SPARSE,
+            more=block(14, block(1, "key") + block(2, "value")),
+        ),
+        {
+            "good": [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]],
+            "scalar": 1.0,
+            "int64": [-1, 300, 0],
+            "int8": [-128, 127],
+            "half": [1.0, -2.0],
+            "int4": [-1, -8, 7],
+            "none": [],
+            "sparse": [[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 2.0], [0.0, 0.0, 0.0, 0.0]],
+        },
+    ),
+    "packed_dims.onnx": (
+        model(block(1, b"\x02\x03") + number(2, FLOAT) + block(8, "good") + raw(F32)),
+        {"good": [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]},
+    ),
+}
+
+_OUT = {"offset": "0", "length": "24"}
+REJECT: dict[str, tuple[bytes, str]] = {
+    "no_graph.onnx": (number(1, 10) + block(2, "made"), "field_missing"),
+    "duplicate_name.onnx": (model(GOOD, GOOD), "duplicate_name"),
+    "no_name.onnx": (model(tensor("", FLOAT, [6], raw(F32))), "field_missing"),
+    "name_not_utf8.onnx": (model(tensor(b"\xff", FLOAT, [6], raw(F32))), "field_value"),
+    "data_short.onnx": (model(tensor("a", FLOAT, [7], raw(F32))), "size_mismatch"),
+    "data_long.onnx": (model(tensor("a", FLOAT, [5], raw(F32))), "size_mismatch"),
+    "data_missing.onnx": (model(tensor("a", FLOAT, [5])), "size_mismatch"),
+    "dim_negative.onnx": (model(tensor("a", FLOAT, [-1], raw(F32))), "field_value"),
+    "dims_overflow.onnx": (
+        model(tensor("a", UINT8, [1 << 32, 1 << 32], raw(b""))),
+        "size_mismatch",
+    ),
+    "dims_wrap_to_24.onnx": (
+        model(tensor("a", UINT8, [(1 << 62) + 6, 4], raw(F32))),
+        "size_mismatch",
+    ),
+    "dims_many.onnx": (model(tensor("a", UINT8, [1 << 60] * 2000, raw(b""))), "size_mismatch"),
+    "dims_wire.onnx": (model(b"\x0d" + bytes(4) + GOOD), "field_type"),
+    "name_wire.onnx": (model(number(8, 5) + number(2, FLOAT)), "field_type"),
+    "raw_wire.onnx": (model(tensor("a", FLOAT, [0], number(9, 5))), "field_type"),
+    "graph_wire.onnx": (number(1, 10) + block(2, "") + number(7, 5), "field_type"),
+    "initializer_wire.onnx": (number(1, 10) + block(7, number(5, 5)), "field_type"),
+    "group.onnx": (number(1, 10) + block(7, b"\x2b\x2c"), "field_type"),
+    "wire_7.onnx": (number(1, 10) + block(7, b"\x2f"), "field_type"),
+    "field_0.onnx": (number(1, 10) + block(7, b"\x02\x00"), "field_value"),
+    "varint_long.onnx": (number(1, 10) + block(7, b"\x28" + b"\xff" * 11), "truncated"),
+    "varint_65_bits.onnx": (number(1, 10) + block(7, b"\x28" + b"\xff" * 9 + b"\x02"), "truncated"),
+    "length_huge.onnx": (
+        number(1, 10) + b"\x3a" + varint((1 << 64) - 1) + b"abc",
+        "truncated",
+    ),
+    "field_behind_message.onnx": (
+        number(1, 10) + block(7, b"\x2a\x40abc") + block(2, bytes(80)),
+        "truncated",
+    ),
+    "cut.onnx": (model(GOOD)[:40], "truncated"),
+    "nested.onnx": (number(1, 10) + b"\x3a\x05" + b"\x2a\x80\x80\x80\x01" * 40, "truncated"),
+    "data_twice.onnx": (model(tensor("a", FLOAT, [6], raw(F32), raw(F32))), "field_value"),
+    "data_in_two_fields.onnx": (
+        model(tensor("a", FLOAT, [6], raw(F32), block(4, F32))),
+        "field_value",
+    ),
+    "name_twice.onnx": (model(GOOD + block(8, "b")), "field_value"),
+    "data_in_other_field.onnx": (model(tensor("a", FLOAT, [3], block(10, F32))), "type_mismatch"),
+    "varints_few.onnx": (model(tensor("a", INT64, [9], block(7, b"\1"))), "size_mismatch"),
+    "varints_bomb.onnx": (
+        model(tensor("a", INT64, [1 << 50], block(7, b"\1" * 64))),
+        "size_mismatch",
+    ),
+    "packed_few.onnx": (model(tensor("a", INT4, [9], raw(b"\1"))), "size_mismatch"),
+    "sparse_no_values.onnx": (model(sparse=number(3, 4)), "field_missing"),
+    "sparse_indices.onnx": (
+        model(
+            sparse=block(1, tensor("s", FLOAT, [2], raw(F32[:8])))
+            + block(2, tensor("", INT64, [1], raw(bytes(8))))
+            + number(3, 4)
+        ),
+        "layout_count",
+    ),
+    **{
+        f"external_{name}.onnx": (
+            model(tensor("a", FLOAT, [6], external(location=place, **_OUT))),
+            "field_value",
+        )
+        for name, place in {
+            "absolute": "/etc/passwd",
+            "up": "../weights.bin",
+            "up_within": "a/../../weights.bin",
+            "backslash": "..\\weights.bin",
+            "drive": "C:weights.bin",
+            "empty": "",
+            "nul": "a\0b",
+            "this": ".",
+            "two_slashes": "a//b",
+        }.items()
+    },
+    "external_length.onnx": (
+        model(tensor("a", FLOAT, [6], external(location="w", offset="0", length="25"))),
+        "size_mismatch",
+    ),
+    "external_offset.onnx": (
+        model(tensor("a", FLOAT, [6], external(location="w", offset="-1"))),
+        "size_mismatch",
+    ),
+    "external_and_raw.onnx": (
+        model(tensor("a", FLOAT, [6], raw(F32), external(location="w", **_OUT))),
+        "size_mismatch",
+    ),
+}
+
+
+def files() -> dict[Path, bytes]:
+    """Return all files by their path in this folder."""
+    made = {Path("accept/onnx") / name: data for name, (data, _) in ACCEPT.items()}
+    made |= {Path("reject/onnx") / name: data for name, (data, _) in REJECT.items()}
+    expected = {
+        "accept": {name: values for name, (_, values) in ACCEPT.items()},
+        "reject": {name: reason for name, (_, reason) in REJECT.items()},
+    }
+    for kind, table in expected.items():
+        text = json.dumps(table, indent=1) + "\n"
+        made[Path(kind) / "onnx" / "expected.json"] = text.encode()
+    return made
+
+
+if __name__ == "__main__":
+    for path, content in files().items():
+        (HERE / path).parent.mkdir(parents=True, exist_ok=True)
+        (HERE / path).write_bytes(content)

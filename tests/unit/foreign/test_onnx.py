@@ -1,0 +1,300 @@
+"""ONNX: initializers as the onnx library reads them, and files that are refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.errors import Reason
+from ztensor.testing.damage import damaged, random_damage
+from ztensor.testing.promise import exercise
+
+CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
+REJECT = json.loads((CORPUS / "reject/onnx/expected.json").read_text("utf-8"))
+ACCEPT = json.loads((CORPUS / "accept/onnx/expected.json").read_text("utf-8"))
+WITHOUT = "onnx, the library these are compared with, is not installed"
+
+
+def _made() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_onnx", CORPUS / "make_onnx.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+make = _made()
+
+
+@pytest.fixture
+def onnx() -> Any:
+    return pytest.importorskip("onnx", reason=WITHOUT)
+
+
+@pytest.mark.parametrize(("name", "reason"), REJECT.items(), ids=list(REJECT))
+def test_a_damaged_file_is_refused(name: str, reason: str) -> None:
+    with pytest.raises(ztensor.FormatError) as caught:
+        ztensor.open(CORPUS / "reject/onnx" / name)
+    assert caught.value.reason == reason
+    assert name in str(caught.value)
+
+
+def test_the_corpus_is_what_its_script_writes() -> None:
+    made = make.files()
+    assert {path: (CORPUS / path).read_bytes() for path in made} == made
+    there = {path.relative_to(CORPUS) for path in (CORPUS / "reject/onnx").iterdir()}
+    assert there <= set(made)
+
+
+@pytest.mark.parametrize("name", ACCEPT)
+def test_a_golden_file(name: str, tmp_path: Path) -> None:
+    with ztensor.open(CORPUS / "accept/onnx" / name) as reader:
+        assert reader.format == "onnx"
+        assert reader.version == "10"
+        found = {key: reader.read(key).to_dense() for key in reader}
+        assert {key: array.tolist() for key, array in found.items()} == ACCEPT[name]
+        assert reader.verify().ok
+        with ztensor.Writer(tmp_path / "copy.zt") as writer:
+            for key in reader:
+                writer.copy(key, reader)
+    with ztensor.open(tmp_path / "copy.zt") as copy:
+        assert {key: copy.read(key).to_dense().tolist() for key in copy} == ACCEPT[name]
+
+
+def test_attributes() -> None:
+    reader = ztensor.open(CORPUS / "accept/onnx/typed.onnx")
+    assert reader.attributes == {
+        "producer_name": "made",
+        "graph": "main",
+        "opset_import": {"ai.onnx": 21},
+        "metadata_props": {"key": "value"},
+    }
+    assert reader.metadata("int4").attributes == {"onnx.data_type": "INT4"}
+
+
+def test_raw_data_and_packed_floats_are_views(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    floats = make.tensor("floats", make.FLOAT, [6], make.block(4, make.F32))
+    path.write_bytes(make.model(make.GOOD, floats))
+    with ztensor.open(path) as reader:
+        for name in reader:
+            place = reader.location(name)
+            assert path.read_bytes()[place.offset :][: place.length] == make.F32
+            assert reader[name].base is not None
+
+
+def test_no_damage_gives_another_error() -> None:
+    random = Random(7)
+    good = [data for data, _ in make.ACCEPT.values()]
+    opened = 0
+    for index in range(3000):
+        data = good[index % len(good)]
+        changes = [random_damage(random, len(data)) for _ in range(1 + index % 3)]
+        outcome = exercise(damaged(data, changes), limits=ztensor.Limits(decoded_bytes=1 << 20))
+        opened += outcome.opened
+    assert opened > 100
+
+
+@pytest.mark.parametrize(
+    ("code", "data", "reason"),
+    [
+        (make.INT8, make.varint(128), Reason.FIELD_VALUE),
+        (make.UINT8, make.varint(-1), Reason.FIELD_VALUE),
+        (make.FLOAT16, make.varint(1 << 16), Reason.FIELD_VALUE),
+        (make.INT8, b"\1\1", Reason.SIZE_MISMATCH),
+        (make.INT8, b"\1\x80", Reason.SIZE_MISMATCH),
+        (make.INT8, b"\x80" * 10, Reason.SIZE_MISMATCH),
+        (make.INT8, b"\x80" * 9 + b"\2", Reason.FIELD_VALUE),
+    ],
+    ids=["int8", "uint8", "half", "more", "unfinished", "endless", "65 bits"],
+)
+def test_numbers_that_do_not_fit_are_met_when_read(code: int, data: bytes, reason: Reason) -> None:
+    reader = ztensor.open(make.model(make.tensor("a", code, [1], make.block(5, data))))
+    with pytest.raises(ztensor.FormatError) as caught:
+        reader.read("a")
+    assert caught.value.reason == reason
+
+
+def test_strings_and_unknown_types_are_listed() -> None:
+    texts = make.tensor("s", make.STRING, [2], make.block(6, "a"), make.block(6, "b"))
+    reader = ztensor.open(make.model(texts, make.tensor("u", 99, [1], make.raw(b"1")), make.GOOD))
+    assert reader.keys() == ["s", "u", "good"]
+    for name in ("s", "u"):
+        with pytest.raises(ztensor.UnsupportedError) as caught:
+            reader.read(name)
+        assert caught.value.reason == Reason.UNKNOWN_DTYPE
+
+
+def test_a_sparse_index_outside_the_shape_is_met() -> None:
+    far = make.SPARSE.replace((7).to_bytes(8, "little"), (12).to_bytes(8, "little"))
+    reader = ztensor.open(make.model(sparse=far))
+    with pytest.raises(ztensor.FormatError) as caught:
+        reader.read("sparse")
+    assert caught.value.reason == Reason.INDEX_RANGE
+    assert not reader.verify().ok
+
+
+def test_the_library_agrees_about_every_type(onnx: Any, tmp_path: Path) -> None:
+    helper, numpy_helper, kinds = onnx.helper, onnx.numpy_helper, onnx.TensorProto
+    random = np.random.default_rng(3)
+    tensors = []
+    for name in (
+        *("float16", "float32", "float64", "int8", "int16", "int32", "int64", "bool"),
+        *("uint8", "uint16", "uint32", "uint64", "complex64", "complex128"),
+    ):
+        array = (
+            (random.standard_normal((3, 5)) * 50)
+            .clip(0 if name[0] == "u" else -120, 120)
+            .astype(name)
+        )
+        code = helper.np_dtype_to_tensor_dtype(array.dtype)
+        tensors.append(numpy_helper.from_array(array, f"raw {name}"))
+        tensors.append(helper.make_tensor(f"typed {name}", code, array.shape, array.flatten()))
+    for name in (
+        *("BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ"),
+        *("FLOAT8E8M0", "FLOAT4E2M1", "INT4", "UINT4", "INT2", "UINT2"),
+    ):
+        code = getattr(kinds, name, None)
+        if code is None:  # older releases have fewer
+            continue
+        values = np.array([1, 2, 1, 4, 2] if name == "FLOAT8E8M0" else [0, 1, 1, 0, 1], "f4")
+        if name in ("INT4", "INT2"):
+            values -= 1
+        tensors.append(helper.make_tensor(f"typed {name}", code, (5,), values))
+        array = numpy_helper.to_array(tensors[-1])
+        if array.dtype != np.float32:  # older releases give some as that
+            tensors.append(numpy_helper.from_array(array, f"raw {name}"))
+    assert len(tensors) > 40
+    model = helper.make_model(helper.make_graph([], "g", [], [], tensors))
+    onnx.save(model, tmp_path / "m.onnx")
+    onnx.save(
+        model,
+        tmp_path / "external.onnx",
+        save_as_external_data=True,
+        size_threshold=0,
+        location="weights.bin",
+    )
+    within, beside = ztensor.open(tmp_path / "m.onnx"), ztensor.open(tmp_path / "external.onnx")
+    for tensor in tensors:
+        expected = numpy_helper.to_array(tensor)
+        for reader in (within, beside):
+            array = reader[tensor.name]
+            assert array.shape == expected.shape
+            assert np.array_equal(array.astype(expected.dtype), expected), tensor.name
+            part = reader.get_slice(tensor.name)[1:2]
+            assert part.tobytes() == array[1:2].tobytes()
+    assert beside.metadata("raw float64").components["data"].encoding.startswith("onnx:external")
+    assert within.verify().ok
+    assert beside.verify().ok
+
+
+def test_the_library_agrees_about_sparse_ones(onnx: Any) -> None:
+    helper, kinds = onnx.helper, onnx.TensorProto
+    for index_dims, indices in (((2,), [1, 7]), ((2, 2), [0, 1, 1, 3])):
+        sparse = helper.make_sparse_tensor(
+            helper.make_tensor("s", kinds.FLOAT, (2,), [1.0, 2.0]),
+            helper.make_tensor("", kinds.INT64, index_dims, indices),
+            [3, 4],
+        )
+        graph = helper.make_graph([], "g", [], [], sparse_initializer=[sparse])
+        reader = ztensor.open(helper.make_model(graph).SerializeToString())
+        dense = reader.read("s").to_dense()
+        assert dense.shape == (3, 4)
+        assert {
+            (int(row), int(column)): float(dense[row, column]) for row, column in np.argwhere(dense)
+        } == {(0, 1): 1.0, (1, 3): 2.0}
+
+
+# --- External data --------------------------------------------------------------------------
+
+
+def beside(location: str, **more: str) -> bytes:
+    data: bytes = make.model(
+        make.tensor("a", make.FLOAT, [2, 3], make.external(location=location, **more))
+    )
+    return data
+
+
+def test_external_data_is_read_beneath_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/w.bin").write_bytes(b"12345678" + make.F32 + b"rest")
+    (tmp_path / "m.onnx").write_bytes(beside("sub/w.bin", offset="8", length="24"))
+    with ztensor.open(tmp_path / "m.onnx") as reader:
+        assert reader["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
+        assert reader.get_slice("a")[1].tolist() == [3, 4, 5]
+        assert b"".join(reader.decoded_chunks("a")) == make.F32
+        assert reader.verify().ok
+
+
+def test_external_data_is_sliced_in_parts(tmp_path: Path) -> None:
+    array = np.arange(1 << 20, dtype="<f4").reshape(-1, 256)
+    array.tofile(tmp_path / "w.bin")
+    big = make.tensor("a", make.FLOAT, [4096, 256], make.external(location="w.bin"))
+    (tmp_path / "m.onnx").write_bytes(make.model(big))
+    with ztensor.open(tmp_path / "m.onnx") as reader:
+        assert np.array_equal(reader.get_slice("a")[1000:3000:7], array[1000:3000:7])
+
+
+def test_external_data_that_is_missing_or_short(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(beside("w.bin"))
+    reader = ztensor.open(tmp_path / "m.onnx")
+    assert reader.keys() == ["a"]
+    with pytest.raises(FileNotFoundError):
+        reader.read("a")
+    (tmp_path / "w.bin").write_bytes(make.F32[:-1])
+    with pytest.raises(ztensor.FormatError) as caught:
+        reader.read("a")
+    assert caught.value.reason == Reason.OUT_OF_BOUNDS
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_external_data_behind_a_link_is_refused(what: str, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "w.bin").write_bytes(make.F32)
+    home = tmp_path / "home"
+    home.mkdir()
+    try:
+        if what == "folder":
+            (home / "sub").symlink_to(outside, target_is_directory=True)
+        else:
+            (home / "sub").mkdir()
+            (home / "sub/w.bin").symlink_to(outside / "w.bin")
+    except OSError:
+        pytest.skip("this system lets us make no links")
+    (home / "m.onnx").write_bytes(beside("sub/w.bin"))
+    with ztensor.open(home / "m.onnx") as reader, pytest.raises(ztensor.UnsupportedError) as caught:
+        reader.read("a")
+    assert "symbolic link" in str(caught.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_external_data_in_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "w.bin")
+    (tmp_path / "m.onnx").write_bytes(beside("w.bin"))
+    with ztensor.open(tmp_path / "m.onnx") as reader, pytest.raises(ztensor.SourceError) as caught:
+        reader.read("a")
+    assert caught.value.reason == Reason.SOURCE_NOT_REGULAR
+
+
+def test_external_data_of_bytes_is_listed() -> None:
+    reader = ztensor.open(beside("w.bin"))
+    with pytest.raises(ztensor.UnsupportedError, match="without a path"):
+        reader.read("a")
+
+
+def test_float8_comes_as_ml_dtypes() -> None:
+    reader = ztensor.open(make.model(make.tensor("a", 17, [1], make.raw(b"\x38"))))
+    assert reader["a"].dtype == ml_dtypes.float8_e4m3fn
+    assert reader["a"].tolist() == [1.0]
