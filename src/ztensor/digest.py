@@ -37,6 +37,16 @@ _TEXT = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.+-]*):(?:0[xX])?([0-9a-fA-F]+)\Z")
 _FREE_TEXT = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.+-]*):([!-~]+)\Z")
 
 
+def _crc32c_table() -> tuple[int, ...]:
+    table = list(range(256))
+    for _ in range(8):
+        table = [value >> 1 ^ (value & 1) * 0x82F63B78 for value in table]
+    return tuple(table)
+
+
+_CRC32C_TABLE = _crc32c_table()
+
+
 class Hasher(Protocol):
     """Collects bytes and gives their digest."""
 
@@ -70,18 +80,40 @@ def small_crc32c(data: Iterable[bytes | memoryview]) -> str:
     """
     if "crc32c" in sys.modules:
         return digest_of(ALGORITHMS["crc32c"], data)
-    table, value = _crc32c_table(), 0xFFFFFFFF
+    table, value = _CRC32C_TABLE, 0xFFFFFFFF
     for byte in chain.from_iterable(data):
         value = value >> 8 ^ table[value & 0xFF ^ byte]
     return f"crc32c:0x{value ^ 0xFFFFFFFF:08X}"
 
 
+def _crc32c_of_zeros(operator: list[int]) -> list[int]:
+    """Return what twice as many zero bytes do to a CRC: a matrix over GF(2), as its columns."""
+    return [shifted(value, operator) for value in operator]
+
+
+def shifted(value: int, operator: list[int]) -> int:
+    """Return the CRC-32C of bytes whose CRC is `value`, followed by the zeros of `operator`."""
+    result = 0
+    for column in operator:
+        if value & 1:
+            result ^= column
+        value >>= 1
+    return result
+
+
 @functools.cache
-def _crc32c_table() -> list[int]:
-    table = list(range(256))
-    for _ in range(8):
-        table = [value >> 1 ^ (value & 1) * 0x82F63B78 for value in table]
-    return table
+def zeros_operator(exponent: int) -> list[int]:
+    """Return what 2**exponent zero bytes do to a CRC-32C, for `shifted`.
+
+    So pieces can be hashed side by side: the CRC of `a + b` is
+    `shifted(crc(a), operator of len(b)) ^ crc(b)`.
+    """
+    operator = [
+        value >> 8 ^ _CRC32C_TABLE[value & 0xFF] for value in (1 << bit for bit in range(32))
+    ]
+    for _ in range(exponent):
+        operator = _crc32c_of_zeros(operator)
+    return operator
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.digest import crc32c, require_match
+from ztensor.digest import crc32c, require_match, shifted, zeros_operator
 from ztensor.errors import ZTensorError
 from ztensor.layout.base import empty_array
 from ztensor.layout.elements import HOST_ORDER, result_dtype
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 _OWN_BYTES = 4 << 20
 _SLAB_BYTES = 64 << 20
 # Small neighbours are read together up to this long, which also is the unit threads share.
-_JOB_BYTES = 8 << 20
+_JOB_EXPONENT = 23
+_JOB_BYTES = 1 << _JOB_EXPONENT  # 8 MiB
 # Dead bytes between two tensors that are cheaper to read than to jump over.
 _GAP_BYTES = 64 << 10
 _ALIGNMENT = 64
@@ -348,13 +349,23 @@ def _load_owned(reader: ManifestReader, workers: int, *, separate: bool) -> dict
     in_file = rows if (order[1:] > order[:-1]).all() else rows.take(order)
     values: list[Array | None] = []
     jobs: list[Callable[[], None]] = []
+    last: list[Callable[[], None]] = []  # what can be checked when all is read
     for group in _groups(in_file, separate=separate):
         part = in_file.take(group)
         start = part.offsets.item(0)
         slab = _aligned(int((part.offsets + part.lengths).max()) - start)
         values += _lay(part, slab.data, start)
-        jobs.extend(_jobs(reader, part, slab.data, start))
+        if len(part.names) > 1:
+            jobs.extend(_fill_runs(reader, part, slab.data, start))
+        elif workers > 1 and part.checks[0] != _OTHER_CHECK:
+            large = _InPieces(reader, part, slab.data)
+            jobs.extend(large.jobs())
+            last.append(large.check)
+        else:
+            jobs.append(functools.partial(_fill_one, reader, part.names[0], slab.data))
     _run(jobs, workers)
+    for check in last:
+        check()
     # In the order of the file's names, which need not be that of its bytes.
     result = _in_order(objects, in_file.names, values)
     if in_file is not rows:
@@ -390,13 +401,67 @@ def _aligned(length: int) -> Array:
     return memory[shift : shift + length]
 
 
-def _jobs(
+class _InPieces:
+    """One large tensor read in pieces by several threads, each hashed while it is in cache.
+
+    Args:
+        reader: an open reader.
+        rows: the tensor; its digest is a crc32c, or it has none.
+        memory: where it goes.
+    """
+
+    def __init__(self, reader: ManifestReader, rows: _Rows, memory: memoryview) -> None:
+        self._reader = reader
+        self._name = rows.names[0]
+        self._offset = rows.offsets.item(0)
+        self._check = rows.checks.item(0)
+        self._memory = memory
+        # The last piece, which may be shorter, continues the CRC of the others in the end.
+        self._starts = range(0, len(memory), _JOB_BYTES)
+        self._parts = [0] * (len(self._starts) - 1)
+
+    def jobs(self) -> Iterable[Callable[[], None]]:
+        """Yield the reads."""
+        for number in range(len(self._starts)):
+            yield functools.partial(self._fill, number)
+
+    def _fill(self, number: int) -> None:
+        start = self._starts[number]
+        piece = self._memory[start : start + _JOB_BYTES]
+        with self._reader._located(self._name, "data"):
+            self._reader._source.read_into(self._offset + start, piece)
+        if self._check != _NO_CHECK and number < len(self._parts):
+            self._parts[number] = crc32c()(piece, 0)
+
+    def check(self) -> None:
+        """Raise unless the bytes have their digest.
+
+        Raises:
+            DigestMismatchError: they have not.
+        """
+        if self._check == _NO_CHECK:
+            return
+        value = 0
+        for part in self._parts:
+            value = shifted(value, zeros_operator(_JOB_EXPONENT)) ^ part
+        value = crc32c()(self._memory[self._starts[-1] :], value)
+        if value != self._check:
+            _require_digest(self._reader, self._name, self._memory)
+
+
+def _require_digest(reader: ManifestReader, name: str, memory: memoryview) -> None:
+    with reader._located(name, "data"):
+        digest = digest_of(reader._object(name).components["data"])
+        if digest is not None and digest.known is not None:
+            hasher = digest.known.hasher()
+            hasher.update(memory)
+            require_match(digest, hasher.hexdigest())
+
+
+def _fill_runs(
     reader: ManifestReader, rows: _Rows, memory: memoryview, start: int
 ) -> Iterable[Callable[[], None]]:
-    """Yield the reads that fill a group's memory: one large tensor, or runs of neighbours."""
-    if len(rows.names) == 1:
-        yield functools.partial(_fill_one, reader, rows.names[0], memory)
-        return
+    """Yield the reads that fill a group's memory, each a run of neighbours."""
     ends = np.maximum.accumulate(rows.offsets + rows.lengths)
     first = 0
     while first < len(rows.names):
@@ -423,15 +488,13 @@ def _fill_run(reader: ManifestReader, rows: _Rows, memory: memoryview, start: in
     if not (rows.checks != _NO_CHECK).any():
         return
     crc = crc32c()
-    for name, check, begin, end in zip(rows.names, rows.checks.tolist(), begins, ends, strict=True):
-        if check == _NO_CHECK or (check >= 0 and crc(memory[begin:end], 0) == check):
-            continue
-        with reader._located(name, "data"):
-            digest = digest_of(reader._object(name).components["data"])
-            if digest is not None and digest.known is not None:
-                hasher = digest.known.hasher()
-                hasher.update(memory[begin:end])
-                require_match(digest, hasher.hexdigest())
+    found = [crc(memory[begin:end], 0) for begin, end in zip(begins, ends, strict=True)]
+    checks = rows.checks.tolist()
+    if found == checks:
+        return
+    for row, check in enumerate(checks):
+        if check not in (_NO_CHECK, found[row]):
+            _require_digest(reader, rows.names[row], memory[begins[row] : ends[row]])
 
 
 def _run(jobs: list[Callable[[], None]], workers: int) -> None:

@@ -200,6 +200,8 @@ class _Batch:
             offset += self._lengths[kind]
             padding = self._paddings[kind]
         self._values = []
+        # Not beside the next one's digests: those hold the interpreter, which the other thread
+        # waits for longer than it writes.
         self._sink.write_all(pieces, offset - len(padding) - start)
 
     def _new_kind(self, value: Array) -> int:

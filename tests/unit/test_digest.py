@@ -9,11 +9,14 @@ from ztensor.digest import (
     ALGORITHMS,
     Digest,
     check_digest,
+    crc32c,
     digest_of,
     parse_digest,
     require_match,
     require_writable,
+    shifted,
     small_crc32c,
+    zeros_operator,
 )
 from ztensor.errors import (
     ArgumentValueError,
@@ -166,3 +169,12 @@ def test_a_small_crc32c_needs_no_library(
     monkeypatch.delitem(sys.modules, "crc32c", raising=False)
     assert small_crc32c(parts) == expected
     assert "crc32c" not in sys.modules
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 5, 23])
+@pytest.mark.parametrize("front", [b"", b"\x00", NINE])
+def test_pieces_can_be_hashed_side_by_side(front: bytes, exponent: int) -> None:
+    back = (NINE * (1 + (1 << exponent) // 9))[: 1 << exponent]
+    crc = crc32c()
+    whole = shifted(crc(front, 0), zeros_operator(exponent)) ^ crc(back, 0)
+    assert whole == crc(front + back, 0)

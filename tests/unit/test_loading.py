@@ -119,3 +119,25 @@ def test_memory_of_ones_own(tmp_path: Path) -> None:
         found["00001"][:] = 7
         assert found["00002"][0, 0] == 2
     assert load_file(tmp_path / "m.zt")["00001"][0, 0] == 1
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("checksum", ["crc32c", "sha256", None])
+@pytest.mark.parametrize("length", [8 * MIB, 16 * MIB, 20 * MIB + 3])
+def test_a_large_tensor_is_read_in_pieces(length: int, checksum: str | None) -> None:
+    value = np.random.default_rng(0).integers(0, 256, length, np.uint8)
+    data = bytearray(save({"w": value}, checksum=checksum))
+    for threads in (1, 3):
+        assert (load(bytes(data), copy=True, threads=threads)["w"] == value).all()
+    if checksum is None:
+        return
+    with ztensor.open(bytes(data)) as reader:
+        place = reader.location("w")
+    for spot in (0, 8 * MIB - 1, length // 2, length - 1):
+        data[place.offset + spot] ^= 1
+        with pytest.raises(DigestMismatchError) as caught:
+            load(bytes(data), copy=True, threads=3)
+        assert caught.value.object_name == "w"
+        data[place.offset + spot] ^= 1

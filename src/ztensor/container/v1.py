@@ -143,6 +143,10 @@ def parse_object(
     name: str, entry: object, frame: Frame, problems: list[Problem], *, is_1_1: bool
 ) -> TensorObject | None:
     """Return one object, or None and problems where it breaks rules."""
+    if type(entry) is dict and entry.keys() == _PLAIN_OBJECT:
+        plain = _parse_plain(entry, frame, is_1_1=is_1_1)
+        if plain is not None:
+            return plain
     found: list[Problem] = []
     path = ("objects", name)
     record = Record.of(entry, found, path, SECTION_OBJECT, "a map describing one object")
@@ -167,6 +171,47 @@ def parse_object(
         problems.extend(problem.about(name) for problem in found)
         return None
     return result
+
+
+_PLAIN_OBJECT = frozenset(("shape", "format", "components"))
+_BARE_COMPONENT = frozenset(("dtype", "offset", "length"))
+_PLAIN_COMPONENT = _BARE_COMPONENT | {"digest"}
+
+
+def _parse_plain(entry: dict[str, object], frame: Frame, *, is_1_1: bool) -> TensorObject | None:
+    """Return an object of the commonest form, whose fields are as they should be, else None.
+
+    It is a shortcut, half as long as the way that says what is wrong.
+    """
+    shape, layout, components = entry["shape"], entry["format"], entry["components"]
+    if layout != "dense" or type(components) is not dict or components.keys() != {"data"}:
+        return None
+    fields = components["data"]
+    if type(fields) is not dict or type(shape) is not list:
+        return None
+    if fields.keys() != _PLAIN_COMPONENT and fields.keys() != _BARE_COMPONENT:
+        return None
+    dtype, digest = fields["dtype"], fields.get("digest", "")
+    offset, length = fields["offset"], fields["length"]
+    if (
+        type(dtype) is not str
+        or type(digest) is not str
+        or type(offset) is not int
+        or type(length) is not int
+        or offset % 64
+        or offset < 64
+        or length < 0
+        or offset + length > frame.manifest_offset
+        or not all(type(dim) is int and 0 <= dim <= cbor.UINT64_MAX for dim in shape)
+        or (digest and check_digest(digest))
+        or (not digest and "digest" in fields)
+    ):
+        return None
+    dtype, logical = types_of(dtype, None)
+    component = Component(
+        dtype, offset, length, logical, "raw", digest or None, digest_may_cover_decoded=is_1_1
+    )
+    return TensorObject(tuple(shape), "dense", {"data": component})
 
 
 def _parse_component(

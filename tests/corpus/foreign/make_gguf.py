@@ -268,7 +268,7 @@ def _expected(path: Path) -> dict[str, Any]:
     reader = package.GGUFReader(path)
     tensors = {}
     for tensor in reader.tensors:
-        data = tensor.data
+        data: Any = tensor.data
         shape = data.shape
         if tensor.name.startswith("blk."):
             known = tensor.name[4:] in EXACT
