@@ -84,7 +84,14 @@ class Reader(ManifestReader):
                     super().__init__(opened, verify=verify, limits=caps, **projection._asdict())
                     return
                 self._frame, manifest = read_manifest(opened, caps)
-                break
+                if not (isinstance(opened, FileSource) and opened.is_touched()):
+                    break
+                # The last write of a commit came between opening the file and reading what it
+                # says: what was opened is its new state, but looks like one changed since.
+                until = time.monotonic() + _RETRY_SECONDS if until is None else until
+                if time.monotonic() > until:
+                    break
+                opened.close()
             except FormatError as error:
                 # A commit being written right now is a torn end for a moment.
                 until = time.monotonic() + _RETRY_SECONDS if until is None else until

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from ztensor import opening
 from ztensor.errors import (
     ArgumentTypeError,
     FormatError,
@@ -171,3 +172,24 @@ def test_a_path_with_other_letters(tmp_path: Path) -> None:
         pytest.skip("this system's names hold no such letters")
     with ztensor.open(path) as reader:
         assert os.path.samefile(reader.name, path)
+
+
+def test_a_commit_that_ends_while_a_file_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last write changes no length: the file must not look changed since it was opened."""
+    path = tmp_path / "m.zt"
+    path.write_bytes(save({"w": np.arange(3)}))
+    real = opening.read_manifest
+    calls: list[Any] = []
+
+    def after_the_last_write(source: Any, limits: Any) -> Any:
+        if not calls:
+            os.utime(path, ns=(1, 1))
+        calls.append(source)
+        return real(source, limits)
+
+    monkeypatch.setattr(opening, "read_manifest", after_the_last_write)
+    with ztensor.open(path) as reader:
+        assert reader["w"].tolist() == [0, 1, 2]
+    assert len(calls) == 2

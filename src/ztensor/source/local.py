@@ -146,16 +146,19 @@ class FileSource:
         status = os.fstat(self._descriptor)
         if status.st_size < self.size:
             raise shrunk(self.name, 0, self.size, status.st_size)
-        if (
-            status.st_size == self.size
-            and status.st_mtime_ns != self._changed_at
-            and not locking.is_held(self._descriptor)
-        ):
+        if self._is_touched(status) and not locking.is_held(self._descriptor):
             raise SourceError(
                 "the file was changed in place after it was opened; open it again",
                 reason=Reason.SOURCE_CHANGED,
                 file=self.name,
             )
+
+    def is_touched(self) -> bool:
+        """Return whether the file was written to in place since it was opened."""
+        return self._descriptor >= 0 and self._is_touched(os.fstat(self._descriptor))
+
+    def _is_touched(self, status: os.stat_result) -> bool:
+        return status.st_size == self.size and status.st_mtime_ns != self._changed_at
 
     def is_stale(self) -> bool:
         """Return whether the path leads to another file by now, or to another length of this."""
