@@ -8,11 +8,11 @@ import stat
 import time
 from typing import TYPE_CHECKING, Any
 
-from ztensor.container.framing import HEAD_BYTES, MAGICS
 from ztensor.errors import (
     ArgumentTypeError,
     ContainerError,
     FormatError,
+    NotZTensorError,
     UsageError,
     ZTensorError,
     describe,
@@ -21,7 +21,6 @@ from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.listing import read_manifest
 from ztensor.reader import ManifestReader
 from ztensor.source import locking
-from ztensor.source.base import read_bytes
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ztensor.container import Frame
-    from ztensor.foreign import Projection
     from ztensor.model.manifest import Manifest
     from ztensor.source.base import Source
     from ztensor.verify import VerifyReport
@@ -79,11 +77,7 @@ class Reader(ManifestReader):
         while True:
             opened = source_of(path, mapped=mmap)
             try:
-                projection = _projection(opened, caps)
-                if projection is not None:
-                    super().__init__(opened, verify=verify, limits=caps, **projection._asdict())
-                    return
-                self._frame, manifest = read_manifest(opened, caps)
+                frame, manifest, how = _contents(opened, caps)
                 if not (isinstance(opened, FileSource) and opened.is_touched()):
                     break
                 # The last write of a commit came between opening the file and reading what it
@@ -96,14 +90,17 @@ class Reader(ManifestReader):
                 # A commit being written right now is a torn end for a moment.
                 until = time.monotonic() + _RETRY_SECONDS if until is None else until
                 if time.monotonic() > until or not _is_being_written(opened):
-                    self._frame, manifest = _recovered(opened, error, caps, recover=recover)
+                    frame, manifest = _recovered(opened, error, caps, recover=recover)
+                    how = {}
                     break
                 opened.close()
                 time.sleep(_RETRY_SECONDS / 20)
             except BaseException:
                 opened.close()
                 raise
-        super().__init__(opened, manifest, verify=verify, limits=caps)
+        if frame is not None:
+            self._frame = frame
+        super().__init__(opened, manifest, verify=verify, limits=caps, **how)
 
     def verify(
         self,
@@ -246,18 +243,23 @@ def _is_set(source: Any) -> bool:
         return False
 
 
-def _projection(source: Source, limits: Limits) -> Projection | None:
-    """Return what a file of another format holds; None for ours, and for what nobody knows."""
-    head = bytes(read_bytes(source, 0, min(HEAD_BYTES, source.size)))
-    if head in MAGICS:
-        return None
+def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, dict[str, Any]]:
+    """Return what a file holds, and how the reader has to take it where the format is another."""
+    try:
+        return *read_manifest(source, limits), {}
+    except NotZTensorError as error:
+        not_ours = error  # only then is another format thought of
     from ztensor.foreign import project
 
     try:
-        return project(source, limits)
+        projection = project(source, limits)
     except ZTensorError as error:
         error.locate(file=source.name)
         raise
+    if projection is None:
+        raise not_ours
+    how = {"format": projection.format, "encodings": projection.encodings}
+    return None, projection.manifest, how
 
 
 def _is_being_written(source: Source) -> bool:

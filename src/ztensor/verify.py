@@ -25,7 +25,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.layout import LAYOUTS
-from ztensor.layout.elements import require_known, typed_array
+from ztensor.layout.elements import require_known, typed_array, whole_elements
 from ztensor.model.problem import Problem
 from ztensor.reader import (
     PIECE_BYTES,
@@ -287,31 +287,14 @@ class ComponentWalk:
             require_match(digest, hasher.hexdigest())
 
     def _whole_elements(self, hasher: Hasher | None) -> Iterator[memoryview]:
-        """Yield decoded pieces cut at element borders."""
-        component = self._component
-        storage = component.storage
-        width = storage.width if storage is not None and not self._is_opaque else 1
-        if component.logical is not None:
-            width *= component.logical.storage_per_element
-        encoding = self._reader.encoding_of(component)
-        limits = self._reader._limits
-        stored = self._reader.stored_range(component)
-        rest = b""
-        for chunk in encoding.decode_chunks(stored, self._expected, limits):
-            if hasher is not None:
-                hasher.update(chunk)
-            data = memoryview(rest + bytes(chunk)) if rest else chunk
-            whole = data.nbytes // width * width
-            if whole:
-                yield data[:whole]
-            rest = bytes(data[whole:])
-        if rest:
-            raise FormatError(
-                "the decoded bytes end inside an element",
-                reason=Reason.SIZE_MISMATCH,
-                expected=f"a multiple of {width} bytes",
-                found=f"{len(rest)} left over",
-            )
+        """Return decoded pieces cut at element borders."""
+        component, reader = self._component, self._reader
+        chunks = reader.encoding_of(component).decode_chunks(
+            reader.stored_range(component), self._expected, reader._limits
+        )
+        if hasher is not None:
+            chunks = _hashed(chunks, hasher)
+        return chunks if self._is_opaque else whole_elements(component, chunks)
 
     def _look(self, block: memoryview) -> None:
         component = self._component
@@ -337,3 +320,9 @@ class ComponentWalk:
         self.count += elements.size
         if elements.size and elements.dtype.kind in "iu":
             self.last = int(elements[-1])
+
+
+def _hashed(chunks: Iterator[memoryview], hasher: Hasher) -> Iterator[memoryview]:
+    for chunk in chunks:
+        hasher.update(chunk)
+        yield chunk

@@ -29,7 +29,6 @@ from ztensor.limits import DEFAULT_LIMITS, Limits
 MAGIC_0_1 = b"ZTEN0001"
 MAGIC_1 = b"ZTEN1000"
 MAGIC_2 = bytes.fromhex("895A54320D0A1A0A")
-MAGICS = (MAGIC_0_1, MAGIC_1, MAGIC_2)
 
 HEAD_BYTES = 8
 TAIL_BYTES = 16
