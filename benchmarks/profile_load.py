@@ -23,11 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from ztensor import loading, opening, saving
+from ztensor import opening
 from ztensor.container import regular, v1
 from ztensor.numpy import load_file, save_file
+from ztensor.reading import loading
 from ztensor.source import sink
 from ztensor.source.local import FileSource
+from ztensor.writing import saving
 
 COUNT = 50_000
 LOADING: Sequence[tuple[Any, str, str]] = (

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from ztensor.comparing import DiffReport, TensorDiff, ValueDiff, diff
+    from ztensor.analysis.comparing import DiffReport, TensorDiff, ValueDiff, diff
+    from ztensor.analysis.identity import content_hash, tensor_hashes
+    from ztensor.analysis.plotting import Picture, plot
+    from ztensor.analysis.statistics import Histogram, TensorStats, stats
     from ztensor.converting import ConversionReport, Loss, convert, migrate
     from ztensor.edit import (
         Editor,
@@ -49,25 +52,22 @@ if TYPE_CHECKING:
         ZTensorError,
     )
     from ztensor.handle import safe_open
-    from ztensor.identity import content_hash, tensor_hashes
     from ztensor.limits import Limits
     from ztensor.metadata import ComponentMetadata, TensorMetadata
     from ztensor.model.dtype import LogicalType, register_logical_type
     from ztensor.model.problem import Problem
     from ztensor.opening import Reader, open
-    from ztensor.plotting import Picture, plot
-    from ztensor.reader import Location
+    from ztensor.reading.reader import Location
+    from ztensor.reading.slices import TensorSlice
+    from ztensor.reading.verify import VerifyReport
     from ztensor.sharded import ShardedReader
-    from ztensor.slices import TensorSlice
-    from ztensor.statistics import Histogram, TensorStats, stats
     from ztensor.tensor import Tensor
-    from ztensor.verify import VerifyReport
-    from ztensor.writer import ObjectSink, Writer
+    from ztensor.writing.writer import ObjectSink, Writer
 
 # Names are loaded when they are first used, so that `import ztensor` and the command's help cost
 # next to nothing.
 _HOMES = {
-    "ztensor.comparing": "DiffReport TensorDiff ValueDiff diff",
+    "ztensor.analysis.comparing": "DiffReport TensorDiff ValueDiff diff",
     "ztensor.converting": "ConversionReport Loss convert migrate",
     "ztensor.edit": (
         "Editor RepairReport compact merge remove_tensors rename_tensors repair replace_tensor "
@@ -80,20 +80,20 @@ _HOMES = {
         "UnsupportedError UnsupportedVersionError UsageError ZTensorError"
     ),
     "ztensor.handle": "safe_open",
-    "ztensor.identity": "content_hash tensor_hashes",
+    "ztensor.analysis.identity": "content_hash tensor_hashes",
     "ztensor.limits": "Limits",
     "ztensor.metadata": "ComponentMetadata TensorMetadata",
     "ztensor.model.dtype": "LogicalType register_logical_type",
     "ztensor.model.problem": "Problem",
     "ztensor.opening": "Reader open",
-    "ztensor.plotting": "Picture plot",
-    "ztensor.reader": "Location",
+    "ztensor.analysis.plotting": "Picture plot",
+    "ztensor.reading.reader": "Location",
     "ztensor.sharded": "ShardedReader",
-    "ztensor.slices": "TensorSlice",
-    "ztensor.statistics": "Histogram TensorStats stats",
+    "ztensor.reading.slices": "TensorSlice",
+    "ztensor.analysis.statistics": "Histogram TensorStats stats",
     "ztensor.tensor": "Tensor",
-    "ztensor.verify": "VerifyReport",
-    "ztensor.writer": "ObjectSink Writer",
+    "ztensor.reading.verify": "VerifyReport",
+    "ztensor.writing.writer": "ObjectSink Writer",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 _SUBMODULES = frozenset({"errors", "flax", "jax", "numpy", "torch"})

@@ -17,6 +17,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ztensor.analysis.identity import tensor_hashes
 from ztensor.container import EMITTERS, LATEST
 from ztensor.errors import (
     ArgumentValueError,
@@ -28,16 +29,15 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.identity import tensor_hashes
 from ztensor.opening import Reader
 from ztensor.opening import open as open_file
-from ztensor.reader import ManifestReader
+from ztensor.reading.reader import ManifestReader
 from ztensor.sharded import ShardedReader
 from ztensor.sharded.naming import shifted
 from ztensor.source.appending import AppendSink
 from ztensor.source.sink import FileSink, Nowhere, StreamSink
 from ztensor.wire import cbor
-from ztensor.writer import Writer
+from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

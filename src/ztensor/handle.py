@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ztensor.errors import ArgumentValueError, describe
-from ztensor.loading import load_all
 from ztensor.opening import open as open_files
+from ztensor.reading.loading import load_all
 from ztensor.sharded import load_files
 from ztensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from ztensor.slices import TensorSlice
+    from ztensor.reading.slices import TensorSlice
 
 _FRAMEWORKS = {
     "np": "numpy",

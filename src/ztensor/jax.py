@@ -25,8 +25,8 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.loading import load_all
 from ztensor.opening import open as open_files
+from ztensor.reading.loading import load_all
 from ztensor.sharded import load_files
 from ztensor.tensor import Tensor
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ztensor.layout.base import Array
-    from ztensor.reader import ManifestReader
+    from ztensor.reading.reader import ManifestReader
     from ztensor.source.sink import Durable
 
 __all__ = ["load", "load_abstract", "load_file", "save", "save_file"]

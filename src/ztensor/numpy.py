@@ -6,11 +6,11 @@ import io
 from typing import TYPE_CHECKING, Any, Literal
 
 from ztensor.errors import ArgumentTypeError, describe
-from ztensor.loading import load_all
 from ztensor.opening import Reader
 from ztensor.opening import open as open_files
-from ztensor.saving import save_all
+from ztensor.reading.loading import load_all
 from ztensor.sharded import load_files, save_files
+from ztensor.writing.saving import save_all
 
 if TYPE_CHECKING:
     import os

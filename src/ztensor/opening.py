@@ -18,8 +18,8 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import DEFAULT_LIMITS, Limits
-from ztensor.listing import read_manifest
-from ztensor.reader import ManifestReader
+from ztensor.reading.listing import read_manifest
+from ztensor.reading.reader import ManifestReader
 from ztensor.source import locking
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from ztensor.container import Frame
     from ztensor.model.manifest import Manifest
+    from ztensor.reading.verify import VerifyReport
     from ztensor.source.base import Source
-    from ztensor.verify import VerifyReport
 
 _RETRY_SECONDS = 0.1
 # Of the file that tells where the objects of a sharded model are, behind the model's own name.
@@ -120,7 +120,7 @@ class Reader(ManifestReader):
             ObjectNotFoundError: a name is not in the file.
             SourceError: the bytes could not be read.
         """
-        from ztensor.verify import verify_reader
+        from ztensor.reading.verify import verify_reader
 
         self._require_open()
         return verify_reader(self, names, threads=threads, progress=progress)
@@ -273,7 +273,7 @@ def _recovered(
     source: Source, error: FormatError, limits: Limits, *, recover: bool
 ) -> tuple[Frame, Manifest]:
     """Return the last committed state where that is wanted and there is one; else raise `error`."""
-    from ztensor.recovery import describe_torn, search  # seldom needed
+    from ztensor.reading.recovery import describe_torn, search  # seldom needed
 
     state = None
     try:

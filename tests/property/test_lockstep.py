@@ -25,10 +25,10 @@ from ztensor.container.framing import HEAD_BYTES, TAIL_BYTES
 from ztensor.container.regular import RegularObjects
 from ztensor.errors import ZTensorError
 from ztensor.limits import DEFAULT_LIMITS, Limits
-from ztensor.listing import check_layouts
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.model.problem import manifest_error
+from ztensor.reading.listing import check_layouts
 from ztensor.testing import strategies
 from ztensor.testing.builder import Raw, item
 from ztensor.testing.builder import head as shortest_head

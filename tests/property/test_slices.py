@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import ztensor
-from ztensor import Tensor, selection
+from ztensor import Tensor
 from ztensor.encoding import zstd
 from ztensor.errors import ArgumentValueError, FormatError, LimitError, UnsupportedError, UsageError
 from ztensor.layout.elements import spell, stored_form
 from ztensor.numpy import save
+from ztensor.reading import selection
 from ztensor.testing import strategies
 from ztensor.testing.builder import Draft, draft, zstd_frame
 from ztensor.testing.damage import damaged

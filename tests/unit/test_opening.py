@@ -18,9 +18,9 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.limits import DEFAULT_LIMITS
-from ztensor.listing import read_manifest
 from ztensor.numpy import save
 from ztensor.opening import source_of
+from ztensor.reading.listing import read_manifest
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
 from ztensor.testing.builder import VALUES, VERSIONS, build

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ztensor.writer import ObjectSink
+    from ztensor.writing.writer import ObjectSink
 
     Kind = Literal["npy", "npz", "zt"]
 

@@ -16,7 +16,7 @@ from ztensor.cli.terminal import Column, Styled, Terminal
 from ztensor.cli.verb import JsonOption, QuietOption, open_file, running
 
 if TYPE_CHECKING:
-    from ztensor.comparing import DiffReport, TensorDiff
+    from ztensor.analysis.comparing import DiffReport, TensorDiff
     from ztensor.metadata import TensorMetadata
 
 _COLUMNS = (
@@ -75,7 +75,7 @@ def diff(
       ztensor diff a.zt b.zt --rename '^model\\.='
     """  # noqa: D301  # \b is click's: lines below it stay as they are
     with running(json=json, quiet=quiet) as terminal:
-        from ztensor.comparing import diff as diff_of
+        from ztensor.analysis.comparing import diff as diff_of
 
         with open_file(file) as first, open_file(other) as second:
             names = None
@@ -187,7 +187,7 @@ def _attribute(value: Any) -> str:
 
 
 def _is_missing(value: Any) -> bool:
-    from ztensor.comparing import MISSING
+    from ztensor.analysis.comparing import MISSING
 
     return value is MISSING
 

@@ -83,7 +83,7 @@ def _hash(
 
 
 def _ids(terminal: Terminal, file: Path, options: dict[str, Any]) -> tuple[str, dict[str, str]]:
-    from ztensor.identity import combined, tensor_hashes
+    from ztensor.analysis.identity import combined, tensor_hashes
 
     with open_file(file) as reader, terminal.progress(file.name) as progress:
         ids = tensor_hashes(reader, progress=progress, **options)

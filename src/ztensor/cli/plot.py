@@ -17,7 +17,7 @@ from ztensor.cli.verb import FileArgument, JsonOption, QuietOption, open_file, r
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ztensor.statistics import TensorStats
+    from ztensor.analysis.statistics import TensorStats
 
 _FEW = 4  # objects that are drawn large without being asked
 _LARGE = 6  # lines
@@ -63,8 +63,8 @@ def plot(
       ztensor plot model.zt 'layers.0.*' --log-counts -o layer.svg
     """  # noqa: D301  # \b is click's: lines below it stay as they are
     with running(json=json, quiet=quiet) as terminal:
-        from ztensor.plotting import picture_of, require_picture
-        from ztensor.statistics import BINS, stats
+        from ztensor.analysis.plotting import picture_of, require_picture
+        from ztensor.analysis.statistics import BINS, stats
 
         if output is not None:
             require_picture(str(output))
@@ -98,7 +98,7 @@ def plot(
 
 def _blocks(height: int) -> str:
     """Return the letters to draw with: such as standard output can show."""
-    from ztensor.plotting import ASCII_BLOCKS, ASCII_RAMP, BLOCKS
+    from ztensor.analysis.plotting import ASCII_BLOCKS, ASCII_RAMP, BLOCKS
 
     try:
         BLOCKS.encode(sys.stdout.encoding or "ascii")
@@ -113,7 +113,7 @@ def _show_large(
     height: int,
     log_counts: bool,  # noqa: FBT001  # one of two functions of one signature
 ) -> None:
-    from ztensor.plotting import text_axis, text_bars
+    from ztensor.analysis.plotting import text_axis, text_bars
 
     for number, one in enumerate(found.values()):
         if number:
@@ -142,7 +142,7 @@ def _show_small(
     height: int,
     log_counts: bool,  # noqa: FBT001  # one of two functions of one signature
 ) -> None:
-    from ztensor.plotting import text_bars
+    from ztensor.analysis.plotting import text_bars
 
     columns = (Column("name"), Column("min", numeric=True), Column("histogram"), Column("max"))
     rows: list[Sequence[str]] = []

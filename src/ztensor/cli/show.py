@@ -126,7 +126,7 @@ def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any]
     from ztensor.cli.summary import Summary
     from ztensor.layout import LAYOUTS
     from ztensor.model.dtype import element_count
-    from ztensor.verify import ComponentWalk
+    from ztensor.reading.verify import ComponentWalk
 
     tensor_object = reader._object(name)
     layout = LAYOUTS.get(tensor_object.format)

@@ -17,8 +17,8 @@ from ztensor.errors import ArgumentValueError, ObjectNotFoundError, describe
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ztensor.analysis.statistics import TensorStats
     from ztensor.opening import Reader
-    from ztensor.statistics import TensorStats
 
 GlobsArgument = Annotated[
     list[str] | None,
@@ -61,8 +61,8 @@ def stats(
       ztensor stats model.zt --check --quiet && echo fine
     """  # noqa: D301  # \b is click's: lines below it stay as they are
     with running(json=json, quiet=quiet) as terminal:
-        from ztensor.statistics import QUANTILES, TensorStats
-        from ztensor.statistics import stats as stats_of
+        from ztensor.analysis.statistics import QUANTILES, TensorStats
+        from ztensor.analysis.statistics import stats as stats_of
 
         shares = QUANTILES if quantiles is None else _shares(quantiles)
         with open_file(file) as reader, terminal.progress(file.name) as progress:

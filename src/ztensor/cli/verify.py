@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ztensor.verify import VerifyReport
+    from ztensor.reading.verify import VerifyReport
 
 
 def verify(files: FilesArgument, *, json: JsonOption = False, quiet: QuietOption = False) -> None:
@@ -42,7 +42,7 @@ def verify(files: FilesArgument, *, json: JsonOption = False, quiet: QuietOption
 
 
 def _verify_file(terminal: Terminal, file: Path) -> dict[str, Any]:
-    import ztensor.verify  # noqa: F401  # before the clock starts
+    import ztensor.reading.verify  # noqa: F401  # before the clock starts
 
     begin = time.monotonic()
     try:

@@ -22,14 +22,14 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import DEFAULT_LIMITS
-from ztensor.listing import read_manifest
 from ztensor.metadata import TensorMetadata, describe_object
 from ztensor.model.manifest import Manifest, TensorObject
 from ztensor.opening import Reader
+from ztensor.reading.listing import read_manifest
 from ztensor.source.appending import AppendSink, TrialSink
 from ztensor.source.base import read_bytes
 from ztensor.source.sink import Durable, FileSink, Nowhere, StreamSink
-from ztensor.writer import ObjectSink, Writer
+from ztensor.writing.writer import ObjectSink, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

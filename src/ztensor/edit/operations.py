@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ztensor.edit.editor import Editor
 from ztensor.errors import ArgumentValueError
 from ztensor.opening import Reader
-from ztensor.writer import Writer
+from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

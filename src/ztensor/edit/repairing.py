@@ -14,13 +14,13 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import Limits
-from ztensor.reader import ManifestReader
-from ztensor.recovery import Candidate, State, search
+from ztensor.reading.reader import ManifestReader
+from ztensor.reading.recovery import Candidate, State, search
+from ztensor.reading.verify import verify_reader
 from ztensor.source.appending import AppendSink, TrialSink
 from ztensor.source.base import read_bytes
 from ztensor.source.local import FileSource
 from ztensor.source.sink import FileSink, Nowhere, StreamSink
-from ztensor.verify import verify_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable

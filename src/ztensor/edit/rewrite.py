@@ -22,7 +22,7 @@ from ztensor.sharded import (
 )
 from ztensor.source.appending import AppendSink
 from ztensor.source.sink import Nowhere
-from ztensor.writer import Writer
+from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ztensor.encoding import Encoding, Stored
     from ztensor.limits import Limits
     from ztensor.model.manifest import Manifest
-    from ztensor.reader import ManifestReader
+    from ztensor.reading.reader import ManifestReader
     from ztensor.source.base import Source
     from ztensor.source.sink import Sink
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from ztensor.encoding import Stored
     from ztensor.limits import Limits
-    from ztensor.reader import ManifestReader
+    from ztensor.reading.reader import ManifestReader
     from ztensor.source.base import Source
     from ztensor.source.sink import Sink
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ztensor.model.manifest import Component, TensorObject
-    from ztensor.reader import ManifestReader
+    from ztensor.reading.reader import ManifestReader
     from ztensor.source.sink import Sink
 
     Lose = Callable[[str | None, str], None]

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from ztensor.model.manifest import Component
 
 HOST_ORDER = sys.byteorder
+# Arrays that must be rearranged are stored in blocks about this long, so that no second array of
+# their size is needed.
+BLOCK_BYTES = 8 << 20
 
 _SECTION = "1.2 section 2"
 _SPELLED: dict[np.dtype[Any], tuple[str, str | None]] = {}
@@ -269,3 +272,27 @@ def _swapped(flat: Array) -> Array:
     width = flat.itemsize // 2 if flat.dtype.kind == "c" else flat.itemsize
     swapped: Array = flat.view(f"u{width}").byteswap().view(flat.dtype)
     return swapped
+
+
+def blocks(array: Array) -> Iterable[memoryview]:
+    """Yield an array's stored bytes in order, without a second array of its size."""
+    if array.size == 0:
+        return
+    if array.flags.c_contiguous and is_stored_as_is(array.dtype):
+        yield array.reshape(-1).view(np.uint8).data
+        return
+    if array.nbytes > BLOCK_BYTES and array.shape[0] == 1:
+        yield from blocks(array[0])
+        return
+    # An even number of rows, so that elements packed in pairs fill whole bytes.
+    rows = array.shape[0] if array.ndim else 1
+    if array.nbytes > BLOCK_BYTES:
+        rows = BLOCK_BYTES * rows // array.nbytes // 2 * 2
+        if rows == 0 and (array.itemsize > 1 or array[0].size % 2 == 0):
+            for row in array:
+                yield from blocks(row)
+            return
+        rows = max(rows, 2)
+    for start in range(0, array.shape[0] if array.ndim else 1, rows):
+        block = array[start : start + rows] if array.ndim else array
+        yield stored_form(block).view(np.uint8).data

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from ztensor.layout.base import Array
     from ztensor.model.manifest import TensorObject
-    from ztensor.reader import Location, ManifestReader
+    from ztensor.reading.reader import Location, ManifestReader
+    from ztensor.reading.slices import TensorSlice
+    from ztensor.reading.verify import VerifyReport
     from ztensor.sharded.naming import Progress
-    from ztensor.slices import TensorSlice
     from ztensor.tensor import Tensor
-    from ztensor.verify import VerifyReport
 
 
 class ShardedReader(Reader):
@@ -331,7 +331,7 @@ class ShardedReader(Reader):
             ObjectNotFoundError: a name is not in the set.
             SourceError: the bytes could not be read.
         """
-        from ztensor.verify import VerifyReport
+        from ztensor.reading.verify import VerifyReport
 
         self._require_open()
         chosen: dict[str, list[str]] = {file: [] for file in self._set.files}
@@ -421,7 +421,7 @@ def load_files(
 
     Args:
         reader: what `ztensor.open` gave.
-        load: loads all objects of one file, as `ztensor.loading.load_all` does.
+        load: loads all objects of one file, as `ztensor.reading.loading.load_all` does.
         progress: called after each file with the bytes loaded so far and of all of them.
         options: passed on to `load`.
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
 from ztensor.limits import DEFAULT_LIMITS
-from ztensor.saving import save_all
 from ztensor.sharded.index import parse_index, read_text, state_of
 from ztensor.sharded.naming import (
     SHARD,
@@ -25,6 +24,7 @@ from ztensor.sharded.naming import (
     shifted,
 )
 from ztensor.source.sink import FileSink, Nowhere
+from ztensor.writing.saving import save_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -212,7 +212,7 @@ def save_files(
     goes when the new one is in place.
 
     Args:
-        tensors: as for `ztensor.saving.save_all`.
+        tensors: as for `ztensor.writing.saving.save_all`.
         target: the file, `model.zt`; without `max_shard_size` also a file object.
         metadata: key-value pairs, the same in every shard.
         progress: called with the bytes of tensors written so far and of all of them.

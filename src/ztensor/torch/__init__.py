@@ -23,13 +23,13 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.loading import load_all
 from ztensor.opening import Reader
 from ztensor.opening import open as open_files
-from ztensor.saving import save_all
+from ztensor.reading.loading import load_all
 from ztensor.sharded import load_files, save_files
 from ztensor.tensor import Tensor
 from ztensor.threads import thread_count
+from ztensor.writing.saving import save_all
 
 try:
     import torch
@@ -45,7 +45,7 @@ from ztensor.torch.values import PLAIN, SPARSE, array_to_torch, from_torch, to_t
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ztensor.reader import ManifestReader
+    from ztensor.reading.reader import ManifestReader
     from ztensor.source.sink import Durable
 
 __all__ = [

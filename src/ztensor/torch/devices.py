@@ -24,7 +24,7 @@ from ztensor.errors import (
 )
 from ztensor.layout.base import known_count
 from ztensor.layout.elements import HOST_ORDER, result_dtype
-from ztensor.reader import digest_of
+from ztensor.reading.reader import digest_of
 from ztensor.threads import Crew
 from ztensor.torch.values import (
     SPARSE,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ztensor.model.manifest import Component, TensorObject
-    from ztensor.reader import ManifestReader
+    from ztensor.reading.reader import ManifestReader
 
 # Two of these for each thread, four threads by default: 64 MiB in all.
 _STAGING_BYTES = 8 << 20

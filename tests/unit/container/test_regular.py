@@ -13,10 +13,10 @@ from ztensor.container.framing import TAIL_BYTES
 from ztensor.container.regular import Columns, RegularObjects, read_root
 from ztensor.errors import DigestMismatchError, ManifestError, Reason, UnsupportedVersionError
 from ztensor.limits import DEFAULT_LIMITS, Limits
-from ztensor.listing import check_layouts
 from ztensor.model import dtype as model_dtype
 from ztensor.model.dtype import LogicalType, register_logical_type
 from ztensor.model.manifest import Component, Manifest, TensorObject
+from ztensor.reading.listing import check_layouts
 from ztensor.testing.builder import committed, item
 
 END = 1 << 50  # where the blobs of these tests end

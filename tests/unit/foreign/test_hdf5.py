@@ -19,7 +19,8 @@ import pytest
 import ztensor
 import ztensor.numpy
 from ztensor.errors import Reason
-from ztensor.foreign import hdf5, hdf5_filters
+from ztensor.foreign import hdf5
+from ztensor.foreign.hdf5 import filters
 from ztensor.source.sink import StreamSink
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
@@ -152,9 +153,9 @@ def test_a_slice_of_a_large_dataset_reads_some_blocks(
     data = made(lambda file: file.create_dataset("a", data=array, chunks=(64, 1024), shuffle=True))
     reader = ztensor.open(data)
     undone = []
-    real = hdf5_filters.FILTERS[2]
+    real = filters.FILTERS[2]
     monkeypatch.setitem(
-        hdf5_filters.FILTERS,
+        filters.FILTERS,
         2,
         lambda *some: undone.append(1) or real(*some),  # type: ignore[func-returns-value]
     )
@@ -358,9 +359,9 @@ def test_only_checked_filters_are_left_to_the_library(
 
 
 def undone_to(code: int, data: bytes, length: int) -> None:
-    out = hdf5_filters.FILTERS[code](data, (), length)
+    out = filters.FILTERS[code](data, (), length)
     if len(out) > length:  # what comes out too long, the caller refuses
-        raise hdf5_filters.bad_chunk("it has another length", length, len(out))
+        raise filters.bad_chunk("it has another length", length, len(out))
 
 
 @pytest.mark.parametrize(

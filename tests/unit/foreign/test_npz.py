@@ -19,7 +19,7 @@ import pytest
 import ztensor
 import ztensor.numpy
 from ztensor.foreign import npz, zip
-from ztensor.reader import ManifestReader
+from ztensor.reading.reader import ManifestReader
 from ztensor.source.sink import StreamSink
 from ztensor.testing.damage import damaged, random_damage
 from ztensor.testing.promise import exercise

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, ZTensorError
-from ztensor.foreign.pickle_reader import (
+from ztensor.foreign.pt.pickle_reader import (
     Buildable,
     Call,
     Global,

@@ -21,7 +21,7 @@ import ztensor.numpy
 from ztensor.errors import Reason
 from ztensor.foreign import safetensors
 from ztensor.foreign.base import Exporting
-from ztensor.reader import ManifestReader
+from ztensor.reading.reader import ManifestReader
 from ztensor.source.sink import StreamSink
 from ztensor.testing.damage import damaged, random_damage
 from ztensor.testing.promise import exercise

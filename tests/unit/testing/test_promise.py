@@ -10,9 +10,9 @@ import pytest
 
 import ztensor
 from ztensor.errors import FormatError, Reason
+from ztensor.reading.verify import VerifyReport
 from ztensor.testing.builder import VALUES, VERSIONS, build
 from ztensor.testing.promise import PromiseBroken, exercise
-from ztensor.verify import VerifyReport
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -1,0 +1,6 @@
+"""What the tensors of files are like: ids, statistics, pictures, differences.
+
+`identity.py` gives one id for the same tensors however they are stored. `streaming.py` cuts objects
+into blocks of elements; `statistics.py` and `comparing.py` take such blocks, `plotting.py` draws
+what the statistics found. Files of any format that is read; nothing is ever written to them.
+"""

@@ -1,0 +1,162 @@
+"""What tensors a file holds, as one number: equal wherever names, types, shapes and bytes are.
+
+Where a tensor lies, how it is compressed, which version or format says it, in which order and in
+how many files, has no part in it. `docs/formats.md` has the definition for other programs.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ztensor.digest import ALGORITHMS
+from ztensor.opening import open as open_file
+from ztensor.reading.reader import ManifestReader
+from ztensor.threads import thread_count
+from ztensor.wire import cbor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    Progress = Callable[[int, int], None]
+
+# Part of what is hashed: another definition gets another word, and so other ids.
+_WORD = "ztensor content 1"
+# Less than this is hashed sooner than threads are started.
+_ALONE_BYTES = 1 << 20
+# Their attributes are the user's own; those of all other layouts say what the numbers mean.
+_PLAIN_LAYOUTS = frozenset({"dense", "sparse_csr", "sparse_coo"})
+
+
+def content_hash(
+    source: Any,
+    *,
+    attributes: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> str:
+    """Return an id of the tensors in a file: 64 hexadecimal digits.
+
+    Two files have the same id where they hold objects of the same names, and each the same shape,
+    layout, element types and element bytes. It does not matter where these lie, whether they are
+    compressed, which version or format of file they are in, in which order, or in how many shards.
+
+    It is the sha256 of the deterministic CBOR (RFC 8949 section 4.2.1) of
+    `["ztensor content 1", {name: tensor id, ...}]`, each tensor id the 32 bytes that
+    `tensor_hashes` gives as digits; with `attributes=True` the list has the map of the file's own
+    attributes as a third item.
+
+    Args:
+        source: whatever `ztensor.open` takes, or an open reader.
+        attributes: True takes the attributes of the file and of all objects in as well.
+        threads: how many hash; as many as there are cores, four at most, by default.
+        progress: called with the stored bytes hashed so far and of all of them.
+
+    Raises:
+        FormatError: the file is damaged; a digest that does not match is damage.
+        UnsupportedError: an encoding, or a layout of 0.1, is unknown here.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    with _opened(source) as reader:
+        ids = _ids(reader, list(reader), attributes=attributes, threads=threads, progress=progress)
+        return combined(ids, reader.attributes if attributes else None)
+
+
+def tensor_hashes(
+    source: Any,
+    names: Iterable[str] | None = None,
+    *,
+    attributes: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, str]:
+    """Return an id of each tensor, 64 hexadecimal digits, by name and in the order of the file.
+
+    The name has no part in it: a renamed tensor keeps its id. It is the sha256 of the
+    deterministic CBOR of `[shape, layout, {role: [element type, sha256], ...}, attributes]`, where
+    shape is a list of integers, layout the object's `format`, element type the logical type's
+    word or else the storage type's (such as `"f8_e4m3fn"`, `"bf16"`), and sha256 that of the
+    decoded elements, 32 bytes: little-endian, bools of 0.1 as 0 and 1, indices of sparse layouts
+    as u64. Attributes is the map of the object's own where its layout is neither dense nor
+    sparse: there they say what the numbers mean. Else it is an empty map.
+
+    Args:
+        source: whatever `ztensor.open` takes, or an open reader.
+        names: objects; all of them by default.
+        attributes: True takes the attributes of dense and sparse objects in as well.
+        threads: as for `content_hash`.
+        progress: as for `content_hash`.
+
+    Raises:
+        ObjectNotFoundError: no object of a name.
+        ZTensorError: what `content_hash` raises.
+    """
+    with _opened(source) as reader:
+        chosen = list(reader) if names is None else [names] if isinstance(names, str) else names
+        return _ids(reader, list(chosen), attributes=attributes, threads=threads, progress=progress)
+
+
+def combined(ids: dict[str, str], attributes: dict[str, Any] | None = None) -> str:
+    """Return the id of a file whose tensors have these ids."""
+    content: list[object] = [_WORD, {name: bytes.fromhex(text) for name, text in ids.items()}]
+    return _sha256(cbor.encode(content if attributes is None else [*content, attributes])).hex()
+
+
+def _opened(source: Any) -> contextlib.AbstractContextManager[ManifestReader]:
+    if isinstance(source, ManifestReader):
+        return contextlib.nullcontext(source)
+    return open_file(source)
+
+
+def _ids(
+    reader: ManifestReader,
+    names: list[str],
+    *,
+    attributes: bool,
+    threads: int | None,
+    progress: Progress | None,
+) -> dict[str, str]:
+    sizes = {
+        name: sum(component.length for component in reader._object(name).components.values())
+        for name in names
+    }
+    total, done, lock = sum(sizes.values()), 0, threading.Lock()
+
+    def id_of(name: str) -> str:
+        nonlocal done
+        text = _tensor_id(reader.reader_of(name), name, attributes=attributes)
+        if progress is not None:
+            with lock:
+                done += sizes[name]
+                progress(done, total)
+        return text
+
+    workers = thread_count(threads)
+    if workers == 1 or len(sizes) < 2 or total < _ALONE_BYTES:
+        return {name: id_of(name) for name in sizes}
+    # The largest first, so that none is left alone at the end.
+    order = sorted(sizes, key=lambda name: -sizes[name])
+    with concurrent.futures.ThreadPoolExecutor(workers, "ztensor") as pool:
+        found = dict(zip(order, pool.map(id_of, order), strict=True))
+    return {name: found[name] for name in sizes}
+
+
+def _tensor_id(reader: ManifestReader, name: str, *, attributes: bool) -> str:
+    found = reader.portable_object(name)
+    components = {}
+    for role, component in found.components.items():
+        hasher = ALGORITHMS["sha256"].hasher()
+        for chunk in reader.portable_chunks(name, role):
+            hasher.update(chunk)
+        components[role] = [component.type or component.dtype, bytes.fromhex(hasher.hexdigest())]
+    own = found.attributes if attributes or found.format not in _PLAIN_LAYOUTS else None
+    return _sha256(cbor.encode([found.shape, found.format, components, own or {}])).hex()
+
+
+def _sha256(data: bytes) -> bytes:
+    hasher = ALGORITHMS["sha256"].hasher()
+    hasher.update(data)
+    return bytes.fromhex(hasher.hexdigest())

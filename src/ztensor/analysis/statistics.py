@@ -1,0 +1,537 @@
+"""What the values of objects are like: extremes, moments, quantiles, histograms, NaNs.
+
+Every element is seen once, in blocks, so memory stays the same whatever the size. Of element types
+of at most 16 bits each bit pattern is counted, which makes everything exact. Wider ones are sorted
+up to 65,536 elements; beyond that their leading bits are counted, in bins that are as narrow,
+relative to the value, at 1e-30 as at 1e30.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import math
+import types
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from ztensor.analysis.streaming import (
+    Meter,
+    component_blocks,
+    dequantized_blocks,
+    is_quantized,
+    opened,
+    share_out,
+)
+from ztensor.errors import ArgumentValueError, UnsupportedError, describe
+from ztensor.layout import LAYOUTS
+from ztensor.layout.elements import result_dtype
+from ztensor.model.dtype import element_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ztensor.analysis.streaming import Progress
+    from ztensor.layout.base import Array
+    from ztensor.metadata import TensorMetadata
+    from ztensor.reading.reader import ManifestReader
+
+Scale = Literal["linear", "log"]
+
+QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+BINS = 64
+
+_SORTED = 1 << 16  # elements that are kept and sorted
+_FEW = 1 << 12  # elements that are sorted sooner than a table of their patterns is made
+_CACHED = 1 << 15  # elements whose float64 copies stay in cache
+_COUNTED = 1 << 21  # elements whose leading bits are counted at once
+# Leading bits that are counted: sign, exponent, and 9 bits of the fraction, or 8 of float64.
+_LEADING = {"float32": 18, "float64": 20}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Histogram:
+    """How many finite values lie in each of several bins.
+
+    A value on the border of two bins counts in the upper one, and the largest in the last.
+
+    Attributes:
+        edges: borders of the bins, one more than bins.
+        counts: values in each bin.
+        scale: `linear`, bins of one width over all finite values; `log`, bins of one ratio over
+            their magnitudes without zero.
+    """
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    scale: Scale = "linear"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TensorStats:
+    """What the values of one object are like.
+
+    Where there is nothing to say it of, a field is None: no finite value has no smallest one.
+
+    Attributes:
+        name: the object's name.
+        shape: its logical dimensions.
+        dtype: the element type's long name, such as `bfloat16`, of a quantized object `float32`;
+            the storage type's where values were not looked at, None where it is unknown.
+        of: what was looked at: `values`, `magnitudes` of complex ones, `dequantized values`.
+        count: how many there are, zeros that a sparse object does not store among them.
+        zeros: how many are zero, of either sign.
+        nans: how many are NaN, of complex values those with a NaN in either part.
+        infs: how many are infinite.
+        min: smallest finite value; an exact int for integers.
+        max: largest finite value, likewise.
+        mean: arithmetic mean of the finite values, in float64.
+        std: their standard deviation (of the population, as `numpy.std`), in float64.
+        quantiles: share to value, of the finite values, as `numpy.quantile` interpolates.
+        quantile_error: bound on the relative error of a quantile; 0.0 where they are exact.
+        histogram: of the finite values; exact where the quantiles are, else each border is off by
+            at most `quantile_error` of its value.
+        note: why there is nothing, or None.
+    """
+
+    name: str
+    shape: tuple[int, ...] = ()
+    dtype: str | None = None
+    of: str = "values"
+    count: int = 0
+    zeros: int = 0
+    nans: int = 0
+    infs: int = 0
+    min: float | int | None = None
+    max: float | int | None = None
+    mean: float | None = None
+    std: float | None = None
+    quantiles: Mapping[float, float] = dataclasses.field(default_factory=dict)
+    quantile_error: float = 0.0
+    histogram: Histogram | None = None
+    note: str | None = None
+
+    @property
+    def finite(self) -> int:
+        """Return how many values are neither NaN nor infinite."""
+        return self.count - self.nans - self.infs
+
+    @classmethod
+    def total(cls, several: Iterable[TensorStats], name: str = "total") -> TensorStats:
+        """Return the statistics of several objects together, without quantiles and histogram."""
+        moments = _Moments()
+        sums: dict[str, Any] = dict.fromkeys(("count", "zeros", "nans", "infs"), 0)
+        for one in several:
+            for field in sums:
+                sums[field] += getattr(one, field)
+            if one.mean is not None and one.std is not None:
+                moments.merge(one.finite, one.mean, one.std * one.std * one.finite)
+                moments.reach(one.min, one.max)
+        return cls(name, **sums, **moments.as_fields())
+
+
+def stats(
+    source: Any,
+    names: str | Iterable[str] | None = None,
+    *,
+    quantiles: Sequence[float] = QUANTILES,
+    bins: int = BINS,
+    scale: Scale = "linear",
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, TensorStats]:
+    """Return what the values of objects are like: extremes, mean, quantiles, NaNs, histogram.
+
+    Read once and in blocks: memory does not grow with the objects. Smallest, largest, mean,
+    deviation, zeros and NaNs are exact but for float64 rounding. Quantiles and histograms are
+    exact for types of up to 16 bits and for up to 65,536 elements; otherwise within 0.2 % of the
+    value, 0.4 % for float64 and complex128, as `TensorStats.quantile_error` says.
+
+    A sparse object's zeros that are not stored count; values at one position count one by one. A
+    quantized object is dequantized some rows at a time. An object whose type or layout is unknown
+    has only a `note`.
+
+    Args:
+        source: an open reader, or anything `ztensor.open` takes.
+        names: the objects, one name or several; all by default.
+        quantiles: which, between 0 and 1.
+        bins: how many the histogram has; 0 for none.
+        scale: `linear` or `log`; see `Histogram`.
+        threads: how many to use, each for an object; as many as there are cores, four at most,
+            by default.
+        progress: called with the decoded bytes seen so far and those to see.
+
+    Returns:
+        Names to statistics, in the order given or of the file.
+
+    Raises:
+        ObjectNotFoundError: a name is not in the file.
+        ArgumentValueError: a quantile is not between 0 and 1, or another argument cannot work.
+        FormatError: stored bytes are damaged.
+        LimitError: a safety cap is exceeded.
+        SourceError: the bytes could not be read.
+    """
+    if not all(isinstance(q, (int, float)) and 0 <= q <= 1 for q in quantiles):
+        raise ArgumentValueError(
+            "a quantile is not between 0 and 1", found=describe(list(quantiles), 60)
+        )
+    if scale not in get_args(Scale):
+        raise ArgumentValueError(
+            "no such scale", expected=" or ".join(get_args(Scale)), found=describe(scale)
+        )
+    if isinstance(bins, bool) or not isinstance(bins, int) or not 0 <= bins <= 1 << 16:
+        raise ArgumentValueError("bins is no number from 0 to 65536", found=describe(bins))
+    with opened(source) as reader:
+        chosen = [names] if isinstance(names, str) else list(reader if names is None else names)
+        objects = {name: reader.metadata(name) for name in chosen}
+        sizes = {name: found.nbytes for name, found in objects.items()}
+        meter = Meter(sum(sizes.values()), progress)
+
+        def of(name: str) -> TensorStats:
+            report = meter.part(sizes[name])
+            return _stats_of(reader, objects[name], quantiles, bins, scale, report)
+
+        return share_out(of, sizes, threads)
+
+
+def _stats_of(
+    reader: ManifestReader,
+    found: TensorMetadata,
+    quantiles: Sequence[float],
+    bins: int,
+    scale: Scale,
+    report: Callable[[int], None],
+) -> TensorStats:
+    reader = reader.reader_of(found.name)
+    result = TensorStats(found.name, found.shape, found.dtype)
+    tensor_object = reader._object(found.name)
+    layout = LAYOUTS.get(found.format)
+    if layout is None:
+        return dataclasses.replace(result, note=f"the layout {describe(found.format)} is unknown")
+    try:
+        dtype = result_dtype(tensor_object.components[layout.main_role])
+        if is_quantized(found.format):
+            dtype = np.dtype(np.float32)
+            of, counter = "dequantized values", _counter_of(dtype, element_count(found.shape))
+            blocks = dequantized_blocks(reader, found.name)
+        else:
+            of = "magnitudes" if dtype.kind == "c" else "values"
+            counter = _counter_of(dtype, element_count(found.shape))
+            blocks = component_blocks(reader, found.name, layout.main_role)
+        # NaN and overflow are what is looked for, not surprises; each thread has its own state.
+        with np.errstate(all="ignore"):
+            for block in blocks:
+                counter.feed(block)
+                report(block.nbytes)
+            report(found.nbytes)
+            spread = counter.finish()
+            missing = max(element_count(found.shape) - counter.count, 0)
+            if missing:  # zeros that a sparse object does not store
+                spread = spread.with_zeros(missing)
+                zero = 0 if dtype.kind in "iub" else 0.0
+                counter.moments.merge(missing, 0.0, 0.0)
+                counter.moments.reach(zero, zero)
+            return dataclasses.replace(
+                result,
+                dtype=dtype.name,
+                of=of,
+                count=counter.count + missing,
+                zeros=counter.zeros + missing,
+                nans=counter.nans,
+                infs=counter.infs,
+                **counter.moments.as_fields(),
+                quantiles=types.MappingProxyType({q: spread.quantile(q) for q in quantiles})
+                if spread.size
+                else {},
+                quantile_error=spread.error,
+                histogram=spread.histogram(bins, scale) if bins else None,
+            )
+    except UnsupportedError as error:
+        return dataclasses.replace(result, note=error.message)
+
+
+# --- Moments --------------------------------------------------------------------------------
+
+
+class _Moments:
+    """Count, extremes, mean and sum of squared deviations of parts, put together (Chan et al.)."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean = 0.0
+        self.squares = 0.0
+        self.least: Any = None
+        self.most: Any = None
+
+    def reach(self, least: Any, most: Any) -> None:
+        if least is not None:
+            self.least = least if self.least is None else min(self.least, least)
+            self.most = most if self.most is None else max(self.most, most)
+
+    def merge(self, count: int, mean: float, squares: float) -> None:
+        if not count:
+            return
+        share = count / (self.count + count)
+        if self.count:
+            apart = mean - self.mean
+            squares += apart * apart * share * self.count
+        self.squares += squares
+        self.mean = self.mean * (1 - share) + mean * share  # no sum that could overflow
+        self.count += count
+
+    def as_fields(self) -> dict[str, Any]:
+        if not self.count:
+            return {}
+        std = math.sqrt(self.squares / self.count) if self.squares >= 0 else math.nan
+        return {"min": self.least, "max": self.most, "mean": self.mean, "std": std}
+
+
+# --- Spreads --------------------------------------------------------------------------------
+
+
+class _Spread:
+    """How finite values are spread: ranges in rising order, and how many values lie in each.
+
+    A range of no width is one value. Inside of others values are taken to be spread evenly.
+
+    Args:
+        lows: where each range begins.
+        highs: where it ends, at most where the next begins.
+        counts: values in each.
+        error: bound on the relative error of a value.
+    """
+
+    def __init__(self, lows: Array, highs: Array, counts: Array, error: float = 0.0) -> None:
+        kept = counts > 0
+        self.lows, self.highs, self.counts = lows[kept], highs[kept], counts[kept]
+        self.error = error if (self.lows < self.highs).any() else 0.0
+        self.ends = np.cumsum(self.counts, dtype=np.float64)  # a sparse shape has no bound
+
+    @property
+    def size(self) -> float:
+        return float(self.ends[-1]) if self.ends.size else 0.0
+
+    def with_zeros(self, count: int) -> _Spread:
+        """Return the same and so many zeros more."""
+        at = int(np.searchsorted(self.lows, 0.0, "left"))
+        lows, highs = (np.insert(side, at, 0.0) for side in (self.lows, self.highs))
+        counts = np.insert(self.counts.astype(np.float64), at, float(count))
+        return _Spread(lows, highs, counts, self.error)
+
+    def _at(self, rank: float) -> float:
+        """Return the value with `rank` values before it."""
+        at = min(int(np.searchsorted(self.ends, rank, "right")), self.ends.size - 1)
+        low, high, count = float(self.lows[at]), float(self.highs[at]), float(self.counts[at])
+        part = (rank - (float(self.ends[at]) - count) + 0.5) / count
+        return low + (high - low) * part
+
+    def quantile(self, share: float) -> float:
+        rank = (self.size - 1) * share
+        before = math.floor(rank)
+        low, high = self._at(before), self._at(min(before + 1, self.size - 1))
+        part = rank - before
+        return low if low == high else low * (1 - part) + high * part
+
+    def histogram(self, bins: int, scale: Scale) -> Histogram | None:
+        if scale == "log":
+            return self._folded()._binned(bins, scale)
+        return self._binned(bins, scale)
+
+    def _folded(self) -> _Spread:
+        """Return the spread of magnitudes, without those of zero and of ranges that touch it."""
+        is_below = self.highs <= 0
+        lows = np.where(is_below, -self.highs, self.lows)
+        highs = np.where(is_below, -self.lows, self.highs)
+        kept = lows > 0
+        lows, order = np.unique(lows[kept], return_inverse=True)
+        ends = np.zeros(lows.size)
+        np.maximum.at(ends, order, highs[kept])
+        return _Spread(lows, ends, np.bincount(order, self.counts[kept], lows.size), self.error)
+
+    def _binned(self, bins: int, scale: Scale) -> Histogram | None:
+        if not self.size:
+            return None
+        least, most = float(self.lows[0]), float(self.highs[-1])
+        if least == most:
+            return Histogram((least, most), (int(self.size),), scale)
+        part = np.linspace(0.0, 1.0, bins + 1)
+        if scale == "log":
+            edges = np.exp(math.log(least) * (1 - part) + math.log(most) * part)
+        else:
+            edges = least * (1 - part) + most * part
+        edges = np.maximum.accumulate(np.clip(edges, least, most))
+        edges[0], edges[-1] = least, most
+        sums = np.rint(self._below(edges))
+        sums[-1] = self.size
+        return Histogram(
+            tuple(edges.tolist()), tuple(int(n) for n in np.diff(sums).tolist()), scale
+        )
+
+    def _below(self, edges: Array) -> Array:
+        """Return how many values are less than each edge; the first edge is the least value."""
+        at = np.maximum(np.searchsorted(self.lows, edges, "left") - 1, 0)
+        width = self.highs[at] - self.lows[at]
+        part = np.where(width > 0, (edges - self.lows[at]) / np.where(width > 0, width, 1), 1)
+        below = self.ends[at] - self.counts[at] * (1 - np.clip(part, 0, 1))
+        return np.where(edges > self.lows[0], below, 0)
+
+
+# --- Counters -------------------------------------------------------------------------------
+
+
+class _Counter(abc.ABC):
+    """Takes blocks of elements and gives their spread at the end."""
+
+    def __init__(self) -> None:
+        self.count = self.zeros = self.nans = self.infs = 0
+        self.moments = _Moments()
+
+    @abc.abstractmethod
+    def feed(self, block: Array) -> None: ...
+
+    @abc.abstractmethod
+    def finish(self) -> _Spread: ...
+
+
+def _counter_of(dtype: np.dtype[Any], count: int) -> _Counter:
+    if dtype.itemsize <= 2 and count > _FEW:
+        return _PatternCounter(dtype)
+    return _LeadingCounter(dtype)
+
+
+class _PatternCounter(_Counter):
+    """Counts every bit pattern of elements of 8 or 16 bits; all else follows at the end."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        super().__init__()
+        self._dtype = dtype
+        self._counts = np.zeros(1 << 16, np.int64)
+
+    def feed(self, block: Array) -> None:
+        self.count += block.size
+        for start in range(0, block.size, _COUNTED):
+            bits = block[start : start + _COUNTED].view(f"u{block.itemsize}")
+            if bits.itemsize == 1 and bits.size > 1 << 16:  # in pairs: half as many to count
+                self._feed_pairs(bits)
+            else:
+                self._counts += np.bincount(bits, minlength=1 << 16)
+
+    def _feed_pairs(self, bits: Array) -> None:
+        even = bits.size // 2 * 2
+        pairs = np.bincount(bits[:even].view(np.uint16), minlength=1 << 16).reshape(256, 256)
+        self._counts[:256] += pairs.sum(0) + pairs.sum(1)
+        self._counts += np.bincount(bits[even:], minlength=1 << 16)
+
+    def finish(self) -> _Spread:
+        values = _values_of(self._dtype)
+        counts = self._counts[: values.size]
+        self.zeros = int(counts[values == 0].sum())
+        self.nans = int(counts[np.isnan(values)].sum())
+        self.infs = int(counts[np.isinf(values)].sum())
+        kept = np.isfinite(values) & (counts > 0)
+        values, order = np.unique(values[kept], return_inverse=True)  # zero has two patterns
+        counts = np.bincount(order, counts[kept], values.size)
+        if values.size:
+            total = counts.sum()
+            mean = float((values * counts).sum() / total)
+            self.moments.merge(int(total), mean, float(((values - mean) ** 2 * counts).sum()))
+            kind = int if self._dtype.kind in "iub" else float
+            self.moments.reach(kind(values[0]), kind(values[-1]))
+        return _Spread(values, values, counts)
+
+
+@functools.cache
+def _values_of(dtype: np.dtype[Any]) -> Array:
+    """Return what each bit pattern of a type of 8 or 16 bits stands for, as float64."""
+    patterns = np.arange(1 << 8 * dtype.itemsize).astype(f"u{dtype.itemsize}")
+    typed = patterns != 0 if dtype.kind == "b" else patterns.view(dtype)
+    return typed.astype(np.float64)
+
+
+class _LeadingCounter(_Counter):
+    """Sums up wider elements; keeps them while they are few, then counts their leading bits."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        super().__init__()
+        is_double = dtype in (np.dtype(np.float64), np.dtype(np.complex128))
+        self._is_whole = dtype.kind in "iub"
+        self._float = np.dtype(np.float64 if is_double else np.float32)
+        self._shift = self._float.itemsize * 8 - _LEADING[self._float.name]
+        self._kept: list[Array] | None = []
+        self._counts: Array | None = None
+
+    def feed(self, block: Array) -> None:
+        if block.dtype.kind == "c":
+            block = np.abs(block)
+        elif block.itemsize <= 2:
+            block = block.astype(np.int32 if block.dtype.kind in "iub" else np.float32)
+        self.count += block.size
+        for start in range(0, block.size, _CACHED):
+            self._sum_up(block[start : start + _CACHED])
+        if self._kept is None:
+            self._count(block)
+            return
+        if self.count <= _SORTED:
+            self._kept.append(block.copy())
+            return
+        for part in (*self._kept, block):
+            self._count(part)
+        self._kept = None
+
+    def _sum_up(self, piece: Array) -> None:
+        self.zeros += int(np.count_nonzero(piece == 0))
+        least, most = piece.min(), piece.max()
+        if not (np.isfinite(least) and np.isfinite(most)):
+            nans = int(np.count_nonzero(np.isnan(piece)))
+            finite = np.isfinite(piece)
+            self.nans += nans
+            piece = piece[finite]
+            self.infs += finite.size - nans - piece.size
+            if not piece.size:
+                return
+            least, most = piece.min(), piece.max()
+        self.moments.reach(least.item(), most.item())
+        values = piece.astype(np.float64)
+        mean = float(values.sum()) / values.size
+        if not math.isfinite(mean):  # the sum of the largest numbers is beyond them
+            mean = float((values / values.size).sum())
+        values -= mean
+        values *= values
+        self.moments.merge(values.size, mean, float(values.sum()))
+
+    def _count(self, block: Array) -> None:
+        size = 1 << _LEADING[self._float.name]
+        if self._counts is None:
+            self._counts = np.zeros(size, np.int64)
+        for start in range(0, block.size, _COUNTED):
+            piece = block[start : start + _COUNTED].astype(self._float, copy=False)
+            bits = piece.view(f"u{piece.itemsize}")
+            keys = np.right_shift(bits, self._shift).astype(np.intp)
+            self._counts += np.bincount(keys, minlength=size)
+
+    def finish(self) -> _Spread:
+        if self._counts is None:
+            parts = self._kept or [np.zeros(0)]
+            values = np.concatenate(parts).astype(np.float64)
+            values, counts = np.unique(values[np.isfinite(values)], return_counts=True)
+            return _Spread(values, values, counts)
+        half = self._counts.size // 2
+        infinity = np.array(math.inf, self._float).view(f"u{self._float.itemsize}")
+        finite = int(infinity) >> self._shift
+        starts = np.arange(finite + 1).astype(infinity.dtype) << self._shift
+        borders = starts.view(self._float).astype(np.float64)
+        if self._is_whole:
+            borders = np.ceil(borders)
+        begins, ends = borders[:-1], borders[1:] - self._is_whole
+        ends[0] = 0.0  # less than 1e-40 is taken for zero
+        lows, highs = np.concatenate((-ends[::-1], begins)), np.concatenate((-begins[::-1], ends))
+        below, above = self._counts[half : half + finite][::-1], self._counts[:finite]
+        least, most = self.moments.least or 0, self.moments.most or 0
+        return _Spread(
+            np.clip(lows, least, most),
+            np.clip(highs, least, most),
+            np.concatenate((below, above)),
+            2.0 ** -(9 if self._float.itemsize == 4 else 8),
+        )

@@ -1,0 +1,206 @@
+"""One pass over many objects: elements block after block, objects shared out to threads.
+
+Memory stays the same whatever an object's size, but for foreign encodings that decode as a whole.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
+from ztensor.layout import LAYOUTS
+from ztensor.layout.elements import require_known, storage_dtype, typed_array
+from ztensor.model.dtype import element_count
+from ztensor.opening import open as open_reader
+from ztensor.reading.reader import ManifestReader
+from ztensor.reading.slices import QuantizedSlice
+from ztensor.threads import thread_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from ztensor.layout.base import Array
+
+    Progress = Callable[[int, int], None]
+
+_T = TypeVar("_T")
+
+_ROWS_ELEMENTS = 1 << 20  # dequantized at a time
+
+
+def component_blocks(reader: ManifestReader, name: str, role: str) -> Iterator[Array]:
+    """Yield a component's elements in order, as flat arrays of its own element type.
+
+    Shape: (n,), n as it comes. Dtype: the logical type, else the storage type; native byte order.
+    Memory: often a view of the file or of a buffer, valid until the next block.
+
+    Args:
+        reader: an open reader.
+        name: the object's name.
+        role: the component's.
+
+    Raises:
+        ObjectNotFoundError: no object of that name, or no such component.
+        FormatError: the stored bytes are damaged, or do not match their digest.
+        UnsupportedError: a type or encoding is unknown here.
+        LimitError: a safety cap is exceeded.
+        SourceError: the bytes could not be read.
+    """
+    reader = reader.reader_of(name)
+    reader.location(name, role)  # there is such a component
+    tensor_object = reader._object(name)
+    component = tensor_object.components[role]
+    with reader._located(name, role):
+        if tensor_object.is_opaque and tensor_object.format not in LAYOUTS:
+            raise UnsupportedError(
+                "only the layout tells what the bytes are, and it is unknown",
+                reason=Reason.UNKNOWN_LAYOUT,
+                found=describe(tensor_object.format),
+            )
+        require_known(component)
+        # What decoded_chunks gives is little-endian, and its bools are those of 1.x.
+        component = dataclasses.replace(component, byte_order="little", nonzero_is_true=False)
+        logical = component.logical
+        width = storage_dtype(component).itemsize
+        width *= 1 if logical is None else logical.storage_per_element
+        left = None
+        if tensor_object.format == "dense" and role == "data":
+            left = element_count(tensor_object.shape)  # what comes after them is padding
+        rest = b""
+        for chunk in reader.decoded_chunks(name, role):
+            data = memoryview(rest + bytes(chunk)) if rest else chunk
+            whole = data.nbytes // width * width
+            rest = bytes(data[whole:])
+            block = typed_array(component, data[:whole])
+            if left is not None:
+                block = block[:left]
+                left -= block.size
+            if block.size:
+                yield block
+        if rest:
+            raise LayoutError(
+                "the decoded bytes end inside an element",
+                reason=Reason.SIZE_MISMATCH,
+                expected=f"a multiple of {width} bytes",
+                found=f"{len(rest)} left over",
+            )
+
+
+def is_quantized(format: str) -> bool:
+    """Return whether objects of a layout stand for values that have to be computed."""
+    layout = LAYOUTS.get(format)
+    return layout is not None and format != "dense" and not layout.index_roles
+
+
+def dequantized_blocks(reader: ManifestReader, name: str) -> Iterator[Array]:
+    """Yield the values a quantized object stands for, row by row, as flat float32 arrays.
+
+    Rows are dequantized some at a time, and as a whole where groups are scattered over all rows.
+    Digests are not checked where only rows are read.
+
+    Raises:
+        FormatError: the stored bytes are damaged.
+        UnsupportedError: a type or encoding is unknown here.
+        LimitError: a safety cap is exceeded.
+        SourceError: the bytes could not be read.
+    """
+    part = reader.get_slice(name)
+    is_scattered = "g_idx" in reader.metadata(name).components
+    if is_scattered or part.size <= _ROWS_ELEMENTS or part.ndim < 2:
+        yield reader.read(name).dequantize().reshape(-1)
+        return
+    length, unit = part.shape[0], part.row_unit if isinstance(part, QuantizedSlice) else 1
+    rows = max(_ROWS_ELEMENTS // (part.size // length) // unit, 1) * unit
+    for start in range(0, length, rows):
+        yield part[start : start + rows].dequantize().reshape(-1)
+
+
+def in_step(one: Iterator[Array], other: Iterator[Array]) -> Iterator[tuple[Array, Array]]:
+    """Yield the blocks of two streams side by side, cut to the same lengths.
+
+    Where one stream is longer, what is left of it comes last, beside an empty block.
+    """
+    first, second = next(one, None), next(other, None)
+    while first is not None and second is not None:
+        count = min(first.size, second.size)
+        yield first[:count], second[:count]
+        first, second = first[count:], second[count:]
+        first = first if first.size else next(one, None)
+        second = second if second.size else next(other, None)
+    if first is not None:
+        yield first, first[:0]
+    if second is not None:
+        yield second[:0], second
+
+
+@contextlib.contextmanager
+def opened(source: Any) -> Iterator[ManifestReader]:
+    """Give a reader: the caller's own, or one that is opened here and closed at the end."""
+    if isinstance(source, ManifestReader):
+        source._require_open()
+        yield source
+        return
+    with open_reader(source) as reader:
+        yield reader
+
+
+def share_out(
+    work: Callable[[str], _T], sizes: Mapping[str, int], threads: int | None
+) -> dict[str, _T]:
+    """Return what `work` gives for each name, in order; the largest are begun first.
+
+    Args:
+        work: called with a name, by several threads.
+        sizes: names, and how much work each is.
+        threads: how many to use; as many as there are cores, four at most, by default.
+
+    Raises:
+        ArgumentValueError: `threads` is no positive integer.
+    """
+    count = min(thread_count(threads), len(sizes))
+    by_size = sorted(sizes, key=lambda name: -sizes[name])
+    if count < 2:
+        done = {name: work(name) for name in by_size}
+    else:
+        with concurrent.futures.ThreadPoolExecutor(count, "ztensor") as pool:
+            futures = {name: pool.submit(work, name) for name in by_size}
+            try:
+                done = {name: future.result() for name, future in futures.items()}
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    return {name: done[name] for name in sizes}
+
+
+class Meter:
+    """Adds up what several threads have done, and reports it.
+
+    Args:
+        total: bytes in all.
+        progress: called with the bytes done so far, and `total`.
+    """
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total = total
+        self._progress = progress
+        self._done = 0
+        self._lock = threading.Lock()
+
+    def part(self, most: int) -> Callable[[int], None]:
+        """Return what takes the bytes of one object as they are done, `most` of them at most."""
+        left = most
+
+        def add(nbytes: int) -> None:
+            nonlocal left
+            count = min(nbytes, left)
+            left -= count
+            if self._progress is not None and count:
+                with self._lock:
+                    self._done += count
+                    self._progress(self._done, self._total)
+
+        return add

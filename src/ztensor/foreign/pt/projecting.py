@@ -1,0 +1,271 @@
+"""`.pt`, `.pth`, `.bin`: what `torch.save` writes, read without torch and without running anything.
+
+A file is a pickle that describes the object, and the storages that its tensors look at. Since torch
+1.6 it is a zip archive:
+
+| member | holds |
+| --- | --- |
+| `archive/data.pkl` | the pickle |
+| `archive/data/0`, `archive/data/1`, ... | a storage each, as it is in memory |
+| `archive/byteorder` | `little` or `big`; little where it is missing |
+| `archive/version` | the format's version |
+
+Older files, and those of `_use_new_zipfile_serialization=False`, are a chain of pickles (a magic
+number, a version, facts about the machine, the object, the keys of its storages) and behind them
+the storages, each after its number of elements; all little-endian.
+
+`pickle_reader.py` reads the pickles, `values.py` says what may be in them. Here the object
+becomes a flat mapping: names of nested dicts and lists are joined by dots. A dict or list without a
+tensor becomes one attribute of the file, and so does any other value beside tensors. Tensors that
+lie in their storage as NumPy has them are ranges of the file; others are gathered when they are
+read.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, describe
+from ztensor.foreign.pt.objects import Objects, Place, inflated
+from ztensor.foreign.pt.pickle_reader import Vocabulary, kind_of, misfit, read_pickle
+from ztensor.foreign.pt.values import CALLS, storage_key, storage_of
+from ztensor.foreign.zip import DEFLATED, LOCAL_MAGIC, read_members
+from ztensor.source.base import Range, read_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ztensor.foreign.base import Projection
+    from ztensor.foreign.pt.objects import ByteOrder
+    from ztensor.foreign.pt.values import Storage
+    from ztensor.foreign.zip import Member
+    from ztensor.limits import Limits
+    from ztensor.source.base import Source
+
+NAME = "pt"
+
+MAGIC = 0x1950A86A20F9469CFC6C
+LEGACY_VERSION = 1001
+
+_COUNT = struct.Struct("<q")
+_SMALL = 64  # bytes: longer than `byteorder` and `version` can be
+_FREE_BYTES, _MOST_DEFLATED = 1 << 16, 32  # what becomes of a deflated byte of a pickle
+_FIRST_BYTES = 1 << 16
+_GROWTH = 8
+
+
+def project(source: Source, limits: Limits) -> Projection:
+    """Return what a file of `torch.save` holds.
+
+    Raises:
+        FormatError: it is damaged.
+        UnsupportedError: its pickle calls what is not needed for tensors and plain data, two
+            values have one name when dots join them, or it is a TorchScript module or a tar file.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    head = bytes(read_bytes(source, 0, min(512, source.size)))
+    if head.startswith(LOCAL_MAGIC):
+        return _project_archive(source, limits)
+    if head.startswith((b"\x80", b"L")):
+        return _project_legacy(source, limits)
+    raise UnsupportedError(
+        "the file is of the tar format of PyTorch before 0.2; load it with an old PyTorch and "
+        "save it again",
+        reason=Reason.UNKNOWN_VERSION,
+    )
+
+
+# --- The zip archive ------------------------------------------------------------------------
+
+
+def _project_archive(source: Source, limits: Limits) -> Projection:
+    members = {member.name: member for member in read_members(source)}
+    pickles = [n for n in members if n.endswith("/data.pkl") and n.count("/") == 1]
+    if len(pickles) != 1:
+        raise UnsupportedError(
+            "the zip archive is none of torch.save",
+            reason=Reason.UNKNOWN_LAYOUT,
+            expected="one member 'data.pkl' in one folder",
+            found=f"{len(pickles)} among {len(members)}",
+        )
+    folder = pickles[0].removesuffix("data.pkl")
+    order = _byte_order(source, members.get(f"{folder}byteorder"))
+    version = members.get(f"{folder}version")
+    member = members[pickles[0]]
+    if member.size > _FREE_BYTES + _MOST_DEFLATED * member.length:
+        raise FormatError(
+            "the pickle is deflated further than any that describes tensors",
+            reason=Reason.SIZE_MISMATCH,
+            expected=f"at most {_FREE_BYTES + _MOST_DEFLATED * member.length} bytes",
+            found=str(member.size),
+        )
+    pickle = _contents(source, member, limits.manifest_bytes)
+    try:
+        value, _ = read_pickle(pickle, Vocabulary(CALLS, storage_of), limits)
+    except UnsupportedError as error:
+        if f"{folder}constants.pkl" in members and error.reason is Reason.PICKLE_CALL:
+            error.hint = (
+                "this is a TorchScript archive, whose modules are code: "
+                "load it with torch.jit.load and save its state_dict()"
+            )
+        raise
+
+    def place_of(storage: Storage) -> Place:
+        member = members.get(f"{folder}data/{storage.key}")
+        if member is not None:
+            return Place(member.offset, member.length, member.size, member.method == DEFLATED)
+        if not storage.whole:
+            return Place(0, 0, 0)
+        raise FormatError(
+            "the zip archive has no such storage",
+            reason=Reason.COMPONENT_MISSING,
+            found=describe(storage.key),
+        )
+
+    objects = Objects(place_of, len(pickle), order, limits)
+    text = b"" if version is None else _contents(source, version, _SMALL).strip()
+    return objects.projection(NAME, value, text.decode("latin-1"))
+
+
+def _contents(source: Source, member: Member, most: int) -> bytes:
+    """Return a member's bytes.
+
+    Raises:
+        EncodingError: they are damaged.
+        LimitError: they are more than `most`.
+    """
+    if member.size > most:
+        raise LimitError(
+            "a member of the zip archive is too long; where it is data.pkl, "
+            "pass a larger Limits.manifest_bytes",
+            reason=Reason.LIMIT_MANIFEST,
+            expected=f"at most {most} bytes",
+            found=f"{describe(member.name)} of {member.size}",
+        )
+    if member.method == DEFLATED:
+        return inflated(Range(source, member.offset, member.length), member.size).tobytes()
+    return bytes(read_bytes(source, member.offset, member.length))
+
+
+def _byte_order(source: Source, member: Member | None) -> ByteOrder:
+    order = b"little" if member is None else _contents(source, member, _SMALL).strip()
+    if order in (b"little", b"big"):
+        return "little" if order == b"little" else "big"
+    raise FormatError(
+        "the byte order is unknown",
+        reason=Reason.FIELD_VALUE,
+        expected="b'little' or b'big'",
+        found=describe(order),
+    )
+
+
+# --- The chain of pickles -------------------------------------------------------------------
+
+
+def _project_legacy(source: Source, limits: Limits) -> Projection:
+    length = min(_FIRST_BYTES, source.size)
+    most = min(limits.manifest_bytes, source.size)
+    while True:  # nothing tells where the pickles end
+        try:
+            return _legacy(source, bytes(read_bytes(source, 0, length)), limits)
+        except _CutError as error:
+            if length < most:
+                length = min(most, length * _GROWTH)
+                continue
+            if length < source.size:
+                raise LimitError(
+                    "the pickles are longer than Limits.manifest_bytes; pass a larger one",
+                    reason=Reason.LIMIT_MANIFEST,
+                    expected=f"at most {most} bytes",
+                ) from error
+            raise error.cut from error
+
+
+class _CutError(Exception):
+    """The pickles go on behind the bytes that were read."""
+
+    def __init__(self, cut: FormatError) -> None:
+        super().__init__()
+        self.cut = cut
+
+
+def _legacy(source: Source, data: bytes, limits: Limits) -> Projection:
+    storages: dict[str, Storage] = {}
+
+    def storage(saved_id: object) -> Storage:
+        found = storage_of(saved_id)
+        known = storages.setdefault(found.key, found)
+        if (known.whole, known.element) != (found.whole, found.element):
+            raise misfit("a storage", "one size and type everywhere", found.key, is_type=False)
+        return found
+
+    position = 0
+    values: list[object] = []
+    try:
+        for vocabulary in (
+            *(Vocabulary(CALLS, storage_of),) * 3,
+            Vocabulary(CALLS, storage),
+            Vocabulary({}, storage_of),
+        ):
+            value, position = read_pickle(data, vocabulary, limits, start=position)
+            values.append(value)
+            if len(values) == 1 and (type(value) is not int or value != MAGIC):
+                raise UnsupportedError(
+                    "the file is a pickle, but none of torch.save; nothing in it was executed",
+                    reason=Reason.UNKNOWN_LAYOUT,
+                    expected="torch's magic number first",
+                    found=kind_of(value),
+                )
+    except FormatError as error:
+        if error.reason is Reason.TRUNCATED:
+            raise _CutError(error) from error
+        raise
+    _, version, _, value, keys = values
+    if version != LEGACY_VERSION:
+        raise UnsupportedError(
+            "the version of the file is unknown",
+            reason=Reason.UNKNOWN_VERSION,
+            expected=str(LEGACY_VERSION),
+            found=kind_of(version),
+        )
+    places = _legacy_places(source, storages, keys, position)
+    objects = Objects(lambda s: places[s.key], position, "little", limits)
+    return objects.projection(NAME, value, str(LEGACY_VERSION))
+
+
+def _legacy_places(
+    source: Source, storages: Mapping[str, Storage], keys: object, position: int
+) -> dict[str, Place]:
+    """Return where the storages lie, which follow one another."""
+    if not isinstance(keys, list):
+        raise misfit("the list of storages", "a list", keys)
+    places: dict[str, Place] = {}
+    for member in keys:
+        key = storage_key(member)
+        storage = storages.get(key)
+        if storage is None or key in places:
+            raise misfit("the list of storages", "each storage once", key, is_type=False)
+        nbytes = storage.whole * storage.element.width
+        if position + _COUNT.size + nbytes > source.size:
+            raise FormatError(
+                "the file ends before its storages do",
+                reason=Reason.TRUNCATED,
+                expected=f"{describe(position + _COUNT.size + nbytes)} bytes",
+                found=str(source.size),
+            )
+        (count,) = _COUNT.unpack(Range(source, position, _COUNT.size).read(0, _COUNT.size))
+        if count != storage.whole:
+            raise FormatError(
+                "a storage has another number of elements than the pickle says",
+                reason=Reason.SIZE_MISMATCH,
+                expected=str(storage.whole),
+                found=str(count),
+            )
+        position += _COUNT.size
+        places[key] = Place(position, nbytes, nbytes)
+        position += nbytes
+    if len(places) != len(storages):
+        raise misfit("the list of storages", f"{len(storages)}", len(places), is_type=False)
+    return places

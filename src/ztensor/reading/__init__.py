@@ -1,0 +1,7 @@
+"""An opened source to objects, arrays and slices of them.
+
+Read `listing.py` (the checked manifest), `reader.py` (one object; the order of all checks), then
+`loading.py` (every object at once). `selection.py`, `stored_array.py` and `slices.py` read parts of
+an object, in that order from an index to arrays. `verify.py` finds every problem, `recovery.py` the
+last good state of a torn file. What a user passes to `open` is not known here.
+"""

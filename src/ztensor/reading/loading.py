@@ -1,0 +1,512 @@
+"""All objects of a reader at once: views laid in bulk, or owned arrays filled by several threads.
+
+Reading one object at a time goes through `reader.py`, which this mirrors for the common case,
+plain dense tensors; everything else is handed to it. Owned reads follow what was measured: large
+tensors in arrays of their own (the system gives them huge pages), small neighbours together in
+one read into shared memory, digests computed by the same thread while the bytes are in its cache.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import functools
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.digest import crc32c, require_match, shifted, zeros_operator
+from ztensor.errors import ZTensorError
+from ztensor.layout.base import empty_array
+from ztensor.layout.elements import HOST_ORDER, result_dtype
+from ztensor.model.manifest import Component, TensorObject
+from ztensor.reading.reader import digest_of
+from ztensor.threads import thread_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ztensor.container.regular import Columns
+    from ztensor.layout.base import Array
+    from ztensor.reading.reader import ManifestReader
+
+    Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+# From here on a tensor gets an array of its own; below, neighbours share one slab.
+_OWN_BYTES = 4 << 20
+_SLAB_BYTES = 64 << 20
+# Small neighbours are read together up to this long, which also is the unit threads share.
+_JOB_EXPONENT = 23
+_JOB_BYTES = 1 << _JOB_EXPONENT  # 8 MiB
+# Dead bytes between two tensors that are cheaper to read than to jump over.
+_GAP_BYTES = 64 << 10
+_ALIGNMENT = 64
+# A run of equal tensors is laid at once from this many on.
+_LEAST_RUN = 8
+_MOST_RANK = 16
+
+
+def load_all(
+    reader: ManifestReader, *, copy: bool, threads: int | None = None, separate: bool = False
+) -> dict[str, Any]:
+    """Return all objects by name, in the order of the file.
+
+    Args:
+        reader: an open reader.
+        copy: False gives views of the file where that is possible; True owned memory.
+        threads: how many fill owned memory; see `thread_count`.
+        separate: True gives every owned array memory of its own. By default small ones share
+            memory with their neighbours in the file, which is freed when the last of them is.
+
+    Raises:
+        FormatError: stored bytes are damaged.
+        UnsupportedError: a type, encoding or layout is unknown here.
+        LimitError: a safety cap is exceeded.
+        SourceError: bytes could not be read.
+    """
+    workers = thread_count(threads)
+    reader._require_open()
+    whole = None if copy else reader._source.view()
+    if whole is None:
+        return _load_owned(reader, workers, separate=separate)
+    if reader._verify is True:  # every view is checked before it is handed out
+        result: dict[str, Any] = {}
+        _read_each(reader, reader, workers, result, copy=False)
+        return result
+    reader._source.require_unchanged()
+    return _load_views(reader, whole, workers)
+
+
+def _load_views(reader: ManifestReader, whole: memoryview, workers: int) -> dict[str, Any]:
+    objects = reader._manifest.objects
+    if hasattr(objects, "columns"):
+        rows = _rows_of(objects, checked=False)
+        result = _in_order(objects, rows.names, _lay(rows, whole, 0))
+    else:
+        result = _lay_few(objects, whole)
+    others = [name for name, value in result.items() if value is None]
+    _read_each(reader, others, workers, result, copy=False)
+    return result
+
+
+def _lay_few(objects: Mapping[str, TensorObject], whole: memoryview) -> dict[str, Any]:
+    """Return the arrays of a small manifest, None for those the reader has to read."""
+    result: dict[str, Any] = {}
+    dtypes = _Dtypes()
+    for name, tensor_object in objects.items():
+        result[name] = None
+        dtype = dtypes.plain(tensor_object)
+        if dtype is not None:
+            component = tensor_object.components["data"]
+            with contextlib.suppress(ValueError, TypeError):  # more than NumPy can hold
+                result[name] = np.ndarray(tensor_object.shape, dtype, whole, component.offset)
+    return result
+
+
+def _in_order(
+    objects: Mapping[str, TensorObject], names: list[str], values: list[Array | None]
+) -> dict[str, Any]:
+    """Return the values by name, in the order of the file, with None for other objects."""
+    found = dict(zip(names, values, strict=True))
+    if len(found) == len(objects):
+        return found
+    return {**dict.fromkeys(objects), **found}
+
+
+# --- Which objects, and where ---------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """Plain dense tensors by columns: stored bytes that are the elements as NumPy has them.
+
+    Attributes:
+        names: their names.
+        dtypes: the element types there are.
+        kinds: (count,) places in `dtypes`.
+        ranks: (count,) how many dimensions.
+        dims: the dimensions of all.
+        dim_starts: (count,) where in `dims` a tensor's own begin.
+        offsets: (count,) first bytes in the file.
+        lengths: (count,) bytes, none of them 0.
+        checks: (count,) the crc32c of the bytes, or one of `_NO_CHECK` and `_OTHER_CHECK`.
+    """
+
+    names: list[str]
+    dtypes: list[np.dtype[Any]]
+    kinds: Ints
+    ranks: Ints
+    dims: Array
+    dim_starts: Ints
+    offsets: Ints
+    lengths: Ints
+    checks: Ints
+
+    def take(self, places: Ints) -> _Rows:
+        """Return some of the rows."""
+        names = self.names
+        return dataclasses.replace(
+            self,
+            names=[names[place] for place in places.tolist()],
+            **{key: getattr(self, key)[places] for key in _COLUMNS},
+        )
+
+    def shape(self, row: int) -> tuple[int, ...]:
+        """Return the shape of one."""
+        start = self.dim_starts.item(row)
+        return tuple(self.dims[start : start + self.ranks.item(row)].tolist())
+
+
+_COLUMNS = ("kinds", "ranks", "dim_starts", "offsets", "lengths", "checks")
+_NO_CHECK, _OTHER_CHECK = -1, -2
+
+
+def _rows_of(objects: Mapping[str, TensorObject], *, checked: bool) -> _Rows:
+    """Return those of a manifest's objects that are plain, with `checks` where they are used."""
+    # Asked for by name: small manifests are not read as columns, and never import what does it.
+    columns: Columns | None = getattr(objects, "columns", None)
+    dtypes = _Dtypes()
+    if columns is not None:
+        known: list[np.dtype[Any] | None] = [None] * len(columns.spellings)
+        for used in np.unique(columns.types).tolist():
+            known[used] = dtypes.plain(_sample(*columns.spellings[used]))
+        has_dtype = np.array([dtype is not None for dtype in known])
+        rows = _Rows(
+            columns.names,
+            [dtype or np.dtype(np.uint8) for dtype in known],
+            columns.types,
+            columns.ranks,
+            columns.dims,
+            columns.dim_starts,
+            columns.offsets,
+            columns.lengths,
+            objects.crc32c_digests(_NO_CHECK, _OTHER_CHECK)  # type: ignore[attr-defined]
+            if checked
+            else np.full(len(columns.names), _NO_CHECK),
+        )
+        is_plain = columns.is_raw & (columns.lengths > 0) & has_dtype[columns.types]
+        return rows if is_plain.all() else rows.take(np.flatnonzero(is_plain))
+    names, found = [], []
+    dims: list[int] = []
+    kinds: dict[np.dtype[Any], int] = {}
+    for name, tensor_object in objects.items():
+        component = tensor_object.components.get("data")
+        if component is None or component.length == 0:
+            continue
+        dtype = dtypes.plain(tensor_object)
+        if dtype is None:
+            continue
+        digest, check = digest_of(component) if checked else None, _NO_CHECK
+        if digest is not None and digest.known is not None:
+            check = int(digest.expected, 16) if digest.algorithm == "crc32c" else _OTHER_CHECK
+        names.append(name)
+        kind = kinds.setdefault(dtype, len(kinds))
+        rank = len(tensor_object.shape)
+        found.append((kind, rank, len(dims), component.offset, component.length, check))
+        dims += tensor_object.shape
+    table = np.array(found, np.int64).reshape(-1, len(_COLUMNS)).T
+    values = dict(zip(_COLUMNS, table, strict=True))
+    return _Rows(names, list(kinds), dims=np.array(dims, np.uint64), **values)
+
+
+def _sample(dtype: str, logical: str | None) -> TensorObject:
+    return TensorObject((), "dense", {"data": Component(dtype, 0, 0, logical)})
+
+
+def _lay(rows: _Rows, memory: memoryview, start: int) -> list[Array | None]:
+    """Return arrays over the rows' bytes; None where NumPy cannot hold a shape.
+
+    Args:
+        rows: the rows.
+        memory: what lies in the file from `start` on.
+        start: an offset in the file.
+    """
+    values: list[Array | None] = []
+    runs = _runs(rows)
+    dims = [] if sum(map(len, runs)) == len(rows.names) else rows.dims.tolist()
+    first = 0
+    for run in runs:
+        values += _lay_each(rows, dims, slice(first, run.start), memory, start)
+        # Equal tensors at equal distances are the rows of one array, which costs a fourth.
+        row, shape = run.start, rows.shape(run.start)
+        dtype, place = rows.dtypes[rows.kinds[row]], rows.offsets.item(row) - start
+        strides = np.ndarray(shape, dtype, memory, place).strides
+        step = rows.offsets.item(row + 1) - rows.offsets.item(row)
+        values.extend(np.ndarray((len(run), *shape), dtype, memory, place, (step, *strides)))
+        first = run.stop
+    return values + _lay_each(rows, dims, slice(first, None), memory, start)
+
+
+def _lay_each(
+    rows: _Rows, dims: list[int], window: slice, memory: memoryview, start: int
+) -> list[Array | None]:
+    values: list[Array | None] = []
+    dim_starts, ndarray = rows.dim_starts[window], np.ndarray
+    for kind, place, begin, end in zip(
+        rows.kinds[window].tolist(),
+        (rows.offsets[window] - start).tolist(),
+        dim_starts.tolist(),
+        (dim_starts + rows.ranks[window]).tolist(),
+        strict=True,
+    ):
+        try:
+            values.append(ndarray(tuple(dims[begin:end]), rows.dtypes[kind], memory, place))
+        except (ValueError, TypeError):
+            values.append(None)
+    return values
+
+
+def _runs(rows: _Rows) -> list[range]:
+    """Return runs of `_LEAST_RUN` or more tensors of one shape and type at equal distances."""
+    count = len(rows.names)
+    if count < _LEAST_RUN:
+        return []
+    here, there = slice(None, -1), slice(1, None)
+    steps = np.diff(rows.offsets)
+    # The elements of an array of one dimension are no arrays: scalars stay single.
+    is_like = rows.ranks[here] == rows.ranks[there]
+    is_like &= (rows.ranks[here] > 0) & (rows.ranks[here] <= _MOST_RANK)
+    is_like &= (rows.kinds[here] == rows.kinds[there]) & (steps >= rows.lengths[here])
+    for axis in range(min(int(rows.ranks.max()), _MOST_RANK)):
+        has_axis = np.flatnonzero(is_like & (rows.ranks[here] > axis))
+        starts = rows.dim_starts + axis
+        is_like[has_axis] = rows.dims[starts[has_axis]] == rows.dims[starts[has_axis + 1]]
+    joins = is_like.copy()
+    joins[1:] &= (steps[1:] == steps[:-1]) | ~is_like[:-1]
+    edges = np.flatnonzero(np.diff(joins, prepend=False, append=False))
+    pairs = edges.reshape(-1, 2).tolist()
+    return [range(start, stop + 1) for start, stop in pairs if stop - start >= _LEAST_RUN]
+
+
+class _Dtypes:
+    """Remembers which pairs of storage and logical type lie in the file as NumPy has them."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str | None], np.dtype[Any] | None] = {}
+
+    def plain(self, tensor_object: TensorObject) -> np.dtype[Any] | None:
+        """Return the element type of a plain dense tensor, None for everything else."""
+        if tensor_object.format != "dense":
+            return None
+        component = tensor_object.components["data"]
+        if (
+            component.encoding != "raw"
+            or component.nonzero_is_true
+            or component.byte_order != HOST_ORDER
+        ):
+            return None
+        key = component.dtype, component.type
+        if key not in self._known:
+            self._known[key] = self._look_up(component)
+        return self._known[key]
+
+    def _look_up(self, component: Component) -> np.dtype[Any] | None:
+        logical = component.logical
+        if component.type is not None and (logical is None or logical.elements_per_storage > 1):
+            return None
+        try:
+            return result_dtype(component)
+        except ZTensorError:
+            return None  # the reader says why
+
+
+def _read_each(
+    reader: ManifestReader,
+    names: Iterable[str],
+    workers: int,
+    result: dict[str, Any],
+    *,
+    copy: bool,
+) -> None:
+    """Read objects one by one, several at a time: compressed, sparse, quantized, unusual ones."""
+
+    def read(name: str) -> Any:
+        return _read_one(reader, name, copy=copy)
+
+    names = list(names)
+    if workers > 1 and len(names) > 1:
+        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+            result.update(zip(names, pool.map(read, names), strict=True))
+    else:
+        result.update((name, read(name)) for name in names)
+
+
+def _read_one(reader: ManifestReader, name: str, *, copy: bool) -> Any:
+    if reader._object(name).format == "dense":
+        return reader.read_numpy(name, copy=copy)
+    return reader.read(name, copy=copy)
+
+
+# --- Owned memory ---------------------------------------------------------------------------
+
+
+def _load_owned(reader: ManifestReader, workers: int, *, separate: bool) -> dict[str, Any]:
+    objects = reader._manifest.objects
+    rows = _rows_of(objects, checked=reader._verify is not False)
+    order = np.argsort(rows.offsets, kind="stable")
+    in_file = rows if (order[1:] > order[:-1]).all() else rows.take(order)
+    values: list[Array | None] = []
+    jobs: list[Callable[[], None]] = []
+    last: list[Callable[[], None]] = []  # what can be checked when all is read
+    for group in _groups(in_file, separate=separate):
+        part = in_file.take(group)
+        start = part.offsets.item(0)
+        slab = _aligned(int((part.offsets + part.lengths).max()) - start)
+        values += _lay(part, slab.data, start)
+        if len(part.names) > 1:
+            jobs.extend(_fill_runs(reader, part, slab.data, start))
+        elif workers > 1 and part.checks[0] != _OTHER_CHECK:
+            large = _InPieces(reader, part, slab.data)
+            jobs.extend(large.jobs())
+            last.append(large.check)
+        else:
+            jobs.append(functools.partial(_fill_one, reader, part.names[0], slab.data))
+    _run(jobs, workers)
+    for check in last:
+        check()
+    # In the order of the file's names, which need not be that of its bytes.
+    result = _in_order(objects, in_file.names, values)
+    if in_file is not rows:
+        result = {name: result[name] for name in objects}
+    others = [name for name, value in result.items() if value is None]
+    _read_each(reader, others, workers, result, copy=True)
+    return result
+
+
+def _groups(rows: _Rows, *, separate: bool) -> Iterable[Ints]:
+    """Yield tensors that share memory: neighbours in the file, a slab at most."""
+    count = len(rows.names)
+    if count == 0:
+        return
+    is_alone = (rows.lengths >= _OWN_BYTES) | separate
+    ends = np.maximum.accumulate(rows.offsets + rows.lengths)
+    is_border = is_alone[1:] | is_alone[:-1] | (rows.offsets[1:] > ends[:-1] + _GAP_BYTES)
+    borders = [0, *(np.flatnonzero(is_border) + 1).tolist(), count]
+    for start, stop in itertools.pairwise(borders):
+        first = start
+        while first < stop:
+            bound = rows.offsets[first] + _SLAB_BYTES
+            after = int(np.searchsorted(ends[first:stop], bound, "right")) + first
+            after = max(after, first + 1)
+            yield np.arange(first, after)
+            first = after
+
+
+def _aligned(length: int) -> Array:
+    """Return `length` bytes of new memory that begin at a multiple of 64, as blobs do in files."""
+    memory = empty_array((length + _ALIGNMENT,), np.dtype(np.uint8))
+    shift = -memory.ctypes.data % _ALIGNMENT
+    return memory[shift : shift + length]
+
+
+class _InPieces:
+    """One large tensor read in pieces by several threads, each hashed while it is in cache.
+
+    Args:
+        reader: an open reader.
+        rows: the tensor; its digest is a crc32c, or it has none.
+        memory: where it goes.
+    """
+
+    def __init__(self, reader: ManifestReader, rows: _Rows, memory: memoryview) -> None:
+        self._reader = reader
+        self._name = rows.names[0]
+        self._offset = rows.offsets.item(0)
+        self._check = rows.checks.item(0)
+        self._memory = memory
+        # The last piece, which may be shorter, continues the CRC of the others in the end.
+        self._starts = range(0, len(memory), _JOB_BYTES)
+        self._parts = [0] * (len(self._starts) - 1)
+
+    def jobs(self) -> Iterable[Callable[[], None]]:
+        """Yield the reads."""
+        for number in range(len(self._starts)):
+            yield functools.partial(self._fill, number)
+
+    def _fill(self, number: int) -> None:
+        start = self._starts[number]
+        piece = self._memory[start : start + _JOB_BYTES]
+        with self._reader._located(self._name, "data"):
+            self._reader._source.read_into(self._offset + start, piece)
+        if self._check != _NO_CHECK and number < len(self._parts):
+            self._parts[number] = crc32c()(piece, 0)
+
+    def check(self) -> None:
+        """Raise unless the bytes have their digest.
+
+        Raises:
+            DigestMismatchError: they have not.
+        """
+        if self._check == _NO_CHECK:
+            return
+        value = 0
+        for part in self._parts:
+            value = shifted(value, zeros_operator(_JOB_EXPONENT)) ^ part
+        value = crc32c()(self._memory[self._starts[-1] :], value)
+        if value != self._check:
+            _require_digest(self._reader, self._name, self._memory)
+
+
+def _require_digest(reader: ManifestReader, name: str, memory: memoryview) -> None:
+    with reader._located(name, "data"):
+        digest = digest_of(reader._object(name).components["data"])
+        if digest is not None and digest.known is not None:
+            hasher = digest.known.hasher()
+            hasher.update(memory)
+            require_match(digest, hasher.hexdigest())
+
+
+def _fill_runs(
+    reader: ManifestReader, rows: _Rows, memory: memoryview, start: int
+) -> Iterable[Callable[[], None]]:
+    """Yield the reads that fill a group's memory, each a run of neighbours."""
+    ends = np.maximum.accumulate(rows.offsets + rows.lengths)
+    first = 0
+    while first < len(rows.names):
+        bound = rows.offsets[first] + _JOB_BYTES
+        after = max(int(np.searchsorted(ends, bound, "right")), first + 1)
+        yield functools.partial(
+            _fill_run, reader, rows.take(np.arange(first, after)), memory, start
+        )
+        first = after
+
+
+def _fill_one(reader: ManifestReader, name: str, memory: memoryview) -> None:
+    with reader._located(name, "data"):
+        reader._read_checked(reader._object(name).components["data"], memory)
+
+
+def _fill_run(reader: ManifestReader, rows: _Rows, memory: memoryview, start: int) -> None:
+    """Read neighbours at once, and check each while it is in the processor's cache."""
+    begins = (rows.offsets - start).tolist()
+    ends = (rows.offsets + rows.lengths - start).tolist()
+    first, last = begins[0], max(ends)
+    with reader._located(rows.names[0]):
+        reader._source.read_into(start + first, memory[first:last])
+    if not (rows.checks != _NO_CHECK).any():
+        return
+    crc = crc32c()
+    found = [crc(memory[begin:end], 0) for begin, end in zip(begins, ends, strict=True)]
+    checks = rows.checks.tolist()
+    if found == checks:
+        return
+    for row, check in enumerate(checks):
+        if check not in (_NO_CHECK, found[row]):
+            _require_digest(reader, rows.names[row], memory[begins[row] : ends[row]])
+
+
+def _run(jobs: list[Callable[[], None]], workers: int) -> None:
+    if workers <= 1 or len(jobs) < 2:
+        for job in jobs:
+            job()
+        return
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        futures = [pool.submit(job) for job in jobs]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise

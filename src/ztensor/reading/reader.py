@@ -1,0 +1,803 @@
+"""List and fetch from one opened file; the one place that decides the order of checks.
+
+For every component: is its type known, is its encoding known, does its digest match the stored
+bytes, can they decode to the size they must, do they decode to exactly that, do the parts make
+the layout. What the manifest alone shows was checked when the file was opened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+import numpy as np
+
+from ztensor.digest import Digest, parse_digest, require_match
+from ztensor.encoding import ENCODINGS
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    ClosedError,
+    DigestMismatchError,
+    EncodingError,
+    LayoutError,
+    LimitError,
+    ObjectNotFoundError,
+    Reason,
+    UnsupportedError,
+    ZTensorError,
+    describe,
+)
+from ztensor.layout import LAYOUTS, View
+from ztensor.layout.base import empty_array
+from ztensor.layout.elements import (
+    HOST_ORDER,
+    blocks,
+    require_known,
+    result_dtype,
+    typed_array,
+    whole_elements,
+)
+from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.model.dtype import element_count
+from ztensor.source.base import Range
+from ztensor.tensor import Tensor, is_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ztensor.encoding import Encoding
+    from ztensor.layout.base import Array
+    from ztensor.metadata import TensorMetadata
+    from ztensor.model.manifest import Component, Manifest, TensorObject
+    from ztensor.reading.slices import TensorSlice
+    from ztensor.source.base import Source
+
+# Digests are computed on pieces this long: small enough to stay in cache, large enough that the
+# calls cost nothing.
+PIECE_BYTES = 8 << 20
+
+
+class Location(NamedTuple):
+    """Where a component's stored bytes lie, for other I/O engines.
+
+    Attributes:
+        path: the file, or None where it is only in memory.
+        offset: first byte in the file.
+        length: how many bytes.
+    """
+
+    path: str | None
+    offset: int
+    length: int
+
+
+class ManifestReader(Mapping[str, Any]):
+    """A mapping from object names to arrays over one source; `ztensor.Reader` adds the opening.
+
+    Args:
+        source: the file's bytes; closed with the reader.
+        manifest: what they mean.
+        format: the name of the container format.
+        encodings: how components are stored, by the word for it.
+        verify: None checks digests on copying reads, True also before a view is first handed
+            out, False never.
+        limits: the caps in force.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        manifest: Manifest,
+        *,
+        format: str = "zt",  # the 1.2 API's word
+        encodings: Mapping[str, Encoding] = ENCODINGS,
+        verify: bool | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._source = source
+        self._manifest = manifest
+        self._format = format
+        self._encodings = encodings
+        self._verify = verify
+        self._limits = limits
+        self._is_closed = False
+        self._verified: set[tuple[int, int]] = set()
+        self._lock = threading.Lock()
+
+    # --- The file ---------------------------------------------------------------------------
+
+    @property
+    def format(self) -> str:
+        """Return the name of the container format: `zt`."""
+        return self._format
+
+    @property
+    def version(self) -> str:
+        """Return the version text of the file, such as `1.2.0`."""
+        return self._manifest.version
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Return the file's own key-value pairs; empty where there are none."""
+        return dict(self._manifest.attributes or {})
+
+    @property
+    def name(self) -> str:
+        """Return the path, or a description where there is none."""
+        return self._source.name
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of the whole file."""
+        return self._source.size
+
+    def close(self) -> None:
+        """Give back the file; arrays that are views of it stay valid. May be called again."""
+        self._is_closed = True
+        self._source.close()
+
+    def __enter__(self) -> Any:
+        """Return the reader itself."""
+        self._require_open()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the reader."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Return file, version and how many objects there are."""
+        state = " (closed)" if self._is_closed else ""
+        return (
+            f"<ztensor.Reader {describe(self._source.name)} version {describe(self.version)}, "
+            f"{len(self._manifest.objects)} objects{state}>"
+        )
+
+    # --- The mapping ------------------------------------------------------------------------
+
+    def keys(self) -> list[str]:  # type: ignore[override]  # a list is what the 1.2 API gives
+        """Return all names, in the order of the file."""
+        return list(self._manifest.objects)
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over names in the order of the file."""
+        return iter(self._manifest.objects)
+
+    def __len__(self) -> int:
+        """Return how many objects there are."""
+        return len(self._manifest.objects)
+
+    # A mapping would compare all values: two readers are the same when they are one.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether there is an object of that name; nothing is read."""
+        return name in self._manifest.objects
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a dense object as an array, and one of another layout as a `Tensor`.
+
+        Raw data is a view of the file, copied only where it is written to; see `read_numpy`.
+        """
+        tensor_object = self._object(name)
+        if tensor_object.format == "dense":
+            return self._dense(name, tensor_object, copy=False)
+        return self.read(name)
+
+    # --- Reading ----------------------------------------------------------------------------
+
+    @overload
+    def metadata(self, name: str) -> TensorMetadata: ...  # type: ignore[overload-overlap]
+    @overload
+    def metadata(self, name: Iterable[str]) -> list[TensorMetadata]: ...
+    def metadata(self, name: str | Iterable[str]) -> TensorMetadata | list[TensorMetadata]:
+        """Return shape, types, attributes and components; no data is read.
+
+        Args:
+            name: one name, or several for a list.
+
+        Raises:
+            ObjectNotFoundError: no object of that name.
+        """
+        from ztensor.metadata import describe_object
+
+        if isinstance(name, str):
+            return describe_object(name, self._object(name))
+        return [describe_object(one, self._object(one)) for one in self._several(name)]
+
+    @overload
+    def read(self, name: str, *, copy: bool = False) -> Tensor: ...  # type: ignore[overload-overlap]
+    @overload
+    def read(self, name: Iterable[str], *, copy: bool = False) -> dict[str, Tensor]: ...
+    def read(self, name: str | Iterable[str], *, copy: bool = False) -> Tensor | dict[str, Tensor]:
+        """Return an object of any layout with all its components.
+
+        Args:
+            name: one name, or several for a dict.
+            copy: False gives views of the file where the data is raw; True always new memory.
+
+        Raises:
+            ObjectNotFoundError: no object of that name.
+            FormatError: the stored bytes are damaged or do not make the layout.
+            UnsupportedError: a type or encoding is unknown here.
+            LimitError: a safety cap is exceeded.
+            SourceError: the bytes could not be read.
+        """
+        if isinstance(name, str):
+            return self._tensor(name, self._object(name), copy=copy)
+        return {one: self._tensor(one, self._object(one), copy=copy) for one in self._several(name)}
+
+    @overload
+    def read_numpy(self, name: str, *, copy: bool = False) -> Array: ...  # type: ignore[overload-overlap]
+    @overload
+    def read_numpy(self, name: Iterable[str], *, copy: bool = False) -> dict[str, Array]: ...
+    def read_numpy(
+        self, name: str | Iterable[str], *, copy: bool = False
+    ) -> Array | dict[str, Array]:
+        """Return dense objects as arrays of their shape, in native byte order.
+
+        Raw little-endian data is a view of the file that outlives the reader; writing to it
+        copies the page and never reaches the file. Compressed data is new memory. bfloat16, fp8
+        and fp4 come as the types of ml_dtypes; a scalar is a 0-d array.
+
+        Args:
+            name: one name, or several for a dict.
+            copy: True always gives new memory, checked against its digest.
+
+        Raises:
+            UsageError: the object is not dense; the message says what to call.
+            ObjectNotFoundError: no object of that name.
+            FormatError: the stored bytes are damaged.
+            UnsupportedError: a type or encoding is unknown here.
+            LimitError: a safety cap is exceeded.
+            SourceError: the bytes could not be read.
+        """
+        if isinstance(name, str):
+            return self._dense(name, self._object(name), copy=copy)
+        return {one: self._dense(one, self._object(one), copy=copy) for one in self._several(name)}
+
+    def read_tensors(self, names: Iterable[str], *, copy: bool = False) -> dict[str, Array]:
+        """Return several dense objects as a dict of arrays; `read_numpy` by its older name."""
+        return self.read_numpy([names] if isinstance(names, str) else names, copy=copy)
+
+    def read_into(self, name: str | Mapping[str, Any], dst: Any = None) -> None:
+        """Fill arrays of the caller with dense objects.
+
+        Args:
+            name: a name with `dst`, or a mapping from names to arrays.
+            dst: a writable array of the object's shape and element type; also a torch tensor, on
+                any device.
+
+        Raises:
+            ArgumentValueError: an array has another shape, or is read-only.
+            ArgumentTypeError: it has another element type, or is no array.
+            ObjectNotFoundError: no object of that name.
+            FormatError: the stored bytes are damaged.
+        """
+        targets = {name: dst} if isinstance(name, str) else name
+        if not isinstance(targets, Mapping):
+            raise ArgumentTypeError(
+                "read_into takes a name and an array, or a mapping from names to arrays",
+                file=self.name,
+                found=describe(name, 40),
+            )
+        for one, target in targets.items():
+            self._fill(one, self._object(one), target)
+
+    def get_slice(self, name: str) -> TensorSlice:
+        """Return a lazy object: `reader.get_slice(name)[10:20, ::2]` reads what it needs.
+
+        Dense objects are indexed like arrays; of sparse and quantized ones rows are selected.
+
+        Raises:
+            UsageError: the object is of a layout whose rows are not known here.
+            ObjectNotFoundError: no object of that name.
+            UnsupportedError: the element type is unknown.
+            LimitError: a dense object has more dimensions than `Limits.rank`.
+        """
+        from ztensor.reading.slices import slice_of
+
+        return slice_of(self, name, self._object(name))
+
+    def location(self, name: str, component: str = "data") -> Location:
+        """Return where a component's stored bytes lie, for other I/O engines.
+
+        Raises:
+            ObjectNotFoundError: no object of that name, or no such component.
+        """
+        tensor_object = self._object(name)
+        found = tensor_object.components.get(component)
+        if found is None:
+            raise ObjectNotFoundError(
+                "no such component",
+                file=self.name,
+                object_name=name,
+                expected=f"one of {', '.join(map(describe, tensor_object.components))}",
+                found=describe(component),
+            )
+        return Location(self._source.path, found.offset, found.length)
+
+    def reader_of(self, name: str) -> ManifestReader:
+        """Return the reader of the file an object is in: this one, where there is one file."""
+        return self
+
+    # --- The engine -------------------------------------------------------------------------
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the reader is closed; open the file again", file=self.name)
+
+    def _object(self, name: str) -> TensorObject:
+        self._require_open()
+        found = self._manifest.objects.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise self._not_found(name)
+        return found
+
+    def _several(self, names: Iterable[str]) -> Iterable[str]:
+        if not hasattr(names, "__iter__"):
+            raise ArgumentTypeError(
+                "expected a name, or several", file=self.name, found=describe(names, 40)
+            )
+        return names
+
+    def _not_found(self, name: object) -> ZTensorError:
+        if not isinstance(name, str):
+            return ArgumentTypeError(
+                "an object's name is text", file=self.name, found=describe(name)
+            )
+        import difflib
+
+        # get_close_matches is quadratic in lengths: a stranger's file may have very long names.
+        short = [key for key in self if len(key) <= 256][:2000]
+        close = difflib.get_close_matches(name[:256], short, n=3)
+        hint = f"; did you mean {', '.join(map(describe, close))}?" if close else ""
+        return ObjectNotFoundError(
+            f"no object of that name among {len(self)}{hint}",
+            file=self.name,
+            found=describe(name),
+        )
+
+    def _require_dense(self, name: str, tensor_object: TensorObject) -> None:
+        if tensor_object.format != "dense":
+            raise ArgumentTypeError(
+                "the object is not dense; read(name) gives its components, "
+                "read(name).to_dense() the array where the layout has one",
+                file=self.name,
+                object_name=name,
+                found=f"format {describe(tensor_object.format)}",
+            )
+        if len(tensor_object.shape) > self._limits.rank:
+            raise LimitError(
+                "the object has more dimensions than Limits.rank; read(name) gives its components",
+                reason=Reason.LIMIT_RANK,
+                file=self.name,
+                object_name=name,
+                expected=f"at most {self._limits.rank}",
+                found=str(len(tensor_object.shape)),
+            )
+
+    @contextmanager
+    def _located(self, name: str, role: str | None = None) -> Iterator[None]:
+        try:
+            yield
+        except ZTensorError as error:
+            error.locate(file=self.name, object_name=name, component=role)
+            raise
+
+    def _dense(self, name: str, tensor_object: TensorObject, *, copy: bool) -> Array:
+        self._require_dense(name, tensor_object)
+        with self._located(name):
+            array = self._component(name, tensor_object, "data", None, copy=copy)
+            if array.shape == tensor_object.shape:
+                return array
+            return self._as_tensor(tensor_object, {"data": array}).numpy()
+
+    def _tensor(self, name: str, tensor_object: TensorObject, *, copy: bool) -> Tensor:
+        layout = LAYOUTS.get(tensor_object.format)
+        if layout is None and tensor_object.is_opaque:
+            raise UnsupportedError(
+                "the layout is unknown, and only it tells what the stored bytes are",
+                reason=Reason.UNKNOWN_LAYOUT,
+                file=self.name,
+                object_name=name,
+                expected=f"one of {', '.join(LAYOUTS)}",
+                found=describe(tensor_object.format),
+            )
+        arrays: dict[str, Array] = {}
+        entries = None
+        with self._located(name):
+            for role in roles_in_order(tensor_object):
+                array = self._component(name, tensor_object, role, entries, copy=copy)
+                arrays[role] = array
+                if layout is not None and entries is None:
+                    last = int(array[-1]) if array.size and array.dtype.kind in "iu" else 0
+                    entries = layout.entries_told(role, array.size, last)
+            if layout is not None and tensor_object.format == "dense":
+                with suppress(LayoutError, LimitError):  # flat where NumPy has no such shape
+                    arrays["data"] = layout.to_dense(View(tensor_object.shape, arrays, {}))
+            tensor = self._as_tensor(
+                tensor_object, {role: arrays[role] for role in tensor_object.components}
+            )
+            tensor.require_valid()
+        return tensor
+
+    def _as_tensor(self, tensor_object: TensorObject, arrays: dict[str, Array]) -> Tensor:
+        layout = LAYOUTS.get(tensor_object.format)
+        main = None if layout is None else tensor_object.components.get(layout.main_role)
+        declared = main.type if main is not None and main.logical is None else None
+        view = View(tensor_object.shape, arrays, tensor_object.attributes or {})
+        return Tensor._of_view(view, tensor_object.format, declared)
+
+    def _component(
+        self, name: str, tensor_object: TensorObject, role: str, entries: int | None, *, copy: bool
+    ) -> Array:
+        """Return a component as a flat array of its elements, every check done."""
+        component = tensor_object.components[role]
+        with self._located(name, role):
+            require_known(component)
+            encoding = self.encoding_of(component)
+            if component.encoding == "raw":
+                data = self._raw(component, copy=copy)
+            else:
+                layout = LAYOUTS.get(tensor_object.format)
+                expected = component.known_decoded_length
+                if layout is not None:
+                    expected = layout.expected_length(tensor_object, role, entries)
+                data = self._decoded(component, encoding, expected)
+            array = typed_array(component, data)
+            if role == "data" and tensor_object.format == "dense":
+                packed = component.logical
+                if packed is not None and packed.elements_per_storage > 1:
+                    return array[: element_count(tensor_object.shape)]  # the rest is padding
+            return array
+
+    def encoding_of(self, component: Component) -> Encoding:
+        """Return the encoding a component names.
+
+        Raises:
+            UnsupportedError: this release does not know it.
+        """
+        encoding = self._encodings.get(component.encoding)
+        if encoding is None:
+            raise UnsupportedError(
+                "the encoding is unknown",
+                reason=Reason.UNKNOWN_ENCODING,
+                expected=f"one of {', '.join(ENCODINGS)}",
+                found=describe(component.encoding),
+                section="1.2 section 1, Component",
+            )
+        return encoding
+
+    def stored_range(self, component: Component) -> Range:
+        """Return a component's stored bytes, to be read piece by piece.
+
+        Raises:
+            SourceError: the file is shorter than it was.
+        """
+        self._source.require_unchanged()
+        return Range(self._source, component.offset, component.length)
+
+    def decoded_chunks(self, name: str, role: str = "data") -> Iterator[memoryview]:
+        """Yield a component's decoded bytes in order, in pieces of a few MiB, without holding all.
+
+        Byte order is little-endian. Each piece is valid until the next. A digest is checked unless
+        the reader was opened with `verify=False`, at the end: by then the pieces are out.
+
+        Args:
+            name: the object's name.
+            role: the component's.
+
+        Raises:
+            ObjectNotFoundError: no object of that name, or no such component.
+            FormatError: the stored bytes are damaged.
+            UnsupportedError: a type or encoding is unknown here.
+            LimitError: a safety cap is exceeded.
+            SourceError: the bytes could not be read.
+        """
+        self.location(name, role)
+        tensor_object = self._object(name)
+        if tensor_object.is_opaque:
+            self._tensor(name, tensor_object, copy=False)  # raises, and says why
+        component = tensor_object.components[role]
+        chunks = self._chunks(name, tensor_object, role)
+        is_free_bool = component.nonzero_is_true and component.dtype == "bool"
+        if component.byte_order == "little" and not is_free_bool:
+            yield from chunks
+            return
+        with self._located(name, role):
+            for piece in whole_elements(component, chunks):
+                yield from blocks(typed_array(component, piece))
+
+    def portable_object(self, name: str) -> TensorObject:
+        """Return an object as 1.2 has it once decoded: raw, little-endian, its indices u64.
+
+        Places, lengths and digests are those of the file; the bytes are `portable_chunks`.
+
+        Raises:
+            ObjectNotFoundError: no object of that name.
+            UnsupportedError: only an unknown layout of 0.1, or another format, tells what the
+                bytes are.
+        """
+        tensor_object = self._object(name)
+        self._require_meaning(name, tensor_object)
+        changed = {
+            role: dataclasses.replace(
+                component,
+                dtype="u64" if _is_index(tensor_object, role) else component.dtype,
+                byte_order="little",
+                nonzero_is_true=False,
+            )
+            for role, component in tensor_object.components.items()
+            if not _is_portable(tensor_object, role)
+        }
+        if not changed:
+            return tensor_object
+        components = {**tensor_object.components, **changed}
+        return dataclasses.replace(tensor_object, components=components)
+
+    def _require_meaning(self, name: str, tensor_object: TensorObject) -> None:
+        """Raise where nobody but the format an object comes from could tell what its bytes are."""
+        if tensor_object.is_opaque:
+            self._tensor(name, tensor_object, copy=False)  # raises, and says why
+        if self._format != "zt":  # our own words are kept, also those of later releases
+            for role, component in tensor_object.components.items():
+                with self._located(name, role):
+                    require_known(component)
+                    self.encoding_of(component)
+
+    def portable_chunks(self, name: str, role: str) -> Iterator[memoryview]:
+        """Yield `decoded_chunks`, indices as u64: the bytes `portable_object` speaks of.
+
+        Raises:
+            LayoutError: indices are no integers, or one is negative.
+            ZTensorError: what `decoded_chunks` raises.
+        """
+        chunks = self.decoded_chunks(name, role)
+        tensor_object = self._object(name)
+        component = dataclasses.replace(tensor_object.components[role], byte_order="little")
+        if not _is_index(tensor_object, role) or component.dtype == "u64":
+            yield from chunks
+            return
+        with self._located(name, role):
+            for piece in whole_elements(component, chunks):
+                indices = typed_array(component, piece)
+                if indices.dtype.kind not in "iu" or int(indices.min()) < 0:
+                    raise LayoutError(
+                        "indices are integers, none of them negative",
+                        reason=Reason.INDEX_DTYPE,
+                        found=f"{indices.min()} of {indices.dtype.name}",
+                    )
+                yield from blocks(indices.astype(np.uint64))
+
+    def _chunks(self, name: str, tensor_object: TensorObject, role: str) -> Iterator[memoryview]:
+        """Yield a component's decoded bytes in the order they are stored in, its digest checked."""
+        component = tensor_object.components[role]
+        expected = self._decoded_length(name, tensor_object, role)
+        with self._located(name, role):
+            digest = None if self._verify is False else digest_of(component)
+            hasher = None
+            if digest is not None and digest.known is not None:
+                try:
+                    if component.encoding != "raw":
+                        self._require_digest(component, once=True)
+                    else:
+                        hasher = digest.known.hasher()
+                except DigestMismatchError:
+                    if not component.digest_may_cover_decoded:
+                        raise
+                    hasher = digest.known.hasher()
+            encoding, stored = self.encoding_of(component), self.stored_range(component)
+            for chunk in encoding.decode_chunks(stored, expected, self._limits):
+                if hasher is not None:
+                    hasher.update(chunk)
+                yield chunk
+            if digest is not None and hasher is not None:
+                require_match(digest, hasher.hexdigest())
+
+    def stored_object(self, name: str) -> TensorObject | None:
+        """Return an object whose stored bytes can be copied into a file of 1.1 or 1.2.
+
+        Returns:
+            The object, compressed components with their decoded length; None where the bytes
+            mean something else there and the object has to be decoded: big-endian data and bools
+            of 0.1, indices that are not u64, what only another format knows to decode.
+
+        Raises:
+            ObjectNotFoundError: no object of that name.
+            UnsupportedError: only an unknown layout of 0.1, or another format, tells what the
+                bytes are.
+        """
+        tensor_object = self._object(name)
+        self._require_meaning(name, tensor_object)
+        changed = {}
+        for role, component in tensor_object.components.items():
+            if not _is_portable(tensor_object, role) or (
+                ENCODINGS.get(component.encoding) is not self._encodings.get(component.encoding)
+            ):
+                return None
+            if component.encoding in ENCODINGS and component.encoding != "raw":
+                decoded_length = self._decoded_length(name, tensor_object, role)
+                changed[role] = dataclasses.replace(component, decoded_length=decoded_length)
+        if not changed:
+            return tensor_object
+        components = {**tensor_object.components, **changed}
+        return dataclasses.replace(tensor_object, components=components)
+
+    def _decoded_length(self, name: str, tensor_object: TensorObject, role: str) -> int:
+        """Return how many bytes a compressed component decodes to; decodes where nothing tells."""
+        component = tensor_object.components[role]
+        layout = LAYOUTS.get(tensor_object.format)
+        known = component.known_decoded_length
+        if known is None and layout is not None:
+            known = layout.expected_length(tensor_object, role, None)
+        if known is None:
+            with self._located(name, role):
+                chunks = self.encoding_of(component).decode_chunks(
+                    self.stored_range(component), None, self._limits
+                )
+                known = sum(chunk.nbytes for chunk in chunks)
+        return known
+
+    def _raw(self, component: Component, *, copy: bool) -> memoryview | Array:
+        offset, length = component.offset, component.length
+        if not copy:
+            whole = self._source.view()
+            if whole is not None:
+                self._source.require_unchanged()
+                if self._verify is True:
+                    self._require_digest(component, once=True)
+                return whole[offset : offset + length]
+        buffer = empty_array((length,), np.dtype(np.uint8))
+        self._read_checked(component, buffer.data)
+        return buffer
+
+    def _read_checked(self, component: Component, destination: memoryview) -> None:
+        """Fill `destination` with the stored bytes, hashing each piece while it is in cache."""
+        digest = None if self._verify is False else digest_of(component)
+        hasher = None if digest is None or digest.known is None else digest.known.hasher()
+        for start in range(0, component.length, PIECE_BYTES):
+            piece = destination[start : start + PIECE_BYTES]
+            self._source.read_into(component.offset + start, piece)
+            if hasher is not None:
+                hasher.update(piece)
+        if digest is not None and hasher is not None:
+            require_match(digest, hasher.hexdigest())
+
+    def _decoded(self, component: Component, encoding: Encoding, expected: int | None) -> Array:
+        covers_decoded = False
+        if self._verify is not False:
+            try:
+                self._require_digest(component, once=False)
+            except DigestMismatchError:
+                if not component.digest_may_cover_decoded:
+                    raise
+                covers_decoded = True
+        stored = self.stored_range(component)
+        if expected is None:
+            # Nothing tells the size: decode once to count, and only then allocate.
+            chunks = encoding.decode_chunks(stored, None, self._limits)
+            expected = sum(chunk.nbytes for chunk in chunks)
+        elif expected > self._limits.decoded_bytes:
+            raise LimitError(
+                "a component decodes to more than Limits.decoded_bytes; pass a larger one",
+                reason=Reason.LIMIT_DECODED,
+                expected=f"at most {self._limits.decoded_bytes} bytes",
+                found=describe(expected),
+            )
+        require_declared(component, expected)
+        encoding.check_length(stored, expected, self._limits)
+        buffer = empty_array((expected,), np.dtype(np.uint8))
+        encoding.decode_into(stored, buffer.data, self._limits)
+        if covers_decoded:
+            digest = digest_of(component)
+            if digest is not None and digest.known is not None:
+                hasher = digest.known.hasher()
+                hasher.update(buffer.data)
+                require_match(digest, hasher.hexdigest())
+        return buffer
+
+    def _require_digest(self, component: Component, *, once: bool) -> None:
+        """Check a component's digest over its stored bytes, where it has one we can compute."""
+        digest = digest_of(component)
+        if digest is None or digest.known is None:
+            return
+        key = (component.offset, component.length)
+        if once and key in self._verified:
+            return
+        hasher = digest.known.hasher()
+        for piece in self.stored_range(component).pieces(PIECE_BYTES):
+            hasher.update(piece)
+        require_match(digest, hasher.hexdigest())
+        with self._lock:
+            self._verified.add(key)
+
+    def _fill(self, name: str, tensor_object: TensorObject, target: Any) -> None:
+        self._require_dense(name, tensor_object)
+        with self._located(name, "data"):
+            if is_torch(target):
+                from ztensor.torch.devices import fill
+
+                fill(self, name, tensor_object, target)
+                return
+            if not isinstance(target, np.ndarray):
+                raise ArgumentTypeError(
+                    "read_into fills an array", expected="numpy.ndarray", found=describe(target, 40)
+                )
+            target = np.asarray(target)  # a matrix, for one, cannot be filled flat
+            component = tensor_object.components["data"]
+            dtype = result_dtype(component)
+            fits = target.dtype.newbyteorder("=") == dtype
+            if target.shape != tensor_object.shape or not fits:
+                kind = ArgumentValueError if fits else ArgumentTypeError
+                raise kind(
+                    "the array does not fit the object",
+                    expected=f"shape {describe(tensor_object.shape)} of {dtype.name}",
+                    found=f"shape {target.shape} of {target.dtype.name}",
+                )
+            if not target.flags.writeable:
+                raise ArgumentValueError("the array is read-only")
+            if self._can_fill_directly(component, target):
+                self._read_checked(component, target.reshape(-1).view(np.uint8).data)
+            else:
+                target[...] = self._dense(name, tensor_object, copy=self._verify is not False)
+
+    def _can_fill_directly(self, component: Component, target: Array) -> bool:
+        return (
+            component.encoding == "raw"
+            and target.size > 0
+            and target.flags.c_contiguous
+            and target.dtype.isnative
+            and (component.byte_order == HOST_ORDER or target.dtype.itemsize == 1)
+            and not component.nonzero_is_true
+            and target.nbytes == component.length
+        )
+
+
+def roles_in_order(tensor_object: TensorObject) -> list[str]:
+    """Return an object's roles, those first that tell how long others are."""
+    layout = LAYOUTS.get(tensor_object.format)
+    first = layout.read_order if layout is not None else ()
+    return [*first, *(role for role in tensor_object.components if role not in first)]
+
+
+def _is_portable(tensor_object: TensorObject, role: str) -> bool:
+    """Return whether a component's decoded bytes are as 1.2 has them."""
+    component = tensor_object.components[role]
+    return (
+        component.byte_order == "little"
+        and not (component.nonzero_is_true and component.dtype == "bool")
+        and not (component.dtype != "u64" and _is_index(tensor_object, role))
+    )
+
+
+def _is_index(tensor_object: TensorObject, role: str) -> bool:
+    layout = LAYOUTS.get(tensor_object.format)
+    return layout is not None and role in layout.index_roles
+
+
+def require_declared(component: Component, expected: int) -> None:
+    """Raise where the manifest gives another decoded length than the one that is needed.
+
+    Raises:
+        EncodingError: it does.
+    """
+    declared = component.decoded_length
+    if declared is not None and declared != expected:
+        raise EncodingError(
+            "uncompressed_length is not the size the layout needs",
+            reason=Reason.SIZE_MISMATCH,
+            expected=str(expected),
+            found=str(declared),
+            section="1.2 section 1, Component",
+        )
+
+
+def digest_of(component: Component) -> Digest | None:
+    """Return a component's digest, or None where it has none."""
+    return None if component.digest is None else parse_digest(component.digest)

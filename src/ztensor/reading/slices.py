@@ -1,0 +1,524 @@
+"""`TensorSlice`: an object that is read only where it is indexed; one class for each layout.
+
+`DenseSlice` gives arrays for any index NumPy knows. The others give a `Tensor` of the rows that
+are selected, made of the parts of the components that hold them.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    BufferExportError,
+    LayoutError,
+    LimitError,
+    Reason,
+    UsageError,
+    ZTensorError,
+    describe,
+)
+from ztensor.layout import sparse_coo, sparse_csr
+from ztensor.layout.base import known_count
+from ztensor.layout.elements import result_dtype
+from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
+from ztensor.layout.quantization import GroupScheme, check_sizes
+from ztensor.layout.sparse import require_in_range
+from ztensor.model.dtype import element_count
+from ztensor.protocols import CPU, require_buffer_type, to_buffer, to_dlpack
+from ztensor.reading.selection import select, select_rows
+from ztensor.reading.stored_array import StoredArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ztensor.layout.base import Array
+    from ztensor.model.manifest import TensorObject
+    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.selection import Indices
+    from ztensor.tensor import Tensor
+
+
+class TensorSlice(abc.ABC):
+    """An object of a reader that is read only where it is indexed; safe to share among threads.
+
+    Dense objects give arrays, sparse and quantized ones a `Tensor` of the rows selected.
+
+    Attributes:
+        shape: the object's shape.
+        dtype: the element type of the main component: `data`, `values` or `packed_weight`.
+    """
+
+    dtype: np.dtype[Any]
+
+    def __init__(self, reader: ManifestReader, name: str, tensor_object: TensorObject) -> None:
+        self._reader = reader
+        self._name = name
+        self._object = tensor_object
+        self.shape: tuple[int, ...] = tensor_object.shape
+
+    @abc.abstractmethod
+    def __getitem__(self, key: Any) -> Any:
+        """Return the part that an index selects.
+
+        Of a dense object, what NumPy returns for the same index of the whole array: integers,
+        slices, `...`, None, arrays of integers or bools. Raw data that is mapped gives views of
+        the file where NumPy gives views; everything else is new memory, for which only the byte
+        ranges and zstd frames that are needed are read.
+
+        Of a sparse or quantized object, a `Tensor` of the same layout with the rows that the
+        index selects; an integer selects a matrix of one row. Rows of a
+        `quantized_group` must be whole groups.
+
+        A part is not checked against a digest, which covers the whole component, unless the
+        reader was opened with `verify=True`.
+
+        Raises:
+            ClosedError: the reader is closed.
+            ArgumentTypeError: it is no index.
+            ArgumentValueError: it does not fit the shape, or cuts a group of a quantized object.
+            FormatError: the stored bytes are damaged.
+            LimitError: a safety cap is exceeded, or the result does not fit into memory.
+            SourceError: the bytes could not be read.
+        """
+
+    @abc.abstractmethod
+    def _exported(self) -> Array:
+        """Return the whole array, for protocols of other libraries."""
+
+    @property
+    def ndim(self) -> int:
+        """Return the number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Return the number of elements, zeros that are not stored among them."""
+        return element_count(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of an array of `shape` and `dtype`."""
+        return self.size * self.dtype.itemsize
+
+    def get_shape(self) -> list[int]:
+        """Return the shape as a list."""
+        return list(self.shape)
+
+    def get_dtype(self) -> str:
+        """Return the element type's long name."""
+        return self.dtype.name
+
+    def __len__(self) -> int:
+        """Return the length of the first axis."""
+        if not self.shape:
+            raise ArgumentTypeError("a scalar has no length", object_name=self._name)
+        if self.shape[0] > sys.maxsize:
+            raise LimitError(
+                "the first axis is longer than Python can count",
+                reason=Reason.LIMIT_DECODED,
+                object_name=self._name,
+                found=describe(self.shape[0]),
+            )
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the first axis: `self[0]`, `self[1]`, and so on."""
+        return map(self.__getitem__, range(len(self)))
+
+    def __repr__(self) -> str:
+        """Return name, shape and element type."""
+        kind = type(self).__name__
+        return f"<{kind} {describe(self._name)} shape={self.shape} dtype={self.dtype.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by the reader and the name: what was decoded stays here."""
+        return self._reader.get_slice, (self._name,)
+
+    def __array__(  # NumPy calls it with these, by position
+        self,
+        dtype: Any = None,
+        copy: bool | None = None,  # noqa: FBT001
+    ) -> Array:
+        """Return the whole array for `np.asarray`; sparse and quantized ones are not expanded."""
+        array = self._exported()
+        if copy or (dtype is not None and np.dtype(dtype) != array.dtype):
+            return array.astype(dtype or array.dtype)
+        return array
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Return the whole array as a DLPack capsule; see `Tensor.__dlpack__`."""
+        return to_dlpack(
+            self._exported(),
+            stream=stream,
+            max_version=max_version,
+            dl_device=dl_device,
+            copy=copy,
+        )
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return DLPack's name of the CPU."""
+        return CPU
+
+    def __buffer__(self, flags: int) -> memoryview:
+        """Return the whole array for `memoryview(...)`, from Python 3.12 on."""
+        del flags  # the interpreter checks them against the view
+        require_buffer_type(self.dtype)  # before anything is read
+        return to_buffer(self._exported())
+
+
+def slice_of(reader: ManifestReader, name: str, tensor_object: TensorObject) -> TensorSlice:
+    """Return a lazy slice of an object.
+
+    Raises:
+        UsageError: no rows are known of the object's layout.
+        LimitError: a dense object has more dimensions than `Limits.rank`.
+        UnsupportedError: the storage type is unknown.
+    """
+    kind = _KINDS.get(tensor_object.format)
+    if kind is None:
+        raise UsageError(
+            "objects of this layout cannot be sliced; read(name) gives their components",
+            file=reader.name,
+            object_name=name,
+            expected=f"one of {', '.join(_KINDS)}",
+            found=f"format {describe(tensor_object.format)}",
+        )
+    return kind(reader, name, tensor_object)
+
+
+class DenseSlice(TensorSlice):
+    """A dense object: any index NumPy knows gives what NumPy would."""
+
+    def __init__(self, reader: ManifestReader, name: str, tensor_object: TensorObject) -> None:
+        super().__init__(reader, name, tensor_object)
+        reader._require_dense(name, tensor_object)  # a part of the reader
+        try:
+            self._data = StoredArray(reader, name, tensor_object, "data", self.shape)
+        except ZTensorError as error:
+            error.locate(file=reader.name, object_name=name, component="data")
+            raise
+        self.dtype = self._data.dtype
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._data[key]
+
+    def _exported(self) -> Array:
+        array: Array = self[...]
+        return array
+
+
+class RowSlice(TensorSlice):
+    """An object of several components; an index selects rows and gives a `Tensor` of them."""
+
+    main_role: str
+
+    def __init__(self, reader: ManifestReader, name: str, tensor_object: TensorObject) -> None:
+        super().__init__(reader, name, tensor_object)
+        with reader._located(name, self.main_role):  # a part of the reader
+            self.dtype = result_dtype(tensor_object.components[self.main_role])
+
+    def __getitem__(self, key: Any) -> Tensor:
+        reader, shape = self._reader, self.shape
+        with reader._located(self._name):
+            reader._require_open()
+            rows = select_rows(key, shape) if shape else None
+            if rows is None:
+                select(key, shape)  # a scalar has no rows; the index must fit nevertheless
+            if rows is None or (isinstance(rows, range) and rows == range(shape[0])):
+                return reader._tensor(self._name, self._object, copy=False)
+            arrays = self._cut(rows)
+            cut = dataclasses.replace(self._object, shape=(_count(rows), *shape[1:]))
+            return reader._as_tensor(cut, arrays)
+
+    @abc.abstractmethod
+    def _cut(self, rows: Indices) -> dict[str, Array]:
+        """Return the components of a tensor of some rows."""
+
+    def _part(self, role: str, shape: tuple[int, ...], entries: int | None = None) -> StoredArray:
+        return StoredArray(self._reader, self._name, self._object, role, shape, entries)
+
+    def _exported(self) -> Array:
+        raise BufferExportError(
+            f"a {describe(self._object.format)} object is no plain array; index it and use "
+            + ("to_dense()" if "sparse" in self._object.format else "dequantize()"),
+            file=self._reader.name,
+            object_name=self._name,
+        )
+
+
+def _count(rows: Indices) -> int:
+    if isinstance(rows, range):  # it may be longer than len() can say
+        return (rows[-1] - rows[0]) // rows.step + 1 if rows else 0
+    return rows.size
+
+
+class CsrSlice(RowSlice):
+    """A `sparse_csr` object: of the row pointers, columns and values those of the rows are read."""
+
+    main_role = "values"
+
+    @functools.cached_property
+    def _pointers(self) -> StoredArray:
+        return self._part("indptr", (self.shape[0] + 1,))
+
+    @functools.cached_property
+    def _entries(self) -> int:
+        count = known_count(self._object, "indices")
+        if count is None:
+            count = known_count(self._object, "values")
+        if count is None:  # compressed, and nothing but the last pointer tells
+            count = int(self._pointers[self.shape[0]])
+            if count < 0:
+                raise _broken("0 or more as the last", count)
+        return count
+
+    @functools.cached_property
+    def _parts(self) -> dict[str, StoredArray]:
+        count = self._entries
+        return {role: self._part(role, (count,), count) for role in ("indices", "values")}
+
+    def _cut(self, rows: Indices) -> dict[str, Array]:
+        place: slice | Array
+        if isinstance(rows, range) and (rows.step == 1 or len(rows) < 2):
+            stop = rows.start + len(rows)
+            pointers = self._pointers[rows.start : stop + 1]
+            self._require_pointers(pointers, rows.start, stop)
+            first = int(pointers[0])
+            place = slice(first, int(pointers[-1]))
+            indptr = pointers - pointers[0]
+        else:
+            unique, order = np.unique(np.asarray(rows, np.intp), return_inverse=True)
+            pairs = self._pointers[np.stack((unique, unique + 1), axis=1)]
+            self._require_pointers(pairs.reshape(-1), int(unique[0]), int(unique[-1]) + 1)
+            begins, ends = pairs.astype(np.int64).T
+            lengths = (ends - begins)[order]
+            indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
+            place = np.arange(indptr[-1]) + np.repeat(begins[order] - indptr[:-1], lengths)
+            indptr, first = indptr.astype(np.uint64), 0
+        indices = self._parts["indices"][place]
+        require_in_range(indices, self.shape[1], "indices", sparse_csr.SECTION, first)
+        return {"indices": indices, "indptr": indptr, "values": self._parts["values"][place]}
+
+    def _require_pointers(self, pointers: Array, start: int, stop: int) -> None:
+        """Raise unless the pointers of some of the rows from `start` to `stop` can be true."""
+        falls = np.flatnonzero(pointers[1:] < pointers[:-1])
+        if falls.size:
+            before, found = pointers[falls[0] : falls[0] + 2].tolist()
+            raise _broken(f"at least {before}", found)
+        first, last, count = int(pointers[0]), int(pointers[-1]), self._entries
+        if first < 0 or (first > 0 and start == 0):
+            raise _broken("0 as the first", first)
+        if last > count or (last < count and stop == self.shape[0]):
+            raise _broken(f"{count}, the number of values, as the last", last)
+
+
+def _broken(expected: str, found: int) -> LayoutError:
+    return LayoutError(
+        "the row pointers are broken",
+        reason=Reason.INDEX_POINTERS,
+        component="indptr",
+        expected=expected,
+        found=str(found),
+        section=sparse_csr.SECTION,
+    )
+
+
+class CooSlice(RowSlice):
+    """A `sparse_coo` object: all coordinates of the first axis are read, of the rest what is in it.
+
+    Entries keep their order.
+    """
+
+    main_role = "values"
+
+    @functools.cached_property
+    def _parts(self) -> tuple[StoredArray, StoredArray]:
+        rank = len(self.shape)
+        count = known_count(self._object, "coords", rank)
+        if count is None:
+            count = known_count(self._object, "values")
+        if count is None:  # compressed, and nothing but decoding tells
+            whole = self._reader._component(self._name, self._object, "values", None, copy=False)
+            count = whole.size
+        return self._part("coords", (rank, count), count), self._part("values", (count,), count)
+
+    def _cut(self, rows: Indices) -> dict[str, Array]:
+        coords, values = self._parts
+        along = coords[0]
+        require_in_range(along, self.shape[0], "coords", sparse_coo.SECTION)
+        place, new = _found(along, rows)
+        where: slice | Array = place
+        if place.size and (np.diff(place) == 1).all():
+            where = slice(int(place[0]), int(place[-1]) + 1)
+        others = coords[1:, where]
+        for axis, (part, length) in enumerate(zip(others, self.shape[1:], strict=True), 1):
+            position = axis * coords.shape[1] + (int(place[0]) if place.size else 0)
+            require_in_range(part, length, "coords", sparse_coo.SECTION, position)
+        all_axes = np.concatenate((new, others.astype(np.uint64).reshape(-1)))
+        return {"coords": all_axes, "values": values[where]}
+
+
+def _found(along: Array, rows: Indices) -> tuple[Array, Array]:
+    """Return which entries lie in some rows, and in which of these each lies."""
+    if isinstance(rows, range):
+        low, high = sorted((rows[0], rows[-1])) if rows else (1, 0)
+        place = np.flatnonzero((along >= low) & (along <= high))
+        new = along[place].astype(np.uint64) - np.uint64(low)  # an axis may be longer than int64
+        if high > low and abs(rows.step) > 1:
+            hits = new % np.uint64(abs(rows.step)) == 0
+            place, new = place[hits], new[hits] // np.uint64(abs(rows.step))
+        return place, np.uint64(_count(rows) - 1) - new if high > low and rows.step < 0 else new
+    along = along.astype(np.intp)
+    order = np.argsort(rows, kind="stable")
+    first, last = (np.searchsorted(rows[order], along, side) for side in ("left", "right"))
+    counts = last - first  # a row may be asked for more than once
+    place = np.repeat(np.arange(along.size), counts)
+    within = np.arange(place.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    return place, order[np.repeat(first, counts) + within].astype(np.uint64)
+
+
+class QuantizedSlice(RowSlice):
+    """A `quantized_group` object: rows are cut where words and groups of all components end."""
+
+    main_role = "packed_weight"
+
+    @functools.cached_property
+    def _scheme(self) -> GroupScheme:
+        return GroupScheme.from_attributes(self._object.attributes, self.dtype, self.shape)
+
+    @functools.cached_property
+    def _parts(self) -> dict[str, StoredArray]:
+        scheme, shape, components = self._scheme, self.shape, self._object.components
+        shapes: Mapping[str, tuple[int, ...]] = {
+            "packed_weight": scheme.packed_shape(shape),
+            "scales": scheme.scales_shape(shape),
+            "zeros": scheme.zeros_shape(shape, result_dtype(components["zeros"])),
+            "g_idx": ((shape[0], element_count(shape[1:]))[scheme.group_axis],),
+            "codebook": (1 << scheme.bits,),
+            "global_scale": (1,),
+        }
+        parts = {role: self._part(role, shapes[role]) for role in shapes if role in components}
+        sizes = {}
+        for role in parts:
+            known = known_count(self._object, role)
+            sizes[role] = element_count(shapes[role]) if known is None else known
+        check_sizes(scheme, shape, sizes, {role: part.dtype for role, part in parts.items()})
+        return parts
+
+    @property
+    def _has_packed_zeros(self) -> bool:
+        zeros = result_dtype(self._object.components["zeros"])
+        return self._scheme.has_packed_zeros(zeros)
+
+    @property
+    def row_unit(self) -> int:
+        """Return how many rows make a whole: selections begin and end at multiples of it."""
+        scheme = self._scheme
+        group = scheme.group_length(self.shape) if scheme.group_axis == 0 else 1
+        are_zeros_in_words = self._has_packed_zeros and scheme.group_axis == 1
+        is_in_words = scheme.pack_axis == 0 or are_zeros_in_words
+        return math.lcm(group, scheme.packing.count if is_in_words else 1)
+
+    def _cut(self, rows: Indices) -> dict[str, Array]:
+        parts, scheme, shape = self._parts, self._scheme, self.shape
+        group = scheme.group_length(shape) if scheme.group_axis == 0 else 1
+        are_zeros_in_words = self._has_packed_zeros and scheme.group_axis == 1
+        start, stop = self._bounds(rows, self.row_unit)
+        words = slice(scheme.packing.word_count(start), scheme.packing.word_count(stop))
+        groups = slice(start // group, -(-stop // group))
+        arrays = {
+            "packed_weight": parts["packed_weight"][
+                words if scheme.pack_axis == 0 else slice(start, stop)
+            ],
+            "scales": parts["scales"][groups],
+            "zeros": parts["zeros"][
+                ... if scheme.shared_zero else words if are_zeros_in_words else groups
+            ],
+        }
+        for role in ("codebook", "global_scale"):
+            if role in parts:
+                arrays[role] = parts[role][...]
+        if "g_idx" in parts:
+            arrays["g_idx"] = self._cut_groups(parts["g_idx"], start, stop, group)
+        return {role: array.reshape(-1) for role, array in arrays.items()}
+
+    def _bounds(self, rows: Indices, unit: int) -> tuple[int, int]:
+        """Return the first row and the one behind the last; both must be multiples of `unit`."""
+        if not isinstance(rows, range) or (rows.step != 1 and _count(rows) > 1):
+            raise ArgumentValueError(
+                "of a quantized object consecutive rows can be selected; for others, "
+                "read(name).dequantize()[rows]",
+                expected="an integer, or a slice with step 1",
+            )
+        length = self.shape[0]
+        start, stop = rows.start, rows.start + _count(rows)
+        if start % unit or (stop % unit and stop != length):
+            low, high = start // unit * unit, min(-(-stop // unit) * unit, length)
+            raise ArgumentValueError(
+                "the rows cut a group, or a word of packed integers, in two",
+                expected=f"multiples of {unit}; [{low}:{high}] holds these rows",
+                found=f"[{start}:{stop}]",
+            )
+        return start, stop
+
+    def _cut_groups(self, g_idx: StoredArray, start: int, stop: int, group: int) -> Array:
+        if self._scheme.group_axis == 1:
+            whole: Array = g_idx[...]
+            return whole
+        part: Array = g_idx[start:stop]
+        if not np.array_equal(part, np.arange(start, stop) // group):
+            raise ArgumentValueError(
+                "the rows of a group are scattered, as 'g_idx' says; "
+                "use read(name).dequantize()[rows]",
+                component="g_idx",
+            )
+        shifted: Array = part - part.dtype.type(start // group)
+        return shifted
+
+
+class BlockSlice(RowSlice):
+    """A `gguf` object: rows of two axes or more are whole blocks, in any order."""
+
+    main_role = "data"
+
+    def _cut(self, rows: Indices) -> dict[str, Array]:
+        shape = self.shape
+        if len(shape) < 2:
+            raise ArgumentValueError(
+                "the elements of one row are in blocks; use read(name).dequantize()[...]",
+                expected="an object of two axes or more",
+                found=f"shape {describe(shape)}",
+            )
+        row_bytes = GGUF_LAYOUTS[self._object.format].block_type.data_bytes(shape[1:])
+        place: slice | Array
+        if isinstance(rows, range):
+            place = slice(rows.start, rows.stop if rows.stop >= 0 else None, rows.step)
+        else:
+            place = rows
+        part: Array = self._part("data", (shape[0], row_bytes or 0))[place]
+        return {"data": part.reshape(-1)}
+
+
+_KINDS: Mapping[str, type[TensorSlice]] = {
+    "dense": DenseSlice,
+    "sparse_csr": CsrSlice,
+    "sparse_coo": CooSlice,
+    "quantized_group": QuantizedSlice,
+    **dict.fromkeys(GGUF_LAYOUTS, BlockSlice),
+}

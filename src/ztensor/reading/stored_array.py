@@ -1,0 +1,330 @@
+"""`StoredArray`: one component as an array that is read only where it is indexed.
+
+Every layout's lazy slices are made of these: a dense object is one, a sparse one three.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ztensor.encoding.base import EncodingInRuns, Runs
+from ztensor.errors import (
+    ArgumentValueError,
+    DigestMismatchError,
+    LayoutError,
+    Reason,
+    ZTensorError,
+    describe,
+)
+from ztensor.layout.base import empty_array
+from ztensor.layout.elements import HOST_ORDER, result_dtype, storage_dtype, typed_array
+from ztensor.model.dtype import LOGICAL_TYPES, element_count
+from ztensor.model.manifest import Component
+from ztensor.reading.selection import picked, plan, select
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ztensor.layout.base import Array
+    from ztensor.limits import Limits
+    from ztensor.model.manifest import TensorObject
+    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.selection import Selection
+    from ztensor.source.base import Range
+
+    ReadInto = Callable[[int, memoryview], None]  # fills with decoded bytes from an offset
+
+
+class _Elements(NamedTuple):
+    """How a component's elements lie in its decoded bytes: `per_unit` of them in `width` bytes."""
+
+    dtype: np.dtype[Any]
+    width: int
+    per_unit: int
+    is_native: bool  # they lie there as NumPy has them
+
+    def nbytes(self, count: int) -> int:
+        return -(-count // self.per_unit) * self.width
+
+
+def _elements(component: Component) -> _Elements:
+    if component.type is not None and component.type not in LOGICAL_TYPES:
+        return _look_up(component)  # a file may name any number of them, and one may be registered
+    return _known(component.dtype, component.type, component.byte_order, component.nonzero_is_true)
+
+
+@functools.cache
+def _known(
+    dtype: str,
+    type: str | None,
+    byte_order: Any,
+    nonzero_is_true: bool,  # noqa: FBT001
+) -> _Elements:
+    return _look_up(
+        Component(dtype, 0, 0, type, byte_order=byte_order, nonzero_is_true=nonzero_is_true)
+    )
+
+
+def _look_up(component: Component) -> _Elements:
+    dtype, logical = result_dtype(component), component.logical
+    per_unit = 1 if logical is None else logical.elements_per_storage
+    width = dtype.itemsize if per_unit == 1 else storage_dtype(component).itemsize
+    is_native = (
+        per_unit == 1
+        and (component.byte_order == HOST_ORDER or width == 1)
+        and not (component.nonzero_is_true and component.dtype == "bool")
+    )
+    return _Elements(dtype, width, per_unit, is_native)
+
+
+class StoredArray:
+    """One component as an array of a shape; indexing it reads what the index needs.
+
+    Args:
+        reader: where it lies; indexing takes it to be open.
+        name: the object's name.
+        tensor_object: the object.
+        role: the component's.
+        shape: the shape its elements are seen in.
+        entries: as `Layout.expected_length` takes it.
+
+    Attributes:
+        dtype: the element type of what indexing gives.
+        shape: as given.
+
+    Raises:
+        UnsupportedError: the storage type is unknown.
+        LayoutError: the logical type is defined on another storage type.
+    """
+
+    __slots__ = (
+        "_component",
+        "_decoded",
+        "_elements",
+        "_entries",
+        "_last_run",
+        "_name",
+        "_object",
+        "_reader",
+        "_role",
+        "_runs",
+        "dtype",
+        "shape",
+    )
+
+    def __init__(
+        self,
+        reader: ManifestReader,
+        name: str,
+        tensor_object: TensorObject,
+        role: str,
+        shape: tuple[int, ...],
+        entries: int | None = None,
+    ) -> None:
+        self._reader = reader
+        self._name = name
+        self._object = tensor_object
+        self._role = role
+        self._entries = entries
+        self._component = component = tensor_object.components[role]
+        self._elements = _elements(component)
+        self.dtype = self._elements.dtype
+        self.shape = shape
+        # What was found out or decoded, for the next index. Threads may find it out twice.
+        self._decoded: Array | None = None
+        self._runs: Runs | None = None
+        self._last_run: tuple[int, Array] | None = None
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return what NumPy returns for this index of the array.
+
+        Raw data that is mapped gives views where NumPy does; everything else is new memory.
+
+        Raises:
+            ClosedError: the reader is closed.
+            ArgumentTypeError: it is no index.
+            ArgumentValueError: it does not fit the shape.
+            FormatError: the stored bytes are damaged.
+            LimitError: a safety cap is exceeded, or the result does not fit into memory.
+            SourceError: the bytes could not be read.
+        """
+        mapped = self._mapped() if self._elements.is_native else None
+        if mapped is not None:
+            try:
+                return mapped[key]
+            except (IndexError, TypeError, ValueError, OverflowError):
+                pass  # the way below says what is wrong with the key
+        with self._reader._located(self._name, self._role):  # a part of the reader
+            self._reader._require_open()
+            selection = select(key, self.shape)
+            try:
+                return self._read(selection, key)
+            except ZTensorError:
+                raise
+            except (IndexError, ValueError) as error:
+                raise ArgumentValueError(
+                    f"the index does not fit: {error}",
+                    expected=f"an index into shape {describe(self.shape, 60)}",
+                    found=describe(key, 60),
+                ) from error
+
+    def _mapped(self) -> Array | None:
+        """Return the whole as a view of the file, or None where it cannot be one."""
+        reader, component = self._reader, self._component
+        reader._require_open()
+        whole = reader._source.view() if component.encoding == "raw" else None
+        if whole is None:
+            return None
+        reader._source.require_unchanged()
+        if reader._verify is True:
+            with reader._located(self._name, self._role):
+                reader._require_digest(component, once=True)
+        try:
+            array: Array = np.ndarray(self.shape, self.dtype, whole, component.offset)
+        except (ValueError, TypeError):  # NumPy cannot hold the shape, or the sizes differ
+            return None
+        return array if array.nbytes == component.length else None
+
+    def _read(self, selection: Selection, key: Any) -> Any:
+        """Return the part that `key` selects, as memory of its own."""
+        read_into = self._reading()
+        if read_into is None or selection.is_whole:  # only the whole can be checked by its digest
+            whole = self._whole(is_kept=read_into is None)
+            # What is kept for the next index must not change with what the caller writes.
+            part = whole[key]
+            return part.copy() if whole is self._decoded else part
+        counts = tuple(map(len, selection.wanted))
+        block = empty_array(counts, self.dtype)
+        if block.size:
+            for piece in plan(self.shape, selection.wanted, self.dtype.itemsize):
+                target = block[piece.target]
+                if piece.window is None:
+                    self._fill(read_into, piece.start, target.reshape(-1))
+                    continue
+                window = empty_array((element_count(piece.window),), self.dtype)
+                self._fill(
+                    read_into,
+                    piece.start,
+                    window[piece.lead : piece.lead + piece.stop - piece.start],
+                )
+                target[...] = picked(window.reshape(piece.window), piece.picks)
+            if isinstance(read_into, _RunReader):
+                self._last_run = read_into.last
+        return block[selection.key]
+
+    def _fill(self, read_into: ReadInto, start: int, target: Array) -> None:
+        """Fill a flat, contiguous array with the elements from number `start` on."""
+        elements = self._elements
+        if elements.is_native:
+            read_into(start * elements.width, target.view(np.uint8).data)
+            return
+        unit, lead = divmod(start, elements.per_unit)
+        offset, stop = unit * elements.width, elements.nbytes(start + target.size)
+        data = empty_array((stop - offset,), np.dtype(np.uint8))
+        read_into(offset, data.data)
+        target[...] = typed_array(self._component, data)[lead : lead + target.size]
+
+    def _whole(self, *, is_kept: bool) -> Array:
+        """Return all of it, read and checked as the reader does."""
+        array = self._decoded
+        if array is not None:
+            return array
+        if self._object.format == "dense" and self._role == "data":
+            array = self._reader._dense(self._name, self._object, copy=False)
+        else:
+            array = self._reader._component(
+                self._name, self._object, self._role, self._entries, copy=False
+            )
+            if array.size != element_count(self.shape):
+                raise LayoutError(
+                    "the component has another number of elements than the object needs",
+                    reason=Reason.LAYOUT_COUNT,
+                    expected=f"shape {describe(self.shape, 60)}",
+                    found=f"{array.size} elements",
+                )
+            array = array.reshape(self.shape)
+        if is_kept and self._component.encoding != "raw":
+            self._decoded = array
+        return array
+
+    def _reading(self) -> ReadInto | None:
+        """Return what reads any of the decoded bytes; None where only the whole can be read."""
+        reader, component = self._reader, self._component
+        count = 0 if self._decoded is not None else element_count(self.shape)
+        needed, known = self._elements.nbytes(count), component.known_decoded_length
+        is_guess = known is None and component.type is not None and component.logical is None
+        if not count or not self.shape or is_guess or known not in (None, needed):
+            return None  # nothing to gain; or the sizes differ, and the reader says so
+        stored = reader.stored_range(component)
+        if reader._verify is True:
+            try:
+                reader._require_digest(component, once=True)
+            except DigestMismatchError:
+                if not component.digest_may_cover_decoded:
+                    raise
+                return None  # it may be that of the decoded bytes
+        if component.encoding == "raw":
+            return lambda offset, target: stored.source.read_into(stored.offset + offset, target)
+        encoding = reader.encoding_of(component)
+        if not isinstance(encoding, EncodingInRuns):
+            return None
+        if self._runs is None:
+            self._runs = encoding.find_runs(stored, needed, reader._limits)
+        if self._runs is None or len(self._runs.decoded) < 3:
+            return None  # one run is the whole
+        return _RunReader(encoding, stored, self._runs, reader._limits, self._last_run)
+
+
+class _RunReader:
+    """Reads decoded bytes, decoding only the runs they are in; for one call of one thread."""
+
+    __slots__ = ("_encoding", "_limits", "_runs", "_stored", "last")
+
+    def __init__(
+        self,
+        encoding: EncodingInRuns,
+        stored: Range,
+        runs: Runs,
+        limits: Limits,
+        last: tuple[int, Array] | None,
+    ) -> None:
+        self._encoding = encoding
+        self._stored = stored
+        self._runs = runs
+        self._limits = limits
+        self.last = last  # number and bytes of the run that was needed in part
+
+    def __call__(self, offset: int, target: memoryview) -> None:
+        """Fill `target` with the decoded bytes from `offset`."""
+        decoded = self._runs.decoded
+        number = bisect.bisect_right(decoded, offset) - 1
+        while len(target):
+            begin, end = decoded[number], decoded[number + 1]
+            count = min(end - offset, len(target))
+            is_kept = self.last is not None and self.last[0] == number
+            if count == end - begin and not is_kept:
+                self._decode(number, target[:count])
+            else:
+                run = self._run(number)
+                target[:count] = run.data[offset - begin : offset - begin + count]
+            target = target[count:]
+            offset += count
+            number += 1
+
+    def _run(self, number: int) -> Array:
+        if self.last is None or self.last[0] != number:
+            decoded = self._runs.decoded
+            run = empty_array((decoded[number + 1] - decoded[number],), np.dtype(np.uint8))
+            self._decode(number, run.data)
+            self.last = number, run
+        return self.last[1]
+
+    def _decode(self, number: int, target: memoryview) -> None:
+        stored = self._runs.stored
+        self._encoding.decode_run(
+            self._stored, stored[number], stored[number + 1], target, self._limits
+        )

@@ -1,0 +1,163 @@
+"""One component on its way out: padding, encoding, digest, and where it came to lie."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING
+
+from ztensor.digest import digest_of
+from ztensor.encoding import ENCODINGS
+from ztensor.encoding.zstd import FASTEST_LEVEL, FRAME_BYTES, STRONGEST_LEVEL
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
+from ztensor.model.manifest import Component
+from ztensor.model.rules import align
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from ztensor.digest import Algorithm, Hasher
+    from ztensor.source.sink import Sink
+    from ztensor.threads import Crew
+
+DEFAULT_LEVEL = 3
+_PIECE_BYTES = 1 << 20
+# From here on another thread hashes while this one writes; starting it costs 20 us.
+_BESIDE_BYTES = 1 << 20
+
+
+def level_of(compression: bool | int | str | None) -> int | None:  # noqa: FBT001  # one argument
+    """Return the zstd level a caller asked for; None for raw.
+
+    Raises:
+        ArgumentValueError: it is no level.
+        ArgumentTypeError: it is neither a bool, a number nor text.
+    """
+    if (
+        compression is None
+        or compression is False
+        or compression == "none"
+        or (compression == 0 and not isinstance(compression, str))
+    ):
+        return None
+    if compression is True or compression == "zstd":
+        return DEFAULT_LEVEL
+    if isinstance(compression, int) and FASTEST_LEVEL <= compression <= STRONGEST_LEVEL:
+        return compression
+    kind = ArgumentValueError if isinstance(compression, (int, str)) else ArgumentTypeError
+    raise kind(
+        "unknown compression",
+        expected="False, True, 'zstd' or a zstd level up to 22",
+        found=describe(compression),
+    )
+
+
+class BlobWriter:
+    """One component on its way out: padding, encoding, digest, and where it came to lie.
+
+    Args:
+        sink: where it goes.
+        level: zstd level, or None for raw.
+        algorithm: digest, or None for none.
+        crew: threads that compress frames and hash beside the writing.
+        is_kept: what `write` is given stays as it is until the file is finished, so that its
+            digest may come later.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        level: int | None,
+        algorithm: Algorithm | None,
+        crew: Crew | None = None,
+        *,
+        is_kept: bool = False,
+    ) -> None:
+        self._crew = crew if crew is not None and crew.count > 1 else None
+        self._is_kept = is_kept and level is None and algorithm is not None
+        self.digest_later: Future[str] | None = None
+        self._sink = sink
+        self._level = level
+        self._algorithm = algorithm
+        self._hasher: Hasher | None = None if algorithm is None else algorithm.hasher()
+        self._offset = align(sink.position)
+        self._decoded = 0
+        self._pending = bytearray()
+        sink.write(bytes(self._offset - sink.position))
+
+    def write(self, data: memoryview) -> None:
+        """Take decoded bytes."""
+        self._decoded += data.nbytes
+        if self._level is None:
+            self._out(data)
+            return
+        # Whole frames only until the end, so that pieces of any size give the same file.
+        if self._pending:
+            take = FRAME_BYTES - len(self._pending)
+            self._pending += data[:take]
+            data = data[take:]
+            if len(self._pending) < FRAME_BYTES:
+                return
+            self._encode(memoryview(self._pending))
+            self._pending = bytearray()
+        whole = data.nbytes // FRAME_BYTES * FRAME_BYTES
+        if whole:
+            self._encode(data[:whole])
+        self._pending += data[whole:]
+
+    def _encode(self, data: memoryview) -> None:
+        if self._crew is None or data.nbytes <= FRAME_BYTES:
+            for piece in self._encoded(data):
+                self._out(memoryview(piece))
+            return
+        # Frames are independent. A few more than there are threads are under way at any time, so
+        # that none waits and memory stays bounded.
+        under_way: collections.deque[Future[list[bytes | memoryview]]] = collections.deque()
+        for start in range(0, data.nbytes, FRAME_BYTES):
+            under_way.append(self._crew.submit(self._encoded, data[start : start + FRAME_BYTES]))
+            if len(under_way) > 2 * self._crew.count:
+                for piece in under_way.popleft().result():
+                    self._out(memoryview(piece))
+        while under_way:
+            for piece in under_way.popleft().result():
+                self._out(memoryview(piece))
+
+    def _encoded(self, data: memoryview) -> list[bytes | memoryview]:
+        return list(ENCODINGS["zstd"].encode(data, level=self._level or DEFAULT_LEVEL))
+
+    def _out(self, data: memoryview) -> None:
+        if self._hasher is None:
+            self._sink.write(data)
+            return
+        if self._crew is not None and data.nbytes >= _BESIDE_BYTES:
+            if self._is_kept and self._algorithm is not None and self.digest_later is None:
+                self.digest_later = self._crew.submit(digest_of, self._algorithm, (data,))
+                self._sink.write(data)
+                return
+            hashing = self._crew.submit(self._hasher.update, data)
+            try:
+                self._sink.write(data)
+            finally:
+                hashing.result()
+            return
+        # Hashed piece by piece, each written while it is still in the processor's cache.
+        for start in range(0, data.nbytes, _PIECE_BYTES):
+            piece = data[start : start + _PIECE_BYTES]
+            self._hasher.update(piece)
+            self._sink.write(piece)
+
+    def finish(self, component: Component) -> Component:
+        """Return the component with its place, length, encoding and digest."""
+        if self._level is not None and (self._pending or not self._decoded):
+            self._encode(memoryview(self._pending))
+        digest = None
+        if self._algorithm is not None and self._hasher is not None and self.digest_later is None:
+            digest = self._algorithm.spell(self._hasher.hexdigest())
+        return Component(
+            component.dtype,
+            self._offset,
+            self._sink.position - self._offset,
+            component.type,
+            "raw" if self._level is None else "zstd",
+            digest,
+            None if self._level is None else self._decoded,
+        )

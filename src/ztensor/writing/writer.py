@@ -1,0 +1,794 @@
+"""Mirror of the reader: objects in, one file out, as a whole or not at all.
+
+Blobs go out as they are given, each at the next multiple of 64; the manifest follows at `finish`.
+Nothing seeks, so a target may be a pipe, and nothing needs to know how many objects will come.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ztensor.container import EMITTERS, LATEST
+from ztensor.digest import Algorithm, parse_digest, require_match, require_writable
+from ztensor.encoding import ENCODINGS
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    ClosedError,
+    DigestMismatchError,
+    LayoutError,
+    NotRepresentableError,
+    Reason,
+    UnsupportedError,
+    UsageError,
+    ZTensorError,
+    describe,
+)
+from ztensor.layout import LAYOUTS
+from ztensor.layout.elements import BLOCK_BYTES, blocks, is_stored_as_is, numpy_dtype, spell
+from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.model.manifest import Component, Manifest, TensorObject, WrittenObjects
+from ztensor.source.sink import Durable, FileSink, Sink, StreamSink
+from ztensor.tensor import Tensor, is_torch, shape_of
+from ztensor.threads import Crew, thread_count
+from ztensor.writing.blob import BlobWriter, level_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+    from types import TracebackType
+
+    from ztensor.container import Emitter
+    from ztensor.edit.editor import Editor
+    from ztensor.layout.base import Array
+    from ztensor.reading.reader import ManifestReader
+
+
+_MOST_WAITING_BYTES = 256 << 20
+
+
+class Writer:
+    """Writes a zTensor file.
+
+    The file appears when it is finished; until then, and after an exception or `abort`, what was
+    at the path is untouched. As a context manager it finishes at the end and aborts on an
+    exception.
+
+    Args:
+        path: a path, or a file object open for writing bytes, which need not be seekable.
+        version: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`.
+        compression: False stores raw; True compresses with zstd level 3; an integer is the level.
+        checksum: `"crc32c"`, `"sha256"` or None.
+        attributes: the file's own key-value pairs.
+        durable: True flushes file and folder to disk before `finish` returns; "auto" does so when
+            an existing file is replaced; False leaves it to the system.
+        threads: how many compress and hash beside the writing; by default as many as there are
+            cores, four at most, or what `ZTENSOR_NUM_THREADS` says.
+
+    Raises:
+        ArgumentValueError: an argument has an unknown value.
+        NotRepresentableError: the version cannot hold the attributes.
+        SourceError: the target cannot be created.
+    """
+
+    def __init__(
+        self,
+        path: Any,
+        *,
+        version: str = LATEST,
+        compression: bool | int | str = False,
+        checksum: str | bool | None = "crc32c",
+        attributes: Mapping[str, object] | None = None,
+        durable: Durable = "auto",
+        threads: int | None = None,
+    ) -> None:
+        emitter = EMITTERS.get(version) if isinstance(version, str) else None
+        if emitter is None:
+            raise ArgumentValueError(
+                "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
+            )
+        self._prepare(emitter(), compression=compression, checksum=checksum, threads=threads)
+        given = _attributes_of(attributes)
+        if given is not None:
+            self._emitter.check_attributes(given)
+            self._attributes = copy.deepcopy(given)
+        self._begin(sink_of(path, durable=durable))
+
+    _prev = 0  # length of the file before this commit
+    _extra: Mapping[str, object] | None = None  # fields of the root that no version names
+    # What is written stays as it is until the end: true where one call saves a whole dict.
+    _keeps_data = False
+    _attributes: dict[str, object] | None
+
+    def _prepare(
+        self,
+        emitter: Emitter,
+        *,
+        compression: bool | int | str,
+        checksum: str | bool | None,
+        threads: int | None = None,
+    ) -> None:
+        self._emitter = emitter
+        self._level = level_of(compression)
+        self._algorithm = require_writable(checksum)
+        self._attributes = None
+        written = WrittenObjects()
+        self._rows = written.rows
+        self._objects: MutableMapping[str, TensorObject] = written
+        self._shared: dict[str, str] = {}
+        self._copied: dict[tuple[ManifestReader, int, int], tuple[int, str | None]] = {}
+        self._recoded: dict[tuple[object, ...], Component] = {}
+        self._plans: dict[tuple[str, str | None], TensorObject] = {}
+        self._crew = Crew(thread_count(threads))
+        self._later: list[tuple[str, str, int, Future[str]]] = []
+        self._stream: ObjectSink | None = None
+        self._state = "open"
+
+    def _begin(self, sink: Sink) -> None:
+        """Start a new file."""
+        self._sink = sink
+        try:
+            sink.write(self._emitter.magic)
+        except BaseException:
+            sink.abort()
+            raise
+
+    @classmethod
+    def append(cls, path: str | os.PathLike[str], **options: Any) -> Editor:
+        """Return a writer that adds objects to a finished file; see `ztensor.edit.Editor`.
+
+        Raises:
+            FormatError: the file is damaged; the message says how to repair it.
+            SourceError: it cannot be opened for writing, or another process is writing it.
+        """
+        from ztensor.edit.editor import Editor
+
+        return Editor(path, **options)
+
+    # --- Objects ----------------------------------------------------------------------------
+
+    def write(
+        self,
+        name: str,
+        data: Any,
+        *,
+        attributes: Mapping[str, object] | None = None,
+        compress: bool | int | str | None = None,
+        checksum: str | bool | None = None,
+    ) -> None:
+        """Write one object.
+
+        The data is stored before this returns and may be changed or dropped then.
+
+        Args:
+            name: the object's name; any text, each once.
+            data: a `Tensor`, an array (also non-contiguous, byte-swapped, 0-d or empty), or a torch
+                tensor, dense or sparse, on any device.
+            attributes: key-value pairs of the object; a tensor's own by default.
+            compress: as the writer's `compression`, for this object; None takes the writer's.
+            checksum: as the writer's `checksum`, for this object; False or "none" for no digest.
+
+        Raises:
+            NotRepresentableError: the version cannot hold it; the message says what would work.
+            UsageError: the name was written before, or the writer is finished.
+            SourceError: the bytes could not be stored. The writer is then aborted.
+        """
+        self._require_ready(name)
+        arrays: Mapping[str, Array]
+        try:
+            if is_torch(data):
+                from ztensor.torch.values import from_torch
+
+                data = from_torch(data)
+            if type(data) is np.ndarray and not attributes:
+                plan, arrays = self._plan_array(data), {"data": data}
+            else:
+                tensor = data if isinstance(data, Tensor) else Tensor(data)
+                tensor = _with_u64_indices(tensor)
+                tensor.require_valid()
+                plan = self._plan(tensor, tensor.attributes if attributes is None else attributes)
+                self._emitter.check_object(plan)
+                arrays = tensor.components
+            level = self._level if compress is None else level_of(compress)
+            algorithm = self._algorithm if checksum is None else require_writable(checksum)
+        except ZTensorError as error:
+            error.locate(file=self._sink.name, object_name=name)
+            raise
+        try:
+            components = {
+                role: self._write_component(name, role, component, arrays[role], level, algorithm)
+                for role, component in plan.components.items()
+            }
+        except BaseException:
+            self.abort()
+            raise
+        # Attributes are written at the end; the caller may change his before.
+        own = plan.attributes and copy.deepcopy(plan.attributes)
+        self._objects[name] = TensorObject(plan.shape, plan.format, components, own)
+
+    def write_numpy(
+        self,
+        name: str,
+        data: Any,
+        *,
+        compress: bool | int | str | None = None,
+        checksum: str | bool | None = None,
+    ) -> None:
+        """Write a dense object from an array; see `write`."""
+        self.write(name, data, compress=compress, checksum=checksum)
+
+    def write_torch(
+        self,
+        name: str,
+        data: Any,
+        *,
+        attributes: Mapping[str, object] | None = None,
+        compress: bool | int | str | None = None,
+        checksum: str | bool | None = None,
+    ) -> None:
+        """Write a torch tensor, dense or sparse, from any device; see `write`."""
+        self.write(name, data, attributes=attributes, compress=compress, checksum=checksum)
+
+    def add(
+        self,
+        name: str,
+        data: Any,
+        compress: bool | int | str | None = None,  # noqa: FBT001  # positional in the 1.2 API
+        checksum: str | bool | None = None,  # noqa: FBT001
+    ) -> None:
+        """Write a dense object from an array; see `write`."""
+        self.write(name, data, compress=compress, checksum=checksum)
+
+    def copy(
+        self,
+        name: str,
+        reader: ManifestReader,
+        from_name: str | None = None,
+        *,
+        compress: bool | int | str | None = None,
+    ) -> None:
+        """Write an object of another file as it is stored there, checked but not decoded.
+
+        Encoding, digest, attributes and unknown fields are kept; objects that shared their bytes
+        share them again. Only what the version spells otherwise is decoded and written anew, piece
+        by piece: big-endian data and bools of 0.1, indices that are not u64, what only another
+        format knows to decode.
+
+        Args:
+            name: the object's name here.
+            reader: an open reader of the other file.
+            from_name: its name there, by default the same.
+            compress: as for `write`, to have it encoded anew; None keeps how it is stored.
+
+        Raises:
+            NotRepresentableError: the version cannot hold it; the message says what would work.
+            UsageError: the name was written before, or the writer is finished.
+            ObjectNotFoundError: the reader has no such object.
+            DigestMismatchError: the stored bytes are damaged. The writer is then aborted.
+            SourceError: bytes could not be read or stored. The writer is then aborted.
+        """
+        self._require_ready(name)
+        source_name = name if from_name is None else from_name
+        try:
+            reader = reader.reader_of(source_name)
+            level = self._level if compress is None else level_of(compress)
+            stored = reader.stored_object(source_name)
+            tensor_object = reader.portable_object(source_name) if stored is None else stored
+            self._emitter.check_object(tensor_object)
+        except ZTensorError as error:
+            error.locate(file=self._sink.name, object_name=name)
+            raise
+        try:
+            components = {
+                role: self._recode_component(reader, source_name, role, component, level)
+                if stored is None or (compress is not None and _differs(component, level))
+                else self._copy_component(reader, source_name, role, component)
+                for role, component in tensor_object.components.items()
+            }
+        except BaseException as error:
+            self.abort()
+            if isinstance(error, ZTensorError):
+                error.locate(file=reader.name, object_name=source_name)
+            raise
+        self._objects[name] = dataclasses.replace(tensor_object, components=components)
+
+    def share(self, name: str, of: str) -> None:
+        """Write an object that has the bytes of one written before; only its name is new.
+
+        Raises:
+            UsageError: the name was written before, or `of` was not, or the writer is finished.
+        """
+        self._require_ready(name)
+        if of not in self._objects:
+            raise UsageError(
+                "no object of that name was written",
+                file=self._sink.name,
+                object_name=name,
+                found=describe(of),
+            )
+        self._objects[name] = self._objects[of]
+        self._shared[name] = self._shared.get(of, of)
+
+    @property
+    def shared(self) -> dict[str, str]:
+        """Return which names were written without bytes of their own, and whose they have."""
+        return dict(self._shared)
+
+    def stream(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: Any,
+        *,
+        attributes: Mapping[str, object] | None = None,
+        compress: bool | int | str | None = None,
+        checksum: str | bool | None = None,
+    ) -> ObjectSink:
+        """Return a sink for one dense object that takes its elements in pieces.
+
+        For tensors larger than memory: `with writer.stream("w", (10**6, 512), "float32") as sink:`
+        and then `sink.write(rows)`, in C order. Nothing else can be written until it is closed.
+
+        Args:
+            name: the object's name.
+            shape: its shape.
+            dtype: element type: a long or short name, a logical type's name, or a NumPy type.
+            attributes: key-value pairs of the object.
+            compress: as the writer's `compression`, for this object; None takes the writer's.
+            checksum: as the writer's `checksum`, for this object; False or "none" for no digest.
+
+        Raises:
+            NotRepresentableError: the version cannot hold it.
+            UsageError: the name was written before, or the writer is finished.
+        """
+        self._require_ready(name)
+        try:
+            target = _element_type(dtype)
+            storage, logical = spell(target)
+            components = {"data": Component(storage, 0, 0, logical)}
+            plan = TensorObject(
+                shape_of(shape), "dense", components, _attributes_of(attributes) or None
+            )
+            self._emitter.check_object(plan)
+            plan = dataclasses.replace(plan, attributes=copy.deepcopy(plan.attributes))
+            level = self._level if compress is None else level_of(compress)
+            algorithm = self._algorithm if checksum is None else require_writable(checksum)
+        except ZTensorError as error:
+            error.locate(file=self._sink.name, object_name=name)
+            raise
+        blob = BlobWriter(self._sink, level, algorithm)
+        self._stream = ObjectSink(self, name, plan, target, blob)
+        return self._stream
+
+    # --- The end ----------------------------------------------------------------------------
+
+    def finish(self) -> int:
+        """Write the manifest, put the file in place, and return its length in bytes.
+
+        Raises:
+            UsageError: a stream is still open.
+            ClosedError: the writer was finished or aborted before.
+            SourceError: the file could not be put in place; what was there before still is.
+        """
+        self._require_open()
+        if self._stream is not None:
+            raise UsageError(
+                "a stream is still open; close it first",
+                file=self._sink.name,
+                object_name=self._stream.name,
+            )
+        try:
+            self._settle_digests()
+            end = self._sink.barrier()
+            self._sink.write(self._emitter.emit(self._new_manifest(), end, prev=self._prev))
+            self._sink.commit()
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            self._crew.close()
+        self._state = "finished"
+        return self._sink.position
+
+    def abort(self) -> None:
+        """Forget everything; no file appears, and an old one stays. May be called again."""
+        if self._state == "open":
+            self._state = "aborted"
+            self._stream = None
+            self._crew.close()
+            self._sink.abort()
+
+    def __enter__(self) -> Self:
+        """Return the writer itself."""
+        self._require_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Finish, or abort where an exception passes through."""
+        if kind is not None:
+            self.abort()
+        elif self._state == "open":
+            try:
+                self.finish()
+            except BaseException:
+                self.abort()
+                raise
+
+    def __del__(self) -> None:
+        """Abort a writer nobody finished: a half-written file is never committed."""
+        if getattr(self, "_state", "") == "open" and hasattr(self, "_sink"):
+            self.abort()
+
+    def __repr__(self) -> str:
+        """Return target, version and state."""
+        return (
+            f"<ztensor.Writer {describe(self._sink.name)} version {self._emitter.version}, "
+            f"{len(self._objects)} objects, {self._state}>"
+        )
+
+    def _new_manifest(self) -> Manifest:
+        return Manifest(self._emitter.version, self._objects, self._attributes, extra=self._extra)
+
+    # --- Parts ------------------------------------------------------------------------------
+
+    def _require_open(self) -> None:
+        if self._state != "open":
+            raise ClosedError(f"the writer is {self._state}", file=self._sink.name)
+
+    def _require_ready(self, name: str) -> None:
+        self._require_open()
+        if self._stream is not None:
+            raise UsageError(
+                "a stream is still open; close it first",
+                file=self._sink.name,
+                object_name=self._stream.name,
+            )
+        self._require_name(name)
+        if name in self._objects:
+            raise UsageError(
+                "the name was written before; names are unique",
+                reason=Reason.DUPLICATE_WRITE,
+                file=self._sink.name,
+                object_name=name,
+            )
+
+    def _require_name(self, name: object) -> None:
+        if not isinstance(name, str):
+            raise ArgumentTypeError(
+                "an object's name is text", file=self._sink.name, found=describe(name)
+            )
+        try:
+            name.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise NotRepresentableError(
+                "the name holds a lone surrogate, which is no text in UTF-8",
+                file=self._sink.name,
+                found=describe(name),
+            ) from error
+
+    def _plan_array(self, array: Array) -> TensorObject:
+        """Return the plan of a plain array: what can be wrong with it is its element type."""
+        spelled = spell(array.dtype)
+        plan = self._plans.get(spelled)
+        if plan is None:
+            plan = TensorObject((), "dense", {"data": Component(spelled[0], 0, 0, spelled[1])})
+            self._emitter.check_object(plan)
+            self._plans[spelled] = plan
+        return TensorObject(array.shape, "dense", plan.components)
+
+    def _plan(self, tensor: Tensor, attributes: Mapping[str, object] | None) -> TensorObject:
+        """Return the object as the manifest will have it, but for places, lengths and digests."""
+        components = {}
+        layout = LAYOUTS.get(tensor.format)
+        for role in sorted(tensor.components, key=lambda text: text.encode("utf-8", "replace")):
+            storage, logical = spell(tensor.components[role].dtype)
+            if layout is not None and role == layout.main_role:
+                logical = tensor.type
+            components[role] = Component(storage, 0, 0, logical)
+            if tensor.format != "dense" or role != "data":
+                _require_whole_bytes(role, tensor.components[role].size, components[role])
+        if tensor.format == "dense" and tensor.type not in (None, *LOGICAL_TYPES):
+            pass  # an unknown logical type may pack its elements: no size equation holds
+        elif tensor.format == "dense":
+            tensor.numpy()  # the size equation
+        if not components and tensor.format in LAYOUTS:
+            raise ArgumentValueError("the tensor has no components")
+        return TensorObject(
+            tensor.shape, tensor.format, components, _attributes_of(attributes) or None
+        )
+
+    def _write_component(
+        self,
+        name: str,
+        role: str,
+        component: Component,
+        array: Array,
+        level: int | None,
+        algorithm: Algorithm | None,
+    ) -> Component:
+        is_kept = self._keeps_data and array.flags.c_contiguous and is_stored_as_is(array.dtype)
+        blob = BlobWriter(self._sink, level, algorithm, self._crew, is_kept=is_kept)
+        for block in blocks(array):
+            blob.write(block)
+        if blob.digest_later is not None:
+            self._later.append((name, role, array.nbytes, blob.digest_later))
+            # A mapping may make its arrays when asked; not too many wait for their digest.
+            waiting = sum(nbytes for _, _, nbytes, digest in self._later if not digest.done())
+            if waiting > _MOST_WAITING_BYTES:
+                self._later[-1][3].result()
+        return blob.finish(component)
+
+    def _settle_digests(self) -> None:
+        """Put in the digests that other threads computed while this one wrote."""
+        for name, role, _, digest in self._later:
+            tensor_object = self._objects[name]
+            component = dataclasses.replace(tensor_object.components[role], digest=digest.result())
+            components = {**tensor_object.components, role: component}
+            self._objects[name] = dataclasses.replace(tensor_object, components=components)
+        if self._later:
+            self._objects.update({new: self._objects[of] for new, of in self._shared.items()})
+        self._later.clear()
+
+    def _recode_component(
+        self,
+        reader: ManifestReader,
+        name: str,
+        role: str,
+        component: Component,
+        level: int | None,
+    ) -> Component:
+        """Write a component's decoded bytes, or find them written for another that has them."""
+        there = reader._object(name).components[role]
+        key = reader, dataclasses.replace(there, digest=None, extra=None), level
+        placed = self._recoded.get(key)
+        if placed is None:
+            blob = BlobWriter(self._sink, level, self._algorithm, self._crew)
+            for chunk in reader.portable_chunks(name, role):
+                blob.write(chunk)
+            placed = blob.finish(component)
+            if there.encoding in ENCODINGS:  # another format's may have no place of their own
+                self._recoded[key] = placed
+        return dataclasses.replace(placed, extra=component.extra)
+
+    def _copy_component(
+        self, reader: ManifestReader, name: str, role: str, component: Component
+    ) -> Component:
+        key = (reader, component.offset, component.length)
+        if key not in self._copied:
+            digest = None if component.digest is None else parse_digest(component.digest)
+            known = None if digest is None else digest.known
+            blob = BlobWriter(self._sink, None, known if digest is not None else self._algorithm)
+            for piece in reader.stored_range(component).pieces(BLOCK_BYTES):
+                blob.write(piece)
+            placed = blob.finish(component)
+            text = component.digest or placed.digest
+            if digest is not None and known is not None and placed.digest is not None:
+                try:
+                    require_match(digest, parse_digest(placed.digest).expected)
+                except DigestMismatchError:
+                    if not component.digest_may_cover_decoded or component.encoding == "raw":
+                        raise
+                    for _ in reader.decoded_chunks(name, role):  # raises where it covers neither
+                        pass
+                    text = placed.digest
+            self._copied[key] = placed.offset, text
+        offset, text = self._copied[key]
+        return dataclasses.replace(component, offset=offset, digest=text)
+
+    def _stream_done(self, name: str, tensor_object: TensorObject) -> None:
+        self._stream = None
+        self._objects[name] = tensor_object
+
+
+class ObjectSink:
+    """Takes one dense object's elements in pieces; made by `Writer.stream`.
+
+    Attributes:
+        name: the object's name.
+        shape: its shape.
+        dtype: the element type pieces are converted to, where that loses nothing.
+    """
+
+    def __init__(
+        self, writer: Writer, name: str, plan: TensorObject, dtype: np.dtype[Any], blob: BlobWriter
+    ) -> None:
+        self.name = name
+        self.shape = plan.shape
+        self.dtype = dtype
+        self._writer = writer
+        self._plan = plan
+        self._blob = blob
+        self._missing = element_count(plan.shape)
+        self._is_open = True
+
+    def write(self, piece: Any) -> None:
+        """Store the next elements, in C order; any shape, the object's element type.
+
+        Raises:
+            ArgumentTypeError: the piece has another element type.
+            ArgumentValueError: there are more elements than the shape has.
+            ClosedError: the sink or its writer is closed.
+            SourceError: the bytes could not be stored. The writer is then aborted.
+        """
+        self._require_open()
+        array = np.asarray(piece)
+        if array.dtype.newbyteorder("=") != self.dtype:
+            raise ArgumentTypeError(
+                "the piece has another element type",
+                object_name=self.name,
+                expected=self.dtype.name,
+                found=array.dtype.name,
+            )
+        if array.size > self._missing:
+            raise ArgumentValueError(
+                "there are more elements than the shape has",
+                object_name=self.name,
+                expected=f"at most {self._missing} more",
+                found=str(array.size),
+            )
+        packed = LOGICAL_TYPES.get(self._plan.components["data"].type or "")
+        if (
+            packed is not None
+            and packed.elements_per_storage > 1
+            and (array.size % packed.elements_per_storage and array.size != self._missing)
+        ):
+            raise ArgumentValueError(
+                "a piece of packed elements must fill whole bytes",
+                object_name=self.name,
+                expected=f"a multiple of {packed.elements_per_storage} elements",
+                found=str(array.size),
+            )
+        try:
+            for block in blocks(array):
+                self._blob.write(block)
+        except BaseException:
+            self._is_open = False
+            self._writer.abort()
+            raise
+        self._missing -= array.size
+
+    def close(self) -> None:
+        """End the object; the writer takes others again.
+
+        Raises:
+            UsageError: elements are missing; the sink stays open.
+            SourceError: the bytes could not be stored. The writer is then aborted.
+        """
+        self._require_open()
+        if self._missing:
+            raise UsageError(
+                "elements are missing",
+                object_name=self.name,
+                expected=f"{element_count(self.shape)} for shape {describe(self.shape)}",
+                found=f"{self._missing} fewer",
+            )
+        self._is_open = False
+        try:
+            component = self._blob.finish(self._plan.components["data"])
+        except BaseException:
+            self._writer.abort()
+            raise
+        plan = self._plan
+        self._writer._stream_done(  # a part of the writer
+            self.name, TensorObject(plan.shape, plan.format, {"data": component}, plan.attributes)
+        )
+
+    def _require_open(self) -> None:
+        if not self._is_open or self._writer._state != "open":
+            raise ClosedError("the stream is closed", object_name=self.name)
+
+    def __enter__(self) -> ObjectSink:
+        """Return the sink itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close, or abort the whole writer where an exception passes through."""
+        if kind is not None:
+            self._is_open = False
+            self._writer.abort()
+        elif self._is_open:
+            self.close()
+
+
+def _differs(component: Component, level: int | None) -> bool:
+    """Return whether a component is stored otherwise than a level (None: raw) asks for."""
+    return level is not None or component.encoding != "raw"
+
+
+def _require_whole_bytes(role: str, count: int, component: Component) -> None:
+    """Raise where packed elements leave a part of a byte: only a dense shape says which are real.
+
+    Raises:
+        NotRepresentableError: they do.
+    """
+    packed = component.logical
+    if packed is not None and count % packed.elements_per_storage:
+        raise NotRepresentableError(
+            f"outside dense tensors {packed.long_name} elements must fill whole bytes; append a "
+            "zero, or store them as float8_e4m3fn",
+            component=role,
+            expected=f"a multiple of {packed.elements_per_storage} elements",
+            found=str(count),
+        )
+
+
+def _with_u64_indices(tensor: Tensor) -> Tensor:
+    """Return the tensor with its index components as u64, which 1.2 section 3 orders."""
+    layout = LAYOUTS.get(tensor.format)
+    indices = () if layout is None else layout.index_roles
+    arrays = dict(tensor.components)
+    for role in indices:
+        if role in arrays and arrays[role].dtype != np.uint64:
+            if arrays[role].size and arrays[role].dtype.kind not in "iu":
+                raise LayoutError(
+                    "indices are integers",
+                    reason=Reason.INDEX_DTYPE,
+                    component=role,
+                    found=arrays[role].dtype.name,
+                )
+            if arrays[role].size and int(arrays[role].min()) < 0:
+                tensor.require_valid()  # says where; a negative number is no uint64
+            arrays[role] = arrays[role].astype(np.uint64)
+    if all(arrays[role] is array for role, array in tensor.components.items()):
+        return tensor
+    return Tensor(
+        arrays,
+        shape=tensor.shape,
+        format=tensor.format,
+        type=tensor.type,
+        attributes=tensor.attributes,
+    )
+
+
+def _element_type(dtype: Any) -> np.dtype[Any]:
+    if isinstance(dtype, str):
+        storage, logical = STORAGE_TYPES.get(dtype), LOGICAL_TYPES.get(dtype)
+        if storage is not None:
+            return numpy_dtype(storage.long_name)
+        if logical is not None:
+            return numpy_dtype(logical.long_name)
+    try:
+        found = numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+        return found.newbyteorder("=")
+    except (TypeError, UnsupportedError) as error:
+        raise ArgumentValueError(
+            "unknown element type",
+            expected=f"one of {', '.join([*BY_LONG_NAME, *LOGICAL_TYPES])}",
+            found=describe(dtype, 40),
+        ) from error
+
+
+def _attributes_of(attributes: Mapping[str, object] | None) -> dict[str, object] | None:
+    if attributes is None or isinstance(attributes, Mapping):
+        return None if attributes is None else dict(attributes)
+    raise ArgumentTypeError("attributes are a mapping", found=describe(attributes, 40))
+
+
+def sink_of(target: Any, *, durable: Durable) -> Sink:
+    """Return where the bytes for what a caller passed go.
+
+    Raises:
+        ArgumentTypeError: it is nothing that can be written to.
+        SourceError: it cannot be created.
+    """
+    if isinstance(target, (str, bytes, os.PathLike)):
+        return FileSink(os.fsdecode(os.fspath(target)), durable=durable)
+    if isinstance(target, (FileSink, StreamSink)):
+        return target
+    return StreamSink(target)

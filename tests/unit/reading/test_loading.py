@@ -1,0 +1,143 @@
+"""All objects at once: what is laid in bulk is what the reader gives one by one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ztensor
+from ztensor import Tensor
+from ztensor.container import v1
+from ztensor.errors import DigestMismatchError
+from ztensor.numpy import load, load_file, save, save_file
+from ztensor.reading.loading import load_all
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DTYPES = ["f4", "i1", "c8", ml_dtypes.bfloat16]
+
+
+def require_same(found: dict[str, Any], reader: ztensor.Reader) -> None:
+    assert list(found) == list(reader)
+    for name in found:
+        value, expected = found[name], reader[name]
+        assert type(value) is type(expected), name
+        if isinstance(value, Tensor):
+            value, expected = value.to_dense(), expected.to_dense()
+        assert (value.shape, value.dtype) == (expected.shape, expected.dtype), name
+        assert value.tobytes() == expected.tobytes(), name
+        assert value.flags.c_contiguous, name
+
+
+@st.composite
+def dicts(draw: st.DrawFn) -> dict[str, Any]:
+    """Return tensors with runs of equal ones, broken in every way."""
+    tensors: dict[str, Any] = {}
+    shapes = st.sampled_from([(), (16,), (4, 4), (4, 4), (3, 5), (0, 4), (1,) * 9, (2,) * 20])
+    for _ in range(draw(st.integers(1, 6))):
+        shape, dtype = draw(shapes), np.dtype(draw(st.sampled_from(DTYPES)))
+        for _ in range(draw(st.sampled_from([1, 2, 9, 12]))):
+            count = int(np.prod(shape, dtype=int))
+            tensors[f"{len(tensors):03}"] = (
+                np.arange(len(tensors), len(tensors) + count).reshape(shape).astype(dtype)
+            )
+    return tensors
+
+
+@pytest.mark.parametrize("as_columns", [False, True], ids=["few", "columns"])
+@settings(max_examples=60)
+@given(
+    tensors=dicts(),
+    checksum=st.sampled_from(["crc32c", "sha256", None]),
+    compression=st.sampled_from([False, False, True]),
+    threads=st.sampled_from([1, 3]),
+)
+def test_any_dict(
+    as_columns: bool, tensors: dict[str, Any], checksum: str | None, compression: bool, threads: int
+) -> None:
+    data = save(tensors, checksum=checksum, compression=compression)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(v1, "REGULAR_BYTES", 0 if as_columns else 1 << 40)
+        with ztensor.open(data) as reader:
+            require_same(load_all(reader, copy=False, threads=threads), reader)
+            require_same(load_all(reader, copy=True, threads=threads), reader)
+            require_same(load_all(reader, copy=True, threads=threads, separate=True), reader)
+
+
+def some(count: int) -> dict[str, Any]:
+    return {f"{i:05}": np.full((4, 16), i, np.float32) for i in range(count)}
+
+
+def test_sparse_and_shared_objects_among_thousands(tmp_path: Path) -> None:
+    tensors = {**some(2000), "00500": Tensor.csr([1.0], [2], [0, 1], (1, 3))}
+    tensors["01500"] = tensors["00007"]
+    save_file(tensors, tmp_path / "m.zt")
+    with ztensor.open(tmp_path / "m.zt") as reader:
+        assert hasattr(reader._manifest.objects, "columns")
+        for copy in (False, True):
+            require_same(load_all(reader, copy=copy), reader)
+
+
+def test_bytes_in_another_order_than_names(tmp_path: Path) -> None:
+    with ztensor.Writer(tmp_path / "m.zt") as writer:
+        for name, value in reversed(some(1000).items()):
+            writer.write(name, value)
+    with ztensor.open(tmp_path / "m.zt") as reader:
+        for copy in (False, True):
+            require_same(load_all(reader, copy=copy), reader)
+
+
+@pytest.mark.parametrize("checksum", ["crc32c", "sha256"])
+@pytest.mark.parametrize("count", [20, 1000], ids=["few", "columns"])
+def test_damage_is_found_in_the_object_it_is_in(count: int, checksum: str) -> None:
+    data = bytearray(save(some(count), checksum=checksum))
+    with ztensor.open(bytes(data)) as reader:
+        place = reader.location("00013")
+    data[place.offset + 5] ^= 1
+    with pytest.raises(DigestMismatchError) as caught:
+        load(bytes(data), copy=True)
+    assert (caught.value.object_name, caught.value.component) == ("00013", "data")
+    assert load(bytes(data), copy=True, verify=False)["00013"].shape == (4, 16)
+    assert load(bytes(data), copy=False)["00012"][0, 0] == 12
+
+
+def test_memory_of_ones_own(tmp_path: Path) -> None:
+    save_file(some(1000), tmp_path / "m.zt")
+    shared, separate = (
+        load_all(ztensor.open(tmp_path / "m.zt"), copy=True, separate=flag)
+        for flag in (False, True)
+    )
+    assert np.may_share_memory(shared["00001"].base, shared["00002"].base)
+    assert not np.may_share_memory(separate["00001"].base, separate["00002"].base)
+    for found in (shared, separate):
+        found["00001"][:] = 7
+        assert found["00002"][0, 0] == 2
+    assert load_file(tmp_path / "m.zt")["00001"][0, 0] == 1
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("checksum", ["crc32c", "sha256", None])
+@pytest.mark.parametrize("length", [8 * MIB, 16 * MIB, 20 * MIB + 3])
+def test_a_large_tensor_is_read_in_pieces(length: int, checksum: str | None) -> None:
+    value = np.random.default_rng(0).integers(0, 256, length, np.uint8)
+    data = bytearray(save({"w": value}, checksum=checksum))
+    for threads in (1, 3):
+        assert (load(bytes(data), copy=True, threads=threads)["w"] == value).all()
+    if checksum is None:
+        return
+    with ztensor.open(bytes(data)) as reader:
+        place = reader.location("w")
+    for spot in (0, 8 * MIB - 1, length // 2, length - 1):
+        data[place.offset + spot] ^= 1
+        with pytest.raises(DigestMismatchError) as caught:
+            load(bytes(data), copy=True, threads=3)
+        assert caught.value.object_name == "w"
+        data[place.offset + spot] ^= 1

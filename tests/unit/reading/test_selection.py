@@ -1,0 +1,237 @@
+"""What an index needs, and the pieces it is read in."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError
+from ztensor.reading import selection
+from ztensor.reading.selection import Piece, picked, plan, select, select_rows
+
+
+def listed(wanted: tuple[Any, ...]) -> list[list[int]]:
+    return [[int(index) for index in indices] for indices in wanted]
+
+
+@pytest.mark.parametrize(
+    ("key", "wanted", "rest"),
+    [
+        (2, [[2], [0, 1, 2]], (0,)),
+        (-1, [[4], [0, 1, 2]], (0,)),
+        ((slice(3, 0, -2), 1), [[1, 3], [1]], (slice(None, None, -1), 0)),
+        ((..., 1), [[0, 1, 2, 3, 4], [1]], (..., 0)),
+        ((None, slice(9, None)), [[], [0, 1, 2]], (None, slice(None))),
+        ((np.True_, 0), [[0], [0, 1, 2]], (np.True_, 0)),
+    ],
+    ids=str,
+)
+def test_an_index_is_taken_apart_axis_by_axis(key: Any, wanted: Any, rest: Any) -> None:
+    found = select(key, (5, 3))
+    assert listed(found.wanted) == wanted
+    assert found.key == rest
+    assert not found.is_whole
+
+
+def test_arrays_need_each_index_once() -> None:
+    found = select([3, -5, 3], (5, 3))
+    assert listed(found.wanted) == [[0, 3], [0, 1, 2]]
+    assert found.key[0].tolist() == [1, 0, 1]
+
+
+def test_neighbours_are_a_range() -> None:
+    assert select([3, 1, 2], (5, 3)).wanted[0] == range(1, 4)
+    assert select(np.array([False, True, True]), (3,)).wanted == (range(1, 3),)
+
+
+@pytest.mark.parametrize(
+    "key", [..., (), slice(None), (slice(0, 5), ...), [4, 2, 0, 1, 3]], ids=str
+)
+def test_what_needs_everything(key: Any) -> None:
+    assert select(key, (5, 3)).is_whole
+
+
+ROWS: list[tuple[Any, Any]] = [
+    (2, range(2, 3)),
+    (-5, range(1)),
+    (np.int8(1), range(1, 2)),
+    (slice(1, 4), range(1, 4)),
+    (slice(None, None, -2), range(4, -1, -2)),
+    (slice(4, 4), range(0)),
+    (slice(3, 1), range(0)),
+    (..., range(5)),
+    ((), range(5)),
+    ((slice(1, 2), slice(None)), range(1, 2)),
+    ((slice(1, 2), slice(-9, 9)), range(1, 2)),
+    ((slice(1, 2), ...), range(1, 2)),
+    ((..., slice(1, 2), slice(None)), range(1, 2)),
+    (slice(0, 1 << 70, 1 << 69), range(0, 5, 1 << 69)),
+]
+
+
+@pytest.mark.parametrize(("key", "rows"), ROWS, ids=str)
+def test_rows(key: Any, rows: range) -> None:
+    assert select_rows(key, (5, 3)) == rows
+
+
+@pytest.mark.parametrize(
+    ("key", "rows"),
+    [([3, 3, -5], [3, 3, 0]), ([], []), ([True, False, True, False, False], [0, 2])],
+    ids=str,
+)
+def test_rows_in_any_order(key: Any, rows: list[int]) -> None:
+    assert np.asarray(select_rows(key, (5, 3))).tolist() == rows
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        (0, 1),
+        (slice(None), slice(1, None)),
+        (..., 1),
+        (None, 1),
+        True,
+        [[0, 1]],
+        np.ones((5, 3), bool),
+        ([0, 1], [0, 1]),
+        5,
+        (0, 0, 0),
+    ],
+    ids=str,
+)
+def test_what_are_no_rows(key: Any) -> None:
+    with pytest.raises(ArgumentValueError):
+        select_rows(key, (5, 3))
+
+
+def test_axes_longer_than_any_array() -> None:
+    shape = (1 << 64, 1 << 63)
+    assert select_rows(slice(-2, None), shape) == range((1 << 64) - 2, 1 << 64)
+    assert select_rows(-1, shape) == range((1 << 64) - 1, 1 << 64)
+    for key in ([0], [-1], np.array([1 << 63], np.uint64)):
+        with pytest.raises(ArgumentValueError):
+            select_rows(key, shape)
+
+
+@pytest.mark.parametrize("key", ["w", 1.0, [0.5], slice("a", None), object(), [[1], []]], ids=str)
+def test_what_is_no_index(key: Any) -> None:
+    for use in (select, select_rows):
+        with pytest.raises(ArgumentTypeError):
+            use(key, (5, 3))
+
+
+# --- Pieces -------------------------------------------------------------------------------------
+
+
+def pieces(key: Any, shape: tuple[int, ...], itemsize: int = 4) -> list[Piece]:
+    return list(plan(shape, select(key, shape).wanted, itemsize))
+
+
+def runs(key: Any, shape: tuple[int, ...], itemsize: int = 4) -> list[tuple[int, int]]:
+    return [(piece.start, piece.stop) for piece in pieces(key, shape, itemsize)]
+
+
+GAP = selection.GAP_BYTES // 4
+FAR = 2 * GAP
+
+
+@pytest.mark.parametrize(
+    ("key", "shape", "expected"),
+    [
+        (3, (10, FAR), [(3 * FAR, 4 * FAR)]),
+        (slice(2, 5), (10, FAR), [(2 * FAR, 5 * FAR)]),
+        ((slice(None), slice(10, 20)), (3, FAR), [(10 + i * FAR, 20 + i * FAR) for i in range(3)]),
+        ((slice(None), slice(10, 20)), (3, 100), [(10, 220)]),
+        ((1, slice(10, 20)), (3, FAR), [(FAR + 10, FAR + 20)]),
+        ((slice(None), 0), (3, GAP), [(0, 2 * GAP + 1)]),
+        ((slice(None), 0), (3, GAP + 1), [(0, 1), (GAP + 1, GAP + 2), (2 * GAP + 2, 2 * GAP + 3)]),
+        ([0, 5, 6], (10, FAR), [(0, FAR), (5 * FAR, 7 * FAR)]),
+        ([0, 2], (9, GAP - 1), [(0, 3 * (GAP - 1))]),
+        ([0, 2], (9, GAP), [(0, GAP), (2 * GAP, 3 * GAP)]),
+        (([1, 3], slice(None), 7), (4, 2, FAR), [(i * FAR + 7, i * FAR + 8) for i in (2, 3, 6, 7)]),
+        (
+            (0, slice(None, None, FAR)),
+            (2, 3 * FAR),
+            [(0, 1), (FAR, FAR + 1), (2 * FAR, 2 * FAR + 1)],
+        ),
+        (
+            (slice(None), [0, FAR - 1]),
+            (2, FAR),
+            [(0, 1), (FAR - 1, FAR), (FAR, FAR + 1), (2 * FAR - 1, 2 * FAR)],
+        ),
+    ],
+    ids=str,
+)
+def test_runs_are_merged_where_a_jump_would_cost_more(
+    key: Any, shape: tuple[int, ...], expected: list[tuple[int, int]]
+) -> None:
+    assert runs(key, shape) == expected
+
+
+def test_no_piece_with_gaps_is_larger_than_the_cap() -> None:
+    most = selection.PIECE_BYTES // 4
+    length = 10 * most
+    found = runs(slice(None, None, 2), (length,))
+    assert len(found) == 10
+    assert all(stop - start <= most for start, stop in found)
+    assert (found[0][0], found[-1][1]) == (0, length - 1)
+    rows = np.array([index for index in range(length // 4096) if index % 3])
+    found = runs((rows, slice(1, None)), (length // 4096, 4096))
+    assert all(stop - start <= most for start, stop in found)
+    assert len(found) <= 10 * 2
+
+
+def test_what_lies_together_is_one_piece_of_any_size() -> None:
+    assert runs(slice(1, None), (1 << 40,)) == [(1, 1 << 40)]
+    assert runs(slice(1, None), (1 << 20, 1 << 20), 8) == [(1 << 20, 1 << 40)]
+
+
+def test_there_are_no_more_reads_than_gaps() -> None:
+    shape = (50, 40, 300, 7)
+    key = (slice(None, None, 3), [0, 39], slice(5, 290, 11), 2)
+    nbytes = 50 * 40 * 300 * 7 * 8
+    assert len(runs(key, shape, 8)) <= nbytes // selection.GAP_BYTES + 1
+
+
+@pytest.mark.parametrize("gap", [1, 8, 100, 1 << 20])
+@pytest.mark.parametrize("most", [1, 16, 1 << 20])
+@pytest.mark.parametrize(
+    "key",
+    [
+        (slice(None, None, 2), slice(1, 3), [0, 4]),
+        ([0, 2, 5], 1),
+        (..., 3),
+        ([0, 5], [0, 3], [1, 2]),
+        (slice(4, 1, -1), ..., slice(None, None, 3)),
+    ],
+    ids=str,
+)
+def test_pieces_hold_what_is_wanted(
+    key: Any, gap: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "GAP_BYTES", gap)
+    monkeypatch.setattr(selection, "PIECE_BYTES", most)
+    array = np.arange(6 * 4 * 5, dtype=np.int64).reshape(6, 4, 5)
+    chosen = select(key, array.shape)
+    block = np.full([len(indices) for indices in chosen.wanted], -1, np.int64)
+    last = 0
+    for piece in plan(array.shape, chosen.wanted, 8):
+        assert last <= piece.start < piece.stop  # in order, nothing twice
+        last = piece.stop
+        run = array.reshape(-1)[piece.start : piece.stop]
+        if piece.window is not None:
+            assert run.nbytes <= most
+            window = np.full(piece.window, -2, np.int64)
+            window.reshape(-1)[piece.lead : piece.lead + run.size] = run
+            run = picked(window, piece.picks)
+        block[piece.target] = run.reshape(block[piece.target].shape)
+    assert block[chosen.key].tolist() == array[key].tolist()
+
+
+def test_an_index_beyond_what_python_counts() -> None:
+    for key in (sys.maxsize + 1, -(1 << 80), [1 << 62]):
+        with pytest.raises(UsageError):
+            select(key, (5,))

@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import dataclasses
+import sys
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor import Limits
+from ztensor.encoding import ENCODINGS
+from ztensor.errors import ObjectNotFoundError, Reason
+from ztensor.numpy import save
+from ztensor.testing.builder import VERSIONS, draft, stored, zstd_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ztensor.reading.verify import VerifyReport
+
+WRONG = "crc32c:0x00000000"
+
+
+def found(report: VerifyReport) -> list[tuple[Reason, str | None, str | None]]:
+    return [(p.reason, p.object_name, p.component) for p in report.problems]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("mmap", [True, False], ids=["mapped", "read"])
+def test_a_good_file(tmp_path: Path, version: str, mmap: bool) -> None:
+    (tmp_path / "m.zt").write_bytes(draft(version).to_bytes())
+    with ztensor.open(tmp_path / "m.zt", mmap=mmap) as reader:
+        report = reader.verify()
+        parts = [p for name in reader for p in reader.metadata(name).components.values()]
+        assert report.ok
+        assert (report.problems, report.unsupported) == ((), ())
+        assert (report.checked, report.undigested) == (len(parts), 0)
+        assert report.objects == len(reader)
+        assert report.nbytes == sum(part.length for part in parts)
+
+
+def many_damages() -> bytes:
+    made = draft("1.2.0")
+    made.component("matrix")["digest"] = WRONG
+    made.blobs["flags", "data"] = b"\x00\x01\x02\xff"
+    made.component("empty")["digest"] = "blake9:zz"
+    made.blobs["packed", "data"] = made.blobs["packed", "data"][:-1]
+    made.component("small")["dtype"] = "f3"
+    made.component("wave")["encoding"] = "lz4"
+    made.component("wave")["digest"] = WRONG
+    made.blobs["rows", "indices"] = stored("u64", 0, 3, 2)
+    made.component("rows", "values")["digest"] = WRONG
+    made.blobs["points", "coords"] = stored("u64", 1, 0, 0, 2)
+    made.objects["groups"]["format"] = "later"
+    made.component("groups", "scales")["digest"] = WRONG
+    return made.to_bytes()
+
+
+def test_every_problem_of_a_file_is_found_and_none_hides_another() -> None:
+    with ztensor.open(many_damages()) as reader:
+        report = reader.verify()
+    assert not report.ok
+    assert found(report) == [
+        (Reason.DIGEST_MISMATCH, "matrix", "data"),
+        (Reason.BOOL_VALUE, "flags", "data"),
+        (Reason.ENCODING_TRUNCATED, "packed", "data"),
+        (Reason.DIGEST_MISMATCH, "wave", "data"),
+        (Reason.INDEX_RANGE, "rows", "indices"),
+        (Reason.DIGEST_MISMATCH, "rows", "values"),
+        (Reason.INDEX_RANGE, "points", "coords"),
+        (Reason.DIGEST_MISMATCH, "groups", "scales"),
+    ]
+    assert [(p.reason, p.object_name) for p in report.unsupported] == [
+        (Reason.UNKNOWN_DTYPE, "small"),
+        (Reason.UNKNOWN_ENCODING, "wave"),
+        (Reason.UNKNOWN_LAYOUT, "groups"),
+    ]
+    assert report.undigested == 1
+    for problem in (*report.problems, *report.unsupported):
+        assert problem.path[:2] == ("objects", problem.object_name)
+        assert str(problem).isascii()
+
+
+def test_what_is_unsupported_is_not_wrong() -> None:
+    made = draft("1.2.0")
+    made.component("small")["dtype"] = "f3"
+    made.objects["groups"]["format"] = "later"
+    with ztensor.open(made.to_bytes()) as reader:
+        report = reader.verify()
+    assert report.ok
+    assert len(report.unsupported) == 2
+
+
+def test_a_cap_is_no_damage_either() -> None:
+    with ztensor.open(draft("1.2.0").to_bytes(), limits=Limits(decoded_bytes=5)) as reader:
+        report = reader.verify()
+    assert report.ok
+    assert [(p.reason, p.object_name) for p in report.unsupported] == [
+        (Reason.LIMIT_DECODED, "packed")
+    ]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4, None])
+def test_threads_change_nothing(threads: int | None) -> None:
+    for data in (many_damages(), draft("1.1.0").to_bytes(), draft("0.1.0").to_bytes()):
+        with ztensor.open(data) as reader:
+            assert reader.verify(threads=threads) == reader.verify(threads=1)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("data", [many_damages(), save({}), save({"e": np.zeros(0)})])
+def test_progress_only_rises_and_ends_at_the_whole(data: bytes, threads: int) -> None:
+    calls: list[tuple[int, int]] = []
+    with ztensor.open(data) as reader:
+        report = reader.verify(threads=threads, progress=lambda *call: calls.append(call))
+    assert calls == sorted(calls)
+    assert {total for _, total in calls} <= {report.nbytes}
+    if report.objects:
+        assert calls[-1] == (report.nbytes, report.nbytes)
+
+
+def test_an_error_of_the_callback_comes_through() -> None:
+    def stop(*_: int) -> None:
+        raise KeyboardInterrupt
+
+    with ztensor.open(many_damages()) as reader:
+        for threads in (1, 4):
+            with pytest.raises(KeyboardInterrupt):
+                reader.verify(threads=threads, progress=stop)
+
+
+@pytest.mark.parametrize(
+    ("names", "objects"),
+    [([], 0), (["matrix"], 1), ("matrix", 1), (("flags", "packed"), 2), (iter(["rows"]), 1)],
+    ids=["none", "list", "one name", "tuple", "iterator"],
+)
+def test_some_objects(names: Any, objects: int) -> None:
+    with ztensor.open(many_damages()) as reader:
+        report = reader.verify(names)
+    assert report.objects == objects
+    assert report.ok is (objects == 0)
+
+
+def test_a_name_that_is_not_there() -> None:
+    with ztensor.open(many_damages()) as reader, pytest.raises(ObjectNotFoundError):
+        reader.verify(["matrix", "no such"])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "role"),
+    [
+        (("indptr", (0, 3, 2)), Reason.INDEX_POINTERS, "indptr"),
+        (("indptr", (1, 2, 3)), Reason.INDEX_POINTERS, "indptr"),
+        (("indptr", (0, 2, 4)), Reason.INDEX_POINTERS, "indptr"),
+        (("indices", (0, 2, 3)), Reason.INDEX_RANGE, "indices"),
+    ],
+)
+def test_rules_of_rows(change: tuple[str, tuple[int, ...]], reason: Reason, role: str) -> None:
+    made = draft("1.2.0")
+    made.blobs["rows", change[0]] = stored("u64", *change[1])
+    with ztensor.open(made.to_bytes()) as reader:
+        assert found(reader.verify()) == [(reason, "rows", role)]
+
+
+@pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
+def test_wrong_elements_are_found_in_any_piece(compression: bool) -> None:
+    """Behind the first megabyte, and in elements cut by the pieces they are decoded in."""
+    flags = np.zeros(3_000_000, bool)
+    flags.view(np.uint8)[2_999_999] = 7
+    coords = np.zeros(400_000, np.uint64)
+    coords[399_999] = 5
+    values = np.zeros(400_000, np.int8)
+    good = ztensor.Tensor({"values": values, "coords": coords}, shape=(6,), format="sparse_coo")
+    data = bytearray(save({"flags": flags, "points": good}, compression=compression))
+    with ztensor.open(data) as reader:
+        assert found(reader.verify()) == [(Reason.BOOL_VALUE, "flags", "data")]
+        assert "2999999" in reader.verify().problems[0].message
+        narrow = dataclasses.replace(reader._manifest.objects["points"], shape=(5,))
+        reader._manifest.objects["points"] = narrow
+        assert found(reader.verify("points")) == [(Reason.INDEX_RANGE, "points", "coords")]
+        assert "399999" in reader.verify("points").problems[0].message
+
+
+def test_bools_of_0_1_may_be_any_byte() -> None:
+    made = draft("0.1.0")
+    made.blobs["flags", "data"] = b"\x00\x01\x02\xff"
+    with ztensor.open(made.to_bytes()) as reader:
+        assert reader.verify().ok
+
+
+def test_a_layout_of_0_1_that_no_text_describes_has_a_digest() -> None:
+    made = draft("0.1.0")
+    made.objects["matrix"]["layout"] = "sparse"
+    with ztensor.open(made.to_bytes()) as reader:
+        report = reader.verify("matrix")
+        assert (report.ok, report.checked) == (True, 1)
+        assert [p.reason for p in report.unsupported] == [Reason.UNKNOWN_LAYOUT]
+    made.component("matrix")["checksum"] = WRONG
+    with ztensor.open(made.to_bytes()) as reader:
+        assert found(reader.verify("matrix")) == [(Reason.DIGEST_MISMATCH, "matrix", "data")]
+
+
+def test_a_digest_of_decoded_bytes_counts_as_checked_in_1_1() -> None:
+    from ztensor.digest import ALGORITHMS, digest_of
+
+    made = draft("1.1.0")
+    content = stored("i16", 258, -1, 3)
+    made.component("packed")["digest"] = digest_of(ALGORITHMS["crc32c"], [content])
+    with ztensor.open(made.to_bytes()) as reader:
+        report = reader.verify("packed")
+    assert (report.ok, report.checked, report.undigested) == (True, 1, 0)
+
+
+def test_a_digest_whose_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = draft("1.2.0")
+    made.component("matrix")["digest"] = "xxh3:0123456789abcdef"
+    monkeypatch.setitem(sys.modules, "xxhash", None)
+    with ztensor.open(made.to_bytes()) as reader:
+        report = reader.verify("matrix")
+    assert (report.ok, report.checked, report.undigested) == (True, 0, 1)
+    assert [p.reason for p in report.unsupported] == [Reason.MISSING_DEPENDENCY]
+
+
+@pytest.mark.parametrize(
+    ("name", "blob", "reason"),
+    [
+        ("packed", zstd_frame(stored("i16", 258, -1)), Reason.DECODED_SHORT),
+        ("packed", zstd_frame(stored("i16", 258, -1, 3, 4)), Reason.DECODED_LONG),
+        ("packed", zstd_frame(stored("i16", 258, -1, 3)) + b"\0", Reason.ENCODING_MALFORMED),
+        ("packed", b"", Reason.ENCODING_TRUNCATED),
+    ],
+)
+def test_compressed_data_is_decoded_to_its_last_byte(
+    name: str, blob: bytes, reason: Reason
+) -> None:
+    made = draft("1.2.0")
+    made.component(name)["uncompressed_length"] = 6
+    made.blobs[name, "data"] = blob
+    with ztensor.open(made.to_bytes()) as reader:
+        assert found(reader.verify()) == [(reason, name, "data")]
+
+
+def test_decoded_bytes_that_end_inside_an_element() -> None:
+    """Where nothing but the bytes tells how many there are."""
+    made = draft("1.1.0")
+    for role, dtype, content in (("values", "i32", bytes(7)), ("coords", "u64", bytes(16))):
+        made.objects["points"]["components"][role] = {"dtype": dtype, "encoding": "zstd"}
+        made.blobs["points", role] = zstd_frame(content)
+    with ztensor.open(made.to_bytes()) as reader:
+        assert found(reader.verify("points")) == [(Reason.SIZE_MISMATCH, "points", "values")]
+        with pytest.raises(ztensor.FormatError) as caught:
+            reader.read("points")
+        assert caught.value.reason is Reason.SIZE_MISMATCH
+
+
+def test_a_sparse_bomb_is_walked_in_little_memory() -> None:
+    """Nothing in a 1.1 file tells how many values there are; 384 MiB decode from 40 KiB."""
+    frame = b"".join(ENCODINGS["zstd"].encode(memoryview(bytes(4 << 20)), level=3))
+    made = draft("1.1.0")
+    for role, dtype, count in (("values", "f32", 32), ("coords", "u64", 64)):
+        made.objects["points"]["components"][role] = {"dtype": dtype, "encoding": "zstd"}
+        made.blobs["points", role] = frame * count
+    made.objects["points"]["shape"] = [1]
+    data = made.to_bytes()
+    assert len(data) < 100_000
+    with ztensor.open(data) as reader:
+        tracemalloc.start()
+        try:
+            report = reader.verify("points")
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert report.ok
+    assert peak < 32 << 20
+
+
+def test_what_users_wrote_into_their_arrays_is_no_damage(tmp_path: Path) -> None:
+    (tmp_path / "m.zt").write_bytes(draft("1.2.0").to_bytes())
+    uses: list[Callable[[Any], Any]] = [lambda array: array.__iadd__(1), lambda array: array.sort()]
+    with ztensor.open(tmp_path / "m.zt", verify=True) as reader:
+        for use in uses:
+            use(reader["matrix"])
+        assert reader.verify().ok
+        assert reader.read_numpy("matrix", copy=True).tolist() == [[1, -2, 3], [4, 5, -6]]
