@@ -1,0 +1,16 @@
+"""Leave the modules of frameworks that are not installed out of the doctests.
+
+An option of pytest does that too, and hides every test module that fails to be imported.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+_NEEDS = {"torch": "torch", "jax.py": "jax", "flax.py": "jax"}
+
+collect_ignore = [
+    f"ztensor/{module}"
+    for module, library in _NEEDS.items()
+    if importlib.util.find_spec(library) is None
+]
