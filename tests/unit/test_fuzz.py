@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import importlib.util
+import random
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -23,7 +25,9 @@ def mutation() -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["fuzz_mutation"] = module  # where its dataclasses look for it
+    sys.path.insert(0, str(FUZZ))  # as for a script of that folder
     spec.loader.exec_module(module)
+    sys.path.remove(str(FUZZ))
     return module
 
 
@@ -43,3 +47,17 @@ def test_cases_reach_every_stage(mutation: ModuleType) -> None:
         stages.update(refusal.stage for refusal in outcome.refusals)
     assert stages["opened"] > 300
     assert {"open", "read", "dense", "verify"} <= set(stages)
+
+
+@pytest.mark.parametrize("suffix", [".gguf", ".npy", ".npz", ".onnx", ".pt", ".safetensors"])
+def test_cases_of_other_formats_get_past_their_headers(mutation: ModuleType, suffix: str) -> None:
+    change = mutation.foreign.CHANGES[suffix]
+    rng = random.Random(5)
+    changed = set()
+    for data in (data for kind, data in mutation.foreign.corpus("accept") if kind == suffix):
+        for _ in range(200):
+            with contextlib.suppress(*mutation.foreign.UNREADABLE):
+                changed.add(change(rng, data))
+    outcomes = [exercise(data, limits=ztensor.Limits(decoded_bytes=1 << 20)) for data in changed]
+    assert sum(outcome.opened for outcome in outcomes) > 1
+    assert sum(not outcome.opened for outcome in outcomes) > 10
