@@ -3,8 +3,8 @@
 A case starts from a small file of `tests/corpus/foreign`. Half of the cases are damaged blindly. In
 the others one token of a header, one opcode of a pickle, one field of a protobuf message or one
 number is changed, and the lengths and checksums around it are put in order, so that the damage
-comes to where it is understood. HDF5 has no cases: libhdf5 may crash on damaged bytes, and a process
-that dies is no finding of ours.
+comes to where it is understood. HDF5 has no cases: libhdf5 may crash on damaged bytes, and a
+process that dies is no finding of ours.
 """
 
 from __future__ import annotations
