@@ -6,7 +6,7 @@ from typing import Any
 import cbor2
 import pytest
 
-from ztensor.container import EMITTERS, SCHEMAS, Container, Frame, locate
+from ztensor.container import EMITTERS, SCHEMAS, Container, Frame, locate, v1
 from ztensor.container.framing import HEAD_BYTES, MAGIC_1, TAIL_BYTES
 from ztensor.container.v1 import parse_manifest
 from ztensor.errors import (
@@ -589,3 +589,51 @@ def test_a_torn_file_lacks_its_footer_wherever_it_was_cut() -> None:
             parse_file(file[:length])
         expected = Reason.FOOTER_MAGIC if length >= 24 else Reason.TRUNCATED
         assert caught.value.reason is expected, length
+
+
+# --- The shortcut for plain objects ---------------------------------------------------------
+
+ODD: tuple[Any, ...] = (
+    ABSENT, None, True, False, 0, 1, -1, 63, 64, 65, 128, END - 8, END, 2**63, 2**64 - 1, 2**64,
+    -(2**64), 1.0, "", "f32", "f8_e4m3", "complex64", "dense", "sparse_csr", "raw", "crc32c:0x0000000A",
+    "crc32c:1", "sha256:" + "0" * 64, "md5:1", b"f32", [], [2], [-1], [True], [1.0], [2**64 - 1],
+    [2**64], [None], {}, {"data": DATA}, {"data": []}, {"data": DATA, "more": DATA},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("version", ["1.1.0", "1.2.0"])
+@pytest.mark.parametrize("build", [obj, component], ids=["object", "component"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        "shape",
+        "format",
+        "components",
+        "attributes",
+        "dtype",
+        "type",
+        "offset",
+        "length",
+        "digest",
+        "encoding",
+        "uncompressed_length",
+        "later",
+    ],
+)
+def test_the_shortcut_for_plain_objects_changes_nothing(
+    field: str, build: Any, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifests = [
+        cbor2.dumps(root({"w": build(**{field: value})}, version=version)) for value in ODD
+    ]
+    usual = [outcome_of(manifest) for manifest in manifests]
+    monkeypatch.setattr(v1, "_parse_plain", lambda *_, **__: None)
+    assert usual == [outcome_of(manifest) for manifest in manifests]
+
+
+def outcome_of(manifest: bytes) -> Any:
+    """Return what a manifest says, or what is wrong with it."""
+    try:
+        return parse(manifest)
+    except FormatError as error:
+        return type(error), str(error), getattr(error, "problems", None)
