@@ -29,7 +29,7 @@ SUFFIXES = (".gguf", ".npy", ".npz", ".onnx", ".pt", ".safetensors")
 SMALL = 8000
 # What the structure of a hostile file may raise here; it is then damaged blindly.
 UNREADABLE = (
-    ValueError, OSError, RuntimeError, EOFError, UnicodeError, zlib.error, zipfile.BadZipFile,
+    ValueError, OverflowError, OSError, RuntimeError, EOFError, zlib.error, zipfile.BadZipFile,
 )  # fmt: skip
 TOKEN = re.compile(rb"-?[0-9]+|\"[^\"]*\"|'[^']*'|[A-Za-z]+|[][{}(),:]")
 WORDS = (

@@ -21,7 +21,7 @@ class Limits:
             need no cap: their bytes are in the file.
         window_log: binary logarithm of the largest zstd window. Level 22 needs 27.
         index_bytes: longest index of a sharded model, in bytes. The largest known ones have 20 MB;
-            reading one takes some ten times its length.
+            reading one takes some twenty times its length.
     """
 
     manifest_bytes: int = GIB
