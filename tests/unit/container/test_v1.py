@@ -596,8 +596,9 @@ def test_a_torn_file_lacks_its_footer_wherever_it_was_cut() -> None:
 ODD: tuple[Any, ...] = (
     ABSENT, None, True, False, 0, 1, -1, 63, 64, 65, 128, END - 8, END, 2**63, 2**64 - 1, 2**64,
     -(2**64), 1.0, "", "f32", "f8_e4m3", "complex64", "dense", "sparse_csr", "raw",
-    "crc32c:0x0000000A", "crc32c:1", "sha256:" + "0" * 64, "md5:1", b"f32", [], [2], [-1], [True], [1.0],
-    [2**64 - 1], [2**64], [None], {}, {"data": DATA}, {"data": []}, {"data": DATA, "more": DATA},
+    "crc32c:0x0000000A", "crc32c:1", "sha256:" + "0" * 64, "md5:1", b"f32", [], [2], [-1],
+    [True], [1.0], [2**64 - 1], [2**64], [None], {}, {"data": DATA}, {"data": []},
+    {"data": DATA, "more": DATA},
 )  # fmt: skip
 
 
