@@ -114,6 +114,52 @@ def to_dlpack(
     return capsule
 
 
+class DLPackExporter:
+    """What exports its array by DLPack: `_exported` gives the array, on the CPU."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:  # no abstract base: its isinstance() costs what saving many tensors feels
+
+        def _exported(self) -> Array:
+            """Return the array for a protocol.
+
+            Raises:
+                BufferExportError: there is none.
+            """
+            ...
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Return the array of a dense object as a DLPack capsule, bfloat16 and fp8 included.
+
+        The capsule shares the memory and keeps it alive, unless `copy` is True. From version
+        (1, 0) of the protocol on it says whether the memory is read-only.
+
+        Raises:
+            BufferExportError: the object is not dense, or DLPack cannot describe its elements; also
+                a `BufferError`.
+            LayoutError: the data does not have the shape's number of elements.
+        """
+        return to_dlpack(
+            self._exported(),
+            stream=stream,
+            max_version=max_version,
+            dl_device=dl_device,
+            copy=copy,
+        )
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return DLPack's name of the CPU."""
+        return CPU
+
+
 def _capsule(array: Array, max_version: tuple[int, int] | None, copy: bool | None) -> Any:  # noqa: FBT001  # as the protocol has it
     if _NUMPY_KNOWS_VERSIONS:
         return array.__dlpack__(max_version=max_version, copy=copy)

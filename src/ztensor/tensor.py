@@ -26,7 +26,7 @@ from ztensor.layout.elements import numpy_dtype, spell
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.shape import Shape
-from ztensor.protocols import CPU, to_buffer, to_dlpack
+from ztensor.protocols import DLPackExporter, to_buffer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ _SCIPY_TYPES = frozenset(
 )
 
 
-class Tensor:
+class Tensor(DLPackExporter):
     """One object: a shape, a layout and typed components.
 
     Dense tensors have the component `data`; sparse and quantized ones several (1.2 section 3).
@@ -596,36 +596,6 @@ class Tensor:
             return self.numpy()
         except UsageError as error:  # not dense: the protocols ask for a BufferError
             raise BufferExportError(error.message) from error
-
-    def __dlpack__(
-        self,
-        *,
-        stream: Any = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
-        """Return the array of a dense tensor as a DLPack capsule, bfloat16 and fp8 included.
-
-        The capsule shares the memory and keeps it alive, unless `copy` is True. From version
-        (1, 0) of the protocol on it says whether the memory is read-only.
-
-        Raises:
-            BufferExportError: the tensor is not dense, or DLPack cannot describe its elements; also
-                a `BufferError`.
-            LayoutError: the data does not have the shape's number of elements.
-        """
-        return to_dlpack(
-            self._exported(),
-            stream=stream,
-            max_version=max_version,
-            dl_device=dl_device,
-            copy=copy,
-        )
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        """Return DLPack's name of the CPU."""
-        return CPU
 
     def __buffer__(self, flags: int) -> memoryview:
         """Return the array of a dense tensor for `memoryview(tensor)`, from Python 3.12 on.

@@ -33,7 +33,7 @@ from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.layout.quantization import GroupScheme, check_sizes
 from ztensor.layout.sparse import require_in_range
 from ztensor.model.dtype import element_count
-from ztensor.protocols import CPU, require_buffer_type, to_buffer, to_dlpack
+from ztensor.protocols import DLPackExporter, require_buffer_type, to_buffer
 from ztensor.reading.selection import select, select_rows
 from ztensor.reading.stored_array import StoredArray
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ztensor.tensor import Tensor
 
 
-class TensorSlice(abc.ABC):
+class TensorSlice(DLPackExporter, abc.ABC):
     """An object of a reader that is read only where it is indexed; safe to share among threads.
 
     Dense objects give arrays, sparse and quantized ones a `Tensor` of the rows selected.
@@ -153,27 +153,6 @@ class TensorSlice(abc.ABC):
         if copy or (dtype is not None and np.dtype(dtype) != array.dtype):
             return array.astype(dtype or array.dtype)
         return array
-
-    def __dlpack__(
-        self,
-        *,
-        stream: Any = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
-        """Return the whole array as a DLPack capsule; see `Tensor.__dlpack__`."""
-        return to_dlpack(
-            self._exported(),
-            stream=stream,
-            max_version=max_version,
-            dl_device=dl_device,
-            copy=copy,
-        )
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        """Return DLPack's name of the CPU."""
-        return CPU
 
     def __buffer__(self, flags: int) -> memoryview:
         """Return the whole array for `memoryview(...)`, from Python 3.12 on."""
