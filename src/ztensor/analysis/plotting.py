@@ -29,12 +29,17 @@ ASCII_BLOCKS = " .:#"
 ASCII_RAMP = " .:-=+*#%@"
 
 _COLUMNS = 3
-_WIDTH, _HEIGHT = 312, 150  # of a panel with the space to the next
+_WIDTH, _HEIGHT = 328, 150  # of a panel with the space to the next
 _MARGIN, _SPACE = 12, 20
 _TOP, _BARS = 40, 72  # where bars begin below a panel's top, and how high they are
+_LOWEST = 2  # a bar of few values: an outlier is seen, however many the others are
 _HEADING = 30
-_LETTER = 0.66  # mean width of a wide font's letters, as a part of their size
+_NAME_SIZES = (12, 11, 10)  # of the names over panels: the largest that leaves all of them whole
 _BAR, _INK, _FAINT, _ALARM = "#4a90d9", "#808080", "#a0a0a0", "#d9534f"
+# How wide letters of a wide font are, as a part of their size: thin ones, others, broad ones.
+_THIN, _THIN_LETTERS, _LETTER = 0.45, frozenset(" !'(),.:;I[]fijlrt|"), 0.7
+_BROAD, _BROAD_LETTERS = 1.0, frozenset("%@mw…")  # and capitals, and those of eastern scripts
+_EAST = "\u2e80"
 _SCALE = 2  # pixels of a PNG for each unit
 _MOST_PIXELS = 1 << 26
 
@@ -112,7 +117,8 @@ class Picture:
         for shape in self.shapes:
             _draw(draw, shape)
         out = io.BytesIO()
-        image.save(out, "PNG", optimize=True)
+        # There are two hundred shades at most, so a palette of 256 keeps each and halves the file.
+        image.quantize().save(out, "PNG", optimize=True)
         return out.getvalue()
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -194,36 +200,42 @@ def picture_of(
     columns = max(min(_COLUMNS, len(several)), 1)
     width = columns * _WIDTH - _SPACE + 2 * _MARGIN
     top: int = _MARGIN
+    names = [_escaped(one.name) for one in several]
+    longest = max(map(_width_of, names), default=0.0)
+    size = next((n for n in _NAME_SIZES if longest * n <= _WIDTH - _SPACE), _NAME_SIZES[-1])
     shapes: list[_Text | _Area | _Line] = []
     if title is not None:
-        heading = _shortened(title, width - 2 * _MARGIN, 14)
+        heading = _shortened(_escaped(title), width - 2 * _MARGIN, 14)
         shapes.append(_Text(_MARGIN, top + 12, heading, 14, is_bold=True))
         top += _HEADING
-    for number, one in enumerate(several):
+    for number, (name, one) in enumerate(zip(names, several, strict=True)):
         row, column = divmod(number, columns)
-        shapes += _panel(one, _MARGIN + column * _WIDTH, top + row * _HEIGHT, log_counts=log_counts)
+        left, upper = _MARGIN + column * _WIDTH, top + row * _HEIGHT
+        shapes += _panel(one, name, size, left, upper, log_counts=log_counts)
     return Picture(width, top + -(-len(several) // columns) * _HEIGHT, tuple(shapes))
 
 
 def _panel(
-    one: TensorStats, left: float, top: float, *, log_counts: bool
+    one: TensorStats, name: str, name_size: int, left: float, top: float, *, log_counts: bool
 ) -> Iterator[_Text | _Area | _Line]:
     width = _WIDTH - _SPACE
     right, bottom = left + width, top + _TOP + _BARS
     alarm = ", ".join(f"{n:,} {word}" for n, word in ((one.nans, "NaN"), (one.infs, "inf")) if n)
     facts = "" if one.mean is None or one.std is None else f"{one.mean:.3g} ± {one.std:.3g}"
     kind = f"[{', '.join(map(str, one.shape[:6]))}] {one.dtype or 'unknown'}"
-    for line, size, text, beside in ((12, 12, one.name, alarm), (27, 10, kind, facts)):
-        shown = _shortened(text, width - _LETTER * size * (len(beside) + 2 * bool(beside)), size)
-        is_title = text is one.name
+    for line, size, text, beside in ((12, name_size, name, alarm), (27, 10, kind, facts)):
+        taken = _width_of(f"  {beside}") * size if beside else 0.0
+        shown = _shortened(text, width - taken, size)
+        is_title = text is name
         colour = _INK if is_title else _FAINT
         yield _Text(left, top + line, shown, size, colour=colour, is_bold=is_title)
         if beside:
             yield _Text(right, top + line, beside, size, "end", _ALARM if is_title else _FAINT)
-    yield _Line(left, bottom, right, bottom)
+    axis = _Line(left, bottom, right, bottom)
     histogram = one.histogram
     if histogram is None:
-        why = one.note or ("no finite values" if one.count else "no values")
+        yield axis
+        why = _escaped(one.note or ("no finite values" if one.count else "no values"))
         yield _Text(left + width / 2, bottom - _BARS / 2, _shortened(why, width, 10), 10, "middle")
         return
     low, high = histogram.edges[0], histogram.edges[-1]
@@ -234,9 +246,10 @@ def _panel(
     step = width / len(heights)
     points: list[tuple[float, float]] = [(left, bottom)]
     for number, height in enumerate(heights):
-        y = bottom - height * _BARS
+        y = bottom - (max(height * _BARS, _LOWEST) if height else 0)
         points += [(left + number * step, y), (left + (number + 1) * step, y)]
     yield _Area([*points, (right, bottom)])
+    yield axis
     if low == high:
         yield _Text(left + width / 2, bottom + 13, f"{low:.4g}", 10, "middle")
         return
@@ -256,14 +269,41 @@ def _heights(counts: Sequence[int], *, log_counts: bool) -> list[float]:
     return [value / most for value in values]
 
 
+def _escaped(text: str) -> str:
+    """Return a text with an escape for what no letter shows."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _width_of(text: str) -> float:
+    """Return about how wide a text is, as a multiple of the size of its letters."""
+    return sum(
+        _THIN
+        if c in _THIN_LETTERS
+        else _BROAD
+        if c in _BROAD_LETTERS or c.isupper() or c >= _EAST
+        else _LETTER
+        for c in text
+    )
+
+
 def _shortened(text: str, width: float, size: int) -> str:
-    """Return a text that fits, its middle left out; what no letter shows is an escape."""
-    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-    most = max(int(width / (size * _LETTER)), 3)
-    if len(text) <= most:
+    """Return a text that fits, its middle left out."""
+    if _width_of(text) * size <= width:
         return text
-    tail = (most - 1) // 2
-    return f"{text[: most - 1 - tail]}…{text[-tail:]}"
+    room = (width / size - _BROAD) / 2  # for each end, beside the mark of what is left out
+    head, tail = _beginning(text, room), _beginning(reversed(text), room)
+    return f"{head}…{tail[::-1]}"
+
+
+def _beginning(text: Iterable[str], room: float) -> str:
+    """Return as many letters as have room, one at least."""
+    found = ""
+    for letter in text:
+        room -= _width_of(letter)
+        if found and room < 0:
+            break
+        found += letter
+    return found
 
 
 # --- The same shapes in two kinds of file ---------------------------------------------------

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 import struct
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -49,7 +50,7 @@ def test_every_panel_has_its_bars() -> None:
 
 
 def test_nothing_reaches_out_of_the_picture_or_into_another_panel() -> None:
-    picture = plot(save(ARRAYS), title="t" * 500)
+    picture = plot(save(ARRAYS), title="n" * 500)
     for element in parsed(picture).iter(f"{SVG}text"):
         x, size = float(element.attrib["x"]), float(element.attrib["font-size"])
         width = len(element.text or "") * size * 0.66
@@ -59,7 +60,34 @@ def test_nothing_reaches_out_of_the_picture_or_into_another_panel() -> None:
         assert left >= 0
         assert left + width <= picture.width
         if size < 14:
-            assert (left - 12) // 312 == (left + width - 13) // 312
+            assert (left - 12) // 328 == (left + width - 13) // 328
+
+
+@pytest.mark.parametrize(
+    ("names", "size", "is_whole"),
+    [
+        (["w", "layers.0.weight"], 12, True),
+        (["w", "encoder.layer.0.attention.self.query.weight"], 11, True),
+        (["w", "encoder.layer.0.attention.output.LayerNorm.weight"], 10, True),
+        (["w", "encoder.layer.0.attention.output.LayerNorm.weight.and.more"], 10, False),
+        (["w", "W" * 40], 10, False),
+        (["w", "重" * 40], 10, False),
+    ],
+    ids=lambda case: case[1][-12:] if isinstance(case, list) else None,
+)
+def test_names_are_whole_where_smaller_letters_make_them_fit(
+    names: list[str], size: int, is_whole: bool
+) -> None:
+    found = list(parsed(plot(save(dict.fromkeys(names, np.ones(3))))).iter(f"{SVG}text"))
+    titles = [element for element in found if element.attrib.get("font-weight") == "bold"]
+    assert {element.attrib["font-size"] for element in titles} == {str(size)}
+    (shown,) = (element.text or "" for element in titles if element.text != "w")
+    assert (shown == names[1]) == is_whole
+    if not is_whole:
+        head, tail = shown.split("…")
+        assert names[1].startswith(head)
+        assert names[1].endswith(tail)
+        assert abs(len(head) - len(tail)) <= 3
 
 
 def test_the_same_tensors_give_the_same_picture() -> None:
@@ -71,6 +99,15 @@ def test_options_change_the_bars(options: dict[str, Any]) -> None:
     data = save({"w": ARRAYS["layers.0.weight"]})
     plain, other = (list(parsed(p).iter(f"{SVG}path")) for p in (plot(data), plot(data, **options)))
     assert plain[0].attrib["d"] != other[0].attrib["d"]
+
+
+def test_one_value_among_many_is_seen() -> None:
+    values = np.append(np.zeros(100_000), 1.0)
+    (bars,) = parsed(plot(save({"w": values}))).iter(f"{SVG}path")
+    levels = [float(part) for part in re.findall(r"V([0-9.]+)", bars.attrib["d"])]
+    bottom = max(levels)
+    assert levels[-2:] == [bottom - 2, bottom]  # up to the last bin, and down at its end
+    assert levels.count(bottom) == 2  # the empty bins between are no bars
 
 
 def test_no_objects_make_an_empty_picture() -> None:
