@@ -12,7 +12,7 @@ import ztensor
 from ztensor.errors import FormatError, Reason
 from ztensor.reading.verify import VerifyReport
 from ztensor.testing.builder import VALUES, VERSIONS, build
-from ztensor.testing.promise import PromiseBroken, exercise
+from ztensor.testing.promise import PromiseBroken, exercise, is_same_number
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -119,3 +119,20 @@ def test_refusals_are_values() -> None:
     first, second = exercise(build(broken="bool_value")), exercise(build(broken="bool_value"))
     assert first.refusals == second.refusals
     assert dataclasses.asdict(first.refusals[0])["stage"] == "verify"
+
+
+@pytest.mark.parametrize(
+    ("other", "is_same"),
+    [
+        (np.array([0xFFE48000, 0x3F800000, 0x7F800000], "u4").view("f4"), True),
+        (np.array([np.nan, 1, np.inf], "f4"), True),
+        (np.array([np.nan, 2, np.inf], "f4"), False),
+        (np.array([0, 1, np.inf], "f4"), False),
+        (np.array([np.nan, 1, np.finfo("f4").max], "f4"), False),
+        (np.array([np.nan, 1], "f4"), False),
+    ],
+    ids=["other bits of a NaN", "same", "a number", "no NaN", "not infinite", "shape"],
+)
+def test_computed_numbers(other: Any, is_same: bool) -> None:
+    one = np.array([0xFFFFE000, 0x3F800000, 0x7F800000], "u4").view("f4")
+    assert is_same_number(one, other) is is_same
