@@ -22,16 +22,14 @@ import numpy as np
 from ztensor.errors import (
     ArgumentValueError,
     DigestMismatchError,
-    FormatError,
-    MissingDependencyError,
     SourceError,
-    UnsupportedError,
     describe,
 )
 from ztensor.layout.elements import numpy_dtype
-from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.model.dtype import element_count
 from ztensor.numpy import load_file, save_file
 from ztensor.opening import Reader
+from ztensor.opening import open as open_file
 from ztensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -164,68 +162,16 @@ def _weights(random: np.random.Generator, name: str, shape: tuple[int, ...]) -> 
 
 
 def read_model(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the tensors and the attributes of a `.zt`, `.npz` or `.safetensors` file.
+    """Return the tensors and the attributes of a file of any known format, or of a set of files.
 
     Raises:
         SourceError: it cannot be read.
-        FormatError: it is damaged, or of no such format.
-        UnsupportedError: it has elements no zTensor type holds.
-        MissingDependencyError: it is a `.safetensors`, and that library is not installed.
+        FormatError: it is damaged, or of no known format.
+        UnsupportedError: it has elements that are unknown here.
+        MissingDependencyError: the library of its format is not installed.
     """
-    try:
-        with path.open("rb") as file:
-            head = file.read(4)
-    except OSError as error:
-        raise SourceError.from_os(error, "cannot open for reading", str(path)) from error
-    if path.suffix.lower() == ".safetensors":
-        return _read_safetensors(path), {}
-    if head == b"PK\x03\x04":
-        return _read_npz(path), {}
-    with Reader(path) as reader:
+    with open_file(path) as reader:
         return {name: reader[name] for name in reader}, reader.attributes
-
-
-def _read_npz(path: Path) -> dict[str, Any]:
-    try:
-        # Given a path, NumPy leaves the file open where it is no zip.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as members:
-            return dict(members)
-    except Exception as error:  # whatever zip, zlib and NumPy raise on damage
-        raise FormatError(f"cannot be read as .npz: {error}", file=str(path)) from error
-
-
-def _read_safetensors(path: Path) -> dict[str, Any]:
-    try:
-        import safetensors
-    except ImportError as error:
-        raise MissingDependencyError(
-            "reading .safetensors needs its library: pip install 'pyztensor[foreign]'",
-            file=str(path),
-        ) from error
-    try:
-        entries: Any = safetensors.deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
-    except (safetensors.SafetensorError, ValueError) as error:
-        raise FormatError(f"cannot be read as .safetensors: {error}", file=str(path)) from error
-    return {
-        name: np.frombuffer(entry["data"], _safetensors_dtype(path, name, entry["dtype"])).reshape(
-            entry["shape"]
-        )
-        for name, entry in entries
-    }
-
-
-def _safetensors_dtype(path: Path, name: str, word: str) -> np.dtype[Any]:
-    """Return the NumPy type of a word of safetensors, most of which are ours in upper case."""
-    short = {"F8_E4M3": "f8_e4m3fn", "C64": "complex64"}.get(word, word.lower())
-    known = STORAGE_TYPES.get(short) or LOGICAL_TYPES.get(short)
-    if known is None or short == "f4_e2m1":  # theirs counts bytes
-        raise UnsupportedError(
-            "the demo does not read this element type",
-            file=str(path),
-            object_name=name,
-            found=describe(word),
-        )
-    return numpy_dtype(known.long_name)
 
 
 # --- The demonstration ----------------------------------------------------------------------

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ztensor.cli.arrays import array_nbytes, kind_of, read_npy, read_npz, store
 from ztensor.cli.changing import (
     AtomicOption,
     ChangedFileArgument,
-    Changes,
     DryRunOption,
     NoDurableOption,
     NoLockOption,
@@ -19,29 +18,30 @@ from ztensor.cli.changing import (
     changing,
     counted,
 )
-from ztensor.cli.verb import JsonOption, QuietOption, running
+from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen, keeps
+from ztensor.cli.rewriting import ChecksumOption
+from ztensor.cli.verb import JsonOption, QuietOption, open_file, running
 from ztensor.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from ztensor.opening import Reader
 
-CompressOption = Annotated[bool, typer.Option("--compress", help="Compress new arrays with zstd.")]
-ChecksumOption = Annotated[
-    Literal["crc32c", "sha256", "none"], typer.Option(help="Digest of new arrays.")
-]
+CompressOption = Annotated[bool, typer.Option("--compress", help="Compress what is new with zstd.")]
 
 
 def append(
     file: ChangedFileArgument,
     inputs: Annotated[
         list[Path],
-        typer.Argument(metavar="INPUT", help="A .npz or .npy with arrays, or a .zt with objects."),
+        typer.Argument(metavar="INPUT", help="Files of any known format, indexes or folders."),
     ],
     *,
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="What the array of one .npy is called; its file's stem."),
+        typer.Option(metavar="NAME", help="Another name, where INPUT is one object of one file."),
     ] = None,
+    include: IncludeOption = None,
+    exclude: ExcludeOption = None,
     compress: CompressOption = False,
     checksum: ChecksumOption = "crc32c",
     dry_run: DryRunOption = False,
@@ -52,15 +52,51 @@ def append(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Add arrays and objects to a file, all or none, at the cost of what is new.
+    """Add objects of other files, of any format.
 
-    Objects of zTensor files are copied as they are stored there, checked but not decoded. A name
-    that is taken is an error.
+    All is added or, where a name is taken or an input is damaged, nothing; the cost is that of what
+    is new, whatever the size of FILE. Objects are copied as they are stored, checked against their
+    digests, with their attributes; the array of a .npy gets the file's name without .npy.
+
+    Output:
+      How many objects were added; with --dry-run what would be, one to a line.
+
+    JSON:
+      file            the argument
+      dry_run         whether nothing was written
+      changes         a list; each has change: `add` and `remove` with name,
+                      shape, dtype, type, format, stored_nbytes; `replace` with
+                      name, and those as before and after; `rename` with name, to;
+                      `set` and `unset` with object (null for the file), key,
+                      before, and for `set` after
+      object_count, nbytes
+                      of the file, each with before and after
+      rewritten_from  the version of an old file that was rewritten, or null
+
+    Safety:
+      It never replaces an object that is there. It unpickles nothing: an array
+      of Python objects is an error.
+
+    Exit code:
+      0 where all was added, 2 where a name is taken.
+
+    Examples:
+      $ ztensor append model.zt head.npy more.npz --dry-run
+        what would be added, to the byte
+      $ ztensor append model.zt head.npy more.npz
+        the same, done
+      $ ztensor append model.zt head.npy --name output.weight
+        under another name
     """
-    with running(json=json, quiet=quiet) as terminal:
-        kinds = [kind_of(path) for path in inputs]
-        if name is not None and kinds != ["npy"]:
-            raise UsageError("--name goes with one .npy file")
+    with running(json=json, quiet=quiet) as terminal, contextlib.ExitStack() as stack:
+        from ztensor.edit import names_in
+
+        readers = [stack.enter_context(open_file(path)) for path in inputs]
+        sources = [names_in(reader) for reader in readers]
+        names = chosen(sources, include, exclude)
+        if name is not None and (len(readers) > 1 or len(names) != 1):
+            raise UsageError("--name goes with one object of one file")
+        keep = keeps(include, exclude)
         with (
             changing(
                 terminal,
@@ -70,35 +106,19 @@ def append(
                 no_durable=no_durable,
                 no_lock=no_lock,
                 timeout=timeout,
-                compression=compress,
                 checksum=checksum,
             ) as changes,
             terminal.progress(f"append to {file}") as progress,
         ):
-            report = counted(progress, sum(map(array_nbytes, inputs, kinds)))
-            for path, kind in zip(inputs, kinds, strict=True):
-                if kind == "zt":
-                    _copy_all(changes, path, report)
-                elif kind == "npz":
-                    _add_all(changes, read_npz(path), report)
-                else:
-                    own = path.stem if name is None else name
-                    _add_all(changes, [(own, read_npy(path))], report)
+            report = counted(progress, sum(map(_nbytes, readers)))
+            for reader, source in zip(readers, sources, strict=True):
+                for own in filter(keep, source):
+                    new, old = own if name is None else name, source[own]
+                    changes.editor.copy(
+                        new, reader, old, compress=compress or None, progress=report
+                    )
+                    changes.added(new)
 
 
-def _add_all(
-    changes: Changes, arrays: Iterable[tuple[str, Any]], report: Callable[[int], None]
-) -> None:
-    for name, array in arrays:
-        store(changes.editor.stream(name, array.shape, array.dtype), array, report)
-        changes.added(name)
-
-
-def _copy_all(changes: Changes, path: Path, report: Callable[[int], None]) -> None:
-    from ztensor.opening import Reader
-
-    with Reader(path) as reader:
-        for name in reader:
-            changes.editor.copy(name, reader)
-            changes.added(name)
-            report(reader.metadata(name).stored_nbytes)
+def _nbytes(reader: Reader) -> int:
+    return sum(found.nbytes for found in reader.metadata(list(reader)))

@@ -24,14 +24,17 @@ if TYPE_CHECKING:
     from ztensor.cli.terminal import Progress
     from ztensor.edit import Editor
     from ztensor.metadata import TensorMetadata
+    from ztensor.opening import Reader
 
-ChangedFileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A zTensor file.")]
+ChangedFileArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A zTensor file, of any version.")
+]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")
+    bool, typer.Option("--dry-run", help="Do all but write: say what would change, to the byte.")
 ]
 AtomicOption = Annotated[
     bool,
-    typer.Option("--atomic", help="Change a copy and put it in the file's place as a whole."),
+    typer.Option("--atomic", help="Change a copy, and put it in the file's place as a whole."),
 ]
 NoDurableOption = Annotated[
     bool,
@@ -44,10 +47,15 @@ NoLockOption = Annotated[
 TimeoutOption = Annotated[
     float,
     typer.Option(
-        metavar="SECONDS", min=0.0, help="How long to wait for another writer.", show_default=False
+        metavar="SECONDS",
+        min=0.0,
+        help="Wait so long for another writer; without it not at all.",
+        show_default=False,
     ),
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Replace an output that exists, which is refused otherwise.")
+]
 
 # A file that is mostly dead is worth a hint, one that hardly is is not.
 _DEAD_BYTES = 64 << 20
@@ -141,6 +149,7 @@ def changing(
     from ztensor.edit import Editor
 
     quiet_library()
+    require_one_file(file)
     with terminal.progress(f"copy {file}") as progress:
         editor = Editor(
             file,
@@ -164,6 +173,18 @@ def changing(
     _tell(terminal, file, changes, nbytes, dry_run=dry_run)
     if not dry_run:
         _hint_at_dead_bytes(terminal, file)
+
+
+def require_one_file(path: Path) -> None:
+    """Refuse a set of files where one is changed.
+
+    Raises:
+        UsageError: the path means several files.
+    """
+    from ztensor.opening import is_set, only_ours_change
+
+    if is_set(path):
+        raise only_ours_change(str(path), "a folder" if path.is_dir() else "a set of files")
 
 
 def quiet_library() -> None:
@@ -284,3 +305,34 @@ def require_free(path: str | Path, *, force: bool) -> None:
     """
     if not force and os.path.lexists(path):
         raise UsageError("it exists already; --force replaces it", file=str(path))
+
+
+def require_target(path: Path, *, force: bool) -> None:
+    """Refuse to write a zTensor file over one that exists, or under another format's suffix.
+
+    Raises:
+        UsageError: there is something at the path, or its suffix belongs to another format.
+    """
+    from ztensor.converting import SUFFIXES
+
+    require_free(path, force=force)
+    kinds = [kind for kind, suffixes in SUFFIXES.items() if path.suffix.lower() in suffixes]
+    if kinds and kinds != ["zt"]:
+        error = UsageError("a zTensor file would have another format's name", file=str(path))
+        error.hint = f"call it .zt; `ztensor export` makes {kinds[0]} of it"
+        raise error
+
+
+def require_apart(output: Path, reader: Reader) -> None:
+    """Refuse to write over a file that is read, under whatever name or link, asked for or not.
+
+    Raises:
+        UsageError: so it is.
+    """
+    from ztensor.sharded import ShardedReader
+
+    files = reader.files if isinstance(reader, ShardedReader) else []
+    for file in (reader.name, *files):
+        with contextlib.suppress(OSError, ValueError):  # one of them is not there, or no file
+            if os.path.samefile(file, output):
+                raise UsageError("it is read; write to another file", file=str(output), found=file)

@@ -9,6 +9,7 @@ from ztensor.cli.changing import (
     NoLockOption,
     TimeoutOption,
     quiet_library,
+    require_one_file,
     size_of,
 )
 from ztensor.cli.spelling import size_text
@@ -26,14 +27,38 @@ def compact(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Rewrite a file without dead bytes: what was removed, replaced, or left by a killed change.
+    """Free the bytes of what was removed or replaced.
 
-    The new file takes the old one's place as a whole; it needs room for both.
+    The file is written anew without dead bytes, and takes the old one's place as a whole: there
+    must be room for both. Encodings, digests and attributes stay.
+
+    Output:
+      How much was freed.
+
+    JSON:
+      file            the argument
+      dry_run         whether nothing was written
+      freed_nbytes    how much
+      nbytes          before and after
+
+    Safety:
+      It never leaves half a file: until the new one is complete the old one
+      stays.
+
+    Exit code:
+      0 where it was done, 4 where the file is damaged: it is then as it was.
+
+    Examples:
+      $ ztensor rm model.zt layers.0.weight
+        its bytes are dead now
+      $ ztensor compact model.zt
+        and now free
     """
     with running(json=json, quiet=quiet) as terminal:
         from ztensor.edit import compact as compact_file
 
         quiet_library()
+        require_one_file(file)
         with terminal.progress(str(file)) as progress:
             freed = compact_file(
                 file,

@@ -6,22 +6,40 @@ from typing import Annotated, Literal
 
 import typer
 
-from ztensor.cli.verb import running
+from ztensor.cli.verb import JsonOption, QuietOption, running
 
 Shell = Literal["bash", "zsh", "fish", "powershell"]
 
 
 def completions(
     shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh, fish or powershell.")],
+    *,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
-    """Print a script that completes verbs, options and names of objects in a shell.
+    """Print a script that completes verbs, options and names.
 
-    `ztensor --install-completion` puts it where the shell finds it; this prints it, for packages
-    and for those who keep such files themselves.
+    `ztensor --install-completion` puts it where the shell looks; this prints it, for packages and
+    for those who keep such files themselves. Names of objects are completed from the file that was
+    typed.
 
-    Example: ztensor completions bash > ~/.local/share/bash-completion/completions/ztensor
+    Output:
+      The script.
+
+    JSON:
+      shell, script   two texts
+
+    Safety:
+      It never changes settings of the shell.
+
+    Exit code:
+      0, or 2 for a shell it does not know.
+
+    Examples:
+      $ ztensor completions bash > ztensor.bash
+        a file that bash reads with `source`
     """
-    with running(json=False, quiet=False) as terminal:
+    with running(json=json, quiet=quiet) as terminal:
         from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
         script = get_completion_script(
@@ -29,3 +47,4 @@ def completions(
         )
         for line in script.splitlines():
             terminal.line(line)
+        terminal.result({"shell": shell, "script": script})

@@ -35,12 +35,28 @@ def compress(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Rewrite a file with all data compressed; everything else stays.
+    """Rewrite a file with all data as zstd.
 
     The new file is read back and compared with the old one before it takes its place as a whole.
     Compressed data is decoded when it is read: it cannot be mapped.
 
-    Example: ztensor compress model.zt --level 9
+    Output:
+      A summary, with the size before and after.
+
+    JSON:
+      As of `ztensor convert`.
+
+    Safety:
+      It never changes anything but encodings.
+
+    Exit code:
+      0 where it was done, 4 where the file is damaged: it is then as it was.
+
+    Examples:
+      $ ztensor compress model.zt --level 9
+        in its place
+      $ ztensor compress plain.zt -o small.zt
+        as another file
     """
     with running(json=json, quiet=quiet) as terminal:
         migrate_file(

@@ -8,12 +8,11 @@ from typing import Annotated
 import typer
 
 from ztensor.cli.changing import DryRunOption, ForceOption, NoDurableOption
+from ztensor.cli.choosing import ExcludeOption, IncludeOption
 from ztensor.cli.rewriting import (
     CheckOption,
     ChecksumOption,
     DeleteOption,
-    ExcludeOption,
-    IncludeOption,
     InputArgument,
     StrictOption,
     ThreadsOption,
@@ -49,12 +48,43 @@ def convert(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Write what a file of any known format holds as a zTensor file, or as OUT's suffix says.
+    """Write a file of any format as .zt, or in another format.
 
-    Bytes are copied as they are stored where that is possible. OUT appears as a whole, or not at
-    all. What the new file cannot say is listed; IN stays.
+    IN is of any known format, a set of shards, or - for standard input. OUT's suffix says what is
+    written: .zt, .safetensors, .npz, .npy, .gguf, .h5 or .hdf5; --to says it, too. Bytes are copied
+    as they are stored where that is possible, and with little memory. OUT appears as a whole, or
+    not at all.
 
-    Example: ztensor convert model.safetensors model.zt
+    Output:
+      What the new file cannot say, one thing to a line, and a summary.
+
+    JSON:
+      file, output    the arguments
+      dry_run         whether nothing was written
+      format, version
+                      of OUT; version is null but for .zt
+      object_count    of OUT
+      nbytes          before and after
+      lossless, lost  lost is a list of object (null for the file's own) and
+                      sentence
+      checked         whether OUT was read back and compared
+      deleted         paths
+
+    Safety:
+      It never changes IN, and deletes it only with --delete-input, when OUT was
+      proven to hold the same. It replaces no OUT without --force.
+
+    Exit code:
+      0 where OUT was written, even if something is lost; with --strict 2 then,
+      and nothing is written.
+
+    Examples:
+      $ ztensor convert tiny.safetensors tiny.zt
+        from another format; the first file stays
+      $ ztensor convert tiny.safetensors tiny.gguf --dry-run
+        what would be written, and lost
+      $ ztensor convert model.zt old.zt --version 0.1.0 --include 'layers.*'
+        for readers that know only an old version
     """
     with running(json=json, quiet=quiet) as terminal:
         convert_file(

@@ -28,11 +28,27 @@ def decompress(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Rewrite a file with all data raw, ready to be mapped; everything else stays.
+    """Rewrite a file with all data raw, ready to be mapped.
 
     The new file is read back and compared with the old one before it takes its place as a whole.
 
-    Example: ztensor decompress model.zt -o raw.zt
+    Output:
+      A summary, with the size before and after.
+
+    JSON:
+      As of `ztensor convert`.
+
+    Safety:
+      It never changes anything but encodings.
+
+    Exit code:
+      0 where it was done, 4 where the file is damaged: it is then as it was.
+
+    Examples:
+      $ ztensor compress plain.zt -o small.zt
+        something to decompress
+      $ ztensor decompress small.zt -o raw.zt
+        raw again, as another file
     """
     with running(json=json, quiet=quiet) as terminal:
         migrate_file(

@@ -24,7 +24,7 @@ def demo(
         Path | None,
         typer.Argument(
             metavar="MODEL",
-            help="A .zt, .npz or .safetensors file; by default a checkpoint is made.",
+            help="A file of any known format, or a set; by default a checkpoint is made.",
             show_default=False,
         ),
     ] = None,
@@ -40,12 +40,38 @@ def demo(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Show what the format does, with times.
+    """Save, map, slice and damage a checkpoint, with times.
 
-    A checkpoint is saved raw and compressed, mapped, loaded, sliced and verified, and a copy is
-    damaged. Without MODEL a GPT-2 small of random bfloat16 weights is made, 250 MB. Everything is
-    compared with the original; the exit code is not 0 when anything differs. Files are removed at
-    the end.
+    A checkpoint is saved raw and compressed, mapped, loaded, sliced and verified, and a bit of a
+    copy is flipped. Without MODEL a GPT-2 small of random bfloat16 weights is made, 250 MB.
+    Everything is compared with the original. Twice the size of the tensors must be free in the
+    folder.
+
+    Output:
+      One line for each step, with its time and rate, and what is said of the
+      flipped bit. Rates count the bytes of the tensors, for `verify` those of the
+      file. Files were just written, so reads are from memory and not from a disk.
+
+    JSON:
+      ok, failures    whether all is equal, and sentences of what is not
+      tensors, nbytes, raw_nbytes, compressed_nbytes
+                      counts and sizes
+      first_tensor_seconds
+                      from opening the file
+      damaged_object, verify_message, read_message
+                      the flipped bit
+      steps           a list of operation, seconds, nbytes (or null), moved
+                      (whether a rate has a meaning)
+
+    Safety:
+      It never changes a file of yours, and leaves none behind.
+
+    Exit code:
+      0 where all came back bit for bit, 1 where anything differs.
+
+    Examples:
+      $ ztensor demo tiny.npz --quiet
+        only the exit code says that all came back
     """
     with running(json=json, quiet=quiet) as terminal:
         from ztensor.demo import CheckpointShape, build_checkpoint, read_model, run

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ztensor.cli.changing import pair_of
+from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.spelling import as_json, count_text, json_text, shape_text
-from ztensor.cli.stats import ExcludeOption, chosen
 from ztensor.cli.terminal import Column, Styled, Terminal
 from ztensor.cli.verb import JsonOption, QuietOption, open_file, running
 
@@ -32,16 +32,30 @@ _ATTRIBUTE_CHARACTERS = 60
 
 
 def diff(
-    file: Annotated[Path, typer.Argument(metavar="A", help="A file; - is standard input.")],
-    other: Annotated[Path, typer.Argument(metavar="B", help="The file to compare with it.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="A", help="A file of any known format, or a set; - is standard input."
+        ),
+    ],
+    other: Annotated[
+        Path, typer.Argument(metavar="B", help="The file to compare with it, of any known format.")
+    ],
     *,
-    include: Annotated[
-        list[str] | None,
-        typer.Option(metavar="GLOB", help="Only names that match; may be repeated."),
-    ] = None,
+    include: IncludeOption = None,
     exclude: ExcludeOption = None,
-    atol: Annotated[float, typer.Option(min=0.0, help="Absolute tolerance.")] = 0.0,
-    rtol: Annotated[float, typer.Option(min=0.0, help="Relative tolerance.")] = 0.0,
+    atol: Annotated[
+        float,
+        typer.Option(
+            metavar="X", min=0.0, help="Absolute tolerance; by default 0.", show_default=False
+        ),
+    ] = 0.0,
+    rtol: Annotated[
+        float,
+        typer.Option(
+            metavar="X", min=0.0, help="Relative tolerance; by default 0.", show_default=False
+        ),
+    ] = 0.0,
     nan_differs: Annotated[
         bool, typer.Option("--nan-differs", help="NaN is not equal to NaN.")
     ] = False,
@@ -50,37 +64,73 @@ def diff(
         typer.Option("--values-only", help="Types, layouts and attributes may differ."),
     ] = False,
     digests: Annotated[
-        bool, typer.Option(help="Take equal digests for equal values, and read nothing.")
+        bool,
+        typer.Option(
+            help="Take equal digests for equal values, which is so by default.", show_default=False
+        ),
     ] = True,
     rename: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PATTERN=REPL",
-            help="Map the first file's names, as re.sub does; may be repeated.",
+            help="Look for A's names under others in B, as re.sub makes them; may be repeated.",
         ),
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="List what is equal too.")] = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Compare two files, of any formats and versions: names, shapes, types, attributes, values.
+    r"""Compare two files, whatever their formats.
 
-    Values differ where |a - b| > atol + rtol * max(|a|, |b|). Exits with 0 where nothing differs
-    or only within the tolerance, with 1 where something does.
+    Names, shapes, types, layouts, attributes and values are compared. Where both files have digests
+    of one algorithm over bytes of one type, equal ones settle it and nothing is read. Else both are
+    read in step, first as bytes, from the first difference on as numbers. Values differ where |a -
+    b| > atol + rtol * max(|a|, |b|). Those of different layouts are compared as dense arrays; a
+    sparse object of more than 16 million elements only with one that has its values at the same
+    places.
 
-    \b
+    Output:
+      One line for each object that differs: what differs, the largest |a - b|,
+      the largest |a - b| / max(|a|, |b|), the cosine of the angle between the two
+      as vectors, the share of values that are not equal, and the index of the
+      first; then the files' attributes that differ, and a summary.
+
+    JSON:
+      a, b            the arguments
+      ok              whether nothing differs, or only within the tolerance
+      attributes      key to the value in each, where it has one
+      objects         a list of name and other_name (in the second file);
+                      differences (of `only in a`, `only in b`, `shape`, `type`,
+                      `layout`, `attributes`, `values`); a and b (shape, dtype,
+                      type, format, attributes, or null); compared (`digest`,
+                      `bytes`, `numbers` or null); values (count, changed, beyond
+                      the tolerance, max_abs, max_rel, cosine, first; null unless
+                      compared as numbers); note (why not compared, or null)
+
+    Safety:
+      It never changes a file.
+
+    Exit code:
+      0 where nothing differs or only within the tolerance, 1 where something
+      does.
+
     Examples:
-      ztensor diff old.zt new.zt
-      ztensor diff model.safetensors model.zt --values-only --rtol 1e-2
-      ztensor diff a.zt b.zt --rename '^model\\.='
-    """  # noqa: D301  # \b is click's: lines below it stay as they are
+      $ ztensor diff tiny.safetensors tiny.npz --values-only
+        the same tensors in two formats, of which one has no attributes
+      $ ztensor diff model.zt changed.zt --exclude '*.fp8'
+        all that differs; exits with 1
+      $ ztensor diff model.zt changed.zt --include 'e*' --values-only --rtol 0.01
+        one object, whatever its type, one percent apart
+      $ ztensor diff model.zt renamed.zt --rename '^layers\.=h.'
+        names that begin otherwise in the second file
+    """
     with running(json=json, quiet=quiet) as terminal:
         from ztensor.analysis.comparing import diff as diff_of
 
         with open_file(file) as first, open_file(other) as second:
             names = None
             if include or exclude:
-                names = chosen((first, second), include or (), exclude or ())
+                names = chosen((first, second), include, exclude)
             with terminal.progress(file.name) as progress:
                 report = diff_of(
                     first,
@@ -154,15 +204,24 @@ def _row(found: TensorDiff) -> list[str]:
     values = found.values
     if values is None:
         return [*row, *["-"] * 5]
-    share = f"{values.changed / values.count:.2%}" if values.count else "-"
     return [
         *row,
         f"{values.max_abs:.3g}",
         f"{values.max_rel:.3g}",
         "-" if values.cosine is None else f"{values.cosine:.6f}",
-        share,
+        _share(values.changed, values.count),
         "-" if values.first is None else f"[{','.join(map(str, values.first))}]",
     ]
+
+
+def _share(changed: int, count: int) -> str:
+    """Return how many of all changed; a few are not none, and nearly all are not all."""
+    if not count:
+        return "-"
+    text = f"{changed / count:.2%}"
+    if text == "0.00%" and changed:
+        return "<0.01%"
+    return ">99.99%" if text == "100.00%" and changed < count else text
 
 
 def _difference(found: TensorDiff, word: str) -> str:

@@ -26,10 +26,10 @@ class ExitCode(enum.IntEnum):
 
 _MEANINGS = {
     ExitCode.OK: "all is well",
-    ExitCode.FAILED: "damage, differences or NaN found, or a file could not be read or written",
+    ExitCode.FAILED: "damage, differences or NaN found, or a file not read or written",
     ExitCode.USAGE: "wrong arguments, or no object of that name",
     ExitCode.UNSUPPORTED: "a version, type, encoding or layout this release does not know",
-    ExitCode.CORRUPT: "damaged or unsafe input, or not a zTensor file",
+    ExitCode.CORRUPT: "damaged or unsafe input, or of no known format",
     ExitCode.INTERRUPTED: "interrupted from the keyboard",
     ExitCode.BROKEN_PIPE: "the reader of the output went away, as `head` does",
 }

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ztensor.cli.changing import DryRunOption, ForceOption, NoDurableOption
+from ztensor.cli.choosing import ExcludeOption, IncludeOption
 from ztensor.cli.rewriting import (
     CheckOption,
     DeleteOption,
-    ExcludeOption,
-    IncludeOption,
     InputArgument,
     StrictOption,
     ThreadsOption,
@@ -28,7 +28,9 @@ def export(
     output: Annotated[
         Path | None,
         typer.Argument(
-            metavar="OUT", help="The new file; IN with the suffix of --to.", show_default=False
+            metavar="OUT",
+            help="The new file; by default IN with the suffix of --to.",
+            show_default=False,
         ),
     ] = None,
     *,
@@ -45,12 +47,31 @@ def export(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a file in another format, and list what that format cannot say.
+    """Write a file in another format, and list what is lost.
 
-    safetensors and npz hold dense tensors, gguf dense and block-quantized ones, hdf5 also sparse
-    ones. Stop with --strict where anything would be lost.
+    safetensors and npz hold dense tensors, npy one of them, gguf dense and block-quantized ones,
+    hdf5 also sparse ones. Without OUT the new file has IN's name and the format's suffix. What the
+    formats are and what each can say is on the page "Other formats" of the documentation.
 
-    Example: ztensor export model.zt --to safetensors
+    Output:
+      As of `ztensor convert`: what is lost, and a summary.
+
+    JSON:
+      As of `ztensor convert`.
+
+    Safety:
+      As of `ztensor convert`. It never writes a .zt file, which `convert` and
+      `migrate` do.
+
+    Exit code:
+      0 where OUT was written, even if something is lost; with --strict 2 then,
+      and nothing is written.
+
+    Examples:
+      $ ztensor export model.zt --to safetensors --include 'layers.*'
+        each thing that safetensors cannot say, and the file
+      $ ztensor export model.zt model.npz --strict
+        something would be lost: nothing is written, and it exits with 2
     """
     with running(json=json, quiet=quiet) as terminal:
         from ztensor.converting import SUFFIXES, format_of
@@ -58,7 +79,7 @@ def export(
         if output is None:
             if to is None or str(file) == "-":
                 raise UsageError("give OUT, or a FILE and --to")
-            output = file.with_suffix(SUFFIXES[format_of("", to)][0])
+            output = _beside(file, SUFFIXES[format_of("", to)][0])
         if format_of(str(output), to) == "zt":
             raise UsageError("use `ztensor convert` or `ztensor migrate` to write a zTensor file")
         convert_file(
@@ -76,3 +97,20 @@ def export(
             dry_run=dry_run,
             no_durable=no_durable,
         )
+
+
+def _beside(file: Path, suffix: str) -> Path:
+    """Return what a file is called in another format: its own name with another suffix.
+
+    An index is called as the model it is of, and a folder keeps its name, dots and all.
+    """
+    from ztensor.opening import INDEX_SUFFIX
+
+    whole = Path(os.path.abspath(file))
+    if not whole.name:
+        raise UsageError("give OUT: the folder has no name", file=str(file))
+    if whole.is_dir():
+        named = whole.name + suffix
+    else:
+        named = Path(whole.name.removesuffix(INDEX_SUFFIX)).with_suffix(suffix).name
+    return file.with_name(named) if file.name == whole.name else whole.with_name(named)

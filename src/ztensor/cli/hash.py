@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.rewriting import ThreadsOption
 from ztensor.cli.spelling import count_text
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ztensor.cli.terminal import Terminal
+
+
+class _How(NamedTuple):
+    """What of a file the id is of; see the options."""
+
+    include: Sequence[str] | None
+    exclude: Sequence[str] | None
+    attributes: bool
+    threads: int | None
+
 
 _LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 
@@ -37,39 +48,67 @@ def hash_(
             show_default=False,
         ),
     ] = None,
-    tensors: Annotated[bool, typer.Option("--tensors", help="An id of each tensor, too.")] = False,
+    include: IncludeOption = None,
+    exclude: ExcludeOption = None,
+    tensors: Annotated[
+        bool, typer.Option("--tensors", help="Print an id of each tensor, too.")
+    ] = False,
     attributes: Annotated[
-        bool, typer.Option("--attributes", help="Take all attributes in as well.")
+        bool, typer.Option("--attributes", help="Let attributes of file and objects count as well.")
     ] = False,
     threads: ThreadsOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Print an id of the tensors in files: equal where names, types, shapes and values are.
+    """Print an id of what files hold, however it is stored.
 
-    It does not depend on compression, version, format, order or shards: a safetensors file and the
-    .zt made of it have the same. Lines are those of sha256sum. A damaged file has no id.
+    The id is equal where names, shapes, types and elements are, whatever the compression, version,
+    format, order or number of files: a safetensors file and the .zt made of it have the same.
+    Everything is read and checked against its digest; a damaged file has no id.
 
-    Example: ztensor hash model.zt > model.ids; ztensor hash --check model.ids
+    Output:
+      One line for each file, as sha256sum has them: the id, two spaces, the path.
+      With --check: whether each file of the list is as listed.
+
+    JSON:
+      attributes      whether they were taken in
+      files           a list of file, id, with --tensors also tensors (name to
+                      id), or error; with --check of file, expected, id, ok
+      ok              with --check: whether all files are as listed
+
+    Safety:
+      It never changes a file.
+
+    Exit code:
+      0 where all files have an id and, with --check, the one listed; 1 where one
+      differs.
+
+    Examples:
+      $ ztensor hash tiny.safetensors tiny.npz
+        two formats, one content
+      $ ztensor hash model.zt --tensors --include 'layers.*'
+        an id of each tensor; its name has no part in it
+      $ ztensor hash tiny.npz > tiny.ids
+        a list to keep
+      $ ztensor hash --check tiny.ids
+        whether the file is still the same
     """
     with running(json=json, quiet=quiet) as terminal:
         if (check is None) == (not files):
             raise UsageError("give files, or --check and a list of ids")
         if check is not None and tensors:
             raise UsageError("--check compares whole files; --tensors does not go with it")
-        options = {"attributes": attributes, "threads": threads}
+        how = _How(include, exclude, attributes, threads)
         if check is not None:
-            _check(terminal, check, options)
+            _check(terminal, check, how)
         else:
-            results = [_hash(terminal, file, options, tensors=tensors) for file in files or ()]
+            results = [_hash(terminal, file, how, tensors=tensors) for file in files or ()]
             terminal.result({"attributes": attributes, "files": results})
 
 
-def _hash(
-    terminal: Terminal, file: Path, options: dict[str, Any], *, tensors: bool
-) -> dict[str, Any]:
+def _hash(terminal: Terminal, file: Path, how: _How, *, tensors: bool) -> dict[str, Any]:
     try:
-        whole, ids = _ids(terminal, file, options)
+        whole, ids = _ids(terminal, file, how)
     except ZTensorError as error:
         terminal.error(error)
         return {"file": str(file), "error": error_as_json(error)}
@@ -82,20 +121,23 @@ def _hash(
     return result
 
 
-def _ids(terminal: Terminal, file: Path, options: dict[str, Any]) -> tuple[str, dict[str, str]]:
+def _ids(terminal: Terminal, file: Path, how: _How) -> tuple[str, dict[str, str]]:
     from ztensor.analysis.identity import combined, tensor_hashes
 
     with open_file(file) as reader, terminal.progress(file.name) as progress:
-        ids = tensor_hashes(reader, progress=progress, **options)
-        return combined(ids, reader.attributes if options["attributes"] else None), ids
+        names = chosen([reader], how.include, how.exclude)
+        ids = tensor_hashes(
+            reader, names, attributes=how.attributes, threads=how.threads, progress=progress
+        )
+        return combined(ids, reader.attributes if how.attributes else None), ids
 
 
-def _check(terminal: Terminal, listing: Path, options: dict[str, Any]) -> None:
+def _check(terminal: Terminal, listing: Path, how: _How) -> None:
     results = []
     for expected, file in _read(listing):
         result: dict[str, Any] = {"file": file, "expected": expected, "ok": False}
         try:
-            result["id"], _ = _ids(terminal, Path(file), options)
+            result["id"], _ = _ids(terminal, Path(file), how)
         except ZTensorError as error:
             terminal.error(error)
             result["error"] = error_as_json(error)

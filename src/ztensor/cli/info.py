@@ -20,65 +20,107 @@ _VALUE_CHARACTERS = 200
 
 
 def info(file: FileArgument, *, json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """Show a file as a whole.
+    """Show a file as a whole: version, sizes, attributes.
 
-    Version, sizes, types, formats, encodings, digests, dead bytes, attributes.
+    A file of any known format, or a set of shards. Only the list is read, no data.
+
+    Output:
+      Size, version, counts; what the objects are made of, by type, format and
+      encoding; the file's attributes. Of a zTensor file also where its manifest
+      is, `padding` (between blobs, less than 64 bytes each time), `dead` bytes
+      (of what was removed or replaced, and older manifests), `shared` ones, if
+      any (they belong to several components), and `commit`, what our writer notes
+      about a state. `container` is the framing: 0.1, or 1 for versions 1.1 and
+      1.2, or 1.0 for the one of releases 1.0.0 and 1.0.1.
+
+    JSON:
+      file, format    texts; format is `zt`, `safetensors`, `npz` and so on
+      version         of the format, or null
+      container       the framing, or null
+      files           the paths of a set, or null
+      nbytes          size of the file, or of all of a set
+      object_count, component_count
+                      how many
+      stored_nbytes   of all components
+      types, formats, encodings, digests
+                      lists of name, count, nbytes; objects for formats,
+                      components for the others
+      digested_count, digested_nbytes
+                      components that have a digest
+      manifest        offset and nbytes, or null
+      padding_nbytes, dead_nbytes, shared_nbytes
+                      numbers, or null
+      commit          prev and end, or null
+      attributes      of the file
+
+    Safety:
+      It never changes a file, and reads no values.
+
+    Exit code:
+      0 where the file could be opened.
+
+    Examples:
+      $ ztensor info tiny.safetensors
+        a file of another format has no framing of ours
+      $ ztensor info model.zt
+        every byte of the file is accounted for
     """
     with running(json=json, quiet=quiet) as terminal:
         with open_file(file) as reader:
-            _require_one_file(reader)
             facts = {"file": str(file), **summarize(reader)}
         _show(terminal, facts)
         terminal.result(facts)
 
 
-def _require_one_file(reader: Reader) -> None:
-    from ztensor.errors import UsageError
+def summarize(reader: Reader) -> dict[str, Any]:
+    """Return what `info --json` says of a file or of a set; None where it has no meaning."""
     from ztensor.sharded import ShardedReader
 
-    if isinstance(reader, ShardedReader):
-        raise UsageError(
-            "info is about one file; give it each of the set",
-            file=reader.name,
-            expected="one of its files",
-            found=f"a set of {len(reader.files)}",
-        )
-
-
-def summarize(reader: Reader) -> dict[str, Any]:
-    """Return what `info --json` says of a file."""
-    from ztensor.container.framing import HEAD_BYTES
-
-    frame, commit = reader._frame, reader._manifest.commit  # what only reading needs to know
+    files = reader.files if isinstance(reader, ShardedReader) else None
     objects = reader.metadata(list(reader))
     components = [component for found in objects for component in found.components.values()]
     digested = [component for component in components if component.digest is not None]
-    stored = sum(component.length for component in components)
-    padding, dead = unused(
-        ((component.offset, component.length) for component in components),
-        HEAD_BYTES,
-        frame.manifest_offset,
-    )
     return {
         "format": reader.format,
-        "container": frame.container.value,
-        "version": reader.version,
+        "files": files,
+        "version": reader.version or None,
         "nbytes": reader.nbytes,
         "object_count": len(reader),
         "component_count": len(components),
-        "stored_nbytes": stored,
+        "stored_nbytes": sum(component.length for component in components),
         "types": _tally((c.type or c.dtype, c.length) for c in components),
         "formats": _tally((found.format, found.stored_nbytes) for found in objects),
         "encodings": _tally((c.encoding, c.length) for c in components),
         "digests": _tally(((c.digest or "").partition(":")[0].lower(), c.length) for c in digested),
         "digested_count": len(digested),
         "digested_nbytes": sum(component.length for component in digested),
+        **_framing(reader if files is None and reader.format == "zt" else None),
+        "attributes": as_json(reader.attributes),
+    }
+
+
+def _framing(reader: Reader | None) -> dict[str, Any]:
+    """Return what only one zTensor file has: where its manifest is, and what no object needs."""
+    from ztensor.container.framing import HEAD_BYTES
+
+    if reader is None:
+        keys = "container manifest padding_nbytes shared_nbytes dead_nbytes commit"
+        return dict.fromkeys(keys.split())
+    frame, commit = reader._frame, reader._manifest.commit  # what only reading needs to know
+    blobs = [
+        (component.offset, component.length)
+        for found in reader.metadata(list(reader))
+        for component in found.components.values()
+    ]
+    padding, dead = unused(blobs, HEAD_BYTES, frame.manifest_offset)
+    used = frame.manifest_offset - HEAD_BYTES - padding - dead
+    return {
+        "container": frame.container.value,
         "manifest": {"offset": frame.manifest_offset, "nbytes": frame.manifest_length},
         "padding_nbytes": padding,
-        "shared_nbytes": stored - (frame.manifest_offset - HEAD_BYTES - padding - dead),
+        "shared_nbytes": sum(length for _, length in blobs) - used,
         "dead_nbytes": dead,
         "commit": None if commit is None else {"prev": commit.prev, "end": commit.end},
-        "attributes": as_json(reader.attributes),
     }
 
 
@@ -121,22 +163,24 @@ def _tally(pairs: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
 def _show(terminal: Terminal, facts: Mapping[str, Any]) -> None:
     if not terminal.wants_text:
         return
-    manifest, commit = facts["manifest"], facts["commit"]
+    manifest, commit, files = facts["manifest"], facts["commit"], facts["files"]
     rows = [
         ("file", facts["file"]),
         ("size", _exact_size(facts["nbytes"])),
-        ("version", f"{facts['version']}, container {facts['container']} ({_magic(facts)})"),
+        ("version" if manifest else "format", _format(facts)),
+        *((("files", count_text(len(files), "file")),) if files else ()),
         (
             "objects",
             f"{count_text(facts['object_count'], 'object')}, "
             f"{count_text(facts['component_count'], 'component')}, "
             f"{size_text(facts['stored_nbytes'])} stored",
         ),
-        ("manifest", f"{size_text(manifest['nbytes'])} at {manifest['offset']:,}"),
         ("digests", _coverage(facts)),
-        ("padding", size_text(facts["padding_nbytes"])),
-        ("dead", size_text(facts["dead_nbytes"])),
     ]
+    if manifest is not None:
+        rows.insert(-1, ("manifest", f"{size_text(manifest['nbytes'])} at {manifest['offset']:,}"))
+        rows.append(("padding", size_text(facts["padding_nbytes"])))
+        rows.append(("dead", size_text(facts["dead_nbytes"])))
     if facts["shared_nbytes"]:
         rows.append(("shared", f"{size_text(facts['shared_nbytes'])} counted more than once"))
     if commit is not None:
@@ -161,8 +205,11 @@ def _exact_size(nbytes: int) -> str:
     return f"{size_text(nbytes)} ({nbytes:,} bytes)" if nbytes >= 1000 else size_text(nbytes)
 
 
-def _magic(facts: Mapping[str, Any]) -> str:
-    return _MAGICS.get(facts["container"], "another magic")
+def _format(facts: Mapping[str, Any]) -> str:
+    version, container = facts["version"], facts["container"]
+    if container is not None:
+        return f"{version}, container {container} ({_MAGICS.get(container, 'another magic')})"
+    return f"{facts['format']}, version {version}" if version else str(facts["format"])
 
 
 def _coverage(facts: Mapping[str, Any]) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ztensor.cli.choosing import ExcludeOption, IncludeOption, keeps
 from ztensor.cli.spelling import count_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Styled, Terminal
 from ztensor.cli.verb import (
@@ -21,7 +21,7 @@ from ztensor.cli.verb import (
 from ztensor.errors import ZTensorError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ztensor.metadata import TensorMetadata
     from ztensor.opening import Reader
@@ -42,25 +42,58 @@ _COLUMNS = (
 def ls(
     files: FilesArgument,
     *,
-    include: Annotated[
-        list[str] | None,
-        typer.Option(metavar="GLOB", help="Only names that match; may be repeated."),
-    ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(metavar="GLOB", help="No names that match; may be repeated."),
-    ] = None,
+    include: IncludeOption = None,
+    exclude: ExcludeOption = None,
     sort: Annotated[
         SortKey | None,
-        typer.Option(help="Order; that of the file by default.", show_default=False),
+        typer.Option(
+            metavar="name|size|offset",
+            help="By name (h.2 before h.10), size (largest first) or place; as in the file.",
+            show_default=False,
+        ),
     ] = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """List the objects of files.
+    """List the objects of files: names, shapes, types, sizes.
 
-    Name, shape, type, format, encoding, size on disk, digest. On a terminal a table that fits it,
-    with totals. Piped, every field whole, sizes in bytes.
+    Files are of any known format, or sets of shards. Only the list is read, no data, so it takes no
+    longer for a large file.
+
+    Output:
+      One line for each object: name, shape, type (the logical type where there
+      is one, the storage type otherwise), format (the layout), encoding, size in
+      the file in powers of 1000, digest algorithm. Several encodings or digests
+      of one object have commas between them; `none` stands for none. A terminal
+      that is too narrow loses the columns that say the same on every line; the
+      last line then says it once. Through a pipe there is no last line, every
+      field is whole, a shape has no spaces, and sizes are in bytes. With several
+      files the first field is the file.
+
+    JSON:
+      `files`, a list with one entry for each file:
+      file            the argument
+      version         of the format, where it has versions
+      object_count    of the whole file
+      objects         a list: name, shape, dtype (storage type, null where the
+                      layout is unknown), type (logical type or null), format,
+                      encoding, digest, stored_nbytes
+      stored_nbytes   of the objects listed
+      error           instead of all but file, where it could not be opened
+
+    Safety:
+      It never changes a file, and reads no values; `ztensor verify` does.
+
+    Exit code:
+      0 where all files were listed, else the highest of any file.
+
+    Examples:
+      $ ztensor ls tiny.safetensors
+        what is in a file of another format
+      $ ztensor ls model.zt
+        sparse and quantized objects, too
+      $ ztensor ls model.zt --include 'layers.*' --exclude '*.int4' --sort size
+        some of them, largest first
     """
     with running(json=json, quiet=quiet) as terminal:
         listings = []
@@ -90,9 +123,8 @@ def select(
         sort: `name` (numbers in names by value), `size` (on disk, largest first), `offset`, or
             None for the order of the file.
     """
-    included, excluded = _matcher(include), _matcher(exclude)
-    names = [name for name in reader if (not include or included(name)) and not excluded(name)]
-    objects = [reader.metadata(name) for name in names]
+    keep = keeps(include, exclude)
+    objects = [reader.metadata(name) for name in reader if keep(name)]
     if sort == "name":
         objects.sort(key=lambda found: _by_number(found.name))
     elif sort == "size":
@@ -102,11 +134,6 @@ def select(
             key=lambda found: min((c.offset for c in found.components.values()), default=0)
         )
     return objects
-
-
-def _matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
-    compiled = [re.compile(fnmatch.translate(pattern)) for pattern in patterns]
-    return lambda name: any(pattern.match(name) for pattern in compiled)
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:
@@ -159,7 +186,8 @@ def _show(terminal: Terminal, listings: Sequence[dict[str, Any]]) -> None:
             for listing in opened
             for found in listing["objects"]
         ]
-        terminal.table([*lead, *_COLUMNS], rows)
+        if opened:
+            terminal.table([*lead, *_COLUMNS], rows)
         return
     for listing in opened:
         if len(listings) > 1:

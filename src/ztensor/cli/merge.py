@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,11 +13,14 @@ from ztensor.cli.changing import (
     ForceOption,
     NoDurableOption,
     quiet_library,
-    require_free,
+    require_apart,
+    require_target,
 )
+from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen, keeps
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Column, Styled
 from ztensor.cli.verb import JsonOption, QuietOption, running
+from ztensor.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,32 +30,67 @@ Conflict = Literal["error", "first", "last"]
 
 def merge(
     output: Annotated[Path, typer.Argument(metavar="OUT", help="The new file.")],
-    inputs: Annotated[list[Path], typer.Argument(metavar="IN", help="Files of any version.")],
+    inputs: Annotated[
+        list[Path], typer.Argument(metavar="IN", help="Files of any known format, or sets.")
+    ],
     *,
     on_conflict: Annotated[
-        Conflict, typer.Option(help="A name that two files have: refuse, or which one wins.")
+        Conflict,
+        typer.Option(
+            metavar="error|first|last",
+            help="A name that two files have: refuse, or which one wins.",
+        ),
     ] = "error",
+    include: IncludeOption = None,
+    exclude: ExcludeOption = None,
     force: ForceOption = False,
     dry_run: DryRunOption = False,
     no_durable: NoDurableOption = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Write the objects of several files into a new one, as they are stored, checked.
+    """Write the objects of several files into one .zt.
 
-    Attributes of all files are kept; of the same key that of the last file.
+    The files are of any known format. Objects are copied as they are stored, checked, with little
+    memory. Attributes of all files are kept, of the same key those of the last one.
+
+    Output:
+      A summary; with --dry-run also the names that several files have.
+
+    JSON:
+      file            OUT
+      dry_run         whether nothing was written
+      nbytes, object_count
+                      of OUT
+      inputs          a list of file, object_count
+      conflicts       a list of name, from (the file that wins), dropped (others)
+
+    Safety:
+      It never changes an IN, decides no conflict of its own accord, and
+      replaces no OUT without --force.
+
+    Exit code:
+      0 where OUT was written, 2 where two files have a name and --on-conflict
+      does not say which one wins.
+
+    Examples:
+      $ ztensor merge all.zt tiny.safetensors more.npz
+        two files of different formats in one
+      $ ztensor merge both.zt model.zt changed.zt --on-conflict last --dry-run
+        which names both files have, and where each would come from
     """
     with running(json=json, quiet=quiet) as terminal:
         from ztensor.edit import merge as merge_files
 
         quiet_library()
-        require_free(output, force=force)
-        counts, conflicts = _look(inputs, on_conflict)
+        require_target(output, force=force)
+        counts, conflicts = _look(output, inputs, on_conflict, include, exclude)
         with terminal.progress(str(output)) as progress:
             nbytes = merge_files(
                 inputs,
                 output,
                 on_conflict=on_conflict,
+                keep=keeps(include, exclude),
                 durable=not no_durable,
                 dry_run=dry_run,
                 progress=progress,
@@ -82,20 +121,41 @@ def merge(
         )
 
 
-def _look(inputs: Sequence[Path], on_conflict: Conflict) -> tuple[list[int], list[dict[str, Any]]]:
-    """Return how many objects each file has, and which names several have."""
-    from ztensor.opening import Reader
+def _look(
+    output: Path,
+    inputs: Sequence[Path],
+    on_conflict: Conflict,
+    include: Sequence[str] | None,
+    exclude: Sequence[str] | None,
+) -> tuple[list[int], list[dict[str, Any]]]:
+    """Return how many objects come from each file, and which names several have."""
+    from ztensor.edit import names_in
+    from ztensor.opening import open as open_any
 
+    keep = keeps(include, exclude)
     holders: dict[str, list[str]] = {}
     counts = []
-    for path in inputs:
-        with Reader(path) as reader:
-            counts.append(len(reader))
-            for name in reader:
+    with contextlib.ExitStack() as stack:
+        readers = [stack.enter_context(open_any(path)) for path in inputs]
+        for reader in readers:
+            require_apart(output, reader)
+        sources = [names_in(reader) for reader in readers]
+        chosen(sources, include, exclude)
+        for path, source in zip(inputs, sources, strict=True):
+            names = list(filter(keep, source))
+            counts.append(len(names))
+            for name in names:
                 holders.setdefault(name, []).append(str(path))
     conflicts = []
     for name, files in holders.items():
         if len(files) > 1:
+            if on_conflict == "error":
+                raise UsageError(
+                    "two files hold an object of that name; --on-conflict says which one wins",
+                    file=files[1],
+                    object_name=name,
+                    found=f"also in {files[0]}",
+                )
             kept = files[-1] if on_conflict == "last" else files[0]
             dropped = files[:-1] if on_conflict == "last" else files[1:]
             conflicts.append({"name": name, "from": kept, "dropped": dropped})

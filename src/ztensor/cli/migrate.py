@@ -22,7 +22,7 @@ def migrate(
     file: ChangedFileArgument,
     *,
     version: Annotated[
-        str, typer.Option("--to", metavar="VERSION", help="1.2.0, 1.1.0 or 0.1.0.")
+        str, typer.Option("--to", metavar="VERSION", help="The version: 1.2.0, 1.1.0 or 0.1.0.")
     ] = "1.2.0",
     output: OutputOption = None,
     lossy: Annotated[
@@ -41,13 +41,29 @@ def migrate(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Rewrite a file in another version of the format, newer or older.
+    """Rewrite a file in another version of the format.
 
-    The new file is read back and compared with the old one (names, shapes, types, bytes,
-    attributes) before it takes its place as a whole. Where the version cannot say something,
-    nothing is written.
+    Newer or older. The new file is read back and compared with the old one (names, shapes, types,
+    elements, attributes) before it takes its place as a whole. Where the version cannot say
+    something, nothing is written; with -o OUT --lossy the rest is.
 
-    Example: ztensor migrate old.zt --to 1.2.0
+    Output:
+      What is lost, if anything may be, and a summary.
+
+    JSON:
+      As of `ztensor convert`.
+
+    Safety:
+      It never takes the place of FILE unless it was proven to hold the same.
+
+    Exit code:
+      0 where it was written, 2 where the version cannot say something.
+
+    Examples:
+      $ ztensor migrate plain.zt --to 1.1.0
+        for readers that know 1.1
+      $ ztensor migrate model.zt --to 0.1.0
+        what 0.1 cannot say: nothing is written, and it exits with 2
     """
     with running(json=json, quiet=quiet) as terminal:
         migrate_file(

@@ -39,9 +39,28 @@ def mv(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Give objects other names, all at once, so two can be swapped; only a manifest is written.
+    """Rename objects.
 
-    With --map OLD ends at the first "=" of the pair.
+    All names change at once, so two can be swapped. Only a new manifest is written. With --map OLD
+    ends at the first "=" of the pair.
+
+    Output:
+      How many were renamed; with --dry-run what would be, one to a line.
+
+    JSON:
+      As of `ztensor append`.
+
+    Safety:
+      It never takes a name that another object has, and copies no data.
+
+    Exit code:
+      0 where all were renamed, 2 where one is not there or its new name is taken.
+
+    Examples:
+      $ ztensor mv model.zt embedding input.weight
+        one object
+      $ ztensor mv model.zt --map step=epoch --map layers.1.mask=mask --dry-run
+        two at once, not yet done
     """
     with running(json=json, quiet=quiet) as terminal:
         pairs = [pair_of(text, "OLD=NEW") for text in map or ()]

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ztensor.cli.changing import ForceOption, require_free
+from ztensor.cli.changing import DryRunOption, ForceOption, require_apart, require_free
+from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen
 from ztensor.cli.spelling import count_text, shape_text
-from ztensor.cli.stats import ExcludeOption, GlobsArgument, IncludeOption, chosen
+from ztensor.cli.stats import GlobsArgument
 from ztensor.cli.terminal import Column, Styled, Terminal
 from ztensor.cli.verb import FileArgument, JsonOption, QuietOption, open_file, running
 
@@ -33,13 +34,21 @@ def plot(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="PICTURE", help="Write an .svg or a .png.", show_default=False
+            "--output",
+            "-o",
+            metavar="PICTURE",
+            help="Write an .svg or a .png instead.",
+            show_default=False,
         ),
     ] = None,
     height: Annotated[
         int | None,
         typer.Option(
-            min=1, max=100, help="Lines of each; 6 for up to four, else 1.", show_default=False
+            metavar="N",
+            min=1,
+            max=100,
+            help="Lines of each; by default 6 for up to four objects, else 1.",
+            show_default=False,
         ),
     ] = None,
     log: Annotated[
@@ -49,19 +58,43 @@ def plot(
         bool, typer.Option("--log-counts", help="Heights by the logarithm of counts: shows tails.")
     ] = False,
     force: ForceOption = False,
+    dry_run: DryRunOption = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Draw histograms of objects.
+    """Draw histograms in the terminal, or as SVG or PNG.
 
-    In the terminal as blocks, as wide as it is, or plain letters where it has no blocks; with -o
-    as a picture of all of them. NaN and infinities are left out and counted.
+    NaN and infinities are left out and counted.
 
-    \b
+    Output:
+      Histograms as wide as the terminal, of blocks, or of `.:#` where it has no
+      blocks; of more than four objects, or with --height 1, one line each. With
+      -o all of them become one picture: above the bars are shape and type, mean
+      and deviation, and in red how many values are not finite. An SVG has no
+      background and reads on white and on black; a PNG needs Pillow
+      (`pip install 'pyztensor[plot]'`).
+
+    JSON:
+      file, output    the arguments
+      dry_run         whether nothing was written
+      objects         a list of name, count, nans, infs, scale, edges, counts,
+                      note; null where there is nothing to draw
+
+    Safety:
+      It never changes a model file, and replaces no picture without --force.
+
+    Exit code:
+      0 where all was drawn, 2 where a pattern matches nothing or the picture
+      exists.
+
     Examples:
-      ztensor plot model.zt layers.0.weight
-      ztensor plot model.zt 'layers.0.*' --log-counts -o layer.svg
-    """  # noqa: D301  # \b is click's: lines below it stay as they are
+      $ ztensor plot triangle.npz sum
+        one object, large
+      $ ztensor plot triangle.npz --height 1
+        each on a line of its own
+      $ ztensor plot triangle.npz --log-counts -o triangle.svg
+        a picture of all, tails made visible
+    """
     with running(json=json, quiet=quiet) as terminal:
         from ztensor.analysis.plotting import picture_of, require_picture
         from ztensor.analysis.statistics import BINS, stats
@@ -70,7 +103,9 @@ def plot(
             require_picture(str(output))
             require_free(output, force=force)
         with open_file(file) as reader, terminal.progress(file.name) as progress:
-            names = chosen([reader], [*(globs or ()), *(include or ())], exclude or ())
+            if output is not None:
+                require_apart(output, reader)
+            names = chosen([reader], [*(globs or ()), *(include or ())], exclude)
             if height is None:
                 height = _LARGE if len(names) <= _FEW else 1
             width = terminal.width if height > 1 else _SMALL_WIDTH
@@ -83,14 +118,20 @@ def plot(
                 progress=progress,
             )
         if output is not None:
-            picture_of(found.values(), log_counts=log_counts, title=file.name).save(output)
-            terminal.line(f"{output}: {count_text(len(found), 'histogram')} drawn")
+            picture = picture_of(found.values(), log_counts=log_counts, title=file.name)
+            histograms = count_text(len(found), "histogram")
+            if dry_run:
+                terminal.line(f"{output}: not written; it would show {histograms}")
+            else:
+                picture.save(output)
+                terminal.line(f"{output}: {histograms} drawn")
         elif terminal.wants_text:
             (_show_large if height > 1 else _show_small)(terminal, found, height, log_counts)
         terminal.result(
             {
                 "file": str(file),
                 "output": None if output is None else str(output),
+                "dry_run": dry_run,
                 "objects": [_as_json(one) for one in found.values()],
             }
         )

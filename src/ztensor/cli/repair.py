@@ -15,7 +15,8 @@ from ztensor.cli.changing import (
     NoDurableOption,
     NoLockOption,
     TimeoutOption,
-    require_free,
+    require_one_file,
+    require_target,
 )
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.spelling import count_text, size_text
@@ -64,16 +65,48 @@ def repair(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Find the last committed state of a torn file; nothing is changed unless asked for.
+    """Find what a torn file still holds, and save it.
 
-    The code is 0 where the file opens or was mended, 1 where it is torn or objects are damaged, 4
-    where it holds no committed state.
+    The last committed state of a file is looked for from its end. Nothing is changed unless asked
+    for: --write saves that state as a new file, --in-place cuts the file back to it, and keeps what
+    it cuts off as FILE.tail-1.
+
+    Output:
+      Where the state ends, how many objects it has, what lies behind it, and
+      which objects are damaged; with --explain every place that was looked at.
+
+    JSON:
+      path, size      of the file
+      end, objects    of the state; end is null where there is none
+      tail            bytes behind it
+      is_clean        nothing is behind it
+      opens           an ordinary open worked when the command began
+      digests_ok      how many match
+      damaged         names
+      written, tail_path
+                      paths, or null
+      dry_run         whether nothing was written
+      candidates      a list of end, objects, is_commit, fault (or null)
+
+    Safety:
+      It never changes anything unasked, and loses no byte without --drop-tail.
+
+    Exit code:
+      0 where the file opens as it is or was mended, 1 where it is torn or objects
+      of the state are damaged, 4 where no state was found.
+
+    Examples:
+      $ ztensor repair torn.zt
+        what is left of a file whose writer was killed; exits with 1
+      $ ztensor repair torn.zt --write mended.zt
+        that state as a new file
     """
     with running(json=json, quiet=quiet) as terminal:
         from ztensor.edit import repair as repair_file
 
         if write is not None:
-            require_free(write, force=force)
+            require_target(write, force=force)
+        require_one_file(file)
         opens = _opens(file)
         with terminal.progress(str(file)) as progress:
             report = repair_file(

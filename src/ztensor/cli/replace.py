@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ztensor.cli.append import ChecksumOption, CompressOption
-from ztensor.cli.arrays import read_npy, store
+from ztensor.cli.append import CompressOption
 from ztensor.cli.changing import (
     AtomicOption,
     ChangedFileArgument,
@@ -19,14 +18,31 @@ from ztensor.cli.changing import (
     changing,
     counted,
 )
-from ztensor.cli.verb import JsonOption, QuietOption, running
+from ztensor.cli.rewriting import ChecksumOption
+from ztensor.cli.verb import JsonOption, QuietOption, open_file, running
+from ztensor.errors import UsageError
+
+if TYPE_CHECKING:
+    from ztensor.opening import Reader
 
 
 def replace(
     file: ChangedFileArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The object.")],
-    input: Annotated[Path, typer.Argument(metavar="INPUT", help="A .npy with the new array.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The object to replace.")],
+    input: Annotated[
+        Path,
+        typer.Argument(metavar="INPUT", help="A file of any known format that has the new one."),
+    ],
     *,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="NAME",
+            help="What it is called there; by default the same, or the only one.",
+            show_default=False,
+        ),
+    ] = None,
     compress: CompressOption = False,
     checksum: ChecksumOption = "crc32c",
     dry_run: DryRunOption = False,
@@ -37,14 +53,34 @@ def replace(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Put another array under a name, of any shape and type; the object's attributes stay.
+    """Put another array under a name.
 
-    The old data stays in the file, and readable, until the new one is complete; compact takes it
-    away.
+    It may be of any shape, type and layout. The object's attributes stay; those that the new one
+    brings are added.
+
+    Output:
+      One line; with --dry-run also what was there and what would be.
+
+    JSON:
+      As of `ztensor append`.
+
+    Safety:
+      It never touches the old data, which can be read until the change is
+      complete, and stays in the file until `ztensor compact`.
+
+    Exit code:
+      0 where it was replaced, 2 where there is no object of that name.
+
+    Examples:
+      $ ztensor replace model.zt layers.0.weight head.npy --dry-run
+        what would change
+      $ ztensor replace model.zt layers.0.weight head.npy
+        the same, done
     """
-    with running(json=json, quiet=quiet) as terminal:
-        array = read_npy(input)
-        with changing(
+    with (
+        running(json=json, quiet=quiet) as terminal,
+        open_file(input) as reader,
+        changing(
             terminal,
             file,
             dry_run=dry_run,
@@ -52,11 +88,34 @@ def replace(
             no_durable=no_durable,
             no_lock=no_lock,
             timeout=timeout,
-            compression=compress,
             checksum=checksum,
-        ) as changes:
-            old = changes.editor.metadata(name)
-            sink = changes.editor.replace_stream(name, array.shape, array.dtype)
-            with terminal.progress(name) as progress:
-                store(sink, array, counted(progress, array.nbytes))
-            changes.replaced(old)
+        ) as changes,
+    ):
+        editor = changes.editor
+        old = editor.metadata(name)
+        source = _source(reader, name) if from_ is None else from_
+        kept = {**old.attributes, **reader.metadata(source).attributes}
+        editor.remove(name)
+        with terminal.progress(name) as progress:
+            report = counted(progress, reader.metadata(source).nbytes)
+            editor.copy(name, reader, source, compress=compress or None, progress=report)
+        editor.set_attributes(kept, name=name, replace=True)
+        changes.replaced(old)
+
+
+def _source(reader: Reader, name: str) -> str:
+    """Return the object of an input that comes under a name.
+
+    Raises:
+        UsageError: it has several, and none of that name.
+    """
+    if name in reader:
+        return name
+    if len(reader) != 1:
+        raise UsageError(
+            "the input has no object of that name; --from says which one is meant",
+            file=reader.name,
+            object_name=name,
+            found=f"{len(reader)} objects",
+        )
+    return next(iter(reader))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ztensor.cli.changing import quiet_library, require_free
+from ztensor.cli.changing import quiet_library, require_free, require_target
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Column, Styled
 from ztensor.cli.verb import open_file
@@ -31,15 +31,9 @@ ToOption = Annotated[
     str | None,
     typer.Option(
         metavar="FORMAT",
-        help="zt, safetensors, npz, gguf or hdf5; by default what OUT's suffix says.",
+        help="zt, safetensors, npz, npy, gguf or hdf5; by default what OUT's suffix says.",
         show_default=False,
     ),
-]
-IncludeOption = Annotated[
-    list[str] | None, typer.Option(metavar="GLOB", help="Only names that match; may be repeated.")
-]
-ExcludeOption = Annotated[
-    list[str] | None, typer.Option(metavar="GLOB", help="No names that match; may be repeated.")
 ]
 StrictOption = Annotated[
     bool, typer.Option("--strict", help="Write nothing where something would be lost.")
@@ -54,18 +48,28 @@ DeleteOption = Annotated[
         help="Delete IN at the end; implies --strict and --check, so nothing can be lost.",
     ),
 ]
+Checksum = Literal["crc32c", "sha256", "none"]
 ChecksumOption = Annotated[
-    str, typer.Option(help="Digest of what has none: crc32c, sha256 or none.")
+    Checksum, typer.Option(metavar="crc32c|sha256|none", help="Digest of what has none.")
 ]
 OutputOption = Annotated[
     Path | None,
     typer.Option(
-        "--output", "-o", metavar="OUT", help="A new file; FILE itself.", show_default=False
+        "--output",
+        "-o",
+        metavar="OUT",
+        help="Write a new file; by default FILE is replaced.",
+        show_default=False,
     ),
 ]
 ThreadsOption = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="Threads; the cores, up to four.", show_default=False),
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Threads; by default as many as cores, up to four.",
+        show_default=False,
+    ),
 ]
 
 
@@ -212,7 +216,7 @@ def migrate_file(
 
     quiet_library()
     if output is not None:
-        require_free(output, force=force)
+        require_target(output, force=force)
     with terminal.progress(str(output or file)) as progress:
         report = migrate(
             file,

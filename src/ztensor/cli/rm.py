@@ -15,9 +15,9 @@ from ztensor.cli.changing import (
     TimeoutOption,
     changing,
 )
-from ztensor.cli.ls import _matcher
+from ztensor.cli.choosing import ExcludeOption, keeps
 from ztensor.cli.verb import JsonOption, QuietOption, running
-from ztensor.errors import ObjectNotFoundError, describe
+from ztensor.errors import ObjectNotFoundError, UsageError, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,11 +25,19 @@ if TYPE_CHECKING:
 
 def rm(
     file: ChangedFileArgument,
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Objects.")],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME", help="Objects to remove.", show_default=False),
+    ] = None,
     *,
     glob: Annotated[
         bool, typer.Option("--glob", help="Names are patterns with *, ? and [...].")
     ] = False,
+    include: Annotated[
+        list[str] | None,
+        typer.Option(metavar="GLOB", help="Objects whose names match, too; may be repeated."),
+    ] = None,
+    exclude: ExcludeOption = None,
     dry_run: DryRunOption = False,
     atomic: AtomicOption = False,
     no_durable: NoDurableOption = False,
@@ -38,14 +46,36 @@ def rm(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Remove objects; only a new manifest is written.
+    """Remove objects.
 
-    Their bytes stay in the file until it is compacted. Where one name is not there, or a pattern
-    matches none, nothing is removed.
+    Only a new manifest is written: it takes no longer for a large object. Names that begin with a
+    dash come after `--`.
+
+    Output:
+      How many were removed; with --dry-run what would be, one to a line.
+
+    JSON:
+      As of `ztensor append`.
+
+    Safety:
+      It never removes a part of what was asked: where one name is not there, or
+      a pattern matches none, all stay. Bytes stay until `ztensor compact`.
+
+    Exit code:
+      0 where all were removed, 2 where a name is not there.
+
+    Examples:
+      $ ztensor rm model.zt --include 'layers.0.*' --dry-run
+        what a pattern would remove
+      $ ztensor rm model.zt step
+        one object, by its name
     """
-    with (
-        running(json=json, quiet=quiet) as terminal,
-        changing(
+    with running(json=json, quiet=quiet) as terminal:
+        patterns = [*((names or ()) if glob else ()), *(include or ())]
+        plain = [] if glob else list(names or ())
+        if not (patterns or plain):
+            raise UsageError("nothing to remove: give names, or --include and a pattern")
+        with changing(
             terminal,
             file,
             dry_run=dry_run,
@@ -53,24 +83,26 @@ def rm(
             no_durable=no_durable,
             no_lock=no_lock,
             timeout=timeout,
-        ) as changes,
-    ):
-        editor = changes.editor
-        chosen = _matching(editor.keys(), names) if glob else list(dict.fromkeys(names))
-        removed = [editor.metadata(name) for name in chosen]
-        editor.remove(chosen)
-        for found in removed:
-            changes.removed(found)
+        ) as changes:
+            editor = changes.editor
+            removed = [editor.metadata(name) for name in dict.fromkeys(plain)]
+            removed += map(editor.metadata, _matching(editor.keys(), patterns, plain))
+            keep = keeps(exclude=exclude)
+            removed = [found for found in removed if keep(found.name)]
+            if not removed:
+                raise ObjectNotFoundError("everything is excluded", file=str(file))
+            editor.remove([found.name for found in removed])
+            for found in removed:
+                changes.removed(found)
 
 
-def _matching(names: list[str], patterns: Iterable[str]) -> list[str]:
+def _matching(names: list[str], patterns: Iterable[str], taken: Iterable[str]) -> list[str]:
     chosen: dict[str, None] = {}
     for pattern in patterns:
-        matches = _matcher([pattern])
-        found = [name for name in names if matches(name)]
+        found = list(filter(keeps([pattern]), names))
         if not found:
             raise ObjectNotFoundError(
                 f"no object among {len(names)} has a name that matches", found=describe(pattern)
             )
         chosen.update(dict.fromkeys(found))
-    return list(chosen)
+    return [name for name in chosen if name not in set(taken)]

@@ -27,12 +27,12 @@ def set_(
     file: ChangedFileArgument,
     pairs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="What to set.", show_default=False),
+        typer.Argument(metavar="KEY=VALUE", help="Attributes to set.", show_default=False),
     ] = None,
     *,
     object: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The object; without it the pairs are the file's own."),
+        typer.Option(metavar="NAME", help="Attributes of this object, instead of the file's."),
     ] = None,
     remove: Annotated[
         list[str] | None, typer.Option(metavar="KEY", help="Take a key away; may be repeated.")
@@ -48,9 +48,30 @@ def set_(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Set and remove attributes of a file, or of one object; only a new manifest is written.
+    """Set and remove attributes, of a file or of an object.
 
-    KEY ends at the first "=".
+    Values are text, or with --json-values JSON: numbers, lists, maps. KEY ends at the first "=".
+    Only a new manifest is written.
+
+    Output:
+      How many were set and removed; with --dry-run what would be, one to a line.
+
+    JSON:
+      As of `ztensor append`.
+
+    Safety:
+      It never touches an attribute that is not named.
+
+    Exit code:
+      0 where all was done, 2 where a key to remove is not there.
+
+    Examples:
+      $ ztensor set model.zt note='a new text' author=me --remove format --dry-run
+        what would change in the file's own attributes
+      $ ztensor set model.zt 'shape_of_input=[1, 64]' --json-values
+        a list, not a text
+      $ ztensor set model.zt unit=volt --object step
+        an attribute of one object
     """
     with running(json=json, quiet=quiet) as terminal:
         new: dict[str, Any] = {}

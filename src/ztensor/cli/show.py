@@ -18,7 +18,7 @@ from ztensor.cli.verb import (
     open_file,
     running,
 )
-from ztensor.errors import ZTensorError
+from ztensor.errors import UnsupportedError, ZTensorError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,19 +52,51 @@ def show(
     file: FileArgument,
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="The object.", autocompletion=_complete_name),
+        typer.Argument(metavar="NAME", help="The object to show.", autocompletion=_complete_name),
     ],
     *,
     values: Annotated[
-        bool, typer.Option(help="Read the values: the first ones, min, max, mean, NaNs.")
+        bool, typer.Option(help="Read the values, which is so by default.", show_default=False)
     ] = True,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Show one object and its values.
+    """Show one object: its parts, attributes and first values.
 
-    Shape, types, where its components lie, attributes, first values, min, max, mean, NaNs. Digests
-    are not checked here; verify does that.
+    Values are read and decoded in blocks, so an object may be larger than memory.
+
+    Output:
+      Name, shape, type, format, size; where each component lies; attributes; the
+      first values, smallest, largest and mean of the finite ones, and how many
+      are NaN or infinite. Of a sparse object the stored values count, of a
+      quantized one the values it stands for.
+
+    JSON:
+      file, name, shape, dtype, type, format
+                      as `ls` has them
+      nbytes          decoded
+      stored_nbytes   in the file
+      attributes      of the object
+      components      by role: dtype, type, offset, length, encoding, digest,
+                      uncompressed_length
+      values          null with --no-values and for unknown layouts; else of
+                      (`elements`, `stored values` or `dequantized values`),
+                      count, first (up to eight; a complex number is a pair), min,
+                      max, mean, nan_count, inf_count, true_count, null where they
+                      have no meaning
+      error           where the values could not be read
+
+    Safety:
+      It never changes a file. It checks no digests; `ztensor verify` does.
+
+    Exit code:
+      0 where all could be read, 2 where there is no object of that name.
+
+    Examples:
+      $ ztensor show model.zt layers.0.weight.fp8
+        an object of bytes that stand for small floats
+      $ ztensor show tiny.safetensors layers.0.weight --no-values
+        only where it lies
     """
     with running(json=json, quiet=quiet) as terminal:
         facts: dict[str, Any] = {"file": str(file)}
@@ -107,10 +139,10 @@ def describe(reader: Reader, name: str) -> dict[str, Any]:
 
 
 def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any] | None:
-    """Return what the values of an object are like; None where its layout is unknown.
+    """Return what the values of an object are like; None where they cannot be computed.
 
-    Elements are decoded and looked at in blocks. Of a sparse object the stored values count, of a
-    quantized one the values it stands for, which are computed as a whole.
+    Elements are decoded and looked at in blocks. Of a sparse object, and of one whose logical type
+    is unknown, the stored values count, of a quantized one the values it stands for.
 
     Args:
         reader: an open file.
@@ -123,6 +155,7 @@ def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any]
         UnsupportedError: a type or encoding is unknown here.
         LimitError: a safety cap is exceeded.
     """
+    from ztensor.analysis.streaming import dequantized_blocks, is_quantized
     from ztensor.cli.summary import Summary
     from ztensor.layout import LAYOUTS
     from ztensor.model.dtype import element_count
@@ -132,9 +165,14 @@ def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any]
     layout = LAYOUTS.get(tensor_object.format)
     if layout is None:
         return None
-    if tensor_object.format == "quantized_group":
-        summary = Summary()
-        summary.feed(reader.read(name).dequantize().reshape(-1))
+    if is_quantized(tensor_object.format):
+        size = element_count(tensor_object.shape) * 4
+        summary = Summary(progress=progress, nbytes=size)
+        try:
+            for block in dequantized_blocks(reader, name):
+                summary.feed(block)
+        except UnsupportedError:  # some blocks of GGUF are only kept
+            return None
         return {"of": "dequantized values", **as_json(summary.as_plain())}
     dense = tensor_object.format == "dense"
     component = tensor_object.components[layout.main_role]
@@ -153,7 +191,8 @@ def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any]
         # The walk that verifying takes, without its checks of digests.
         walk = ComponentWalk(reader, component, expected, summary, is_opaque=False)
         walk.run(digest_of_decoded=False)
-    return {"of": "elements" if dense else "stored values", **as_json(summary.as_plain())}
+    is_known = dense and (component.type is None or component.logical is not None)
+    return {"of": "elements" if is_known else "stored values", **as_json(summary.as_plain())}
 
 
 def _show_description(terminal: Terminal, facts: Mapping[str, Any]) -> None:
@@ -197,7 +236,7 @@ def _show_values(terminal: Terminal, values: Mapping[str, Any] | None) -> None:
         return
     terminal.line()
     if values is None:
-        terminal.line("values are not shown: the layout is unknown")
+        terminal.line("values are not shown: this release does not know how to compute them")
         return
     rows = [("values", count_text(values["count"], values["of"].removesuffix("s")))]
     if values["first"]:

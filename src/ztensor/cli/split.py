@@ -9,46 +9,79 @@ from typing import Annotated
 import typer
 
 from ztensor.cli.changing import (
-    ChangedFileArgument,
     DryRunOption,
     ForceOption,
     NoDurableOption,
     quiet_library,
     require_free,
 )
+from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Column
-from ztensor.cli.verb import JsonOption, QuietOption, running
+from ztensor.cli.verb import JsonOption, QuietOption, open_file, running
 
 _COLUMNS = (Column("shard"), Column("objects", numeric=True), Column("size", numeric=True))
 
 
 def split(
-    file: ChangedFileArgument,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A file of any known format, or a set.")
+    ],
     *,
     max_shard_size: Annotated[
         str, typer.Option(metavar="SIZE", help="Most bytes in a shard, such as 500MB or 5GiB.")
     ] = "5GB",
     into: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where shards go; the file's folder.", show_default=False),
+        typer.Option(
+            metavar="DIR", help="Where shards go; by default FILE's folder.", show_default=False
+        ),
     ] = None,
+    include: IncludeOption = None,
+    exclude: ExcludeOption = None,
     force: ForceOption = False,
     dry_run: DryRunOption = False,
     no_durable: NoDurableOption = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Split a file into shards by size, and an index that says where each object is.
+    """Write a file as .zt shards of a size, and an index.
 
-    No object is divided: one that is larger than SIZE has a shard of its own. FILE stays.
+    FILE is of any known format. The index is what model hubs use for safetensors, and has the
+    sha256 of each shard besides. No object is divided: one that is larger than SIZE has a shard of
+    its own. SIZE is a number of bytes, or has a unit: kB, MB, GB of 1000, KiB, MiB, GiB of 1024.
+
+    Output:
+      A line for each shard, and the path of the index.
+
+    JSON:
+      file            the argument
+      dry_run         whether nothing was written
+      index           its path
+      shards          a list of file, object_count, stored_nbytes, names
+
+    Safety:
+      It never changes or deletes FILE, and replaces no file without --force.
+
+    Exit code:
+      0 where all were written, 2 where one of them exists.
+
+    Examples:
+      $ ztensor split model.zt --max-shard-size 40kB
+        the shards and what each holds
+      $ ztensor ls model.zt.index.json --include '*.weight'
+        the index is read as the file was
     """
     with running(json=json, quiet=quiet) as terminal:
         from ztensor.edit import plan_split
         from ztensor.edit import split as split_file
 
         quiet_library()
-        shards, index = plan_split(file, into, max_shard_size=max_shard_size)
+        keep = None
+        if include or exclude:
+            with open_file(file) as reader:
+                keep = set(chosen([reader], include, exclude)).__contains__
+        shards, index = plan_split(file, into, max_shard_size=max_shard_size, keep=keep)
         for path in (*(shard.path for shard in shards), index):
             require_free(path, force=force)
         with terminal.progress(str(file)) as progress:
@@ -56,6 +89,7 @@ def split(
                 file,
                 into,
                 max_shard_size=max_shard_size,
+                keep=keep,
                 durable=not no_durable,
                 dry_run=dry_run,
                 progress=progress,

@@ -7,28 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen
 from ztensor.cli.exits import ExitCode
-from ztensor.cli.ls import select
 from ztensor.cli.spelling import as_json, count_text
 from ztensor.cli.terminal import Column, Styled, Terminal
 from ztensor.cli.verb import FileArgument, JsonOption, QuietOption, open_file, running
-from ztensor.errors import ArgumentValueError, ObjectNotFoundError, describe
+from ztensor.errors import ArgumentValueError, describe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ztensor.analysis.statistics import TensorStats
-    from ztensor.opening import Reader
 
 GlobsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="GLOB", help="Only names that match one; all.", show_default=False),
-]
-IncludeOption = Annotated[
-    list[str] | None, typer.Option(metavar="GLOB", help="Likewise; may be repeated.")
-]
-ExcludeOption = Annotated[
-    list[str] | None, typer.Option(metavar="GLOB", help="No names that match; may be repeated.")
+    typer.Argument(metavar="GLOB", help="Only names that match one of these.", show_default=False),
 ]
 
 
@@ -40,33 +33,68 @@ def stats(
     exclude: ExcludeOption = None,
     quantiles: Annotated[
         str | None,
-        typer.Option(metavar="Q,Q,...", help="Show these, between 0 and 1.", show_default=False),
+        typer.Option(
+            metavar="Q,Q,...",
+            help="Show these, from 0 to 1, instead of mean and deviation.",
+            show_default=False,
+        ),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Exit with 1 where there is a NaN or infinity.")
+        bool,
+        typer.Option(
+            "--check", help="Exit with 1 where there is a NaN or infinity, and name the objects."
+        ),
     ] = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Say what the values of objects are like.
+    """Say what values are like, and find NaN and infinity.
 
-    Count, smallest, largest, mean, standard deviation, zeros, NaNs, infinities, and a line for all
-    together. With --quantiles those instead of mean and deviation. Everything is read once, in
-    blocks, and checked against its digest.
+    Everything is read once, in blocks, and checked against its digest: an object may be larger than
+    memory. A sparse object's zeros that are not stored count. A quantized object is dequantized,
+    some rows at a time. What is of an unknown type or layout is left out, and said so.
 
-    \b
+    Quantiles are interpolated as NumPy does. They are exact for types of up to 16 bits, for up to
+    65,536 elements, and for small integers; otherwise within 0.2 % of their value (0.4 % of float64
+    and complex128).
+
+    Output:
+      One line for each object: count, smallest, largest, mean and standard
+      deviation (of the population) of the finite values, zeros, NaNs, infinities;
+      the last line is of all values together. Of complex numbers magnitudes are
+      looked at. With --quantiles those instead of mean and deviation.
+
+    JSON:
+      file            the argument
+      objects, total  a list, and one entry for all: name, shape, dtype, of
+                      (`values`, `magnitudes`, `dequantized values`), count,
+                      zeros, nans, infs, min, max, mean, std, quantiles (pairs of
+                      share and value), quantile_error (0 where exact), histogram
+                      (edges, one more than counts, and scale), note (why there
+                      is nothing)
+
+    Safety:
+      It never changes a file.
+
+    Exit code:
+      0 where all could be read; with --check 1 where there is a NaN or infinity;
+      2 where a pattern matches nothing.
+
     Examples:
-      ztensor stats model.zt
-      ztensor stats model.zt 'layers.*' --quantiles 0.01,0.5,0.99
-      ztensor stats model.zt --check --quiet && echo fine
-    """  # noqa: D301  # \b is click's: lines below it stay as they are
+      $ ztensor stats tiny.npz
+        all objects
+      $ ztensor stats model.zt 'layers.0.*' --quantiles 0.01,0.5,0.99
+        the middle and the tails of some
+      $ ztensor stats broken.npz --check
+        which objects are not finite; exits with 1
+    """
     with running(json=json, quiet=quiet) as terminal:
         from ztensor.analysis.statistics import QUANTILES, TensorStats
         from ztensor.analysis.statistics import stats as stats_of
 
         shares = QUANTILES if quantiles is None else _shares(quantiles)
         with open_file(file) as reader, terminal.progress(file.name) as progress:
-            names = chosen([reader], [*(globs or ()), *(include or ())], exclude or ())
+            names = chosen([reader], [*(globs or ()), *(include or ())], exclude)
             found = stats_of(reader, names, quantiles=shares, progress=progress)
         total = TensorStats.total(found.values())
         _show(terminal, [*found.values(), total], () if quantiles is None else shares)
@@ -83,22 +111,6 @@ def stats(
                 "total": _as_json(total),
             }
         )
-
-
-def chosen(readers: Sequence[Reader], include: Sequence[str], exclude: Sequence[str]) -> list[str]:
-    """Return the names that patterns choose, of one reader or several.
-
-    Raises:
-        ObjectNotFoundError: none does, so that a slip of the pen is no success.
-    """
-    names = [found.name for reader in readers for found in select(reader, include, exclude, None)]
-    if not names and (include or exclude):
-        raise ObjectNotFoundError(
-            f"no name among {sum(map(len, readers))} matches",
-            file=readers[0].name,
-            found=", ".join(map(describe, include)) or "everything excluded",
-        )
-    return list(dict.fromkeys(names))
 
 
 def _shares(text: str) -> tuple[float, ...]:

@@ -36,6 +36,7 @@ _CELL_CHARACTERS = 300
 _ALIGNED_CELLS = 80
 _FACT_CHARACTERS = 30
 _NARROWEST_FIRST_COLUMN = 16
+_SEPARATORS = "._/-"  # of words in names: a long one is folded after them
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -309,7 +310,10 @@ def _aligned(
 
 
 def _folded(text: str, width: int) -> list[str]:
-    """Return a text in lines of at most `width` cells, those after the first two cells shorter."""
+    """Return a text in lines of at most `width` cells, those after the first two cells shorter.
+
+    Lines end after a separator of names where one is in their second half.
+    """
     if _width(text) <= width:
         return [text]
     lines = [""]
@@ -317,8 +321,11 @@ def _folded(text: str, width: int) -> list[str]:
     for character in text:
         cells = _width(character)
         if taken + cells > (width if len(lines) == 1 else width - 2):
-            lines.append("")
-            taken = 0
+            line = lines[-1]
+            end = 1 + max(map(line.rfind, _SEPARATORS))
+            end = end if 2 * end > len(line) else len(line)
+            lines[-1:] = [line[:end], line[end:]]
+            taken = _width(line[end:])
         lines[-1] += character
         taken += cells
     return lines

@@ -24,10 +24,18 @@ if TYPE_CHECKING:
 STDIN = "-"
 
 FileArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="A zTensor file; - is standard input.")
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="A file of any known format, an index or folder of shards; - is standard input.",
+    ),
 ]
 FilesArgument = Annotated[
-    list[Path], typer.Argument(metavar="FILE", help="zTensor files; - is standard input.")
+    list[Path],
+    typer.Argument(
+        metavar="FILE",
+        help="Files of any known format, indexes or folders of shards; - is standard input.",
+    ),
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON to standard output, messages to standard error.")

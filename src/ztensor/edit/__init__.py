@@ -14,7 +14,7 @@ from ztensor.edit.operations import (
     set_attributes,
 )
 from ztensor.edit.repairing import RepairReport, find, repair
-from ztensor.edit.rewrite import Shard, compact, merge, plan_split, split
+from ztensor.edit.rewrite import Shard, compact, merge, names_in, plan_split, split
 
 __all__ = [
     "Editor",
@@ -23,6 +23,7 @@ __all__ = [
     "compact",
     "find",
     "merge",
+    "names_in",
     "plan_split",
     "remove_tensors",
     "rename_tensors",

@@ -24,7 +24,7 @@ from ztensor.errors import (
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.metadata import TensorMetadata, describe_object
 from ztensor.model.manifest import Manifest, TensorObject
-from ztensor.opening import Reader
+from ztensor.opening import Reader, refuse_not_ours
 from ztensor.reading.listing import read_manifest
 from ztensor.source.appending import AppendSink, TrialSink
 from ztensor.source.base import read_bytes
@@ -68,6 +68,7 @@ class Editor(Writer):
 
     Raises:
         FormatError: the file is damaged; the message says how to repair it.
+        UsageError: it is a file of another format.
         SourceError: it cannot be opened for writing, or another process is writing it.
     """
 
@@ -354,6 +355,8 @@ def _read_committed(source: AppendSink) -> tuple[Frame, Manifest]:
     try:
         return read_manifest(source, DEFAULT_LIMITS)
     except FormatError as error:
+        if error.reason is Reason.NOT_ZTENSOR:
+            refuse_not_ours(source, error)
         error.hint = (
             "a damaged file is not changed: "
             f"`ztensor repair {describe(source.name, 200)}` shows what can be saved"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import (
     ArgumentValueError,
@@ -14,6 +14,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import Limits
+from ztensor.opening import refuse_not_ours
 from ztensor.reading.reader import ManifestReader
 from ztensor.reading.recovery import Candidate, State, search
 from ztensor.reading.verify import verify_reader
@@ -82,12 +83,13 @@ def find(
 
     Raises:
         ContainerError: the file is not of the container whose states can be found (0.1, 2.x).
+        UsageError: it is a file of another format.
         SourceError: it cannot be read.
     """
     name = os.fsdecode(os.fspath(path))
     source = FileSource(name)
     try:
-        found, candidates = search(source, within=within, accept=accept, limits=limits)
+        found, candidates = _search(source, within=within, accept=accept, limits=limits)
         return _report(source, found, candidates)
     finally:
         source.close()
@@ -128,6 +130,7 @@ def repair(
     Raises:
         ArgumentValueError: both or contradicting ways to mend were asked for.
         ContainerError: no committed state was found; the message says what was.
+        UsageError: it is a file of another format.
         SourceError: a file cannot be read or written, or another process is writing it.
     """
     if write is not None and in_place:
@@ -141,7 +144,7 @@ def repair(
         with contextlib.closing(locked):
             return _repair_in_place(locked, accept, progress, dry_run=dry_run, drop_tail=drop_tail)
     with contextlib.closing(FileSource(name)) as source:
-        found, candidates = search(source, accept=accept)
+        found, candidates = _search(source, accept=accept)
         report = _report(source, found, candidates, progress)
         if write is None:
             return report
@@ -155,6 +158,13 @@ def repair(
         sink = StreamSink(Nowhere(target)) if dry_run else FileSink(target, durable=durable)
         _copy(source, 0, found.end, sink, progress)
     return dataclasses.replace(report, written=target)
+
+
+def _search(source: Source, **options: Any) -> tuple[State | None, list[Candidate]]:
+    try:
+        return search(source, **options)
+    except ContainerError as error:
+        refuse_not_ours(source, error)
 
 
 def _copy(source: Source, start: int, stop: int, sink: Sink, progress: Progress | None) -> None:
@@ -179,7 +189,7 @@ def _repair_in_place(
     dry_run: bool,
     drop_tail: bool,
 ) -> RepairReport:
-    found, candidates = search(locked, accept=accept)
+    found, candidates = _search(locked, accept=accept)
     report = _report(locked, found, candidates, progress)
     if found is None:
         raise _nothing_found(report)

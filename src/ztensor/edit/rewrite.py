@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from ztensor.container import EMITTERS, LATEST, Container
 from ztensor.edit.editor import emitter_for
 from ztensor.errors import ArgumentValueError, Reason, UsageError, describe
-from ztensor.opening import INDEX_SUFFIX, Reader
+from ztensor.opening import INDEX_SUFFIX, Reader, only_ours_change
 from ztensor.opening import open as open_files
 from ztensor.sharded import (
     ShardedReader,
@@ -57,6 +57,7 @@ def compact(
 
     Raises:
         FormatError: the file is damaged; it is left as it is.
+        UsageError: it is a file of another format.
         SourceError: it cannot be read or written, or another process is writing it; it is left as
             it is.
     """
@@ -64,7 +65,7 @@ def compact(
     locked = AppendSink(name, lock=lock, timeout=timeout)  # keeps other writers out
     with (
         contextlib.closing(locked),
-        Reader(name) as reader,
+        _own(name) as reader,
         Writer(
             Nowhere(name) if dry_run else name,
             version=_version_of(reader),
@@ -84,6 +85,7 @@ def merge(
     output: Path,
     *,
     on_conflict: Literal["error", "first", "last"] = "error",
+    keep: Callable[[str], bool] | None = None,
     version: str = LATEST,
     attributes: Mapping[str, object] | None = None,
     durable: Durable = "auto",
@@ -95,9 +97,11 @@ def merge(
     Stored bytes are copied as they are, checked against their digests, with bounded memory.
 
     Args:
-        inputs: the files, of any version; also indexes and folders of shards.
+        inputs: the files, of any format; also indexes and folders of shards. The array of a
+            `.npy` has no name of its own, and is called as its file.
         output: the new file; it may be one of the inputs.
         on_conflict: what happens to a name two files have: an error, the first or the last wins.
+        keep: says of a name whether the object is written; all are by default.
         version: the new file's version.
         attributes: its attributes; by default those of all inputs, later ones winning.
         durable: as for `Writer`.
@@ -118,19 +122,21 @@ def merge(
         )
     with contextlib.ExitStack() as stack:
         readers = [stack.enter_context(open_files(path)) for path in inputs]
-        chosen: dict[str, Reader] = {}
+        chosen: dict[str, tuple[Reader, str]] = {}
         for reader in readers:
-            for name in reader:
+            for name, own in names_in(reader).items():
+                if keep is not None and not keep(name):
+                    continue
                 if name in chosen and on_conflict == "error":
                     raise UsageError(
                         "two files hold an object of that name; pass on_conflict='first' or 'last'",
                         reason=Reason.DUPLICATE_WRITE,
                         file=reader.name,
                         object_name=name,
-                        found=f"also in {chosen[name].name}",
+                        found=f"also in {chosen[name][0].name}",
                     )
                 if name not in chosen or on_conflict == "last":
-                    chosen[name] = reader
+                    chosen[name] = reader, own
         if attributes is None:
             merged: dict[str, object] = {}
             for reader in readers:
@@ -138,8 +144,18 @@ def merge(
             attributes = merged or None
         target = Nowhere(os.fsdecode(os.fspath(output))) if dry_run else output
         with Writer(target, version=version, attributes=attributes, durable=durable) as writer:
-            _copy_all(writer, [(name, chosen[name], name) for name in chosen], progress)
+            _copy_all(writer, [(name, *where) for name, where in chosen.items()], progress)
             return writer.finish()
+
+
+def names_in(reader: Reader) -> dict[str, str]:
+    """Return what the objects of one of several sources are called, and their names there.
+
+    The array of a `.npy` has no name, and gets that of its file.
+    """
+    if reader.format == "npy" and len(reader) == 1 and os.path.isfile(reader.name):
+        return {os.path.splitext(os.path.basename(reader.name))[0]: next(iter(reader))}
+    return {name: name for name in reader}
 
 
 def split(
@@ -147,6 +163,7 @@ def split(
     folder: Path | None = None,
     *,
     max_shard_size: int | str = "5GB",
+    keep: Callable[[str], bool] | None = None,
     durable: Durable = "auto",
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -160,9 +177,10 @@ def split(
     last: an interrupted split leaves no index, or that of an earlier split with all its shards.
 
     Args:
-        path: the file, or the index of a set to be split anew.
+        path: the file, or the index of a set to be split anew; of any format.
         folder: where the shards go; the file's own folder by default.
         max_shard_size: most stored bytes in a shard, a number or text such as "500MB" or "5GiB".
+        keep: says of a name whether the object is written; all are by default.
         durable: as for `Writer`.
         dry_run: True takes every step but writing.
         progress: called with the stored bytes copied so far and those to copy in all.
@@ -174,11 +192,12 @@ def split(
     """
     limit = parse_size(max_shard_size)
     with open_files(path) as reader:
-        name, planned = _plan(reader, path, folder, limit)
+        name, planned = _plan(reader, path, folder, limit, keep)
+        chosen = [one for names, _ in planned for one in names]
         version = _version_of(reader)
         attributes = reader.attributes or None
-        copied = _Progress(progress, sum(_stored(reader, one) for one in reader))
-        total = sum(reader.metadata(one).nbytes for one in reader)
+        copied = _Progress(progress, sum(_stored(reader, one) for one in chosen))
+        total = sum(reader.metadata(one).nbytes for one in chosen)
         shards = ShardSet(name, len(planned), durable=durable, replaces_file=False)
         try:
             for (names, _), place in zip(planned, shards.paths, strict=True):
@@ -216,7 +235,11 @@ class Shard:
 
 
 def plan_split(
-    path: Path, folder: Path | None = None, *, max_shard_size: int | str = "5GB"
+    path: Path,
+    folder: Path | None = None,
+    *,
+    max_shard_size: int | str = "5GB",
+    keep: Callable[[str], bool] | None = None,
 ) -> tuple[list[Shard], str]:
     """Return the shards `split` would write, and the path of the index.
 
@@ -226,6 +249,7 @@ def plan_split(
         path: as for `split`.
         folder: as for `split`.
         max_shard_size: as for `split`.
+        keep: as for `split`.
 
     Raises:
         ArgumentValueError: the size is no size.
@@ -234,7 +258,7 @@ def plan_split(
     """
     limit = parse_size(max_shard_size)
     with open_files(path) as reader:
-        name, planned = _plan(reader, path, folder, limit)
+        name, planned = _plan(reader, path, folder, limit, keep)
     places = shard_paths(name, len(planned))
     shards = [
         Shard(place, tuple(names), stored)
@@ -244,22 +268,38 @@ def plan_split(
 
 
 def _plan(
-    reader: Reader, path: Path, folder: Path | None, limit: int
+    reader: Reader,
+    path: Path,
+    folder: Path | None,
+    limit: int,
+    keep: Callable[[str], bool] | None,
 ) -> tuple[str, list[tuple[list[str], int]]]:
     """Return the path shards are named after, and the names and the bytes of each."""
     given = reader.name if reader.name.endswith(INDEX_SUFFIX) else os.fsdecode(os.fspath(path))
     name = os.path.abspath(given).removesuffix(INDEX_SUFFIX)
+    if os.path.isdir(name):
+        name += ".zt"
+    elif reader.format != "zt":  # what is written is ours, and must not take the source's place
+        name = os.path.splitext(name)[0] + ".zt"
     if folder is not None:
         name = os.path.join(os.fsdecode(os.fspath(folder)), os.path.basename(name))
 
     def objects() -> Iterator[tuple[str, int, object]]:
-        for one in reader:
+        for one in filter(keep, reader) if keep is not None else reader:
             parts = reader.metadata(one).components.values()
             places = tuple((part.offset, part.length) for part in parts)
             stored = sum(part.length for part in parts)
             yield one, stored, (reader.reader_of(one), places) if stored else None
 
     return name, plan_shards(objects(), limit)
+
+
+def _own(name: str) -> Reader:
+    reader = Reader(name)
+    if reader.format != "zt":
+        reader.close()
+        raise only_ours_change(name, reader.format)
+    return reader
 
 
 def _version_of(reader: Reader) -> str:

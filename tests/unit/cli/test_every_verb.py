@@ -1,0 +1,868 @@
+"""Every verb on a file of every readable format, each made by the format's own library."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.analysis.identity import tensor_hashes
+from ztensor.cli.exits import ExitCode
+from ztensor.cli.main import VERBS, command_of
+from ztensor.foreign import FORMATS
+from ztensor.numpy import save_file
+
+if TYPE_CHECKING:
+    from tests.unit.cli.conftest import Run
+
+Made = Callable[[str], Path]
+CORPUS = Path(__file__).parents[2] / "corpus"
+WEIGHT = np.linspace(-1, 1, 64, dtype=np.float32).reshape(2, 32)
+ARRAYS: dict[str, Any] = {
+    "a.weight": WEIGHT,
+    "a.half": WEIGHT.astype(np.float16),
+    "step": np.array(7, np.int64),
+    "empty": np.zeros((0, 4), np.float32),
+}
+
+
+def _zt(version: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        with ztensor.Writer(folder / "model.zt", version=version) as writer:
+            for name, array in ARRAYS.items():
+                writer.write(name, array)
+        return folder / "model.zt"
+
+    return make
+
+
+def _safetensors(folder: Path) -> Path:
+    numpy = pytest.importorskip("safetensors.numpy")
+    numpy.save_file(ARRAYS, folder / "model.safetensors")
+    return folder / "model.safetensors"
+
+
+def _index(folder: Path) -> Path:
+    numpy = pytest.importorskip("safetensors.numpy")
+    place: dict[str, str] = {}
+    for number, names in enumerate((("a.weight", "a.half"), ("step", "empty")), 1):
+        shard = f"model-0000{number}-of-00002.safetensors"
+        numpy.save_file({name: ARRAYS[name] for name in names}, folder / shard)
+        place |= dict.fromkeys(names, shard)
+    index = folder / "model.safetensors.index.json"
+    total = sum(array.nbytes for array in ARRAYS.values())
+    index.write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": place}))
+    return index
+
+
+def _folder(folder: Path) -> Path:
+    return _index(folder).parent
+
+
+def _npy(folder: Path) -> Path:
+    np.save(folder / "model.npy", WEIGHT)
+    return folder / "model.npy"
+
+
+def _npz(folder: Path) -> Path:
+    np.savez(folder / "model.npz", **ARRAYS)
+    return folder / "model.npz"
+
+
+def _deflated(folder: Path) -> Path:
+    np.savez_compressed(folder / "model.npz", **ARRAYS)
+    return folder / "model.npz"
+
+
+def _pt(*, is_zip: bool) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        torch = pytest.importorskip("torch")
+        tensors = {name: torch.from_numpy(array.copy()) for name, array in ARRAYS.items()}
+        state = {"a.bf16": torch.ones(4, dtype=torch.bfloat16), **tensors, "epoch": 3}
+        torch.save(state, folder / "model.pt", _use_new_zipfile_serialization=is_zip)
+        return folder / "model.pt"
+
+    return make
+
+
+def _gguf(folder: Path) -> Path:
+    gguf = pytest.importorskip("gguf")
+    path = folder / "model.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tensor("a.weight", WEIGHT)
+    writer.add_tensor("a.half", WEIGHT.astype(np.float16))
+    for word in ("Q8_0", "Q4_0"):
+        kind = gguf.GGMLQuantizationType[word]
+        writer.add_tensor(f"a.{word}", gguf.quants.quantize(WEIGHT, kind), raw_dtype=kind)
+    blocks = np.arange(210 * 2, dtype=np.uint8).reshape(2, 210)  # of Q6_K: 256 values in 210 bytes
+    writer.add_tensor("a.Q6_K", blocks, raw_dtype=gguf.GGMLQuantizationType.Q6_K)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _hdf5(folder: Path) -> Path:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(folder / "model.h5", "w") as file:
+        for name, array in ARRAYS.items():
+            file[name.replace(".", "/")] = array
+        file.create_dataset("chunked", data=WEIGHT, chunks=(1, 32), compression="gzip")
+        file.attrs["epoch"] = 3
+    return folder / "model.h5"
+
+
+def _onnx(folder: Path) -> Path:
+    onnx = pytest.importorskip("onnx")
+    values = [onnx.numpy_helper.from_array(array, name) for name, array in ARRAYS.items()]
+    output = onnx.helper.make_tensor_value_info("a.weight", onnx.TensorProto.FLOAT, [2, 32])
+    graph = onnx.helper.make_graph([], "g", [], [output], initializer=values)
+    onnx.save(onnx.helper.make_model(graph), folder / "model.onnx")
+    return folder / "model.onnx"
+
+
+MAKERS: dict[str, Callable[[Path], Path]] = {
+    "zt-1.2.0": _zt("1.2.0"),
+    "zt-1.1.0": _zt("1.1.0"),
+    "zt-0.1.0": _zt("0.1.0"),
+    "safetensors": _safetensors,
+    "index": _index,
+    "folder": _folder,
+    "npy": _npy,
+    "npz": _npz,
+    "npz-deflated": _deflated,
+    "pt": _pt(is_zip=True),
+    "pt-legacy": _pt(is_zip=False),
+    "gguf": _gguf,
+    "hdf5": _hdf5,
+    "onnx": _onnx,
+}
+
+
+# The name of one object of each file, and its shape.
+FIRST = {"npy": "array", "hdf5": "a/weight"}
+
+# What was put into these, and nothing else, under the same names.
+PLAIN = [
+    *("zt-1.2.0", "zt-1.1.0", "zt-0.1.0", "safetensors", "index", "folder", "npz"),
+    *("npz-deflated", "onnx"),
+]
+FOREIGN = [kind for kind in MAKERS if not kind.startswith("zt-")]
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Give the file of a format, made once; nobody may change it."""
+    files: dict[str, Path] = {}
+
+    def make(kind: str) -> Path:
+        if kind not in files:
+            files[kind] = MAKERS[kind](tmp_path_factory.mktemp(kind))
+        return files[kind]
+
+    return make
+
+
+@pytest.fixture
+def copy(made: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
+    """Give a copy of the file of a format, with all that belongs to it, in a folder `kind`."""
+
+    def make(kind: str) -> Path:
+        path = made(kind)
+        folder = path if path.is_dir() else path.parent
+        shutil.copytree(folder, tmp_path / kind)
+        return tmp_path / kind / path.relative_to(folder)
+
+    return make
+
+
+def name_in(kind: str) -> str:
+    return FIRST.get(kind, "a.weight")
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def ids_of(path: Path) -> dict[str, str]:
+    return tensor_hashes(path)
+
+
+# --- Verbs that look ------------------------------------------------------------------------
+
+# Arguments behind the file, and what the text for people has; `{}` is an object's name.
+LOOKING: dict[str, tuple[tuple[str, ...], str]] = {
+    "ls": ((), "{}"),
+    "info": ((), "objects "),
+    "show": (("{}",), "64 elements"),
+    "stats": ((), "{}"),
+    "plot": ((), "{}"),
+    "diff": (("{file}",), "equal"),
+    "verify": ((), ": ok"),
+    "hash": ((), "  {file}"),
+    "demo": ((), "bit for bit the same"),
+}
+
+
+def looking(verb: str, kind: str, file: Path) -> tuple[list[str], str]:
+    def filled(text: str) -> str:
+        return text.replace("{}", name_in(kind)).replace("{file}", str(file))
+
+    more, words = LOOKING[verb]
+    return [verb, str(file), *map(filled, more)], filled(words)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("verb", LOOKING)
+def test_a_verb_that_looks(run: Run, made: Made, verb: str, kind: str) -> None:
+    arguments, words = looking(verb, kind, made(kind))
+    ended = run(*arguments)
+    assert (ended.code, ended.err) == (0, "")
+    assert words in ended.out
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("verb", LOOKING)
+def test_a_verb_that_looks_as_json(run: Run, made: Made, verb: str, kind: str) -> None:
+    ended = run(*looking(verb, kind, made(kind))[0], "--json")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.json
+    assert ended.out.isascii()
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("verb", LOOKING)
+def test_a_verb_that_looks_is_quiet(run: Run, made: Made, verb: str, kind: str) -> None:
+    ended = run(*looking(verb, kind, made(kind))[0], "--quiet")
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+
+
+def test_the_same_tensors_have_one_id(run: Run, made: Made) -> None:
+    ended = run("hash", *map(made, PLAIN))
+    assert ended.code == 0
+    assert len(ended.lines) == len(PLAIN)
+    assert len({line.split()[0] for line in ended.lines}) == 1
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_info_names_the_format(run: Run, made: Made, kind: str) -> None:
+    word = {"index": "safetensors", "folder": "safetensors"}.get(kind, kind.partition("-")[0])
+    facts = run("info", made(kind), "--json").json
+    assert facts["format"] == word
+    assert facts["manifest"] is facts["container"] is facts["dead_nbytes"] is None
+    assert f"format   {word}" in run("info", made(kind)).out
+
+
+@pytest.mark.parametrize("verb", ["ls", "stats", "plot", "diff", "verify", "hash"])
+@pytest.mark.parametrize("kind", ["zt-1.2.0", "index", "gguf"])
+def test_patterns_choose(run: Run, made: Made, verb: str, kind: str) -> None:
+    arguments, _ = looking(verb, kind, made(kind))
+    all_of_them = run(*arguments, "--json").out
+    some = run(*arguments, "--json", "--include", "a.*", "--exclude", "*.half")
+    assert some.code == 0
+    assert some.json
+    assert some.out != all_of_them
+    for hidden in ("a.half", "step"):
+        assert f'"{hidden}"' not in some.out
+
+
+@pytest.mark.parametrize("verb", ["stats", "plot", "diff", "verify", "hash"])
+def test_patterns_that_choose_nothing_are_an_error(run: Run, made: Made, verb: str) -> None:
+    arguments, _ = looking(verb, "npz", made("npz"))
+    ended = run(*arguments, "--include", "zzz")
+    assert ended.code == ExitCode.USAGE
+    assert "'zzz'" in ended.err
+
+
+# --- Verbs that change a file in its place --------------------------------------------------
+
+CHANGING: dict[str, tuple[str, ...]] = {
+    "append": ("{array}",),
+    "replace": ("{}", "{array}"),
+    "rm": ("{}",),
+    "mv": ("{}", "other"),
+    "set": ("key=value",),
+    "compact": (),
+    "repair": (),
+    "repair --in-place": ("--in-place",),
+    "compress": (),
+    "decompress": (),
+    "migrate": (),
+}
+
+
+def changing(verb: str, kind: str, file: Path) -> list[str]:
+    array = file.parent.parent / "array.npy"
+    np.save(array, WEIGHT)
+    filled = [text.replace("{}", name_in(kind)) for text in CHANGING[verb]]
+    return [verb.split()[0], str(file), *(text.replace("{array}", str(array)) for text in filled)]
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+@pytest.mark.parametrize("verb", CHANGING)
+def test_only_our_files_are_changed(
+    run: Run, copy: Made, tmp_path: Path, verb: str, kind: str
+) -> None:
+    file = copy(kind)
+    before = snapshot(tmp_path / kind)
+    ended = run(*changing(verb, kind, file), "--json")
+    assert ended.code == ExitCode.USAGE
+    assert f"ztensor convert '{file}' OUT.zt" in ended.err
+    assert ended.json["error"]["type"] == "UsageError"
+    assert snapshot(tmp_path / kind) == before
+
+
+@pytest.mark.parametrize("kind", ["zt-1.2.0", "zt-1.1.0", "zt-0.1.0"])
+@pytest.mark.parametrize("verb", CHANGING)
+def test_files_of_every_version_are_changed(run: Run, copy: Made, verb: str, kind: str) -> None:
+    file = copy(kind)
+    arguments = changing(verb, kind, file)
+    if kind == "zt-0.1.0" and "repair" in verb:
+        assert run(*arguments).code == ExitCode.CORRUPT  # it has no states to look for
+        return
+    before = file.read_bytes()
+    planned = run(*arguments, "--dry-run")
+    assert planned.code == 0
+    assert planned.out
+    assert file.read_bytes() == before
+    ended = run(*arguments, "--json")
+    assert ended.code == 0
+    assert ended.json
+    assert ended.out.isascii()
+    assert run("verify", file).code == 0
+
+
+@pytest.mark.parametrize("kind", ["zt-1.2.0", "zt-0.1.0"])
+@pytest.mark.parametrize("verb", [verb for verb in CHANGING if "repair" not in verb])
+def test_a_change_can_be_quiet(run: Run, copy: Made, verb: str, kind: str) -> None:
+    ended = run(*changing(verb, kind, copy(kind)), "-q")
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+
+
+# --- Verbs that make a new file -------------------------------------------------------------
+
+MAKING: dict[str, tuple[str, ...]] = {
+    "convert": ("{in}", "{out}.zt"),
+    "export": ("{in}", "{out}.h5"),
+    "merge": ("{out}.zt", "{in}"),
+    "split": ("{in}", "--into", "{folder}"),
+    "compress": ("{in}", "-o", "{out}.zt"),
+    "decompress": ("{in}", "-o", "{out}.zt"),
+    "migrate": ("{in}", "-o", "{out}.zt", "--to", "1.1.0", "--lossy"),
+}
+
+
+def making(verb: str, file: Path, folder: Path) -> list[str]:
+    out = str(folder / "new")
+    texts = (text.replace("{in}", str(file)).replace("{out}", out) for text in MAKING[verb])
+    return [verb, *(text.replace("{folder}", str(folder)) for text in texts)]
+
+
+def result_of(folder: Path) -> Path:
+    """Return what a verb made: the one file there, or the folder of a set."""
+    files = list(folder.iterdir())
+    return files[0] if len(files) == 1 else folder
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("verb", MAKING)
+def test_a_new_file_of_every_format(
+    run: Run, made: Made, tmp_path: Path, verb: str, kind: str
+) -> None:
+    """A dry run writes nothing; then it is written, whole; and it is not written over."""
+    file = made(kind)
+    if verb == "export":
+        pytest.importorskip("h5py")
+    folder = file if file.is_dir() else file.parent
+    before = snapshot(folder)
+    arguments = making(verb, file, tmp_path)
+    assert run(*arguments, "--dry-run").code == 0
+    assert list(tmp_path.iterdir()) == []
+    ended = run(*arguments, "--json")
+    assert ended.code == 0
+    assert ended.json
+    assert ended.out.isascii()
+    expected = ids_of(file)
+    if verb == "export":  # blocks of GGUF become components; dense objects are the same
+        with ztensor.open(file) as reader:
+            dense = [found.name for found in reader.metadata(list(reader)) if found.dtype != "bf16"]
+            dense = [name for name in dense if reader.metadata(name).format == "dense"]
+        expected = {name: expected[name] for name in dense if name != "a.bf16"}
+        assert expected.items() <= ids_of(result_of(tmp_path)).items()
+    elif verb == "merge" and kind == "npy":  # it is called as its file
+        assert ids_of(result_of(tmp_path)) == {"model": expected["array"]}
+    elif verb == "migrate" and kind == "gguf":  # 1.1 cannot say blocks of GGUF
+        assert ids_of(result_of(tmp_path)).items() <= expected.items()
+    else:
+        assert ids_of(result_of(tmp_path)) == expected
+    written = snapshot(tmp_path)
+    again = run(*arguments)
+    assert again.code == ExitCode.USAGE
+    assert "--force" in again.err
+    assert snapshot(tmp_path) == written
+    assert run(*arguments, "--force", "-q").out == ""
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("{here}/model-v1.0", "model-v1.0.npz"),
+        ("{here}/model-v1.0/", "model-v1.0.npz"),
+        (".", "model-v1.0.npz"),
+        ("{here}/model-v1.0/model.safetensors.index.json", "model-v1.0/model.npz"),
+        ("model.safetensors.index.json", "model-v1.0/model.npz"),
+    ],
+)
+def test_export_finds_a_name(
+    run: Run, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, name: str
+) -> None:
+    shutil.copytree(made("folder"), tmp_path / "model-v1.0")
+    monkeypatch.chdir(tmp_path / "model-v1.0")
+    ended = run("export", file.replace("{here}", str(tmp_path)), "--to", "npz")
+    assert (ended.code, ended.err) == (0, "")
+    assert (tmp_path / name).is_file()
+
+
+def test_export_of_a_folder_without_a_name_asks_for_one(run: Run) -> None:
+    assert run("export", os.path.abspath(os.sep), "--to", "npz").code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("verb", ["merge", "split", "convert", "export"])
+def test_patterns_choose_what_is_written(run: Run, made: Made, tmp_path: Path, verb: str) -> None:
+    pytest.importorskip("h5py")
+    patterns = ("--include", "a.*", "--include", "step", "--exclude", "*.half")
+    assert run(*making(verb, made("npz"), tmp_path), *patterns).code == 0
+    assert set(ids_of(result_of(tmp_path))) == {"a.weight", "step"}
+    (tmp_path / "none").mkdir()
+    nothing = making(verb, made("npz"), tmp_path / "none")
+    assert run(*nothing, "--include", "zzz").code == ExitCode.USAGE
+    assert list((tmp_path / "none").iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", ["merge", "compress", "decompress", "migrate", "repair"])
+def test_our_files_do_not_get_the_name_of_others(
+    run: Run, copy: Made, tmp_path: Path, verb: str
+) -> None:
+    file, out = copy("zt-1.2.0"), tmp_path / "out.safetensors"
+    arguments = {"merge": (out, file), "repair": (file, "--write", out)}.get(
+        verb, (file, "-o", out)
+    )
+    ended = run(verb, *arguments)
+    assert ended.code == ExitCode.USAGE
+    assert ".zt" in ended.err
+    assert not out.exists()
+
+
+def test_shards_of_another_format_are_called_zt(run: Run, copy: Made, tmp_path: Path) -> None:
+    """They are ours; under the old suffix they would take the place of the set that was read."""
+    index = copy("index")
+    before = snapshot(index.parent)
+    assert run("split", index, "--force").code == 0
+    after = snapshot(index.parent)
+    assert before.items() < after.items()
+    assert set(after) - set(before) == {"model-00001-of-00001.zt", "model.zt.index.json"}
+
+
+@pytest.mark.parametrize("link", ["itself", "hard link", "symbolic link"])
+@pytest.mark.parametrize("kind", ["zt-1.2.0", "safetensors"])
+@pytest.mark.parametrize("verb", ["convert", "export", "merge", "plot", "repair"])
+def test_what_is_read_is_not_written_over(
+    run: Run, copy: Made, tmp_path: Path, verb: str, kind: str, link: str
+) -> None:
+    file = copy(kind)
+    suffix = {"export": ".safetensors", "plot": ".svg"}.get(verb, ".zt")
+    out = file.with_name(f"out{suffix}")
+    if link == "itself":
+        out = file
+    elif link == "hard link":
+        os.link(file, out)
+    else:
+        out.symlink_to(file)
+    options = {"convert": ("--to", "zt"), "export": ("--to", "safetensors")}.get(verb, ())
+    arguments = {"merge": (out, file), "plot": (file, "-o", out), "repair": (file, "--write", out)}
+    before = snapshot(tmp_path)
+    ended = run(verb, *arguments.get(verb, (file, out)), *options, "--force")
+    assert ended.code == ExitCode.USAGE
+    assert ended.err.startswith("error: ")
+    assert snapshot(tmp_path) == before
+
+
+# --- Files that others are put into ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_append_takes_any_format(run: Run, made: Made, tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "target.zt"
+    save_file({"there": WEIGHT}, target)
+    assert run("append", target, made(kind)).code == 0
+    expected = {"model" if kind == "npy" else name: i for name, i in ids_of(made(kind)).items()}
+    found = ids_of(target)
+    assert found.keys() == expected.keys() | {"there"}
+    assert expected.items() <= found.items()
+    assert run("verify", target).code == 0
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_replace_takes_any_format(run: Run, made: Made, tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "target.zt"
+    with ztensor.Writer(target) as writer:
+        writer.write("a.weight", np.zeros(3), attributes={"axis": "in"})
+    options = () if name_in(kind) in ("a.weight", "array") else ("--from", name_in(kind))
+    assert run("replace", target, "a.weight", made(kind), *options).code == 0
+    with ztensor.open(target) as reader:
+        assert np.array_equal(reader["a.weight"], WEIGHT)
+        assert reader.metadata("a.weight").attributes == {"axis": "in"}
+
+
+def test_replace_asks_which_of_several(run: Run, made: Made, tmp_path: Path) -> None:
+    target = tmp_path / "target.zt"
+    save_file({"w": np.zeros(3)}, target)
+    ended = run("replace", target, "w", made("npz"))
+    assert ended.code == ExitCode.USAGE
+    assert "--from" in ended.err
+    assert run("replace", target, "w", made("npz"), "--from", "nothing").code == ExitCode.USAGE
+    assert run("replace", target, "w", made("npz"), "--from", "step", "--compress").code == 0
+    with ztensor.open(target) as reader:
+        assert reader["w"] == 7
+
+
+def test_replace_takes_blocks_with_what_they_mean(run: Run, made: Made, tmp_path: Path) -> None:
+    target = tmp_path / "target.zt"
+    save_file({"w": np.zeros(3)}, target)
+    assert run("replace", target, "w", made("gguf"), "--from", "a.Q8_0").code == 0
+    assert ids_of(target)["w"] == ids_of(made("gguf"))["a.Q8_0"]
+
+
+@pytest.mark.parametrize("verb", ["merge", "append"])
+def test_the_array_of_a_npy_is_called_as_its_file(run: Run, tmp_path: Path, verb: str) -> None:
+    target = tmp_path / "target.zt"
+    if verb == "append":
+        save_file({}, target)
+    for name in ("one", "two"):
+        np.save(tmp_path / f"{name}.npy", WEIGHT)
+    assert run(verb, target, tmp_path / "one.npy", tmp_path / "two.npy").code == 0
+    assert set(ids_of(target)) == {"one", "two"}
+    ended = run(verb, target, tmp_path / "one.npy", tmp_path / "one.npy", *FORCE.get(verb, ()))
+    assert ended.code == ExitCode.USAGE
+    assert "'one'" in ended.err
+
+
+FORCE = {"merge": ("--force",)}
+
+
+def test_append_chooses_by_pattern(run: Run, made: Made, tmp_path: Path) -> None:
+    target = tmp_path / "target.zt"
+    save_file({"there": WEIGHT}, target)
+    assert run("append", target, made("npz"), "--include", "a.*").code == 0
+    assert set(ids_of(target)) == {"there", "a.weight", "a.half"}
+    assert run("append", target, made("npz"), "--include", "step", "--name", "epoch").code == 0
+    assert "epoch" in ids_of(target)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "left"),
+    [
+        (("--include", "a.*"), {"step", "empty"}),
+        (("--include", "*", "--exclude", "a.*"), {"a.weight", "a.half"}),
+        (("step", "--include", "e*"), {"a.weight", "a.half"}),
+        (("a.*", "--glob", "--exclude", "*.half"), {"a.half", "step", "empty"}),
+        (("step", "--include", "step"), {"a.weight", "a.half", "empty"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_rm_chooses_by_pattern(
+    run: Run, copy: Made, arguments: tuple[str, ...], left: set[str]
+) -> None:
+    file = copy("zt-1.2.0")
+    assert run("rm", file, *arguments).code == 0
+    assert set(ids_of(file)) == left
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("--exclude", "a.*"), ("step", "--exclude", "*"), ("--include", "zzz")]
+)
+def test_rm_of_nothing_is_an_error(run: Run, copy: Made, arguments: tuple[str, ...]) -> None:
+    file = copy("zt-1.2.0")
+    before = file.read_bytes()
+    assert run("rm", file, *arguments).code == ExitCode.USAGE
+    assert file.read_bytes() == before
+
+
+# --- Objects of every kind ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("zoo") / "zoo.zt"
+    objects: dict[str, Any] = {
+        "scalar": np.array(7),
+        "empty": np.zeros((0, 4), np.float16),
+        "bool": np.array([True, False]),
+        "bf16": WEIGHT.astype(ml_dtypes.bfloat16),
+        "fp8": WEIGHT.astype(ml_dtypes.float8_e4m3fn),
+        "fp4": WEIGHT.astype(ml_dtypes.float4_e2m1fn),
+        "complex": np.array([1 + 2j, np.nan]),
+        "csr": ztensor.Tensor.csr(np.array([1.5], np.float32), [1], [0, 1, 1], (2, 4)),
+        "coo": ztensor.Tensor.coo(np.array([1.5], np.float32), np.array([[1], [1]]), (2, 4)),
+        "int4": ztensor.Tensor.quantize(WEIGHT, bits=4, group_size=32),
+        "strange": ztensor.Tensor({"codes": np.zeros(2)}, shape=(2,), format="vq"),
+    }
+    with ztensor.Writer(path) as writer:
+        for name, value in objects.items():
+            writer.write(name, value)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "facts"),
+    [
+        ("scalar", ("shape   []", "1 element", "first   7", "mean    7")),
+        ("empty", ("shape   [0, 4]", "0 elements")),
+        ("bool", ("true, false", "true    1")),
+        ("bf16", ("bfloat16", "64 elements", "min     -1")),
+        ("fp8", ("f8_e4m3fn, stored as uint8", "64 elements", "max     1")),
+        ("fp4", ("f4_e2m1, stored as uint8", "64 elements", "max     1")),
+        ("complex", ("1+2j, nan+0j", "NaN     1, infinite 0")),
+        ("csr", ("sparse_csr", "1 stored value", "first   1.5")),
+        ("coo", ("sparse_coo", "1 stored value", "first   1.5")),
+        ("int4", ("quantized_group", "64 dequantized values", "max     1.0")),
+        ("strange", ("vq", "values are not shown")),
+    ],
+)
+def test_show_of_every_kind(run: Run, zoo: Path, name: str, facts: tuple[str, ...]) -> None:
+    ended = run("show", zoo, name)
+    assert (ended.code, ended.err) == (0, "")
+    for fact in facts:
+        assert fact in ended.out
+    assert run("show", zoo, name, "--json").json["name"] == name
+
+
+@pytest.mark.parametrize("more", [(), ("--json",), ("-q",)], ids=["text", "json", "quiet"])
+@pytest.mark.parametrize("verb", ["ls", "info", "stats", "plot", "diff", "verify", "hash"])
+def test_every_kind_is_looked_at(run: Run, zoo: Path, verb: str, more: tuple[str, ...]) -> None:
+    ended = run(verb, zoo, *([zoo] if verb == "diff" else ()), *more)
+    assert (ended.code, ended.err) == (0, "")
+    assert bool(ended.out) == (more != ("-q",))
+    if more == ("--json",):
+        assert ended.json
+
+
+@pytest.mark.parametrize("name", ["a.Q8_0", "a.Q4_0", "a.Q6_K"])
+def test_show_of_blocks_shows_what_they_stand_for(run: Run, made: Made, name: str) -> None:
+    values = run("show", made("gguf"), name, "--json").json["values"]
+    with ztensor.open(made("gguf")) as reader:
+        expected = reader.read(name).dequantize().reshape(-1)
+    assert values["of"] == "dequantized values"
+    assert values["count"] == expected.size
+    assert values["first"] == expected[:8].tolist()
+    assert (values["min"], values["max"]) == (expected.min(), expected.max())
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "of"), [("u8", 20, "stored values"), ("plain", 20, "elements")]
+)
+def test_show_of_a_type_that_is_unknown(run: Run, name: str, count: int, of: str) -> None:
+    path = CORPUS / "spec" / "1.2.0" / "unknown_type.zt"
+    values = run("show", path, name, "--json").json["values"]
+    assert (values["count"], values["of"]) == (count, of)
+
+
+# --- What all of them share -----------------------------------------------------------------
+
+ALL = [verb for verbs in VERBS.values() for verb in verbs]
+MANY = ["ls", "stats", "plot", "diff", "verify", "hash", "merge", "split", "convert", "export"]
+WRITING = [*dict.fromkeys(verb.split()[0] for verb in (*CHANGING, *MAKING)), "plot"]
+
+
+def test_the_tables_name_every_verb() -> None:
+    assert set(ALL) == {*LOOKING, *WRITING, "completions"}
+
+
+@pytest.mark.parametrize(
+    ("option", "verb"),
+    [
+        *(("--json", verb) for verb in ALL),
+        *(("--quiet", verb) for verb in ALL),
+        *(("-q", verb) for verb in ALL),
+        *(("--include", verb) for verb in (*MANY, "append", "rm")),
+        *(("--exclude", verb) for verb in (*MANY, "append", "rm")),
+        *(("--dry-run", verb) for verb in WRITING),
+        *(("--force", verb) for verb in (*MAKING, "plot", "repair")),
+    ],
+)
+def test_options_are_the_same_everywhere(option: str, verb: str) -> None:
+    assert option in {text for one in command_of(verb).params for text in one.opts}
+
+
+def arguments_of(verb: str, file: object, folder: Path) -> list[str]:
+    """Return a call of a verb that is right but for the file."""
+    other = folder / "other.zt"
+    save_file({"there": WEIGHT}, other)
+    if verb in LOOKING:
+        more = [text.format("a.weight", file=other) for text in LOOKING[verb][0]]
+        return [verb, str(file), *more]
+    if verb in MAKING:
+        (folder / "new").mkdir()
+        return making(verb, Path(str(file)), folder / "new")
+    more = [text.format("a.weight", array=other) for text in CHANGING[verb]]
+    return [verb, str(file), *more]
+
+
+WITH_A_FILE = [verb for verb in ALL if verb != "completions"]
+
+
+@pytest.mark.parametrize("verb", WITH_A_FILE)
+def test_a_file_that_is_missing(run: Run, tmp_path: Path, verb: str) -> None:
+    ended = run(*arguments_of(verb, tmp_path / "missing.zt", tmp_path))
+    assert ended.code == ExitCode.FAILED
+    assert f"{tmp_path / 'missing.zt'}: " in ended.err
+    assert os.strerror(errno.ENOENT) in ended.err
+    assert ended.out == ""
+
+
+@pytest.mark.parametrize("verb", WITH_A_FILE)
+def test_an_error_as_json(run: Run, tmp_path: Path, verb: str) -> None:
+    ended = run(*arguments_of(verb, tmp_path / "missing.zt", tmp_path), "--json")
+    assert ended.code == ExitCode.FAILED
+    found = ended.json
+    error = found["error"] if "error" in found else found["files"][0]["error"]
+    assert (error["type"], error["reason"]) == ("SourceNotFoundError", "source_not_found")
+    assert error["message"] in ended.err
+
+
+@pytest.mark.parametrize("verb", WITH_A_FILE)
+def test_a_folder_of_no_model(run: Run, tmp_path: Path, verb: str) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    ended = run(*arguments_of(verb, folder, tmp_path))
+    assert ended.code in (ExitCode.FAILED, ExitCode.USAGE)
+    assert str(folder) in ended.err
+    assert "folder" in ended.err.replace(str(folder), "")
+    assert ended.out == ""
+
+
+@pytest.mark.parametrize("verb", WITH_A_FILE)
+def test_an_empty_file(run: Run, tmp_path: Path, verb: str) -> None:
+    (tmp_path / "empty").touch()
+    ended = run(*arguments_of(verb, tmp_path / "empty", tmp_path))
+    assert ended.code == ExitCode.CORRUPT
+    assert f"{tmp_path / 'empty'}: " in ended.err
+    assert "expected b'ZTEN1000'" in ended.err
+    assert ended.out == ""
+
+
+@pytest.mark.parametrize("verb", WITH_A_FILE)
+def test_a_file_of_no_known_format(run: Run, tmp_path: Path, verb: str) -> None:
+    """The error says which formats there are."""
+    other = tmp_path / "notes.txt"
+    other.write_text("no tensors in here, and no model")
+    ended = run(*arguments_of(verb, other, tmp_path))
+    assert ended.code == ExitCode.CORRUPT
+    assert f"{other}: " in ended.err
+    known = ", ".join(recipe.name for recipe in FORMATS)
+    assert known in ended.err
+    assert ended.out == ""
+    assert other.read_text() == "no tensors in here, and no model"
+
+
+@pytest.mark.parametrize("verb", WITH_A_FILE)
+def test_a_file_that_may_not_be_read(
+    run: Run, copy: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    file = copy("zt-1.2.0")
+    arguments = arguments_of(verb, file, tmp_path)
+    real = os.open
+
+    def denied(path: Any, *more: Any, **options: Any) -> int:
+        if str(path) == str(file):  # the system would not deny root anything
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path, *more, **options)
+
+    monkeypatch.setattr(os, "open", denied)
+    ended = run(*arguments)
+    assert ended.code == ExitCode.FAILED
+    assert f"{file}: " in ended.err
+    assert os.strerror(errno.EACCES) in ended.err
+
+
+@pytest.mark.parametrize("verb", ALL)
+def test_an_interrupt_ends_every_verb_with_130(
+    run: Run, copy: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    file = copy("zt-1.2.0")
+    arguments = ["completions", "bash"]
+    if verb != "completions":
+        arguments = arguments_of(verb, file, tmp_path)
+    before = snapshot(tmp_path)
+
+    def interrupted(*_arguments: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    place = "ztensor.source.local.FileSource.__init__"
+    if verb == "completions":
+        place = "ztensor.cli.terminal.Terminal.line"
+    elif verb in ("rm", "mv", "set", "compact"):
+        place = "ztensor.source.appending.AppendSink.__init__"
+    monkeypatch.setattr(place, interrupted)
+    ended = run(*arguments)
+    assert ended.code == ExitCode.INTERRUPTED
+    assert "Traceback" not in ended.err
+    assert snapshot(tmp_path) == before
+
+
+class Gone(io.StringIO):
+    """A pipe whose reader went away."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)], ids=["text", "json"])
+@pytest.mark.parametrize("verb", ALL)
+def test_a_reader_that_goes_away_ends_every_verb_with_141(
+    run: Run, copy: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str,
+    more: tuple[str, ...],
+) -> None:  # fmt: skip
+    file = copy("zt-1.2.0")
+    arguments = ["completions", "bash"]
+    if verb != "completions":
+        arguments = arguments_of(verb, file, tmp_path)
+    monkeypatch.setattr("sys.stdout", Gone())
+    ended = run(*arguments, *more)
+    assert (ended.code, ended.err) == (ExitCode.BROKEN_PIPE, "")
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+@pytest.mark.parametrize("verb", WITH_A_FILE)
+def test_colours_can_be_switched_off(
+    run_on_terminal: Run, copy: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str,
+    no_color: bool,
+) -> None:  # fmt: skip
+    file = copy("zt-1.2.0")
+    arguments = arguments_of(verb, file, tmp_path)
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+    ended = run_on_terminal(*arguments)
+    assert ended.code == (ExitCode.FAILED if verb == "diff" else 0)  # of two different files
+    assert ended.out
+    assert ("\x1b[" in ended.out) == (verb not in PLAIN_TEXT and not no_color)
+
+
+# Verbs whose lines have no colours: there is nothing in them to point out.
+PLAIN_TEXT = ("hash",)

@@ -1,0 +1,179 @@
+"""The help of every verb, its examples, and the page that is made of both."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ztensor.cli.main import VERBS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.unit.cli.conftest import Run
+
+DOCS = Path(__file__).parents[3] / "docs"
+SUMMARIES = {name: summary for verbs in VERBS.values() for name, summary in verbs.items()}
+SECTIONS = ["Output", "JSON", "Safety", "Exit code", "Examples"]
+
+
+def load_generator() -> Any:
+    spec = importlib.util.spec_from_file_location("make_cli", DOCS / "make_cli.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+MAKE_CLI = load_generator()
+
+
+@pytest.fixture(scope="module")
+def samples() -> Iterator[Path]:
+    with MAKE_CLI.samples() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return (DOCS / "cli.md").read_text("utf-8")
+
+
+# --- The help -------------------------------------------------------------------------------
+
+
+def test_every_verb_has_a_file_and_every_file_a_verb() -> None:
+    sources = (DOCS.parent / "src" / "ztensor" / "cli").glob("*.py")
+    verbs = {path.stem for path in sources if "running(json=json" in path.read_text("utf-8")}
+    assert verbs == set(SUMMARIES)
+
+
+@pytest.mark.parametrize("verb", SUMMARIES)
+def test_help_of_a_verb_is_a_page_of_a_manual(verb: str) -> None:
+    about = MAKE_CLI.help_of(verb)
+    assert about.paragraphs[0] == SUMMARIES[verb]
+    assert list(about.sections) == SECTIONS
+    assert "never" in " ".join(about.sections["Safety"]) or "As of" in about.sections["Safety"][0]
+    assert about.examples
+
+
+@pytest.mark.parametrize("verb", SUMMARIES)
+def test_every_option_has_a_sentence(verb: str) -> None:
+    for parameter in MAKE_CLI.command_of(verb).params:
+        assert re.fullmatch(r"[^a-z].*\.|[a-z]+, .*\.", parameter.help), parameter.name
+
+
+@pytest.mark.parametrize("verb", SUMMARIES)
+def test_every_key_of_json_is_explained(verb: str) -> None:
+    lines = MAKE_CLI.help_of(verb).sections["JSON"]
+    prose, entries = MAKE_CLI.prose_and_entries(lines)
+    assert all(meaning for _, meaning in entries)
+    if not entries:
+        other = re.fullmatch(r"As of `ztensor (\w+)`\.", prose)
+        assert other is not None
+        assert other[1] in SUMMARIES
+
+
+@pytest.mark.parametrize("verb", [None, *SUMMARIES], ids=str)
+def test_help_fits_a_terminal_and_is_whole(
+    run: Run, monkeypatch: pytest.MonkeyPatch, verb: str | None
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    ended = run(*([] if verb is None else [verb]), "--help")
+    assert ended.code == 0
+    for line in ended.lines:
+        assert len(line) <= 80
+        assert not re.search(r"[a-z,]\.\.\.$", line), line
+
+
+def test_the_list_of_verbs_shows_their_sentences(run: Run) -> None:
+    lines = run("--help").lines
+    for verb, summary in SUMMARIES.items():
+        assert f"  {verb:<11}  {summary}" in lines
+
+
+@pytest.mark.parametrize("verb", SUMMARIES)
+def test_what_json_prints_is_explained(run: Run, verb: str, samples: Path) -> None:
+    """Every key of the document, and of the entries of its lists."""
+    with MAKE_CLI.anew(samples):
+        for command, _ in MAKE_CLI.help_of(verb).examples:  # the first may be another verb's
+            ended = run(*shlex.split(command.split(" >")[0].replace("--quiet", ""))[1:], "--json")
+            if command.startswith(f"ztensor {verb} "):
+                break
+    printed = set(ended.json)
+    for value in ended.json.values():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            printed |= set(value[0])
+    said = " ".join(MAKE_CLI.help_of(verb).sections["JSON"])
+    if said.startswith("As of"):
+        said = " ".join(MAKE_CLI.help_of(said.split()[3].strip("`.")).sections["JSON"])
+    assert printed <= set(re.findall(r"\w+", said))
+
+
+# --- The examples and the page --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", [None, *SUMMARIES], ids=str)
+def test_examples_do_what_they_say_and_print_what_the_page_shows(
+    verb: str | None, samples: Path, page: str
+) -> None:
+    with MAKE_CLI.anew(samples):
+        for command, effect in MAKE_CLI.help_of(verb).examples:
+            shown, code = MAKE_CLI.run(command)
+            said = re.search(r"exits with (\d+)", effect)
+            assert code == (int(said[1]) if said else 0), command
+            assert f"```console\n$ {command}\n{shown}" in page
+
+
+def test_the_page_is_what_the_generator_writes(page: str) -> None:
+    """Where it is not, `make cli-page` writes it anew."""
+    assert page == MAKE_CLI.page()
+
+
+def test_the_page_has_all_verbs(page: str) -> None:
+    for verb in SUMMARIES:
+        assert len(re.findall(rf"^##+ `ztensor {verb}`$", page, re.MULTILINE)) == 1
+
+
+def test_links_to_the_page_lead_somewhere(page: str) -> None:
+    anchors = {
+        re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-")
+        for title in re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    }
+    linked = set(re.findall(r"\]\(#([^)]+)\)", page))
+    for other in DOCS.glob("*.md"):
+        linked |= set(re.findall(r"\]\(cli\.md#([^)]+)\)", other.read_text("utf-8")))
+    assert linked
+    assert linked <= anchors
+
+
+@pytest.mark.parametrize(
+    ("text", "paragraphs", "sections"),
+    [
+        ("One.", ["One."], {}),
+        ("One.\n\nTwo\nlines.", ["One.", "Two lines."], {}),
+        ("One.\n\n\b\nWord:\n  a  b\n    c", ["One."], {"Word": ["a  b", "  c"]}),
+    ],
+)
+def test_help_is_taken_apart(
+    text: str, paragraphs: list[str], sections: dict[str, list[str]]
+) -> None:
+    about = MAKE_CLI.Help(text)
+    assert (about.paragraphs, about.sections) == (paragraphs, sections)
+
+
+def test_a_section_is_prose_and_keys() -> None:
+    lines = ["`files`, each:", "name      what", "          it is", "a, b", "          both"]
+    expected = "`files`, each:", [("name", "what it is"), ("a, b", "both")]
+    assert MAKE_CLI.prose_and_entries(lines) == expected
+
+
+def test_examples_call_nothing_else(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a call of ztensor"):
+        MAKE_CLI.run("rm -r model.zt")
