@@ -9,6 +9,7 @@ is ever executed. A module that can also write its format has `export`.
 from __future__ import annotations
 
 import importlib
+import re
 from typing import TYPE_CHECKING
 
 from ztensor.foreign.base import Format, Projection, Recipe
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _HEAD_BYTES = 4096
 _TAIL_BYTES = 1 << 16
 _HDF5 = b"\x89HDF\r\n\x1a\n"
+# An entry in the directory of a zip archive, with the length of its name and the name.
+_KERAS_ENTRY = re.compile(rb"PK\x01\x02.{24}\x10\x00.{16}model\.weights\.h5", re.DOTALL)
 
 
 def _is_safetensors(head: bytes, source: Source) -> bool:
@@ -34,10 +37,12 @@ def _is_npy(head: bytes, source: Source) -> bool:
 
 
 def _is_npz(head: bytes, source: Source) -> bool:
-    # An archive that begins with a .npy file, or one of nothing at all.
-    if head.startswith(b"PK\3\4"):
-        return head[30 : 30 + int.from_bytes(head[26:28], "little")].endswith(b".npy")
-    return head.startswith(b"PK\5\6") and source.size == 22
+    # An archive of .npy files, or one of nothing at all, perhaps with a comment.
+    if not head.startswith(b"PK\3\4"):
+        return head.startswith(b"PK\5\6") and source.size <= 22 + 0xFFFF
+    if head[30 : 30 + int.from_bytes(head[26:28], "little")].endswith(b".npy"):
+        return True
+    return not _is_pt(head, source) and b".npy" in _tail(source)
 
 
 def _is_gguf(head: bytes, source: Source) -> bool:
@@ -59,8 +64,7 @@ def _is_hdf5(head: bytes, source: Source) -> bool:
 def _is_pt(head: bytes, source: Source) -> bool:
     if head.startswith(b"PK\3\4"):
         # Which member comes first differs; all names are at the end.
-        tail = min(_TAIL_BYTES, source.size)
-        return b"/data.pkl" in head or b"/data.pkl" in read_bytes(source, source.size - tail, tail)
+        return b"/data.pkl" in head or b"/data.pkl" in _tail(source)
     if head[257:262] == b"ustar":
         return head[:100].rstrip(b"\0") in (b"sys_info", b"pickle", b"storages", b"tensors")
     if head.startswith(b"L119547037146038801333356L\n."):  # the magic number in protocol 0
@@ -69,6 +73,16 @@ def _is_pt(head: bytes, source: Source) -> bool:
     # zeros would be those of another format's length.
     is_pickle = head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5")
     return is_pickle and (head[2:3] == b"\x95" or any(head[5:8]))
+
+
+def _is_keras(head: bytes, source: Source) -> bool:
+    return head.startswith(b"PK\3\4") and _KERAS_ENTRY.search(_tail(source)) is not None
+
+
+def _tail(source: Source) -> bytes:
+    """Return a file's last bytes, where archives have the names of their members."""
+    length = min(_TAIL_BYTES, source.size)
+    return bytes(read_bytes(source, source.size - length, length))
 
 
 def _is_onnx(head: bytes, source: Source) -> bool:
@@ -81,12 +95,23 @@ def _is_onnx(head: bytes, source: Source) -> bool:
 FORMATS: list[Recipe] = [
     Recipe("safetensors", "ztensor.foreign.safetensors", _is_safetensors),
     Recipe("npy", "ztensor.foreign.npy", _is_npy),
+    Recipe("keras", "ztensor.foreign.keras", _is_keras),
     Recipe("npz", "ztensor.foreign.npz", _is_npz),
     Recipe("pt", "ztensor.foreign.pt", _is_pt),
     Recipe("gguf", "ztensor.foreign.gguf", _is_gguf),
     Recipe("hdf5", "ztensor.foreign.hdf5", _is_hdf5),
     Recipe("onnx", "ztensor.foreign.onnx", _is_onnx),
 ]
+
+
+def recognised(source: Source) -> Recipe | None:
+    """Return the format a file's bytes are of, or None where it is none of the table.
+
+    Raises:
+        SourceError: it cannot be read.
+    """
+    head = bytes(read_bytes(source, 0, min(_HEAD_BYTES, source.size)))
+    return next((recipe for recipe in FORMATS if recipe.recognises(head, source)), None)
 
 
 def project(source: Source, limits: Limits) -> Projection | None:
@@ -99,12 +124,11 @@ def project(source: Source, limits: Limits) -> Projection | None:
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read.
     """
-    head = bytes(read_bytes(source, 0, min(_HEAD_BYTES, source.size)))
-    for recipe in FORMATS:
-        if recipe.recognises(head, source):
-            module: Format = importlib.import_module(recipe.module)
-            return module.project(source, limits)
-    return None
+    recipe = recognised(source)
+    if recipe is None:
+        return None
+    module: Format = importlib.import_module(recipe.module)
+    return module.project(source, limits)
 
 
-__all__ = ["FORMATS", "Format", "Projection", "Recipe", "project"]
+__all__ = ["FORMATS", "Format", "Projection", "Recipe", "project", "recognised"]

@@ -1,4 +1,4 @@
-"""ONNX models: the initializers of the main graph, found by a walk over the protobuf fields.
+"""ONNX models: the tensors of the main graph, found by a walk over the protobuf fields.
 
 No library is needed: of a message only tags and lengths are read, so a model of gigabytes opens
 without reading its weights. The walk is stricter than a protobuf parser: a field of the wrong wire
@@ -7,11 +7,13 @@ type, a field twice that may be there once, and groups are refused.
 - `raw_data`, and packed floats of `float_data` and `double_data`, are byte ranges: mapped.
 - `int32_data`, `int64_data` and `uint64_data` are decoded, as are 4-bit and 2-bit integers, which
   become int8 and uint8 with the ONNX type's name in the attribute `onnx.data_type`.
-- External data is read from its file, which must lie beneath the model's folder, without links.
+- External data is read from its file, which must lie beneath the model's folder, or beside what
+  the model is a link to, as in the cache of the hub.
 - Sparse initializers become `sparse_coo`.
 - Strings, and external data of a model that has no path, are listed and refused when read.
 
-Constant nodes, the initializers of subgraphs, functions and training graphs are not objects.
+Objects are the initializers, and what nodes `Constant` hold as a tensor, by the name of the node's
+output: some exporters put all weights there. Subgraphs, functions and training graphs are left out.
 Versions, opsets and `metadata_props` are the file's attributes.
 """
 
@@ -172,6 +174,10 @@ class _Message:
                 raise _damaged("a field ends behind its message", at, Reason.TRUNCATED)
             yield _Field(number, wire, value, begin, place)
 
+    def head(self, field: _Field) -> bytes | bytearray:
+        """Return the first bytes of a message, all of a short one."""
+        return self._at(field.start, min(_BLOCK_BYTES, field.stop - field.start))
+
     def text(self, field: _Field, what: str) -> str:
         """Return a string field."""
         _require_wire(field, _BYTES, what)
@@ -223,7 +229,7 @@ def project(source: Source, limits: Limits) -> Projection:
     """Return what the main graph of a model holds; see the module's docstring.
 
     Raises:
-        FormatError: the file is damaged, or two initializers have one name.
+        FormatError: the file is damaged, or two tensors have one name.
         LimitError: a text is longer than 16 MiB.
         SourceError: it cannot be read.
     """
@@ -266,7 +272,10 @@ class _Model:
                 self._props[key] = value
         if not has_graph:
             raise FormatError(
-                "the model has no graph", reason=Reason.FIELD_MISSING, section=_SECTION
+                "there is no graph, as an ONNX model has; it may be another protobuf message, "
+                "such as a SavedModel of TensorFlow",
+                reason=Reason.FIELD_MISSING,
+                section=_SECTION,
             )
         if self._opsets:
             self._attributes["opset_import"] = self._opsets
@@ -288,22 +297,52 @@ class _Model:
 
     def _add_graph(self, graph: _Field) -> None:
         for field in self._message.fields(graph.start, graph.stop):
-            if field.number == 2:
+            if field.number == 1:
+                _require_wire(field, _BYTES, "node")
+                # Most nodes are none: the walk is for those that may be.
+                if b"Constant" in self._message.head(field):
+                    self._add_node(field)
+            elif field.number == 2:
                 self._attributes["graph"] = self._message.text(field, "the graph's name")
             elif field.number == 5:
                 _require_wire(field, _BYTES, "initializer")
-                tensor = _Tensor(self._message, field)
-                component = self._component(tensor, tensor.shape)
-                self._add(tensor, TensorObject(tensor.shape, "dense", {"data": component}))
+                self._add_dense(_Tensor(self._message, field))
             elif field.number == 15:
                 _require_wire(field, _BYTES, "sparse_initializer")
                 self._add_sparse(field)
+
+    def _add_node(self, node: _Field) -> None:
+        """Add what a node `Constant` holds as a tensor; numbers and texts are none."""
+        message, kind, outputs = self._message, "", []
+        values: list[_Field] = []
+        for field in message.fields(node.start, node.stop):
+            if field.number == 2:
+                outputs.append(message.text(field, "the output of a node"))
+            elif field.number == 4:
+                kind = message.text(field, "the type of a node")
+            elif field.number == 5:
+                _require_wire(field, _BYTES, "attribute")
+                inner = message.fields(field.start, field.stop)
+                values += [one for one in inner if one.number in (5, 22)]
+        if kind != "Constant":
+            return
+        for field in values:
+            _require_wire(field, _BYTES, "the tensor of a node")
+            name = outputs[0] if outputs else ""
+            if field.number == 5:
+                self._add_dense(_Tensor(message, field, name))
+            else:
+                self._add_sparse(field, name)
+
+    def _add_dense(self, tensor: _Tensor) -> None:
+        component = self._component(tensor, tensor.shape)
+        self._add(tensor, TensorObject(tensor.shape, "dense", {"data": component}))
 
     def _add(self, tensor: _Tensor, tensor_object: TensorObject) -> None:
         name = tensor.name
         if not name or name in self._objects:
             raise FormatError(
-                "an initializer has no name, or one that another has",
+                "a tensor has no name, or one that another has",
                 reason=Reason.DUPLICATE_NAME if name else Reason.FIELD_MISSING,
                 found=describe(name),
                 section=_SECTION,
@@ -315,7 +354,7 @@ class _Model:
             )
         self._objects[name] = tensor_object
 
-    def _add_sparse(self, sparse: _Field) -> None:
+    def _add_sparse(self, sparse: _Field, name: str | None = None) -> None:
         parts: dict[int, _Tensor] = {}
         shape: list[int] = []
         for field in self._message.fields(sparse.start, sparse.stop):
@@ -323,7 +362,7 @@ class _Model:
                 _require_wire(field, _BYTES, "a part of a sparse initializer")
                 if field.number in parts:
                     raise _twice("a part of a sparse initializer", field)
-                parts[field.number] = _Tensor(self._message, field)
+                parts[field.number] = _Tensor(self._message, field, name)
             elif field.number == 3:
                 shape += _dims(self._message, field)
         if len(parts) < 2:
@@ -461,9 +500,15 @@ def _dims(message: _Message, field: _Field) -> list[int]:
 
 
 class _Tensor:
-    """A `TensorProto`: what its fields say, and where its elements are."""
+    """A `TensorProto`: what its fields say, and where its elements are.
 
-    def __init__(self, message: _Message, tensor: _Field) -> None:
+    Args:
+        message: what it is read from.
+        tensor: the field.
+        name: what it is called where it is called otherwise than it says.
+    """
+
+    def __init__(self, message: _Message, tensor: _Field, name: str | None = None) -> None:
         self.name = ""
         self.location = 0
         self.external: dict[str, str] = {}
@@ -500,6 +545,7 @@ class _Tensor:
                 if self.data is not None:
                     raise _twice("the data of an initializer", field)
                 self.data = field
+        self.name = self.name if name is None else name
         self.shape = tuple(dims)
         self.kind = _TYPES.get(code)
         self.type_name = "STRING" if code == _STRING else f"ONNX type {code}"

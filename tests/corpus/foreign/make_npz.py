@@ -161,6 +161,7 @@ REJECT_NPZ: dict[str, tuple[bytes, str]] = {
     "nul_in_name": (archive(A, A._replace(name=b"b\0.npy")), "field_value"),
     "name_not_utf8": (archive(A, A._replace(name=b"\xff.npy", flags=1 << 11)), "field_value"),
     "encrypted": (archive(A._replace(flags=1)), "unknown_encoding"),
+    "patch": (archive(A._replace(flags=1 << 5)), "unknown_encoding"),
     "bzip2": (archive(A._replace(method=12)), "unknown_encoding"),
     "several_files": (archive(A, disk=1), "unknown_encoding"),
     "stored_sizes": (archive(A._replace(size=4)), "size_mismatch"),

@@ -54,9 +54,21 @@ def external(**entries: str) -> bytes:
     return b"".join(pairs) + number(14, 1)
 
 
-def model(*initializers: bytes, sparse: bytes | None = None, more: bytes = b"") -> bytes:
+def node(kind: str, output: str | None, *attributes: bytes) -> bytes:
+    """Return a `NodeProto` without inputs."""
+    named = b"" if output is None else block(2, output)
+    return named + block(4, kind) + b"".join(block(5, one) for one in attributes)
+
+
+def model(
+    *initializers: bytes,
+    sparse: bytes | None = None,
+    more: bytes = b"",
+    nodes: tuple[bytes, ...] = (),
+) -> bytes:
     """Return a `ModelProto`."""
-    graph = block(2, "main") + b"".join(block(5, one) for one in initializers)
+    graph = b"".join(block(1, one) for one in nodes)
+    graph += block(2, "main") + b"".join(block(5, one) for one in initializers)
     if sparse is not None:
         graph += block(15, sparse)
     opset = block(8, block(1, "") + number(2, 21))
@@ -71,6 +83,8 @@ SPARSE = (
     + number(3, 3)
     + number(3, 4)
 )
+
+VALUE = block(1, "value") + block(5, tensor("", FLOAT, [2, 3], raw(F32))) + number(20, 4)
 
 # Name, bytes, and what the object holds.
 ACCEPT: dict[str, tuple[bytes, dict[str, Any]]] = {
@@ -97,6 +111,23 @@ ACCEPT: dict[str, tuple[bytes, dict[str, Any]]] = {
             "sparse": [[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 2.0], [0.0, 0.0, 0.0, 0.0]],
         },
     ),
+    "constants.onnx": (
+        model(
+            GOOD,
+            nodes=(
+                node("Relu", "nothing"),
+                node("Constant", "dense", VALUE),
+                node("Constant", "sparse", block(1, "sparse_value") + block(22, SPARSE)),
+                node("Constant", "number", block(1, "value_int") + number(3, 7)),
+                node("ConstantOfShape", "filled", VALUE),
+            ),
+        ),
+        {
+            "dense": [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]],
+            "sparse": [[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 2.0], [0.0, 0.0, 0.0, 0.0]],
+            "good": [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]],
+        },
+    ),
     "packed_dims.onnx": (
         model(block(1, b"\x02\x03") + number(2, FLOAT) + block(8, "good") + raw(F32)),
         {"good": [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]},
@@ -109,6 +140,20 @@ REJECT: dict[str, tuple[bytes, str]] = {
     "duplicate_name.onnx": (model(GOOD, GOOD), "duplicate_name"),
     "no_name.onnx": (model(tensor("", FLOAT, [6], raw(F32))), "field_missing"),
     "name_not_utf8.onnx": (model(tensor(b"\xff", FLOAT, [6], raw(F32))), "field_value"),
+    "constant_of_that_name.onnx": (
+        model(GOOD, nodes=(node("Constant", "good", VALUE),)),
+        "duplicate_name",
+    ),
+    "constant_no_name.onnx": (model(nodes=(node("Constant", None, VALUE),)), "field_missing"),
+    "constant_wire.onnx": (
+        model(nodes=(node("Constant", "a", block(1, "value") + number(5, 7)),)),
+        "field_type",
+    ),
+    "constant_attribute_wire.onnx": (
+        model(nodes=(node("Constant", "a") + number(5, 7),)),
+        "field_type",
+    ),
+    "node_wire.onnx": (number(1, 10) + block(7, number(1, 5)), "field_type"),
     "data_short.onnx": (model(tensor("a", FLOAT, [7], raw(F32))), "size_mismatch"),
     "data_long.onnx": (model(tensor("a", FLOAT, [5], raw(F32))), "size_mismatch"),
     "data_missing.onnx": (model(tensor("a", FLOAT, [5])), "size_mismatch"),

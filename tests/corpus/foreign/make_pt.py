@@ -340,6 +340,14 @@ def hostile() -> dict[str, tuple[bytes, str]]:
         "legacy_keys_missing": (legacy(tensor(), keys=b"]"), "field_value"),
         "legacy_keys_twice": (legacy(tensor(), keys=b"](" + text("0") * 2 + b"e"), "field_value"),
         "legacy_keys_unknown": (legacy(tensor(), keys=b"](" + text("1") + b"e"), "field_value"),
+        "legacy_module": (
+            legacy(
+                group(text("module"), named("a.Module"), text("a.py"), text("import os"))
+                + b"Q"
+                + b")\x81"
+            ),
+            "pickle_call",
+        ),
         "legacy_count": (legacy(tensor(), {"0": (7, SIX)}), "size_mismatch"),
         "legacy_huge": (legacy(tensor(of=storage(count=HUGE)), {"0": (HUGE, SIX)}), "truncated"),
         "legacy_part": (

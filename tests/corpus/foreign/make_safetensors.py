@@ -23,6 +23,7 @@ def entry(dtype: str, shape: object, start: int, stop: int) -> str:
 
 ONE = entry("U8", [1], 0, 1)
 NONE = entry("U8", [0], 0, 0)
+UNREAD = '{"a":{"new":%s,"dtype":"U8","shape":[0],"data_offsets":[0,0]}}'
 
 # File name: bytes, and why they are refused.
 REJECT: dict[str, tuple[bytes, str]] = {
@@ -49,6 +50,14 @@ REJECT: dict[str, tuple[bytes, str]] = {
         file('{"a":{"dtype":"U8","shape":[' + "9" * 5000 + '],"data_offsets":[0,0]}}'),
         "field_value",
     ),
+    "half_a_pair_unread": (file(UNREAD % '"\\udc00"'), "field_value"),
+    "number_out_of_range": (file(UNREAD % "-1e400"), "field_value"),
+    "minus_zero": (file('{"a":{"dtype":"U8","shape":[-0],"data_offsets":[0,0]}}'), "field_type"),
+    "shape_beyond_64_bits": (
+        file('{"a":{"dtype":"U8","shape":[0,18446744073709551616],"data_offsets":[0,0]}}'),
+        "field_type",
+    ),
+    "deep_unread": (file(UNREAD % ("[" * 126 + "]" * 126)), "limit_depth"),
     "deep": (file('{"a":' + "[" * 20_000), "limit_depth"),
     "duplicate_name": (file(f'{{"a":{NONE},"a":{NONE}}}'), "duplicate_name"),
     "duplicate_name_escaped": (file(f'{{"a":{NONE},"\\u0061":{NONE}}}'), "duplicate_name"),

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import io
 import math
 import pickle
 import random
 import struct
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -250,6 +252,34 @@ def test_instructions_are_counted() -> None:
     with pytest.raises(LimitError, match=r"Limits\.manifest_bytes") as caught:
         read(data, Limits(manifest_bytes=64 * 1000))
     assert caught.value.reason is Reason.LIMIT_MANIFEST
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        (b"Nq\x070K\1\x940h\7h\1\x86.", (None, 1)),
+        (b"Nq\x020K\1q\x000K\2q\x010K\3q\x020K\4\x940h\2h\0h\3\x87.", (3, 1, 4)),
+        (b"K\1q\x000K\2q\x000h\0.", 2),
+    ],
+    ids=["beyond", "filled up", "again"],
+)
+def test_a_memo_with_gaps(data: bytes, value: object) -> None:
+    assert pickle._loads(data) == value  # type: ignore[attr-defined]
+    assert read(data) == value
+
+
+@pytest.mark.parametrize(
+    "code", [b"}", b"]", b"\x8f", b"(", b"}\x94", b"]\x94", b"N\x85", b"(l", b"\x94", b"h\0)R"]
+)
+def test_memory_is_in_proportion_to_the_pickle(code: bytes) -> None:
+    data = b"ccollections\nOrderedDict\nq\0(" + code * (200_000 // len(code)) + b"1."
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(FormatError):  # where marks are left
+            read(data)
+        assert tracemalloc.get_traced_memory()[1] < 80 * len(data)
+    finally:
+        tracemalloc.stop()
 
 
 def test_calls_cannot_copy_one_value_over_and_over() -> None:

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -186,6 +187,17 @@ def test_a_repeated_element_cannot_fill_the_memory() -> None:
     assert reader.verify().unsupported
 
 
+def test_far_places_in_a_deflated_storage_are_counted() -> None:
+    far = tensor((1,), (1,), 5)
+    data = archive(b"](" + far * 10 + b"e", method=zipfile.ZIP_DEFLATED)
+    assert len(ztensor.open(data, limits=Limits(decoded_bytes=200))) == 10
+    with pytest.raises(LimitError, match=r"Limits\.decoded_bytes") as caught:
+        ztensor.open(data, limits=Limits(decoded_bytes=199))
+    assert caught.value.reason is Reason.LIMIT_DECODED
+    stored = archive(b"](" + far * 10 + b"e")
+    assert len(ztensor.open(stored, limits=Limits(decoded_bytes=199))) == 10
+
+
 def test_unknown_element_types_do_not_hide_their_siblings() -> None:
     typed = call(
         "torch._utils._rebuild_tensor_v3",
@@ -282,7 +294,10 @@ PARTS = group(tensor((2, 1), (1, 1)), tensor((1,), (1,)), numbers((4, 4)))
 QUANTIZED = storage(kind="torch.QInt8Storage", count=24)
 PLACE = number(0), numbers((2, 3)), numbers((3, 1))
 ARRAY = call("numpy.core.multiarray._reconstruct", named("numpy.ndarray"), b"(K\0t", b"C\1b")
-EMPTY_TYPE = call("numpy.dtype", text("V8"), b"\x89", b"\x88")
+F3, F16, U1, V8 = (
+    call("numpy.dtype", text(code), b"\x89", b"\x88") for code in ("f3", "f16", "U1", "V8")
+)
+HALVES = ARRAY + group(number(1), numbers((1,)), F16, b"\x89", b"C\x10" + bytes(16)) + b"b"
 
 
 @pytest.mark.parametrize(
@@ -290,8 +305,13 @@ EMPTY_TYPE = call("numpy.dtype", text("V8"), b"\x89", b"\x88")
     [
         (F4 + b"Nb", Reason.FIELD_TYPE),
         (F4 + group(number(3), text("!")) + b"b", Reason.UNKNOWN_DTYPE),
-        (call("numpy.dtype", text("f3"), b"\x89", b"\x88"), Reason.UNKNOWN_DTYPE),
-        (EMPTY_TYPE, Reason.UNKNOWN_DTYPE),
+        (call("numpy.core.multiarray.scalar", F3, b"C\3abc"), Reason.UNKNOWN_DTYPE),
+        (call("numpy.core.multiarray.scalar", F16, b"C\x10" + bytes(16)), Reason.UNKNOWN_DTYPE),
+        (call("numpy.core.multiarray.scalar", U1, b"C\4\0\xd8\0\0"), Reason.FIELD_TYPE),
+        (
+            call(f"{U}_rebuild_device_tensor_from_numpy", HALVES, named("torch.int8"), b"N"),
+            Reason.FIELD_TYPE,
+        ),
         (ARRAY, Reason.FIELD_TYPE),
         (ARRAY + b"Nb", Reason.FIELD_TYPE),
         (
@@ -393,7 +413,31 @@ def test_calls_with_wrong_values_are_refused(body: bytes, reason: Reason) -> Non
         (call("builtins.complex", b"G" + bytes(8), b"G" + bytes(8)), {"real": 0.0, "imag": 0.0}),
         (F4, "float32"),
         (call("numpy.dtype", b"C\2f4") + group(number(3), text(">")) + b"b", ">f4"),
+        (V8, "V8"),
+        (call("numpy.dtype", named("ml_dtypes.bfloat16")), "ml_dtypes.bfloat16"),
+        (call("numpy.dtype", number(5)), "5"),
         (call("numpy._core.multiarray.scalar", F4, b"C\4\0\0\x80?"), 1.0),
+        (call("numpy._core.multiarray.scalar", U1, b"C\4\xe4\0\0\0"), "\xe4"),
+        (
+            call(
+                "numpy._core.multiarray.scalar",
+                U1 + group(number(3), text(">")) + b"b",
+                b"C\4\0\0\0\xe4",
+            ),
+            "\xe4",
+        ),
+        (
+            call(
+                "numpy._core.multiarray.scalar",
+                call("numpy.dtype", text("S2"), b"\x89", b"\x88"),
+                b"C\2a\0",
+            ),
+            b"a",
+        ),
+        (call("pathlib._local.PosixPath", text("/"), text("x")), "/x"),
+        (call("pathlib.PureWindowsPath", text("x"), text("y")), "x/y"),
+        (call("collections.deque", b"](K\1K\2e"), [1, 2]),
+        (call("collections.deque", b")", number(3)) + b"K\1a", [1]),
     ],
     ids=lambda value: str(value)[:12],
 )  # fmt: skip
@@ -587,13 +631,32 @@ def test_numpy_arrays_in_the_pickle(torch: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "array", [np.array(["a"]), np.array([None]), np.zeros(1, "i4,f4"), np.zeros(1, "M8[s]")],
-    ids=["text", "objects", "records", "times"],
-)  # fmt: skip
-def test_other_numpy_arrays_are_refused(torch: Any, array: Any) -> None:
+    ("array", "word"),
+    [
+        (np.array(["a"]), "numpy.U1"),
+        (np.array([None]), "numpy.O8"),
+        (np.zeros(1, "i4,f4"), "numpy.V8"),
+        (np.zeros(1, "M8[s]"), "numpy.M8"),
+        (np.zeros(1, ml_dtypes.bfloat16), "numpy.ml_dtypes.bfloat16"),
+    ],
+    ids=["text", "objects", "records", "times", "bfloat16"],
+)
+def test_other_numpy_arrays_are_listed(torch: Any, array: Any, word: str) -> None:
+    reader = saved(torch, {"a": array, "b": torch.ones(2)})
+    assert reader.metadata("a").shape == (1,)
+    assert reader.metadata("a").dtype == word
     with pytest.raises(UnsupportedError) as caught:
-        saved(torch, {"a": array})
+        reader["a"]
     assert caught.value.reason is Reason.UNKNOWN_DTYPE
+    assert reader["b"].tolist() == [1, 1]
+
+
+def test_long_doubles_of_numpy_are_listed() -> None:
+    # NumPy knows the type and we do not: it is neither read as another, nor the caller's mistake.
+    reader = opened(mapping(a=HALVES, b=tensor()))
+    assert reader.metadata("a").dtype == "numpy.f16"
+    assert [refusal.stage for refusal in exercise(archive(mapping(a=HALVES))).refusals] == ["read"]
+    assert reader["b"].shape == (2, 3)
 
 
 def test_conjugated_and_negated_views(torch: Any) -> None:
@@ -691,9 +754,10 @@ def test_a_tensor_without_elements_is_listed(torch: Any) -> None:
     assert reader["b"].tolist() == [1, 1]
 
 
-def test_whole_modules_are_refused_by_name(torch: Any) -> None:
+@pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "legacy"])
+def test_whole_modules_are_refused_by_name(torch: Any, is_zip: bool) -> None:
     with pytest.raises(UnsupportedError, match=r"torch\.nn\.modules\.linear\.Linear"):
-        saved(torch, torch.nn.Linear(2, 2))
+        saved(torch, torch.nn.Linear(2, 2), _use_new_zipfile_serialization=is_zip)
 
 
 def test_scripted_modules_are_refused(torch: Any) -> None:

@@ -22,7 +22,16 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.foreign.base import RAW, ForeignEncoding, Projection
+from ztensor.foreign.base import (
+    GATHERED_BYTES,
+    RAW,
+    Blocks,
+    ForeignEncoding,
+    InBlocks,
+    Projection,
+    gather,
+    is_mapped,
+)
 from ztensor.foreign.pt.pickle_reader import Global, Items, misfit
 from ztensor.foreign.pt.values import (
     NumpyArray,
@@ -39,7 +48,7 @@ from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ztensor.encoding import Encoding, Stored
     from ztensor.layout.base import Array
@@ -101,16 +110,25 @@ class _Geometry:
     order: str = "little"
     skip: int | None = None
 
+    @property
+    def is_in_order(self) -> bool:
+        """Return whether the elements lie as they are needed, without gaps, and are not changed."""
+        step, found = self.width, []
+        for dimension in reversed(self.size):
+            found.append(step)
+            step *= dimension
+        return not self.flags and self.stride == tuple(reversed(found))
 
-class _Gathered(ForeignEncoding):
+
+class _Gathered(InBlocks):
     """Elements that lie in their storage in another order, with gaps, more than once, deflated."""
 
     def __init__(self, name: str, geometry: _Geometry) -> None:
-        super().__init__(name)
+        super().__init__(name, Blocks(geometry.size, geometry.width, GATHERED_BYTES))
         self._geometry = geometry
 
     def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse tensors that repeat few stored bytes very often."""
+        """Refuse tensors that repeat few stored bytes very often, or have another length."""
         span = self._geometry.span
         most = max(limits.decoded_bytes // _REPEATED_PART, span * _REPEATED_PART)
         if expected_length > most:
@@ -121,17 +139,43 @@ class _Gathered(ForeignEncoding):
                 expected=f"at most {most} bytes of {span}",
                 found=describe(expected_length),
             )
-
-    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Gather the elements."""
-        del limits
-        geometry = self._geometry
-        if element_count(geometry.size) * geometry.width != destination.nbytes:
+        if expected_length != self._blocks.nbytes:
             raise EncodingError(
                 "the tensor has another number of elements than its shape",
                 reason=Reason.SIZE_MISMATCH,
-                expected=f"{destination.nbytes} bytes",
+                expected=f"{expected_length} bytes",
+                found=str(self._blocks.nbytes),
             )
+
+    def _can_cut(self, stored: Stored) -> bool:
+        return self._geometry.skip is None and is_mapped(stored)
+
+    def decode_chunks(
+        self, stored: Stored, expected_length: int | None, limits: Limits
+    ) -> Iterator[memoryview]:
+        """Yield the elements block by block, or as they are inflated where no order is changed.
+
+        Raises:
+            EncodingError: the stored bytes are damaged.
+            LimitError: a safety cap is exceeded.
+        """
+        geometry = self._geometry
+        is_run = geometry.span == self._blocks.nbytes and geometry.is_in_order
+        if geometry.skip is None or not is_run or expected_length is None:
+            yield from super().decode_chunks(stored, expected_length, limits)
+            return
+        self.check_length(stored, expected_length, limits)
+        skip = geometry.skip
+        for piece in _inflating(stored, skip + geometry.span):
+            if skip < len(piece):
+                yield piece[skip:]
+            skip = max(skip - len(piece), 0)
+
+    def _fill(
+        self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits
+    ) -> None:
+        del limits
+        geometry = self._geometry
         data: memoryview | Array
         if geometry.skip is None:
             data = stored.read(0, geometry.span)
@@ -142,15 +186,13 @@ class _Gathered(ForeignEncoding):
         if geometry.flags:
             order = "<" if geometry.order == "little" else ">"
             dtype = numpy_dtype(geometry.dtype).newbyteorder(order)  # type: ignore[arg-type]
-        elements: Array = np.ndarray(geometry.size, dtype, data, 0, geometry.stride)
-        target: Array = np.frombuffer(destination, dtype).reshape(geometry.size)
+        elements: Array = np.ndarray(geometry.size, dtype, data, 0, geometry.stride)[place]
+        target: Array = np.frombuffer(destination, dtype).reshape(elements.shape)
+        gather(elements, target)
         if "conj" in geometry.flags:
-            np.conjugate(elements, out=target)
-            elements = target
+            np.conjugate(target, out=target)
         if "neg" in geometry.flags:
-            np.negative(elements, out=target)
-        elif elements is not target:
-            target[...] = elements
+            np.negative(target, out=target)
 
 
 class _Held(ForeignEncoding):
@@ -180,15 +222,21 @@ class _Held(ForeignEncoding):
 
 
 class _Absent(ForeignEncoding):
-    """Tensors of the device `meta`, which have no elements anywhere."""
+    """What is listed only, such as tensors of the device `meta`: there are no elements of it here.
+
+    Args:
+        name: the word for it.
+        message: why there are none.
+    """
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(name)
+        self._message = message
 
     def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse."""
         del stored, expected_length, limits
-        raise UnsupportedError(
-            "the tensor was saved on torch's device 'meta': it has a shape and no elements",
-            reason=Reason.UNKNOWN_ENCODING,
-        )
+        raise UnsupportedError(self._message, reason=Reason.UNKNOWN_ENCODING)
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         """Refuse."""
@@ -203,6 +251,19 @@ def inflated(stored: Stored, length: int) -> Array:
         LimitError: they do not fit into memory.
     """
     result = empty_array((length,), np.dtype(np.uint8))
+    done = 0
+    for piece in _inflating(stored, length):
+        result[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
+        done += len(piece)
+    return result
+
+
+def _inflating(stored: Stored, length: int) -> Iterator[memoryview]:
+    """Yield the first bytes that deflated ones decompress to, 1 MiB at a time.
+
+    Raises:
+        EncodingError: they are damaged, or fewer.
+    """
     inflate = zlib.decompressobj(-zlib.MAX_WBITS)
     position = done = 0
     rest = b""
@@ -212,9 +273,9 @@ def inflated(stored: Stored, length: int) -> Array:
                 rest = bytes(stored.read(position, min(_PIECE_BYTES, stored.length - position)))
                 position += len(rest)
             part = inflate.decompress(rest, min(_PIECE_BYTES, length - done))
-            result[done : done + len(part)] = np.frombuffer(part, np.uint8)
             done += len(part)
             rest = inflate.unconsumed_tail
+            yield memoryview(part)
     except zlib.error as error:
         raise EncodingError(
             f"the deflated bytes are damaged: {error}", reason=Reason.ENCODING_MALFORMED
@@ -226,7 +287,6 @@ def inflated(stored: Stored, length: int) -> Array:
             expected=f"{length} bytes",
             found=str(done),
         )
-    return result
 
 
 # --- From the object to a manifest ----------------------------------------------------------
@@ -262,6 +322,7 @@ class Objects:
         self._limits = limits
         self._most = _FREE_COST + _COST_PER_BYTE * pickle_bytes
         self._cost = 0
+        self._skipped = 0  # bytes to inflate before the first elements of tensors
         self._in_state = False
         self._objects: dict[str, TensorObject] = {}
         self._attributes: dict[str, object] = {}
@@ -359,7 +420,9 @@ class Objects:
             self._spend(len(value.module) + len(value.name))
             return str(value)
         if isinstance(value, NumpyType):
-            return str(value.resolved())
+            word = str(value)
+            self._spend(len(word))
+            return word
         raise misfit("a value", "a tensor or plain data", value)
 
     def _key(self, value: object) -> str:
@@ -425,6 +488,12 @@ class Objects:
     def _array(self, array: NumpyArray) -> TensorObject:
         if array.shape is None:
             raise misfit("a numpy.ndarray", "its elements", None)
+        if array.word is not None:
+            self._encodings["numpy"] = _Absent(
+                "numpy", "the NumPy array is not of plain numbers; load the file with torch"
+            )
+            unread = Component(f"numpy.{array.word}", 0, 0, encoding="numpy", decoded_length=0)
+            return TensorObject(array.shape, "dense", {"data": unread})
         dtype, type_ = spell(array.dtype.newbyteorder("="))
         return TensorObject(array.shape, "dense", {"data": self._held(dtype, array, type=type_)})
 
@@ -444,7 +513,10 @@ class Objects:
         if self._order == "big" and not is_single:
             order = "big"
         if storage is None:
-            self._encodings["meta"] = _Absent("meta")
+            self._encodings["meta"] = _Absent(
+                "meta",
+                "the tensor was saved on torch's device 'meta': it has a shape and no elements",
+            )
             return Component(
                 element.dtype, 0, 0, element.type, encoding="meta", decoded_length=count * width
             )
@@ -481,6 +553,14 @@ class Objects:
         offset, length = place.offset + start, span
         if place.is_deflated:
             offset, length = place.offset, place.length
+            self._skipped += start
+            if self._skipped > self._limits.decoded_bytes:
+                raise LimitError(
+                    "many tensors look far into deflated storages, which are inflated up to there "
+                    "for each; save the file anew, or pass a larger Limits.decoded_bytes",
+                    reason=Reason.LIMIT_DECODED,
+                    expected=f"at most {self._limits.decoded_bytes} bytes for all",
+                )
         return Component(
             element.dtype,
             offset,

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, describe
 from ztensor.foreign.pt.objects import Objects, Place, inflated
-from ztensor.foreign.pt.pickle_reader import Vocabulary, kind_of, misfit, read_pickle
+from ztensor.foreign.pt.pickle_reader import Global, Vocabulary, kind_of, misfit, read_pickle
 from ztensor.foreign.pt.values import CALLS, storage_key, storage_of
 from ztensor.foreign.zip import DEFLATED, LOCAL_MAGIC, read_members
 from ztensor.source.base import Range, read_bytes
@@ -194,7 +194,10 @@ class _CutError(Exception):
 def _legacy(source: Source, data: bytes, limits: Limits) -> Projection:
     storages: dict[str, Storage] = {}
 
-    def storage(saved_id: object) -> Storage:
+    def storage(saved_id: object) -> Storage | Global:
+        match saved_id:
+            case ("module", Global() as kind, _, _):  # a class, with its source code
+                return kind
         found = storage_of(saved_id)
         known = storages.setdefault(found.key, found)
         if (known.whole, known.element) != (found.whole, found.element):

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 _BEYOND = 1 << 63  # torch's own numbers have 64 bits
 _MOST_RANK = 64  # torch's and NumPy's own
-_PLAIN_NUMBERS = re.compile("([<>=|]?)([biufc][0-9]{1,2})")
+_WORD_MOST = 40  # characters of the name of another type
+_PLAIN_NUMBERS = re.compile("([<>=|]?)(b1|[iu][1248]|f[248]|c8|c16)")
+_TEXTS = re.compile("([<>=|]?)([US])[0-9]+")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -209,10 +211,7 @@ class NumpyType(Buildable):
         if match and self.order in ("<", ">", "=", "|"):
             # Pickles say the order only where the width is more than a byte.
             is_big = ">" in (match[1], self.order)
-            try:
-                return np.dtype(match[2]).newbyteorder(">" if is_big else "<")
-            except TypeError:
-                pass
+            return np.dtype(match[2]).newbyteorder(">" if is_big else "<")
         raise UnsupportedError(
             "the pickle holds NumPy data that is no plain numbers",
             reason=Reason.UNKNOWN_DTYPE,
@@ -220,14 +219,45 @@ class NumpyType(Buildable):
             found=kind_of(code),
         )
 
+    def __str__(self) -> str:
+        """Return the type's name: NumPy's for plain numbers, else the start of what is written."""
+        code = self.code
+        if isinstance(code, str) and re.fullmatch(_PLAIN_NUMBERS, code):
+            return str(self.resolved())
+        if isinstance(code, Global):
+            return f"{code.module[:_WORD_MOST]}.{code.name[:_WORD_MOST]}"
+        return code[:_WORD_MOST] if isinstance(code, str) else kind_of(code)
+
+    def text(self, data: bytes) -> str | bytes | None:
+        """Return what the bytes of a scalar say where the type is one of text, else None."""
+        match = re.fullmatch(_TEXTS, self.code) if isinstance(self.code, str) else None
+        if match is None:
+            return None
+        if match[2] == "S":
+            return data.rstrip(b"\0")
+        is_big = ">" in (match[1], self.order)
+        try:
+            return data.decode("utf-32-be" if is_big else "utf-32-le").rstrip("\0")
+        except UnicodeDecodeError as error:
+            raise misfit("a NumPy scalar", "text of UTF-32", data) from error
+
 
 class NumpyArray(Buildable):
-    """A NumPy array in the making; its elements are in the pickle."""
+    """A NumPy array in the making; its elements are in the pickle.
 
-    __slots__ = ("data", "dtype", "is_fortran", "shape")
+    Attributes:
+        shape: its shape, or None where it has no state yet.
+        word: the name of an element type that is no plain numbers, or None. Then no more is kept.
+        dtype: the type of its elements, in the byte order of the pickle.
+        data: their bytes.
+        is_fortran: whether the first axis runs fastest there.
+    """
+
+    __slots__ = ("data", "dtype", "is_fortran", "shape", "word")
 
     def __init__(self) -> None:
         self.shape: tuple[int, ...] | None = None
+        self.word: str | None = None
 
     def build(self, state: object) -> None:
         """Take shape, type, order and bytes."""
@@ -238,7 +268,13 @@ class NumpyArray(Buildable):
 
     def take(self, shape: object, dtype: object, data: object, *, is_fortran: bool) -> None:
         """Take the parts of an array, checked."""
-        self.dtype = _numpy_type(dtype)
+        kind = _numpy_type(dtype)
+        try:
+            self.dtype = kind.resolved()
+        except UnsupportedError:
+            self.shape = counts(shape, "the shape of a numpy.ndarray")
+            self.word = str(kind)
+            return
         if isinstance(data, str):  # raw bytes of Python 2 that were UTF-8 by chance
             data = data.encode()
         if not isinstance(data, bytes):
@@ -252,7 +288,7 @@ class NumpyArray(Buildable):
                 expected=describe(expected),
                 found=str(len(data)),
             )
-        self.shape, self.data, self.is_fortran = shape, data, is_fortran
+        self.shape, self.data, self.is_fortran, self.word = shape, data, is_fortran, None
 
     @property
     def nbytes(self) -> int:
@@ -302,10 +338,10 @@ def _tensor(value: object, what: str) -> TorchTensor:
     return value
 
 
-def _numpy_type(value: object) -> np.dtype[Any]:
+def _numpy_type(value: object) -> NumpyType:
     if not isinstance(value, NumpyType):
         raise misfit("the type of NumPy data", "a numpy.dtype", value)
-    return value.resolved()
+    return value
 
 
 def _element_type(value: object) -> tuple[str, ElementType]:
@@ -478,7 +514,7 @@ def _rebuild_from_type(func: object, kind: object, values: object, state: object
 def _rebuild_device_tensor(data: object, dtype: object, *rest: object) -> object:
     del rest
     element = _element_type(dtype)[1]
-    if isinstance(data, NumpyArray) and data.shape is not None:
+    if isinstance(data, NumpyArray) and data.shape is not None and data.word is None:
         have: object = data.dtype.name
         same = ELEMENT_TYPES.get(data.dtype.name) == element
     else:
@@ -541,13 +577,13 @@ def _items(value: object = None, *rest: object) -> Items:
     """Return a dict: of nothing, of a dict, or of a list of pairs."""
     del rest
     if isinstance(value, Items):
-        return Items(list(value.pairs))
-    pairs = Items()
+        return Items(tuple(value.pairs))
+    pairs: list[tuple[object, object]] = []
     for pair in () if value is None else _members(value):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise misfit("what a dict is made of", "pairs", pair)
-        pairs.pairs.append((pair[0], pair[1]))
-    return pairs
+        pairs.append((pair[0], pair[1]))
+    return Items(pairs or ())
 
 
 def _members(value: object = ()) -> Iterable[object]:
@@ -609,8 +645,11 @@ def _numbers(*values: object) -> list[object]:
 
 
 def _scalar(dtype: object, data: object = b"") -> object:
-    kind = _numpy_type(dtype)
+    named = _numpy_type(dtype)
     data = data.encode() if isinstance(data, str) else data
+    if isinstance(data, bytes) and (text := named.text(data)) is not None:
+        return text
+    kind = named.resolved()
     if not isinstance(data, bytes) or len(data) != kind.itemsize:
         raise misfit("a NumPy scalar", f"{kind.itemsize} bytes", data)
     value = np.frombuffer(data, kind)[0].item()
@@ -659,12 +698,18 @@ def _table() -> Mapping[str, Call]:
         ("torch.torch_version.TorchVersion", _text, 1, 1),
         ("collections.OrderedDict", _items, 0, 1),
         ("collections.Counter", _items, 0, 1),
+        ("collections.deque", lambda value=(), _=None: list(_members(value)), 0, 2),
         ("collections.defaultdict", lambda _=None, value=None: _items(value), 0, 2),
         ("argparse.Namespace", Items, 0, 0),
         ("types.SimpleNamespace", Items, 0, 0),
         ("_codecs.encode", _encoded, 1, 2),
         ("numpy.dtype", NumpyType, 1, 3),
-        *((f"pathlib.{kind}", _path, 0, 64) for kind in ("PosixPath", "WindowsPath")),
+        *(
+            (f"{module}.{pure}{kind}Path", _path, 0, 64)
+            for module in ("pathlib", "pathlib._local")  # the latter by Python 3.13
+            for pure in ("", "Pure")
+            for kind in ("Posix", "Windows")
+        ),
         *(
             (f"{module}.{name}", make, least, most)
             for module in ("numpy.core.multiarray", "numpy._core.multiarray")

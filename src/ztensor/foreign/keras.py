@@ -1,0 +1,116 @@
+"""`.keras`: the archive of a whole Keras 3 model, read as the HDF5 file of weights within.
+
+| member | becomes |
+| --- | --- |
+| `model.weights.h5` | objects and attributes, by the rules of `hdf5/` |
+| `config.json`, `metadata.json` | attributes of the file by these names, as text |
+
+Keras stores its members as they are. Weights that another program deflated are refused: nothing in
+them could be found without inflating all. No layer is made and no code of the configuration is run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from ztensor.errors import FormatError, Reason, UnsupportedError, describe
+from ztensor.foreign import hdf5
+from ztensor.foreign.base import Projection
+from ztensor.foreign.zip import STORED, read_members
+from ztensor.source.base import read_bytes
+
+if TYPE_CHECKING:
+    from ztensor.foreign.zip import Member
+    from ztensor.limits import Limits
+    from ztensor.model.manifest import TensorObject
+    from ztensor.source.base import Source
+
+NAME = "keras"
+
+WEIGHTS = "model.weights.h5"
+_TEXTS = ("config.json", "metadata.json")
+_TEXT_BYTES = 16 << 20
+
+
+def project(source: Source, limits: Limits) -> Projection:
+    """Return what the weights of a model hold; see the module's docstring.
+
+    Raises:
+        FormatError: the archive or the weights are damaged.
+        UnsupportedError: the weights are missing or deflated.
+        MissingDependencyError: h5py is not installed.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    members = {member.name: member for member in read_members(source)}
+    weights = members.get(WEIGHTS)
+    if weights is None or weights.method != STORED:
+        error = UnsupportedError(
+            "the zip archive is none that Keras writes",
+            reason=Reason.UNKNOWN_LAYOUT,
+            expected=f"a stored member {WEIGHTS!r}",
+            found="a deflated one" if weights else f"none among {len(members)}",
+        )
+        if weights:
+            error.hint = "unpack the archive and open the member itself"
+        raise error
+    found = hdf5.project(_Within(source, weights), limits)
+    attributes = dict(found.manifest.attributes or {})
+    for name in _TEXTS:
+        member = members.get(name)
+        if member is not None and member.method == STORED and member.length <= _TEXT_BYTES:
+            attributes[name] = _text(source, member)
+    objects = {
+        name: _moved(value, weights.offset) for name, value in found.manifest.objects.items()
+    }
+    manifest = dataclasses.replace(found.manifest, objects=objects, attributes=attributes or None)
+    return Projection(NAME, manifest, found.encodings)
+
+
+def _text(source: Source, member: Member) -> str:
+    try:
+        return read_bytes(source, member.offset, member.length).decode()
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            "a text in the archive is not UTF-8",
+            reason=Reason.FIELD_VALUE,
+            found=describe(member.name),
+        ) from error
+
+
+def _moved(value: TensorObject, start: int) -> TensorObject:
+    """Return an object of the weights with its places in the archive."""
+    components = {
+        role: dataclasses.replace(component, offset=start + component.offset)
+        for role, component in value.components.items()
+    }
+    return dataclasses.replace(value, components=components)
+
+
+class _Within:
+    """A stored member as a source of its own; what it is in is closed by whoever opened it."""
+
+    def __init__(self, source: Source, member: Member) -> None:
+        self._source = source
+        self._offset = member.offset
+        self.name = source.name
+        self.path = None
+        self.size = member.length
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        self._source.read_into(self._offset + offset, destination)
+
+    def view(self) -> memoryview | None:
+        whole = self._source.view()
+        return None if whole is None else whole[self._offset : self._offset + self.size]
+
+    def stored(self) -> memoryview | None:
+        whole = self._source.stored()
+        return None if whole is None else whole[self._offset : self._offset + self.size]
+
+    def require_unchanged(self) -> None:
+        self._source.require_unchanged()
+
+    def close(self) -> None:
+        """Leave all open."""
