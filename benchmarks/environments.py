@@ -26,6 +26,8 @@ class Peer:
         is_serious: fast enough to compare with in every round; the others take part in some.
         is_large: only measured when asked for by name or by `--torch`.
         is_ours: this checkout.
+        reads: the peer whose file it reads; it stores none of its own.
+        home: the peer whose environment it shares.
     """
 
     name: str
@@ -35,9 +37,12 @@ class Peer:
     is_serious: bool = True
     is_large: bool = False
     is_ours: bool = False
+    reads: str = ""
+    home: str = ""
 
 
-_TORCH = "torch==2.13.0"
+_TORCH, _H5PY = "torch==2.13.0", "h5py==3.16.0"
+_UNDER_OURS = ("numpy", "ml_dtypes", "zstandard", "crc32c")
 _ALL = (
     Peer("ours", "ours", "ours", is_ours=True),
     Peer("ours-unchecked", "ours, no digests", "ours_unchecked", is_ours=True),
@@ -48,14 +53,14 @@ _ALL = (
     Peer("ztensor-1", "ztensor 1.2.3", "ztensor_1", ("ztensor==1.2.3", "numpy", "ml_dtypes")),
     Peer("ztensor-2", "ztensor 2.1.2", "ztensor_2", ("ztensor==2.1.2", "numpy"), is_serious=False),
     Peer("npz", "npz", "npz", ("numpy",), is_serious=False),
-    Peer("h5py", "h5py 3.16.0", "hdf5", ("h5py==3.16.0", "numpy"), is_serious=False),
+    Peer("h5py", "h5py 3.16.0", "hdf5", (_H5PY, "numpy"), is_serious=False),
     Peer("gguf", "gguf 0.19.0", "gguf_numpy", ("gguf==0.19.0", "numpy"), is_serious=False),
     Peer(
         "torch", "torch 2.13.0", "pytorch", (_TORCH, "numpy"), is_serious=False, is_large=True,
     ),
     Peer(
         "ours-torch", "ours, as torch", "ours_torch",
-        (_TORCH, "numpy", "ml_dtypes", "zstandard", "crc32c"), is_large=True, is_ours=True,
+        (_TORCH, *_UNDER_OURS), is_large=True, is_ours=True,
     ),
     Peer(
         "safetensors-torch", "safetensors, as torch", "safetensors_torch",
@@ -63,10 +68,37 @@ _ALL = (
     ),
 )  # fmt: skip
 
+# Files of other libraries, read by themselves and by us: measured with --foreign.
+_READING = (
+    Peer("npz-deflated", "npz, deflated", "npz_deflated", ("numpy",), home="npz"),
+    Peer("h5py-deflated", "h5py 3.16.0, deflated", "hdf5_deflated", (_H5PY, "numpy"), home="h5py"),
+    Peer("h5py-lzf", "h5py 3.16.0, lzf", "hdf5_lzf", (_H5PY, "numpy"), home="h5py"),
+    *(
+        Peer(f"ours-{reads}", "ours", "ours_reading", is_ours=True, reads=reads)
+        for reads in ("safetensors", "npz", "npz-deflated", "gguf")
+    ),
+    *(
+        Peer(
+            f"ours-{reads}", "ours", "ours_reading", (_H5PY, *_UNDER_OURS), is_ours=True,
+            reads=reads, home="ours-h5py",
+        )
+        for reads in ("h5py", "h5py-deflated", "h5py-lzf")
+    ),
+    Peer("ours-pt", "ours, as NumPy", "ours_reading", is_large=True, is_ours=True, reads="torch"),
+    *(
+        Peer(
+            f"ours-torch-{reads}", "ours, as torch", "ours_reading_torch",
+            (_TORCH, *_UNDER_OURS), is_large=True, is_ours=True, reads=reads, home="ours-torch",
+        )
+        for reads in ("torch", "safetensors-torch")
+    ),
+)  # fmt: skip
+
 # What we stand on, or the peers do: at the versions of the harness, for a fair race.
-_OURS = {"numpy", "ml_dtypes", "zstandard", "crc32c"}
+_OURS = set(_UNDER_OURS)
 
 PEERS = {peer.name: peer for peer in _ALL}
+EVERYONE = {**PEERS, **{peer.name: peer for peer in _READING}}
 
 
 class CannotInstall(Exception):
@@ -88,7 +120,7 @@ def make_environment(peer: Peer) -> Path:
     """
     if not peer.requirements:
         return Path(sys.executable)
-    folder = ENVIRONMENTS / f"bench-{peer.name}"
+    folder = ENVIRONMENTS / f"bench-{peer.home or peer.name}"
     python = folder / "bin" / "python"
     stamp = folder / "requirements.txt"
     wanted = "\n".join([sys.version, *pinned(peer.requirements)])

@@ -10,7 +10,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
+from benchmarks.environments import EVERYONE
+from benchmarks.foreign import PAIRS
+from benchmarks.operations import OPERATIONS
 from benchmarks.ratios import Ratio, Samples, three_digits
+from benchmarks.workloads import FOREIGN
 
 CHECKED, UNCHECKED = "ours", "ours-unchecked"
 OLD, ST = "ztensor-1", "safetensors"
@@ -153,6 +157,9 @@ class FigureGoal:
             )
 
 
+Goal = RatioGoal | AddedGoal | FigureGoal
+
+
 def _spread(ratio: Ratio | None) -> str:
     if ratio is None:
         return "not measured"
@@ -186,10 +193,30 @@ GOALS = (
 )
 
 
-def judge(samples: Samples, nbytes: Mapping[str, int]) -> list[Verdict]:
+def _foreign_goals() -> Iterable[RatioGoal | FigureGoal]:
+    """Yield what is aimed at for files of other libraries: to be as fast as they are."""
+    for pair in PAIRS:
+        for ours in pair.ours:
+            what = f"{pair.title(ours)}: "
+            for name in pair.workloads:
+                for operation in FOREIGN[name].operations:
+                    if operation == "start" and EVERYONE[pair.library].is_large:
+                        continue  # PyTorch's import is most of it
+                    title = what + OPERATIONS[operation].title
+                    yield RatioGoal(title, operation, (name,), {pair.library: 1.0}, ours)
+            if pair.is_mapped:
+                yield FigureGoal(f"{what}load mapped", "mapped", ("llama",), 10.0, "ms", ours)
+
+
+FOREIGN_GOALS = tuple(_foreign_goals())
+
+
+def judge(
+    samples: Samples, nbytes: Mapping[str, int], goals: Iterable[Goal] = GOALS
+) -> list[Verdict]:
     """Return a verdict on every goal, in the order of the table."""
     verdicts: list[Verdict] = []
-    for goal in GOALS:
+    for goal in goals:
         if isinstance(goal, FigureGoal):
             verdicts += goal.judge(samples, nbytes)
         else:

@@ -39,7 +39,7 @@ class Request:
         source: folder of the source files.
         path: the peer's file.
         target: where a save goes.
-        stored_by: the peer's function that writes the file.
+        stored_by: the peer's function that writes the file; empty where another has written it.
         nbytes: bytes of all tensors.
         total: their words added up.
         one: the tensor that is read alone, and `one_total`, its words added up.
@@ -96,21 +96,25 @@ def peer_function(peer: Any, name: str) -> Any:
 def _prepare(peer: Any, request: Request) -> dict[str, Any]:
     """Store the file that is read later, and compare every byte that comes back."""
     source = read_source(Path(request.source))
-    tensors = _native(peer, source)
-    save = getattr(peer, request.stored_by, None)
-    if save is None and request.stored_by == "save_crc32c":
-        save = peer.save  # without digests where there are none
-    if save is None:
-        save = peer_function(peer, request.stored_by)  # which says what is lacking
-    save(tensors, request.path)
-    with open(request.path, "rb") as file:  # a descriptor is what fsync wants
-        os.fsync(file.fileno())
+    if request.stored_by:
+        _store(peer, source, request)
     expected = source.tensors()
     if sorted(peer.keys(request.path)) != sorted(expected):
         raise WrongBytes("the names that were read are not those that were written")
     for load in (peer.mapped, peer.owned):
         _compare(peer, load(request.path), expected)
     return {"nbytes": os.path.getsize(request.path)}
+
+
+def _store(peer: Any, source: Source, request: Request) -> None:
+    save = getattr(peer, request.stored_by, None)
+    if save is None and request.stored_by == "save_crc32c":
+        save = peer.save  # without digests where there are none
+    if save is None:
+        save = peer_function(peer, request.stored_by)  # which says what is lacking
+    save(_native(peer, source), request.path)
+    with open(request.path, "rb") as file:  # a descriptor is what fsync wants
+        os.fsync(file.fileno())
 
 
 def _read(

@@ -31,6 +31,7 @@ class Run:
         files: workload to peer to bytes of its file.
         warnings: what makes the figures less than they could be.
         samples: the measurements.
+        is_foreign: whether files of other libraries were read.
     """
 
     mode: str
@@ -46,6 +47,7 @@ class Run:
     files: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     warnings: list[str] = dataclasses.field(default_factory=list)
     samples: Samples = dataclasses.field(default_factory=Samples)
+    is_foreign: bool = False
 
     def note(
         self, workload: str, operation: str, peer: str, reason: str, *, is_error: bool

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks import chart
-from benchmarks.goals import Verdict, judge
+from benchmarks.foreign import PAIRS
+from benchmarks.goals import FOREIGN_GOALS, GOALS, Goal, Verdict, judge
 from benchmarks.operations import OPERATIONS
 from benchmarks.ratios import three_digits
 from benchmarks.record import Run
 
 OURS = "ours"
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
+FOREIGN_BEGIN, FOREIGN_END = "<!-- foreign results -->", "<!-- end of foreign results -->"
 Table = tuple[list[str], list[list[str]]]  # headings and rows
 
 
@@ -42,7 +44,10 @@ def _present(run: Run) -> list[str]:
 
 def verdicts(run: Run) -> list[Verdict]:
     """Return a verdict on each goal for a workload that was part of the run."""
-    every = judge(run.samples, run.nbytes())
+    goals: Iterable[Goal] = GOALS
+    if run.is_foreign:  # without those of peers that were not asked for
+        goals = [goal for goal in FOREIGN_GOALS if goal.row in run.titles]
+    every = judge(run.samples, run.nbytes(), goals)
     return [verdict for verdict in every if verdict.workload in run.workloads]
 
 
@@ -131,6 +136,29 @@ def ratio_table(run: Run) -> Table:
     return headings, [row for row in rows if set(row[2:]) != {"-"}]
 
 
+def foreign_table(run: Run) -> Table:
+    """Return what a library and we took for the library's own files: ms, least / median, and MB."""
+    rows = []
+    for pair in PAIRS:
+        for ours in pair.ours:
+            for workload, operation in _places(run):
+                found = [
+                    run.samples.figures(workload, operation, peer) for peer in (pair.library, ours)
+                ]
+                if workload not in pair.workloads or None in found:
+                    continue
+                times = [
+                    f"{milliseconds(one.least)} / {milliseconds(one.median)}"
+                    for one in found
+                    if one
+                ]
+                peaks = [three_digits(one.peak / 1e6) for one in found if one]
+                title = pair.title(ours)
+                rows.append([title, workload, OPERATIONS[operation].title, *times, *peaks])
+    headings = ["format", "workload", "operation", "theirs", "ours", "theirs, MB", "ours, MB"]
+    return headings, rows
+
+
 def size_table(run: Run) -> Table:
     """Return the bytes of each peer's files as a multiple of the tensors' bytes."""
     peers = _present(run)
@@ -184,17 +212,24 @@ def describe(run: Run) -> str:
     return (
         f"{run.mode} run of {run.date} on {machine['processor']}, {machine['cores']} cores, "
         f"{machine['memory_gb']} GB, {machine['system']}, Python {machine['python']}, "
-        f"NumPy {run.versions.get(OURS, {}).get('numpy', '?')}, "
+        f"NumPy {_numpy_version(run)}, "
         f"commit {machine['commit'] or 'unknown'}, seed {run.seed}, "
         f"load {machine['load_at_start']} to {machine.get('load_at_end', '?')}"
     )
+
+
+def _numpy_version(run: Run) -> str:
+    # All have the same; ours is not among those that read files of other libraries.
+    return next((one["numpy"] for one in run.versions.values() if "numpy" in one), "?")
 
 
 def terminal(run: Run, *, with_figures: bool) -> str:
     """Return what a run prints: the goals last, where they are seen."""
     parts = [describe(run)]
     parts += [f"warning: {warning}" for warning in run.warnings]
-    if with_figures:
+    if with_figures and run.is_foreign:
+        parts.append(f"Least / median ms, memory\n\n{plain(foreign_table(run))}")
+    elif with_figures:
         parts += [
             f"Wall time, least / median ms\n\n{plain(wall_table(run))}",
             f"CPU time, median ms\n\n{plain(cpu_table(run))}",
@@ -267,17 +302,40 @@ def page_results(run: Run, chart_name: str) -> str:
     return "\n\n".join(paragraphs)
 
 
+def foreign_results(run: Run) -> str:
+    """Return the part of the page that a run with files of other libraries fills."""
+    paragraphs = [
+        f"A {describe(run)}.",
+        *(f"Note: {warning}." for warning in run.warnings),
+        "Our wall time over theirs on the same file, which they wrote, median over the rounds; a "
+        "unit in the third column is of our time alone. " + counted(verdicts(run)) + ".",
+        markdown(goal_table(run)),
+        "Wall time, least / median, ms, and growth of resident memory at its highest, median.",
+        markdown(foreign_table(run)),
+    ]
+    gaps = reasons(run)
+    if gaps:
+        paragraphs.append("\n".join(f"- {_escaped(line)}" for line in gaps))
+    return "\n\n".join(paragraphs)
+
+
 def write_docs(run: Run, folder: Path) -> None:
-    """Write the chart, and the results between their marks in the page.
+    """Write the results between their marks in the page, and the chart where they have one.
+
+    A run with files of other libraries has marks of its own, and changes nothing else.
 
     Raises:
         ValueError: the page has no marks.
     """
     page, picture = folder / "benchmarks.md", folder / "benchmarks.svg"
-    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
+    first, last = (FOREIGN_BEGIN, FOREIGN_END) if run.is_foreign else (BEGIN, END)
+    before, begin, rest = page.read_text(encoding="utf-8").partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise ValueError(f"{page} has no {BEGIN} or no {END}")
-    picture.write_text(chart.draw(run), encoding="utf-8")
-    results = page_results(run, picture.name)
-    page.write_text(f"{before}{BEGIN}\n\n{results}\n\n{END}{after}", encoding="utf-8")
+        raise ValueError(f"{page} has no {first} or no {last}")
+    if run.is_foreign:
+        results = foreign_results(run)
+    else:
+        picture.write_text(chart.draw(run), encoding="utf-8")
+        results = page_results(run, picture.name)
+    page.write_text(f"{before}{first}\n\n{results}\n\n{last}{after}", encoding="utf-8")

@@ -2,6 +2,7 @@
 
     python benchmarks/run.py                           quick: under ten minutes on two cores
     python benchmarks/run.py --full --write-docs       everything, and the page in docs/
+    python benchmarks/run.py --foreign                 files of other libraries, read by them and us
     python benchmarks/run.py --workloads many --rounds 20
     python benchmarks/run.py --render build/benchmarks/full.json --write-docs
 
@@ -30,8 +31,9 @@ from typing import Any, Self
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import machine, report
+from benchmarks import foreign, machine, report
 from benchmarks.environments import (
+    EVERYONE,
     PEERS,
     ROOT,
     CannotInstall,
@@ -43,7 +45,14 @@ from benchmarks.environments import (
 from benchmarks.measuring import Request, available_memory, word_sum
 from benchmarks.ratios import Sample
 from benchmarks.record import Run
-from benchmarks.workloads import WORKLOADS, Source, Workload, stored_bytes, write_source
+from benchmarks.workloads import (
+    FOREIGN,
+    WORKLOADS,
+    Source,
+    Workload,
+    stored_bytes,
+    write_source,
+)
 
 RESULTS = ROOT / "build" / "benchmarks"
 DOCS = ROOT / "docs"
@@ -141,6 +150,7 @@ class Harness:
         self.servers: dict[str, Server] = {}
         self.run = Run(
             mode="full" if options.full else "quick",
+            is_foreign=options.foreign,
             date=machine.now(),
             seed=options.seed,
             machine=machine.describe(),
@@ -156,7 +166,7 @@ class Harness:
         checkout = self.folder / "checkout"
         copy_checkout(checkout)
         for name in names:
-            peer = PEERS[name]
+            peer = EVERYONE[name]
             self.run.titles[name] = peer.title
             try:
                 self.say(f"{peer.title}: preparing its environment")
@@ -201,15 +211,22 @@ class Harness:
                 "tensors": len(source.names),
             }
             requests = _Requests(workload, source, folder)
-            peers = [name for name in self._invited(workload) if self._prepare(name, requests)]
-            self._rounds(workload, requests, peers, end)
+            groups = self._groups(workload)
+            for index, group in enumerate(groups):
+                share = (end - time.monotonic()) / (len(groups) - index)
+                peers = [name for name in group if self._prepare(name, requests)]
+                self._rounds(workload, requests, peers, time.monotonic() + share)
+                for path in folder.glob("*.file"):
+                    path.unlink()
         finally:
             shutil.rmtree(folder)
 
-    def _invited(self, workload: Workload) -> list[str]:
-        return [
-            name for name in self.servers if PEERS[name].is_serious or not workload.only_serious
-        ]
+    def _groups(self, workload: Workload) -> list[list[str]]:
+        """Return who is measured in turn, one group after the other."""
+        if self.options.foreign:
+            return foreign.groups(workload.name, list(self.servers))
+        names = self.servers
+        return [[n for n in names if EVERYONE[n].is_serious or not workload.only_serious]]
 
     def _prepare(self, name: str, requests: _Requests) -> bool:
         """Have the peer store its file and compare every byte; tell whether it takes part."""
@@ -219,7 +236,7 @@ class Harness:
             self.run.files.setdefault(requests.workload.name, {})[name] = reply["nbytes"]
             return True
         self.run.note(requests.workload.name, "", name, problem, is_error="error" in reply)
-        self.say(f"  {PEERS[name].title}: {problem}")
+        self.say(f"  {name}: {problem}")
         return False
 
     def _rounds(
@@ -228,7 +245,7 @@ class Harness:
         operations = list(workload.chosen(is_full=self.options.full))
         lacking: set[tuple[str, str]] = set()
         start = time.monotonic()
-        for count in range(self.options.rounds):
+        for count in range(self.options.rounds if peers else 0):
             after_next = time.monotonic() + (time.monotonic() - start) / max(1, count)
             # A workload may take from the others to have its least; all of them together may not.
             if count and after_next > (end if count >= LEAST_ROUNDS else self.end):
@@ -243,14 +260,14 @@ class Harness:
                     is_error = "error" in reply
                     self.run.note(workload.name, operation, name, problem, is_error=is_error)
                     if is_error:
-                        self.say(f"  {PEERS[name].title}, {operation}: {problem}")
+                        self.say(f"  {name}, {operation}: {problem}")
                     continue
                 figures = reply["wall"], reply["cpu"], reply["peak"]
                 self.run.samples.add(Sample(workload.name, operation, name, count, *figures))
                 if "nbytes" in reply:
                     sizes = self.run.files.setdefault(f"{workload.name} {operation}", {})
                     sizes[name] = reply["nbytes"]
-            self.say(f"  round {count + 1}: {time.monotonic() - start:.0f} s")
+            self.say(f"  {peers[0]}, round {count + 1}: {time.monotonic() - start:.0f} s")
 
     def _ask(self, name: str, request: Request) -> dict[str, Any]:
         server = self.servers.get(name)
@@ -265,7 +282,8 @@ class Harness:
     def _lack_of_space(self, workload: Workload, nbytes: int) -> str | None:
         # A source, a file per peer, one being saved; some formats align tensors to pages.
         padding = 4096 * sum(1 for _ in workload.plan(workload.size(is_full=self.options.full)))
-        disk = (len(self._invited(workload)) + 2) * int(1.05 * nbytes) + 2 * padding
+        files = max(map(len, self._groups(workload)), default=0)
+        disk = (files + 2) * int(1.05 * nbytes) + 2 * padding
         free = shutil.disk_usage(self.folder).free
         if disk > free:
             return f"needs {disk / 1e9:.1f} GB in {self.folder}, {free / 1e9:.1f} GB are free"
@@ -279,7 +297,10 @@ def order_of_round(
     random: Random, peers: Sequence[str], operations: Sequence[str], count: int
 ) -> Iterator[tuple[str, str]]:
     """Yield a round's measurements: operations shuffled, and for each of them the peers."""
-    present = [name for name in peers if PEERS[name].is_serious or count % OTHERS_EVERY == 0]
+    is_pair = any(EVERYONE[name].reads for name in peers)  # of one file, compared in all rounds
+    present = [
+        name for name in peers if EVERYONE[name].is_serious or is_pair or count % OTHERS_EVERY == 0
+    ]
     for operation in random.sample(list(operations), len(operations)):
         for name in random.sample(present, len(present)):
             yield name, operation
@@ -295,7 +316,6 @@ class _Requests:
         self._one = source.names[len(source.names) // 2]
         self._rest = {
             "source": str(folder),
-            "stored_by": workload.stored_by,
             "nbytes": source.nbytes,
             "total": word_sum(tensors.values()),
             "one": self._one,
@@ -304,8 +324,13 @@ class _Requests:
 
     def make(self, peer: str, operation: str) -> Request:
         """Return the request that has `peer` do `operation`."""
-        path, target = self._folder / f"{peer}.file", self._folder / f"{peer}.saved"
-        return Request(operation=operation, path=str(path), target=str(target), **self._rest)  # type: ignore[arg-type]  # one dict of several types
+        reads = EVERYONE[peer].reads
+        of_peer = {
+            "path": str(self._folder / f"{reads or peer}.file"),
+            "target": str(self._folder / f"{peer}.saved"),
+            "stored_by": "" if reads else self.workload.stored_by,
+        }
+        return Request(operation=operation, **of_peer, **self._rest)  # type: ignore[arg-type]  # dicts of several types
 
 
 # --- The command ------------------------------------------------------------------------------
@@ -315,11 +340,12 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     """Return the command line's options."""
     parser = argparse.ArgumentParser(
         description="Measure this checkout beside other libraries.",
-        epilog=f"peers: {', '.join(PEERS)}; workloads: {', '.join(WORKLOADS)}",
+        epilog=f"peers: {', '.join(EVERYONE)}; workloads: {', '.join(WORKLOADS | FOREIGN)}",
     )
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="small data, few peers (the default)")
     size.add_argument("--full", action="store_true", help="all sizes, operations and peers")
+    parser.add_argument("--foreign", action="store_true", help="only files of other libraries")
     parser.add_argument("--dir", type=Path, help="where the files go; not a tmpfs")
     parser.add_argument("--rounds", type=int, help="at most so many (quick: 11, full: 9)")
     parser.add_argument("--minutes", type=float, help="be done by then (quick: 8.5, full: 90)")
@@ -335,13 +361,19 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or (9 if options.full else 11)
     options.minutes = options.minutes or (90.0 if options.full else 8.5)
-    options.json = options.json or RESULTS / f"{'full' if options.full else 'quick'}.json"
+    size_name = "full" if options.full else "quick"
+    options.json = options.json or RESULTS / f"{'foreign-' * options.foreign}{size_name}.json"
     options.peers = _chosen_peers(parser, options)
     options.workloads = _chosen_workloads(parser, options)
     return options
 
 
 def _chosen_peers(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
+    if options.foreign:
+        names = foreign.chosen(with_torch=options.torch)
+        if options.peers is not None:
+            names = [name for name in names if name in options.peers.split(",")]
+        return names
     if options.peers in {None, "all"}:
         every = options.full or options.peers == "all"
         names = [
@@ -358,10 +390,11 @@ def _chosen_peers(parser: argparse.ArgumentParser, options: argparse.Namespace) 
 
 
 def _chosen_workloads(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
+    table = FOREIGN if options.foreign else WORKLOADS
     if options.workloads is None:
-        return [name for name, one in WORKLOADS.items() if one.size(is_full=options.full)]
+        return [name for name, one in table.items() if one.size(is_full=options.full)]
     names: list[str] = options.workloads.split(",")
-    unknown = [name for name in names if name not in WORKLOADS]
+    unknown = [name for name in names if name not in table]
     if unknown:
         parser.error(f"unknown workloads: {', '.join(unknown)}")
     return names
@@ -379,7 +412,8 @@ def perform(options: argparse.Namespace) -> Run:
             harness.say(f"warning: {warning}")
         with contextlib.ExitStack() as exits:
             harness.start_servers(options.peers, exits)
-            harness.measure([WORKLOADS[name] for name in options.workloads])
+            table = FOREIGN if options.foreign else WORKLOADS
+            harness.measure([table[name] for name in options.workloads])
         return harness.run
 
 
@@ -400,7 +434,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\nAll samples: {options.json}")
     if options.write_docs:
         report.write_docs(run, DOCS)
-        print(f"Written: {DOCS / 'benchmarks.md'} and its chart")
+        print(f"Written: {DOCS / 'benchmarks.md'}")
     return 0
 
 

@@ -128,6 +128,13 @@ def _llama(layers: int) -> Iterator[Plan]:
     yield "model.norm.weight", "float16", (2048,)
 
 
+def _llama_part(layers: int) -> Iterator[Plan]:
+    """Yield all of it, or a few layers without the two large matrices."""
+    if layers == 16:
+        return _llama(layers)
+    return itertools.chain.from_iterable(_layer(index, "float16") for index in range(layers))
+
+
 def _experts(count: int) -> Iterator[Plan]:
     every = (
         (f"model.layers.{layer}.mlp.experts.{expert}.{part}_proj.weight", "float16", (4, 2))
@@ -229,6 +236,19 @@ _ALL = (
 )  # fmt: skip
 
 WORKLOADS = {workload.name: workload for workload in _ALL}
+
+# Files of other libraries, each read by its own and by us.
+FOREIGN = {
+    workload.name: workload
+    for workload in (
+        Workload(
+            "llama", "Llama-3.2-1B, f16; quick: two layers", _llama_part, 16, 2,
+            ("start", *READS), weight=6.0,
+        ),
+        Workload("many", "f32 tensors of 256 bytes", _many, 50_000, 5_000, READS, weight=3.0),
+        Workload("pruned", "f32, 80 % zeros", _floats, 200, 100, ("owned",), fill=_pruned),
+    )
+}  # fmt: skip
 
 
 # --- The source files -------------------------------------------------------------------------

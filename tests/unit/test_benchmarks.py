@@ -14,12 +14,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks import chart, environments, goals, measuring, report, run, workloads
+from benchmarks import chart, environments, foreign, goals, measuring, report, run, workloads
 from benchmarks.goals import AddedGoal, FigureGoal, RatioGoal
 from benchmarks.operations import OPERATIONS
 from benchmarks.ratios import Sample, Samples, paired_ratio, three_digits
 from benchmarks.record import Run
-from benchmarks.workloads import WORKLOADS, Workload
+from benchmarks.workloads import FOREIGN, WORKLOADS, Workload
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -146,6 +146,19 @@ def test_every_goal_is_measured_by_a_quick_run() -> None:
             assert operation in OPERATIONS
 
 
+def test_every_foreign_goal_is_measured_by_a_run_with_torch() -> None:
+    names = foreign.chosen(with_torch=True)
+    groups = {name: foreign.groups(name, names) for name in FOREIGN}
+    for goal in goals.FOREIGN_GOALS:
+        assert isinstance(goal, RatioGoal | FigureGoal)
+        for workload in goal.workloads:
+            assert goal.operation in FOREIGN[workload].chosen(is_full=False)
+            assert FOREIGN[workload].size(is_full=False)
+            libraries = goal.bounds if isinstance(goal, RatioGoal) else {}
+            peers = {goal.row, *libraries}
+            assert any(peers <= set(group) for group in groups[workload])
+
+
 # --- Tables and chart -------------------------------------------------------------------------
 
 
@@ -220,6 +233,43 @@ def test_the_page_keeps_what_a_person_wrote(made_run: Run, tmp_path: Path) -> No
     page.write_text("no marks", encoding="utf-8")
     with pytest.raises(ValueError, match="has no"):
         report.write_docs(made_run, tmp_path)
+
+
+@pytest.fixture
+def foreign_run(made_run: Run) -> Run:
+    """One round in which we read h5py's file in half its time."""
+    titles = {"h5py": "h5py", "ours-h5py": "ours"}
+    samples = Samples([sample("h5py", 0.02), sample("ours-h5py", 0.01)])
+    return dataclasses.replace(
+        made_run, titles=titles, absent={}, notes=[], samples=samples, is_foreign=True
+    )
+
+
+def test_files_of_others_are_judged_and_shown_in_pairs(foreign_run: Run) -> None:
+    judged = [row for row in report.goal_table(foreign_run)[1] if row[4] != "-"]
+    assert [row[:7] for row in judged] == [
+        ["hdf5: open, list the names", "many", "h5py", "1", "0.50", "", "met"]
+    ]
+    assert report.foreign_table(foreign_run)[1] == [
+        ["hdf5", "many", "open, list the names", "20.0 / 20.0", "10.0 / 10.0", "1.00", "1.00"]
+    ]
+    assert "10.0 / 10.0" in report.terminal(foreign_run, with_figures=True)
+
+
+def test_files_of_others_have_a_part_of_the_page_to_themselves(
+    made_run: Run, foreign_run: Run, tmp_path: Path
+) -> None:
+    page = tmp_path / "benchmarks.md"
+    parts = (report.BEGIN, "old", report.END, report.FOREIGN_BEGIN, "older", report.FOREIGN_END)
+    page.write_text("\n".join(parts), encoding="utf-8")
+    report.write_docs(foreign_run, tmp_path)
+    assert list(tmp_path.iterdir()) == [page]  # no chart
+    text = page.read_text(encoding="utf-8")
+    assert f"{report.BEGIN}\nold\n{report.END}" in text
+    assert "older" not in text
+    _, _, written = text.partition(report.FOREIGN_BEGIN)
+    report.write_docs(made_run, tmp_path)
+    assert page.read_text(encoding="utf-8").partition(report.FOREIGN_BEGIN)[2] == written
 
 
 def test_a_run_survives_json(made_run: Run) -> None:
@@ -334,6 +384,27 @@ def test_a_round_has_everything_once_and_peers_of_an_operation_in_turn() -> None
     assert {peer for peer, _ in second} == {"ours", "safetensors"}  # npz comes every third time
 
 
+def test_of_a_pair_both_take_part_in_every_round() -> None:
+    found = [set(run.order_of_round(Random(1), ["npz", "ours-npz"], ["keys"], n)) for n in (0, 1)]
+    assert found[0] == found[1] == {("npz", "keys"), ("ours-npz", "keys")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], [["safetensors", "ours-safetensors"], ["npz", "ours-npz"]]),
+        (["--peers", "npz,ours-npz"], [["npz", "ours-npz"]]),
+        (["--peers", "npz"], []),
+    ],
+    ids=["all", "named", "nothing to compare with"],
+)
+def test_foreign_files_are_read_in_groups(arguments: list[str], expected: list[list[str]]) -> None:
+    options = run.parse_arguments(["--foreign", *arguments])
+    assert not any(environments.EVERYONE[name].is_large for name in options.peers)
+    assert options.workloads == list(FOREIGN)
+    assert foreign.groups("llama", options.peers)[:2] == expected
+
+
 @pytest.mark.parametrize(
     ("arguments", "peers"),
     [
@@ -369,3 +440,29 @@ def test_a_small_run_measures_us(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert all(one.wall > 0 for one in made.samples)
     assert "ours" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == [json]  # the files are gone
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="memory is read from Linux' /proc"
+)
+def test_a_small_run_reads_the_file_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = dataclasses.replace(FOREIGN["many"], full=10, quick=10)
+    monkeypatch.setitem(FOREIGN, "many", few)
+    here = dataclasses.replace(environments.EVERYONE["npz"], requirements=())  # no pip
+    monkeypatch.setitem(environments.EVERYONE, "npz", here)
+    json = tmp_path / "run.json"
+    command = ["--foreign", "--peers", "npz,ours-npz", "--workloads", "many", "--rounds", "2"]
+    status = run.main([*command, "--quiet", "--dir", str(tmp_path), "--json", str(json)])
+    assert status == 0
+    made = Run.from_json(json.read_text(encoding="utf-8"))
+    assert made.is_foreign
+    assert (made.absent, made.notes) == ({}, [])
+    measured = {(one.operation, one.peer, one.round) for one in made.samples}
+    peers = ("npz", "ours-npz")
+    assert measured == {
+        (what, peer, n) for what in few.operations for peer in peers for n in (0, 1)
+    }
+    assert list(tmp_path.iterdir()) == [json]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import struct
+import threading
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ztensor.errors import (
     FormatError,
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 _HEAP = b"GCOL\1"
 _HEAP_HEADER = struct.Struct("<8sQ")  # sign and version, length with this header
 _HEAP_OBJECT = struct.Struct("<H6xQ")  # index (0 is the free space, header included), size
+_LZF = 32000  # h5py's filter
+_LZF_GROWTH = 1 << 16  # by which a file in memory grows
+TYPE_ATTRIBUTE = "ztensor.type"  # names what the bits of an exported dataset mean
 # All that h5py was seen to raise for damaged files.
 RAISED = (OSError, LookupError, RuntimeError, ValueError, TypeError, ArithmeticError, SystemError)
 
@@ -42,6 +48,38 @@ def h5py_library() -> Any:
             "HDF5 needs h5py; install it with: pip install 'pyztensor[foreign]'"
         ) from error
     return h5py
+
+
+def lzf_expanded(data: bytes, length: int) -> memoryview:
+    """Return what LZF bytes expand to, by h5py's filter.
+
+    Args:
+        data: bytes whose tokens are whole.
+        length: what they expand to, exactly and above 0: libhdf5 does not check it.
+
+    Raises:
+        OSError: they copy what is before their beginning.
+    """
+    h5py = h5py_library()
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    access.set_fapl_core(_LZF_GROWTH, backing_store=False)
+    access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)  # an error may keep the dataset alive
+    create = h5py.h5p.create(h5py.h5p.FILE_CREATE)
+    # Two threads may be here: libhdf5 opens no second file of one name.
+    name = b"lzf %d" % threading.get_ident()
+    file = h5py.h5f.create(name, h5py.h5f.ACC_TRUNC, create, access)
+    try:
+        chunked = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        chunked.set_chunk((length,))
+        chunked.set_filter(_LZF, 0, ())
+        space = h5py.h5s.create_simple((length,))
+        dataset = h5py.h5d.create(file, b"chunk", h5py.h5t.NATIVE_UINT8, space, chunked)
+        dataset.write_direct_chunk((0,), data)
+        result = np.empty(length, np.uint8)
+        dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, result)
+        return result.data
+    finally:
+        file.close()
 
 
 class _SourceFile(io.RawIOBase):

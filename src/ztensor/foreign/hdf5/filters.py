@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import zlib
+from array import array
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.errors import EncodingError, Reason
+from ztensor.errors import EncodingError, Reason, describe
+from ztensor.foreign.hdf5.file import RAISED, lzf_expanded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+Chunk = bytes | bytearray | memoryview
 
 
 def bad_chunk(what: str, expected: object, found: object) -> EncodingError:
@@ -23,7 +27,7 @@ def bad_chunk(what: str, expected: object, found: object) -> EncodingError:
     )
 
 
-def _inflated(data: bytes | bytearray, _: tuple[int, ...], most: int) -> bytes:
+def _inflated(data: Chunk, _: tuple[int, ...], most: int) -> bytes:
     inflater = zlib.decompressobj()
     try:
         whole = inflater.decompress(data, most + 1)
@@ -34,7 +38,7 @@ def _inflated(data: bytes | bytearray, _: tuple[int, ...], most: int) -> bytes:
     return whole
 
 
-def _unshuffled(data: bytes | bytearray, parameters: tuple[int, ...], _: int) -> bytes:
+def _unshuffled(data: Chunk, parameters: tuple[int, ...], _: int) -> bytes:
     width = parameters[0] if parameters else 1
     if width < 2 or width > len(data):
         return bytes(data)
@@ -43,9 +47,9 @@ def _unshuffled(data: bytes | bytearray, parameters: tuple[int, ...], _: int) ->
     return planes.T.tobytes() + data[whole:]
 
 
-def _unsummed(data: bytes | bytearray, _: tuple[int, ...], __: int) -> bytes | bytearray:
+def _unsummed(data: Chunk, _: tuple[int, ...], __: int) -> bytes:
     """Check and remove a Fletcher-32 sum over big-endian 16-bit words, each half modulo 65535."""
-    body, stored = data[:-4], data[-4:]
+    body, stored = bytes(data[:-4]), bytes(data[-4:])
     words = np.frombuffer(body + b"\0" * (len(body) % 2), ">u2").astype(np.uint64)
     weights = np.arange(words.size, 0, -1, dtype=np.uint64) % 65535
     sums = (int(words.sum()) % 65535, int((words * weights).sum()) % 65535)
@@ -55,46 +59,58 @@ def _unsummed(data: bytes | bytearray, _: tuple[int, ...], __: int) -> bytes | b
     return body
 
 
-def _unlzf(data: bytes | bytearray, _: tuple[int, ...], most: int) -> bytearray:
+# Of each byte an LZF token may begin with: how long the token is, and how many bytes it gives.
+_LZF_STEPS = bytes((*range(2, 34), *[2] * 192, *[3] * 32))
+_LZF_COUNTS = np.array([*range(1, 33), *((code >> 5) + 2 for code in range(32, 256))], np.uint8)
+_LZF_LONG = 224  # from here on the next byte is added
+_LZF_BATCH = 1 << 18  # tokens counted at once: their places take memory
+
+
+def _lzf_length(data: bytes, most: int) -> int:
+    """Return how many bytes LZF tokens expand to.
+
+    Raises:
+        EncodingError: that is more than `most`, or the last token is cut.
+    """
+    stored = np.frombuffer(data, np.uint8)
+    steps, end, at, length = data.translate(_LZF_STEPS), len(data), 0, 0
+    while at < end:
+        places = array("I")
+        add = places.append
+        for _ in range(_LZF_BATCH):
+            add(at)
+            at += steps[at]
+            if at >= end:
+                break
+        if at > end:
+            raise bad_chunk("lzf", "the rest of a token", "the end")
+        starts: Any = np.frombuffer(places, np.dtype(places.typecode))
+        codes = stored[starts]
+        more = stored[starts[codes >= _LZF_LONG] + 1]
+        length += int(_LZF_COUNTS[codes].sum(dtype=np.int64)) + int(more.sum(dtype=np.int64))
+        if length > most:
+            raise bad_chunk("lzf", f"at most {most} bytes", f"{length} or more")
+    return length
+
+
+def _unlzf(data: Chunk, _: tuple[int, ...], most: int) -> Chunk:
     """Expand LZF: runs of literals, and copies of what came up to 8 KiB before.
 
-    Python takes some forty times as long as the C of h5py, which does not say where a chunk ends.
+    The copying is left to h5py's C, which is many times as fast as Python. Given any bytes it stays
+    within its output, but takes ever more memory until all of it fits, and where that turns out
+    short libhdf5 goes on reading behind it. So the tokens are counted first: h5py gets whole ones
+    only, and a chunk that is exactly as long as what they give.
     """
-    out = bytearray()
-    place, end = 0, len(data)
+    data = bytes(data)  # a map may be changed between counting and expanding
+    length = _lzf_length(data, most)
     try:
-        while place < end:
-            control = data[place]
-            if control < 32:
-                stop = place + control + 2
-                out += data[place + 1 : stop]
-                place = stop
-                continue
-            if control < 224:
-                length, back = (control >> 5) + 2, data[place + 1]
-                place += 2
-            else:
-                length, back = data[place + 1] + 9, data[place + 2]
-                place += 3
-            back += ((control & 31) << 8) + 1
-            start = len(out) - back
-            if start < 0:
-                raise bad_chunk("lzf", "a copy of what is there", f"{-start} bytes before it")
-            if back >= length:
-                out += out[start : start + length]
-            else:  # it copies what it is just writing
-                out += (out[start:] * (length // back + 1))[:length]
-            if len(out) > most:
-                break
-    except IndexError as error:
-        raise bad_chunk("lzf", "the rest of a copy", "the end") from error
-    if place != end:
-        raise bad_chunk("lzf", f"an end within {most} bytes", f"{len(out)} bytes")
-    return out
+        return lzf_expanded(data, length) if length else b""
+    except RAISED as error:  # it found a copy of what is before the beginning
+        raise bad_chunk("lzf", "copies of what is there", describe(str(error), 200)) from error
 
 
 # HDF5's numbers for its filters, and h5py's for LZF.
-FILTERS: dict[int, Callable[[Any, tuple[int, ...], int], bytes | bytearray]] = {
+FILTERS: dict[int, Callable[[Chunk, tuple[int, ...], int], Chunk]] = {
     1: _inflated,
     2: _unshuffled,
     3: _unsummed,
