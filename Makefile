@@ -19,7 +19,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test lint test-pythons test-minimum fuzz faults interop frameworks bench bench-quick bench-paths docs clean
+.PHONY: help demo test lint test-pythons test-minimum fuzz faults interop frameworks formats bench bench-quick bench-paths docs cli-page clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +55,9 @@ interop: $(VENV)/dev.stamp ## exchange files with the released wheels of each ve
 frameworks: $(VENV)/dev.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) $(if $(strip $(JAX)),$(VENV)/jax.stamp) ## take every type and layout from every framework to all others, bit for bit
 	$(BIN)/python tests/interop/frameworks.py
 
+formats: $(VENV)/dev.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) ## hold what we read and write of each format to its own library, and refuse its hostile samples
+	$(BIN)/python tests/interop/formats.py
+
 # BENCH="--torch --write-docs" adds peers of gigabytes and writes the page.
 bench: $(VENV)/dev.stamp ## measure everything beside other libraries, an hour and a half
 	$(BIN)/python benchmarks/run.py --full $(BENCH)
@@ -66,6 +69,9 @@ bench-quick: $(VENV)/dev.stamp ## measure what the goals ask, under ten minutes
 bench-paths: $(VENV)/bench.stamp ## time our own hot paths, under two minutes, judging nothing
 	$(BIN)/python -m pytest benchmarks/test_hot_paths.py --benchmark-columns=min,median,rounds \
 		--benchmark-sort=name --benchmark-group-by=func $(PYTEST_ARGS)
+
+cli-page: $(VENV)/dev.stamp ## write docs/cli.md anew, from the help of the command
+	$(BIN)/python docs/make_cli.py
 
 docs: $(VENV)/docs.stamp ## build the pages into site/
 	$(BIN)/mkdocs build --strict --quiet

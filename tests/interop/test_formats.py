@@ -1,0 +1,220 @@
+"""Every format does what its own library says, column by column.
+
+Each test is a cell of the table that `make formats` prints and `docs/formats.md` shows.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from tests.interop import formats
+from tests.interop.format_files import FORMATS, DeflatedNpz, Format, Held, Npy, Npz, missing
+from tests.interop.formats import COLUMNS, Sample
+from tests.interop.frameworks import Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
+TABLE = re.search(r"^```text\n(format +read equal .*?\n)```$", PAGE.read_text("utf-8"), re.M | re.S)
+CELLS = [
+    pytest.param(format_, column, id=f"{format_.title}-{column}")
+    for format_ in FORMATS
+    for column in COLUMNS
+]
+
+
+def table() -> str:
+    assert TABLE is not None, f"{PAGE.name} shows no table"
+    return TABLE[1]
+
+
+def shown(title: str) -> list[str]:
+    """Return the signs of a row of the page."""
+    row = next(line for line in table().splitlines() if line.startswith(f"{title}  "))
+    return re.split(r" {2,}", row)[1:]
+
+
+@pytest.fixture(scope="module")
+def sample_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Format], Sample]:
+    made: dict[str, Sample] = {}
+
+    def sample(format_: Format) -> Sample:
+        if format_.title not in made:
+            made[format_.title] = Sample(format_, tmp_path_factory.mktemp("format"))
+        return made[format_.title]
+
+    return sample
+
+
+@pytest.mark.parametrize(("format_", "column"), CELLS)
+def test_a_cell(format_: Format, column: str, sample_of: Callable[[Format], Sample]) -> None:
+    if needed := missing(format_):
+        pytest.skip(f"not installed: {', '.join(needed)}")
+    found = COLUMNS[column](sample_of(format_))
+    on_page = shown(format_.title)[list(COLUMNS).index(column)]
+    assert found == on_page, f"{PAGE.name} shows another; `make formats` prints the table"
+
+
+def test_the_page_has_every_row_and_column() -> None:
+    head, *rows = [re.split(r" {2,}", line) for line in table().splitlines()]
+    assert head == ["format", *COLUMNS]
+    assert [row[0] for row in rows] == [one.title for one in FORMATS]
+
+
+def test_the_page_shows_what_the_command_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The signs themselves are those of `test_a_cell`, and are not found out a second time."""
+
+    def given(column: str) -> Callable[[Sample], str]:
+        return lambda sample: shown(sample.format.title)[list(COLUMNS).index(column)]
+
+    if any(missing(one) for one in FORMATS):
+        pytest.skip("the page shows all formats, and some library is not installed")
+    monkeypatch.setattr(formats, "COLUMNS", {column: given(column) for column in COLUMNS})
+    assert formats.main() == 0
+    assert capsys.readouterr().out == table()
+
+
+def test_a_missing_library_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Unknown(Npy):
+        libraries = ("no_such_library",)
+
+    monkeypatch.setattr(formats, "FORMATS", (Unknown(),))
+    assert formats.main() == 0
+    assert "left out, not installed: no_such_library: npy" in capsys.readouterr().out
+
+
+# --- Faults ---------------------------------------------------------------------------------
+
+
+class OtherBits(Npz):
+    """A library that reads another bit."""
+
+    def read(self, path: Path) -> Held:
+        tensors = dict(super().read(path).tensors)
+        kind, data = tensors["one"].parts["data"]
+        tensors["one"] = Seen(
+            tensors["one"].shape, {"data": (kind, bytes([data[0] ^ 1]) + data[1:])}
+        )
+        return Held(tensors, {}, {})
+
+
+class OtherAttributes(Npz):
+    """One that reads attributes where we read none."""
+
+    def read(self, path: Path) -> Held:
+        return Held(super().read(path).tensors, {"note": "lost"}, {})
+
+
+class OtherExport(Npz):
+    """One that reads less from what we write."""
+
+    def read(self, path: Path) -> Held:
+        held = super().read(path)
+        if path.name == "model.npz":
+            return held
+        return Held({key: value for key, value in held.tensors.items() if key != "one"}, {}, {})
+
+
+class NoChecksum(Npy):
+    """A format that claims a checksum, and has none."""
+
+    has_checksum = True
+
+
+class Harmless(DeflatedNpz):
+    """One whose hostile samples are good files."""
+
+    def hostile(self, folder: Path) -> list[Path]:
+        return self.make(folder)
+
+
+class NoSamples(Npz):
+    """One without hostile samples."""
+
+    hostile_samples = ()
+
+
+@pytest.mark.parametrize(
+    ("format_", "column", "says"),
+    [
+        (OtherBits(), "read equal", "'one' is different"),
+        (OtherAttributes(), "read equal", "other attributes"),
+        (NoChecksum(), "verify", "bits were flipped, and nothing said so"),
+        (OtherBits(), "convert in", "'one' is different"),
+        (OtherAttributes(), "convert in", "other attributes"),
+        (OtherExport(), "export", "other names"),
+        (Harmless(), "hostile", "model.npz was read"),
+        (NoSamples(), "hostile", "there are no samples"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_a_fault_is_told(
+    format_: Format,
+    column: str,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert says in printed(format_, column, monkeypatch, capsys)
+
+
+def test_a_wrong_slice_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Careless:
+        def __init__(self, array: Any) -> None:
+            self.array = array
+
+        def __getitem__(self, key: Any) -> Any:
+            part = np.array(self.array[key])
+            part.reshape(-1)[:1].view(np.uint8)[:1] ^= 1
+            return part
+
+    def get_slice(reader: ztensor.Reader, name: str) -> Careless:
+        return Careless(reader[name])
+
+    monkeypatch.setattr(ztensor.Reader, "get_slice", get_slice)
+    assert "] is different" in printed(Npy(), "slices", monkeypatch, capsys)
+
+
+def test_an_unnoticed_cut_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(formats, "noticed", lambda path: set())
+    assert "was cut to" in printed(Npz(), "verify", monkeypatch, capsys)
+
+
+def test_another_exception_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def load_file(path: Path, **options: object) -> Mapping[str, Any]:
+        raise KeyError(path.name)
+
+    monkeypatch.setattr("ztensor.numpy.load_file", load_file)
+    assert "raises KeyError" in printed(Npz(), "hostile", monkeypatch, capsys)
+
+
+def printed(
+    format_: Format,
+    column: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> str:
+    """Return what the command prints of a cell that is wrong."""
+    monkeypatch.setattr(formats, "FORMATS", (format_,))
+    monkeypatch.setattr(formats, "COLUMNS", {column: COLUMNS[column]})
+    assert formats.main() == 1
+    out = capsys.readouterr().out
+    assert re.search(rf"^{re.escape(format_.title)} +!", out, re.MULTILINE)
+    return out
