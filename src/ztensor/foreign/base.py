@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import abc
+import itertools
+from array import array
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from ztensor.encoding import ENCODINGS
+from ztensor.encoding.base import Runs
 from ztensor.errors import EncodingError, LimitError, Reason, UsageError, describe
 from ztensor.layout.base import empty_array
+from ztensor.model.dtype import element_count
+from ztensor.source.base import Range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ztensor.encoding import Encoding, Stored
+    from ztensor.layout.base import Array
     from ztensor.limits import Limits
     from ztensor.model.manifest import Manifest
     from ztensor.reading.reader import ManifestReader
@@ -23,6 +29,10 @@ if TYPE_CHECKING:
 
 RAW: Mapping[str, Encoding] = {"raw": ENCODINGS["raw"]}
 _PIECE_BYTES = 8 << 20
+# Gathered at a time. Each block of a transposed array touches every page of it, so that small
+# ones would walk a large file very often.
+GATHERED_BYTES = 32 << 20
+_TILE_ELEMENTS = 256  # of a last axis whose neighbours lie in other pages
 
 
 class Projection(NamedTuple):
@@ -68,7 +78,7 @@ class Exporting(Protocol):
         *,
         lose: Callable[[str | None, str], None],
         progress: Callable[[int, int], None] | None = None,
-    ) -> None:
+    ) -> int:
         """Write what a reader holds, of whatever format, as a file of this one; stream by stream.
 
         Args:
@@ -77,6 +87,9 @@ class Exporting(Protocol):
             lose: called with an object's name (None for the file's own) and a sentence about
                 what the format cannot say. It may raise to refuse.
             progress: called with the bytes of tensors written so far and of all of them.
+
+        Returns:
+            How many of the reader's objects the file has, in whole or in part.
 
         Raises:
             NotRepresentableError: the format can hold nothing of the file.
@@ -161,3 +174,160 @@ class ForeignEncoding(abc.ABC):
             UsageError: always.
         """
         raise UsageError("this encoding is only read", found=describe(self.name))
+
+
+class Blocks:
+    """An array cut into blocks that lie one behind the other in C's order.
+
+    A block is some neighbours along one axis, whole in the axes behind it and single in those
+    before: the first axis, or the first whose rows are not too long.
+
+    Args:
+        shape: the array's.
+        width: bytes of an element.
+        most: bytes of a block.
+        steps: what no block cuts, along each axis, even where it becomes longer then; () for 1.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], width: int, most: int, steps: Sequence[int] = ()
+    ) -> None:
+        self.shape = shape
+        self.nbytes = element_count(shape) * width
+        axis, row = 0, element_count(shape[1:]) * width
+        while axis + 1 < len(shape) and row > most and (not steps or steps[axis] == 1):
+            axis += 1
+            row //= shape[axis]
+        step = steps[axis] if steps else 1
+        self._axis = axis
+        self._row = row
+        self._block = max(step, most // max(row, 1) // step * step) * row
+
+    def ends(self) -> array[int]:
+        """Return where the blocks end, 0 before them: as many numbers as there are blocks."""
+        if not self.nbytes:
+            return array("Q", [0])
+        slab = self._slab
+        return array(
+            "Q",
+            itertools.chain(
+                [0],
+                (
+                    min(end, start + slab)
+                    for start in range(0, self.nbytes, slab)
+                    for end in range(start + self._block, start + slab + self._block, self._block)
+                ),
+            ),
+        )
+
+    @property
+    def _slab(self) -> int:
+        return self._row * self.shape[self._axis] if self.shape else self.nbytes
+
+    def place(self, start: int, stop: int) -> tuple[slice, ...]:
+        """Return where in the array the block is whose bytes these are."""
+        if not self.shape:
+            return ()
+        lead, within = divmod(start, self._slab)
+        leading = []
+        for dimension in reversed(self.shape[: self._axis]):
+            lead, at = divmod(lead, dimension)
+            leading.append(slice(at, at + 1))
+        first = within // self._row
+        return (*reversed(leading), slice(first, first + (stop - start) // self._row))
+
+
+class InBlocks(ForeignEncoding):
+    """An array that is decoded block by block, each without the others.
+
+    Args:
+        name: the word components have for it.
+        blocks: how it is cut.
+    """
+
+    def __init__(self, name: str, blocks: Blocks) -> None:
+        super().__init__(name)
+        self._blocks = blocks
+
+    @abc.abstractmethod
+    def _fill(
+        self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits
+    ) -> None:
+        """Fill `destination` with the elements at a place."""
+
+    def _can_cut(self, stored: Stored) -> bool:
+        """Return whether a block costs less than the whole."""
+        return True
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Fill `destination` (flat, bytes, writable) exactly, block by block.
+
+        Raises:
+            EncodingError: the stored bytes are damaged, or decode to another length.
+            LimitError: a safety cap is exceeded.
+        """
+        self.check_length(stored, destination.nbytes, limits)
+        if not self._can_cut(stored):
+            self._fill(stored, (), destination, limits)
+            return
+        for start, stop in itertools.pairwise(self._blocks.ends()):
+            self._fill(stored, self._blocks.place(start, stop), destination[start:stop], limits)
+
+    def decode_chunks(
+        self, stored: Stored, expected_length: int | None, limits: Limits
+    ) -> Iterator[memoryview]:
+        """Yield the blocks; each is new memory.
+
+        Raises:
+            EncodingError: the stored bytes are damaged, or nothing tells their decoded length.
+            LimitError: a safety cap is exceeded.
+        """
+        if expected_length is None or not self._can_cut(stored):
+            yield from super().decode_chunks(stored, expected_length, limits)
+            return
+        self.check_length(stored, expected_length, limits)
+        for start, stop in itertools.pairwise(self._blocks.ends()):
+            piece = empty_array((stop - start,), np.dtype(np.uint8)).data
+            self._fill(stored, self._blocks.place(start, stop), piece, limits)
+            yield piece
+
+    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
+        """Return the blocks: a slice reads those it needs. Offsets are those of decoded bytes.
+
+        Raises:
+            EncodingError: the stored bytes cannot give that length.
+            LimitError: a safety cap is exceeded.
+        """
+        self.check_length(stored, expected_length, limits)
+        if not self._can_cut(stored):
+            return None
+        ends = self._blocks.ends()
+        return Runs(ends, ends)
+
+    def decode_run(
+        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
+    ) -> None:
+        """Fill `destination` (flat, bytes, writable) with one block, exactly.
+
+        Raises:
+            EncodingError: the stored bytes are damaged.
+            LimitError: a safety cap is exceeded.
+        """
+        self._fill(stored, self._blocks.place(start, stop), destination, limits)
+
+
+def is_mapped(stored: Stored) -> bool:
+    """Return whether reading stored bytes makes no copy of them."""
+    return isinstance(stored, Range) and stored.source.stored() is not None
+
+
+def gather(elements: Array, target: Array) -> None:
+    """Copy elements that lie in any order into a C-contiguous array of the same shape."""
+    if elements.ndim < 2 or elements.strides[-1] == elements.itemsize:
+        target[...] = elements
+        return
+    # In tiles: else each element of a row comes from another page, long after its neighbours in
+    # that page; a transposed matrix takes four times as long.
+    for start in range(0, elements.shape[-1], _TILE_ELEMENTS):
+        tile = np.s_[..., start : start + _TILE_ELEMENTS]
+        target[tile] = elements[tile]

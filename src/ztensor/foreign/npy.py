@@ -12,34 +12,50 @@ from __future__ import annotations
 
 import functools
 import re
+import struct
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from ztensor.errors import EncodingError, ManifestError, Reason, describe
-from ztensor.foreign.base import RAW, ForeignEncoding, Projection
+from ztensor.errors import EncodingError, ManifestError, Reason, UsageError, describe
+from ztensor.foreign.base import (
+    GATHERED_BYTES,
+    RAW,
+    Blocks,
+    InBlocks,
+    Projection,
+    gather,
+    is_mapped,
+)
+from ztensor.foreign.parts import parts_of, stream
 from ztensor.layout.base import too_large
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.source.base import read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from ztensor.encoding import Stored
+    from ztensor.foreign.parts import Lose, Part
     from ztensor.limits import Limits
+    from ztensor.reading.reader import ManifestReader
     from ztensor.source.base import Source
+    from ztensor.source.sink import Sink
 
 NAME = "npy"
 
 MAGIC = b"\x93NUMPY"
 # NumPy itself takes no longer header of a file it does not trust.
 HEADER_MOST = 10_000
+ALIGNMENT = 64  # of the elements, counted from the header's beginning
 PREFIX_MOST = len(MAGIC) + 2 + 4
+_OBJECT = "array"
 OBJECTS = "objects (a pickle, which is never read)"
 
 _DEPTH_MOST = 32
 _BEYOND = 1 << 63
+_MOST_RANK = 64  # NumPy's
 _SECTION = "NumPy, .npy format"
 _TOKEN = re.compile(
     r"""[ \t\n\r]*(?:
@@ -148,7 +164,7 @@ def project(source: Source, limits: Limits) -> Projection:
         decoded_length=None if word == "raw" else length,
         byte_order=header.byte_order,
     )
-    objects = {"array": TensorObject(header.shape, "dense", {"data": component})}
+    objects = {_OBJECT: TensorObject(header.shape, "dense", {"data": component})}
     return Projection(NAME, Manifest("", objects), encodings)
 
 
@@ -184,7 +200,7 @@ def parse_header(head: memoryview) -> Header:
         text = str(head[start : start + length], "utf-8" if version == (3, 0) else "latin-1")
     except UnicodeDecodeError as error:
         raise broken("the header is not UTF-8", found=describe(str(error), 120)) from error
-    return _described(text)._replace(length=start + length)
+    return Header(start + length, *_described(text)[1:])
 
 
 @functools.lru_cache(256)  # the arrays of an archive are often alike
@@ -293,7 +309,7 @@ def broken(message: str, **details: Any) -> ManifestError:
 # --- Elements in another order --------------------------------------------------------------
 
 
-class Fortran(ForeignEncoding):
+class Fortran(InBlocks):
     """Elements whose first dimension varies fastest.
 
     Args:
@@ -303,7 +319,7 @@ class Fortran(ForeignEncoding):
     """
 
     def __init__(self, name: str, shape: tuple[int, ...], width: int) -> None:
-        super().__init__(name)
+        super().__init__(name, Blocks(shape, width, GATHERED_BYTES))
         self._shape = shape
         self._width = width
 
@@ -313,7 +329,7 @@ class Fortran(ForeignEncoding):
         Raises:
             EncodingError: the lengths differ.
         """
-        if stored.length != expected_length:
+        if stored.length != expected_length or expected_length != self._blocks.nbytes:
             raise EncodingError(
                 "the stored length is not the array's",
                 reason=Reason.SIZE_MISMATCH,
@@ -321,21 +337,32 @@ class Fortran(ForeignEncoding):
                 found=f"{stored.length}",
             )
 
-    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Fill `destination` with the elements in our order.
+    def _can_cut(self, stored: Stored) -> bool:
+        return is_mapped(stored)
 
-        Raises:
-            EncodingError: the lengths differ.
-            LimitError: NumPy holds no such shape.
-        """
-        self.check_length(stored, len(destination), limits)
-        transpose(stored.read(0, stored.length), destination, self._shape, self._width)
+    def _fill(
+        self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits
+    ) -> None:
+        del limits
+        data = stored.read(0, stored.length)
+        transpose(data, destination, self._shape, self._width, place)
 
 
 def transpose(
-    data: memoryview, destination: memoryview, shape: tuple[int, ...], width: int
+    data: memoryview,
+    destination: memoryview,
+    shape: tuple[int, ...],
+    width: int,
+    place: tuple[slice, ...] = (),
 ) -> None:
     """Copy elements whose first dimension varies fastest to where the last one does.
+
+    Args:
+        data: all of them.
+        destination: as long as those that are copied.
+        shape: of all.
+        width: bytes of an element.
+        place: which to copy; () for all.
 
     Raises:
         LimitError: NumPy holds no such shape.
@@ -343,7 +370,94 @@ def transpose(
     # Moved as numbers of their width, never computed with.
     dtype = np.dtype("c16" if width == 16 else f"u{width}")
     try:
-        source = np.frombuffer(data, dtype).reshape(shape, order="F")
-        np.frombuffer(destination, dtype).reshape(shape)[...] = source
+        source = np.frombuffer(data, dtype).reshape(shape, order="F")[place]
+        target = np.frombuffer(destination, dtype).reshape(source.shape)
     except ValueError as error:
         raise too_large(shape, dtype) from error
+    gather(source, target)
+
+
+# --- Writing --------------------------------------------------------------------------------
+
+# What NumPy calls the types it has; of the others the bits are written.
+_DESCRS: dict[tuple[str, str | None], str] = {
+    ("bool", None): "|b1",
+    **{
+        (word, None): f"{'|' if word[1:] == '8' else '<'}{word[0]}{int(word[1:]) // 8}"
+        for word in ("f64", "f32", "f16", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8")
+    },
+    ("f32", "complex64"): "<c8",
+    ("f64", "complex128"): "<c16",
+    ("bf16", None): "<u2",
+}
+
+
+def export(
+    reader: ManifestReader,
+    sink: Sink,
+    *,
+    lose: Callable[[str | None, str], None],
+    progress: Callable[[int, int], None] | None = None,
+) -> int:
+    """Write the one array that a reader holds; its name is lost where it is not `array`.
+
+    Elements that NumPy has no name for are written as their bits, as in `npz.py`.
+
+    Args:
+        reader: an open reader.
+        sink: where the bytes go; finished by the caller.
+        lose: called with an object's name, or None, and what cannot be said of it.
+        progress: called with the bytes of tensors written so far and of all of them.
+
+    Returns:
+        How many of the reader's objects the file has: one.
+
+    Raises:
+        UsageError: it holds none, or more than one array.
+        FormatError: stored bytes are damaged.
+        SourceError: bytes could not be read or written.
+    """
+    lose_attributes(reader, lose)
+    parts = parts_of(reader, lose)
+    if len(parts) != 1:
+        raise UsageError(
+            "a .npy file holds one array; choose one dense object, or write .npz",
+            expected="one array",
+            found=f"{len(parts)} of {len(reader)} objects",
+        )
+    part, descr = spelled(parts[0], lose)
+    if part.name != _OBJECT:
+        lose(part.object_name, f"the format has no names; it is read as {_OBJECT!r}")
+    sink.write(emit_header(part.shape, descr))
+    stream([part], sink, progress, 0, part.nbytes)
+    return 1
+
+
+def lose_attributes(reader: ManifestReader, lose: Lose) -> None:
+    """Say that the file's own attributes have no place, if there are any."""
+    if attributes := reader.attributes:
+        keys = ", ".join(map(describe, list(attributes)[:8]))
+        lose(None, f"the file's attributes have no place in the format: {keys}")
+
+
+def spelled(part: Part, lose: Lose) -> tuple[Part, str]:
+    """Return an array as one that NumPy can say, and what it calls the elements."""
+    descr = _DESCRS.get((part.dtype, part.type))
+    if descr is None or part.dtype == "bf16":
+        kind = part.type or part.dtype
+        lose(part.object_name, f"NumPy has no name for {describe(kind)}: its bits are written")
+        part = part.in_storage()
+        descr = _DESCRS[part.dtype, None]
+    if len(part.shape) > _MOST_RANK:
+        lose(part.object_name, f"NumPy has no {len(part.shape)} dimensions: it is written flat")
+        part = part._replace(shape=(part.nbytes // int(descr[2:]),))
+    return part, descr
+
+
+def emit_header(shape: tuple[int, ...], descr: str) -> bytes:
+    """Return a header of version 1, as long as keeps the elements aligned."""
+    dimensions = f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {dimensions}, }}"
+    length = len(MAGIC) + 4 + len(text) + 1
+    text += " " * (-length % ALIGNMENT) + "\n"
+    return MAGIC + struct.pack("<2BH", 1, 0, len(text)) + text.encode("ascii")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import mmap
 from typing import TYPE_CHECKING, Protocol
 
 from ztensor.errors import Reason, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# Who streams through a map has about this much of it in memory, not all he has passed.
+_KEPT_BYTES = 32 << 20
 
 
 class Source(Protocol):
@@ -89,6 +93,16 @@ def shrunk(name: str, offset: int, length: int, got: int) -> SourceError:
     )
 
 
+def _let_go(whole: memoryview, start: int, stop: int) -> None:
+    """Take pages of a map out of the process's memory; whoever looks again finds them unchanged.
+
+    They stay in the system's cache. Only for maps that cannot be written to.
+    """
+    if isinstance(whole.obj, mmap.mmap) and whole.readonly and hasattr(mmap, "MADV_DONTNEED"):
+        start = max(start, 0) // mmap.PAGESIZE * mmap.PAGESIZE
+        whole.obj.madvise(mmap.MADV_DONTNEED, start, min(stop, len(whole)) - start)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Range:
     """One component's stored bytes, read from a source piece by piece.
@@ -108,10 +122,16 @@ class Range:
         whole = self.source.stored()
         start = self.offset + offset
         if whole is not None:
+            if start // _KEPT_BYTES != (start + length) // _KEPT_BYTES:
+                _let_go(whole, start - 2 * _KEPT_BYTES, start + length)
             return whole[start : start + length]
         return memoryview(read_bytes(self.source, start, length))
 
-    def pieces(self, size: int) -> Iterator[memoryview]:
-        """Yield all bytes in order, at most `size` at a time."""
-        for offset in range(0, self.length, size):
-            yield self.read(offset, min(size, self.length - offset))
+    def pieces(self, size: int, *, first: int | None = None) -> Iterator[memoryview]:
+        """Yield all bytes in order, at most `size` at a time, `first` the first time."""
+        offset, count = 0, size if first is None else first
+        while offset < self.length:
+            piece = self.read(offset, min(count, self.length - offset))
+            offset += piece.nbytes
+            yield piece
+            count = size

@@ -35,8 +35,11 @@ Durable = Literal["auto"] | bool
 # Writes up to this size are gathered, since a system call costs more than the copy.
 _GATHER_BYTES = 1 << 15
 _BUFFER_BYTES = 1 << 20
-# Linux moves at most 0x7ffff000 bytes per write; a bound of our own keeps other systems right too.
-_WRITE_BYTES = 1 << 30
+# No write goes over a multiple of this in the file. Linux keeps a write in pages of its length
+# where it can: smaller ones cost more calls, and from 1 MiB on it stops at times to make room for
+# them (ext4, Linux 6.18, copies of 3 GB in medians of 10: 64 KiB 0.79 of the speed of copyfile,
+# 256 KiB 0.95, 512 KiB 1.04, 1 MiB 0.80; 2 MiB of 0.4 GB a fifth).
+WRITE_BYTES = 1 << 19
 _COPY_BYTES = 8 << 20
 # Linux takes at most 1024 buffers in one call.
 MOST_PIECES = 1024
@@ -104,7 +107,7 @@ class _Gatherer(abc.ABC):
                 self._flush()
         else:
             self._flush()
-            self._write_through(memoryview(data))
+            self._write_through(memoryview(data), self.position)
         self.position += count
 
     def write_all(self, pieces: Sequence[Buffer], nbytes: int) -> None:
@@ -122,7 +125,7 @@ class _Gatherer(abc.ABC):
         self.position += nbytes
 
     def _write_pieces(self, pieces: Sequence[Buffer], nbytes: int) -> None:
-        self._write_through(memoryview(b"".join(pieces)))
+        self._write_through(memoryview(b"".join(pieces)), self.position)
 
     def barrier(self) -> int:
         """Return the position: the file appears as a whole, so its parts need no order."""
@@ -131,11 +134,13 @@ class _Gatherer(abc.ABC):
     def _flush(self) -> None:
         if self._buffer:
             gathered, self._buffer = self._buffer, bytearray()
-            self._write_through(memoryview(gathered))
+            self._write_through(memoryview(gathered), self.position - len(gathered))
 
-    def _write_through(self, data: memoryview) -> None:
+    def _write_through(self, data: memoryview, at: int) -> None:
         while data.nbytes:
-            data = data[self._write_some(data[:_WRITE_BYTES]) :]
+            count = self._write_some(data[: WRITE_BYTES - at % WRITE_BYTES])
+            data = data[count:]
+            at += count
 
     @abc.abstractmethod
     def _write_some(self, data: memoryview) -> int:
@@ -245,7 +250,7 @@ class FileSink(_Gatherer):
                 if not piece:
                     raise shrunk(self.name, 0, length, done)
                 os.lseek(self._descriptor, done, os.SEEK_SET)
-                self._write_through(memoryview(piece))
+                self._write_through(memoryview(piece), done)
                 done += len(piece)
                 if progress is not None:
                     progress(done, length)
@@ -293,7 +298,7 @@ class FileSink(_Gatherer):
         except OSError as error:
             raise SourceError.from_os(error, "cannot write", self.name) from error
         if written < nbytes:  # a disk that is nearly full
-            self._write_through(memoryview(b"".join(pieces))[written:])
+            self._write_through(memoryview(b"".join(pieces))[written:], self.position + written)
 
     def commit(self) -> None:
         """Flush as `durable` asks, then rename over the target."""

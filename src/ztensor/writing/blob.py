@@ -11,6 +11,7 @@ from ztensor.encoding.zstd import FASTEST_LEVEL, FRAME_BYTES, STRONGEST_LEVEL
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.model.manifest import Component
 from ztensor.model.rules import align
+from ztensor.source.sink import WRITE_BYTES
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from ztensor.threads import Crew
 
 DEFAULT_LEVEL = 3
-_PIECE_BYTES = 1 << 20
 # From here on another thread hashes while this one writes; starting it costs 20 us.
 _BESIDE_BYTES = 1 << 20
 
@@ -139,11 +139,13 @@ class BlobWriter:
             finally:
                 hashing.result()
             return
-        # Hashed piece by piece, each written while it is still in the processor's cache.
-        for start in range(0, data.nbytes, _PIECE_BYTES):
-            piece = data[start : start + _PIECE_BYTES]
-            self._hasher.update(piece)
-            self._sink.write(piece)
+        # Hashed piece by piece, each written while it is still in the processor's cache. They end
+        # where the sink's writes do: see there.
+        while data.nbytes:
+            count = WRITE_BYTES - self._sink.position % WRITE_BYTES
+            self._hasher.update(data[:count])
+            self._sink.write(data[:count])
+            data = data[count:]
 
     def finish(self, component: Component) -> Component:
         """Return the component with its place, length, encoding and digest."""

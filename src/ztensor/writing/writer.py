@@ -40,7 +40,7 @@ from ztensor.threads import Crew, thread_count
 from ztensor.writing.blob import BlobWriter, level_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
     from types import TracebackType
 
@@ -252,6 +252,7 @@ class Writer:
         from_name: str | None = None,
         *,
         compress: bool | int | str | None = None,
+        progress: Callable[[int], None] | None = None,
     ) -> None:
         """Write an object of another file as it is stored there, checked but not decoded.
 
@@ -265,6 +266,7 @@ class Writer:
             reader: an open reader of the other file.
             from_name: its name there, by default the same.
             compress: as for `write`, to have it encoded anew; None keeps how it is stored.
+            progress: called with the bytes of each piece that was written.
 
         Raises:
             NotRepresentableError: the version cannot hold it; the message says what would work.
@@ -286,9 +288,9 @@ class Writer:
             raise
         try:
             components = {
-                role: self._recode_component(reader, source_name, role, component, level)
+                role: self._recode_component(reader, source_name, role, component, level, progress)
                 if stored is None or (compress is not None and _differs(component, level))
-                else self._copy_component(reader, source_name, role, component)
+                else self._copy_component(reader, source_name, role, component, progress)
                 for role, component in tensor_object.components.items()
             }
         except BaseException as error:
@@ -547,6 +549,7 @@ class Writer:
         role: str,
         component: Component,
         level: int | None,
+        progress: Callable[[int], None] | None,
     ) -> Component:
         """Write a component's decoded bytes, or find them written for another that has them."""
         there = reader._object(name).components[role]
@@ -556,21 +559,34 @@ class Writer:
             blob = BlobWriter(self._sink, level, self._algorithm, self._crew)
             for chunk in reader.portable_chunks(name, role):
                 blob.write(chunk)
+                if progress is not None:
+                    progress(chunk.nbytes)
             placed = blob.finish(component)
             if there.encoding in ENCODINGS:  # another format's may have no place of their own
                 self._recoded[key] = placed
         return dataclasses.replace(placed, extra=component.extra)
 
     def _copy_component(
-        self, reader: ManifestReader, name: str, role: str, component: Component
+        self,
+        reader: ManifestReader,
+        name: str,
+        role: str,
+        component: Component,
+        progress: Callable[[int], None] | None,
     ) -> Component:
         key = (reader, component.offset, component.length)
         if key not in self._copied:
             digest = None if component.digest is None else parse_digest(component.digest)
             known = None if digest is None else digest.known
             blob = BlobWriter(self._sink, None, known if digest is not None else self._algorithm)
-            for piece in reader.stored_range(component).pieces(BLOCK_BYTES):
+            first = BLOCK_BYTES - self._sink.position % BLOCK_BYTES  # so no write is cut in two
+            for piece in reader.stored_range(component).pieces(BLOCK_BYTES, first=first):
                 blob.write(piece)
+                if progress is not None:
+                    progress(piece.nbytes)
+            # Hashed and written from a map: a program that wrote into the file between the two
+            # would leave a digest that never matches.
+            reader.stored_range(component)
             placed = blob.finish(component)
             text = component.digest or placed.digest
             if digest is not None and known is not None and placed.digest is not None:

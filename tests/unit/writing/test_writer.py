@@ -145,7 +145,7 @@ def test_blocks_of_any_length_give_the_same_bytes(
     whole = save({"x": np.ascontiguousarray(turned)})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(elements, "BLOCK_BYTES", block)
-        patch.setattr(blob, "_PIECE_BYTES", max(1, block // 2))
+        patch.setattr(blob, "WRITE_BYTES", max(1, block // 2))
         assert save({"x": turned}) == whole
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import abc
 import contextlib
 import itertools
+import math
 import operator
-from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.encoding.base import Runs
 from ztensor.errors import (
     EncodingError,
     FormatError,
@@ -21,12 +20,11 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.foreign.base import ForeignEncoding
+from ztensor.foreign.base import Blocks, InBlocks
 from ztensor.foreign.hdf5.file import opened
-from ztensor.foreign.hdf5.filters import FILTERS, bad_chunk
-from ztensor.layout.base import empty_array
+from ztensor.foreign.hdf5.filters import FILTERS, Chunk, bad_chunk
 from ztensor.model.dtype import element_count
-from ztensor.source.base import read_bytes
+from ztensor.source.base import Range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,8 +40,8 @@ _MOST_RATIO = 1100
 _ALWAYS_BYTES = 64 << 20
 
 
-class _Rows(ForeignEncoding):
-    """A dataset decoded in blocks of rows of about 8 MiB; a subclass says how.
+class _Rows(InBlocks):
+    """A dataset decoded in blocks of about 8 MiB that cut no chunk; a subclass says how.
 
     Args:
         name: the word components have for it.
@@ -63,18 +61,12 @@ class _Rows(ForeignEncoding):
         dtype: np.dtype[Any],
         chunks: tuple[int, ...] | None,
     ) -> None:
-        super().__init__(name)
+        super().__init__(name, Blocks(shape, dtype.itemsize, _PIECE_BYTES, chunks or ()))
         self._source = source
         self._path = path
         self._shape = shape
         self._dtype = dtype
         self._chunk_bytes = element_count(chunks or ()) * dtype.itemsize
-        self._row = element_count(shape[1:]) * dtype.itemsize
-        step = chunks[0] if chunks else 1  # no block cuts a chunk
-        block = max(step, _PIECE_BYTES // max(self._row, 1) // step * step) * self._row
-        total = element_count(shape) * dtype.itemsize
-        inner = range(block, total, block) if shape and total else ()
-        self._ends = array("Q", [0, *inner, total] if total else [0])
 
     @contextlib.contextmanager
     def _dataset(self) -> Iterator[Any]:
@@ -103,62 +95,44 @@ class _Rows(ForeignEncoding):
                 expected=f"at most {most} bytes",
                 found=describe(asked),
             )
-        if expected_length != self._ends[-1]:
+        if expected_length != self._blocks.nbytes:
             raise EncodingError(
                 "the dataset has another size",
                 reason=Reason.SIZE_MISMATCH,
                 expected=str(expected_length),
-                found=str(self._ends[-1]),
+                found=str(self._blocks.nbytes),
             )
 
-    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Fill `destination` with the whole dataset, little-endian."""
-        self.check_length(stored, destination.nbytes, limits)
-        self._read(0, destination)
-
-    def decode_chunks(
-        self, stored: Stored, expected_length: int | None, limits: Limits
-    ) -> Iterator[memoryview]:
-        """Yield the dataset block by block; each is new memory."""
-        self.check_length(stored, self._ends[-1], limits)
-        for start, stop in itertools.pairwise(self._ends):
-            piece = empty_array((stop - start,), np.dtype(np.uint8)).data
-            self._read(start, piece)
-            yield piece
-
-    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
-        """Return the blocks: a slice reads those it needs. Offsets are those of decoded bytes."""
-        self.check_length(stored, expected_length, limits)
-        return Runs(self._ends, self._ends)
-
-    def decode_run(
-        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
+    def _fill(
+        self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits
     ) -> None:
-        """Fill `destination` with one block."""
-        del stored, stop, limits
-        self._read(start, destination)
-
-    def _read(self, offset: int, destination: memoryview) -> None:
-        """Fill `destination` with the rows from a byte offset on."""
-        flat: Array = np.frombuffer(destination, self._dtype)
-        if not self._shape:
-            self._fill(0, flat.reshape(()))
-        elif flat.size:
-            self._fill(offset // self._row, flat.reshape(-1, *self._shape[1:]))
+        del stored, limits
+        lengths = [
+            len(range(*part.indices(n))) for part, n in zip(place, self._shape, strict=False)
+        ]
+        block = np.frombuffer(destination, self._dtype).reshape(
+            *lengths, *self._shape[len(place) :]
+        )
+        self._read(place, block)
 
     @abc.abstractmethod
-    def _fill(self, first: int, block: Array) -> None:
-        """Fill an array with the rows from the `first` on."""
+    def _read(self, place: tuple[slice, ...], block: Array) -> None:
+        """Fill an array with the elements at a place."""
 
 
 class ByLibrary(_Rows):
     """A dataset read by libhdf5."""
 
-    def _fill(self, first: int, block: Array) -> None:
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Fill `destination` with the whole dataset, in one call of the library."""
+        self.check_length(stored, destination.nbytes, limits)
+        self._fill(stored, tuple(map(slice, self._shape)), destination, limits)
+
+    def _read(self, place: tuple[slice, ...], block: Array) -> None:
         block.reshape(-1).view(np.uint8)[...] = 0  # libhdf5 may leave what was never written
         with self._dataset() as dataset:
             if block.shape:
-                dataset.read_direct(block, np.s_[first : first + len(block)])
+                dataset.read_direct(block, place)
             else:
                 dataset.read_direct(block)
 
@@ -202,30 +176,42 @@ class InChunks(_Rows):
         self._stored = dtype.newbyteorder(">" if order == "big" else "<")
         self._has_user_block = has_user_block
         self._filters = filters
-        self._found: tuple[dict[int, list[_Chunk]], Any] | None = None
+        self._found: tuple[dict[int, list[_Chunk]], Any, bool] | None = None
 
-    def _fill(self, first: int, block: Array) -> None:
+    def _read(self, place: tuple[slice, ...], block: Array) -> None:
         if self._found is None:  # two threads may both look
             self._found = self._look()
-        by_row, fill = self._found
+        by_row, fill, has_gaps = self._found
         step = self._chunks[0]
-        block[...] = fill
-        rows = range(first // step, -(-(first + len(block)) // step))
+        rows = range(place[0].start // step, -(-place[0].stop // step))
+        if has_gaps:
+            block[...] = fill
         with self._dataset() if self._has_user_block else contextlib.nullcontext() as dataset:
+            data: Chunk
             for chunk in itertools.chain.from_iterable(by_row.get(row, ()) for row in rows):
+                if not all(
+                    part.start <= at < part.stop
+                    for part, at in zip(place, chunk.corner, strict=False)
+                ):
+                    continue
                 data = (
-                    read_bytes(self._source, chunk.offset, chunk.length)
+                    Range(self._source, chunk.offset, chunk.length).read(0, chunk.length)
                     if dataset is None
                     else dataset.id.read_direct_chunk(chunk.corner)[1]
                 )
                 values = np.frombuffer(self._unfiltered(data, chunk.skipped), self._stored)
-                corner = (chunk.corner[0] - first, *chunk.corner[1:])
+                starts = (*(part.start for part in place), *(0,) * (block.ndim - len(place)))
+                corner = tuple(map(operator.sub, chunk.corner, starts))
                 part = block[tuple(map(slice, corner, map(operator.add, corner, self._chunks)))]
                 part[...] = values.reshape(self._chunks)[tuple(map(slice, part.shape))]
 
-    def _look(self) -> tuple[dict[int, list[_Chunk]], Any]:
-        """Return the chunks by their place along the first axis, and the value between them."""
+    def _look(self) -> tuple[dict[int, list[_Chunk]], Any, bool]:
+        """Return the chunks by their place along the first axis, and what is between them.
+
+        That is a value, and whether there are places that no chunk is for.
+        """
         by_row: dict[int, list[_Chunk]] = {}
+        corners: set[tuple[int, ...]] = set()  # an index may be wrong, and name one twice
         count = 0
 
         def add(info: Any) -> None:
@@ -245,6 +231,7 @@ class InChunks(_Rows):
                     reason=Reason.OUT_OF_BOUNDS,
                     found=describe(tuple(chunk)),
                 )
+            corners.add(chunk.corner)
             by_row.setdefault(chunk.corner[0] // self._chunks[0], []).append(chunk)
 
         with self._dataset() as dataset:
@@ -263,9 +250,10 @@ class InChunks(_Rows):
             else:
                 for number in range(dataset.id.get_num_chunks()):
                     add(dataset.id.get_chunk_info(number))
-        return by_row, fill
+        places = map(range, (0,) * len(self._shape), self._shape, self._chunks)
+        return by_row, fill, len(corners) < math.prod(map(len, places))
 
-    def _unfiltered(self, data: bytes | bytearray, skipped: int) -> bytes | bytearray:
+    def _unfiltered(self, data: Chunk, skipped: int) -> Chunk:
         """Undo the filters, the last one first."""
         most = self._chunk_bytes + 4 * len(self._filters)  # checksums may be within
         for number in reversed(range(len(self._filters))):
