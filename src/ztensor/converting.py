@@ -29,7 +29,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.opening import Reader
+from ztensor.opening import Reader, only_ours_change
 from ztensor.opening import open as open_file
 from ztensor.reading.reader import ManifestReader
 from ztensor.sharded import ShardedReader
@@ -57,6 +57,7 @@ SUFFIXES: Mapping[str, tuple[str, ...]] = {
     "zt": (".zt",),
     "safetensors": (".safetensors",),
     "npz": (".npz",),
+    "npy": (".npy",),
     "gguf": (".gguf",),
     "hdf5": (".h5", ".hdf5"),
 }
@@ -90,7 +91,7 @@ class ConversionReport:
         format: its format, such as `zt` or `safetensors`.
         version: its version where the format is `zt`, else empty.
         inputs: the files that were read; those without a path are not named.
-        objects: how many objects of the source were chosen.
+        objects: how many objects of the source the new file has, in whole or in part.
         source_nbytes: bytes of the files that were read.
         nbytes: bytes of the new file; after a dry run what it would have.
         lost: what the new file cannot say.
@@ -133,14 +134,15 @@ def convert(
     """Write what a file of any known format holds as a file of another, or of another version.
 
     The new file appears as a whole or not at all; an error leaves what was there before. Files
-    larger than memory are no problem: of an object only a few MiB at a time are held, except where
-    the source's own library knows no smaller piece.
+    larger than memory are no problem: of an object only a few MiB at a time are held, and 32 MiB
+    where its elements have to be put in another order; as a whole only those of a deflated member
+    in such an order, and numbers that ONNX packs in other ways than as plain bytes.
 
     Args:
         source: whatever `ztensor.open` takes, also a set of shards, or an open reader.
         path: the new file; it replaces one that is there.
-        to: its format: `"zt"`, `"safetensors"`, `"npz"`, `"gguf"` or `"hdf5"`; by default what
-            the suffix of `path` says.
+        to: its format: `"zt"`, `"safetensors"`, `"npz"`, `"npy"` (one array), `"gguf"` or
+            `"hdf5"`; by default what the suffix of `path` says.
         version: of a `.zt` file: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`.
         compression: of a `.zt` file: None keeps how components are stored, and stores raw what
             only another format knows to decode; False stores all raw; True or a zstd level
@@ -163,7 +165,8 @@ def convert(
     Raises:
         ArgumentValueError: an argument has an unknown value, the suffix says no format, or no
             name matches.
-        UsageError: source and target are one file; see `migrate`.
+        UsageError: source and target are one file, see `migrate`; or a format of one array is
+            to hold several.
         NotRepresentableError: something would be lost, and `strict` is set; or all would be.
         MissingDependencyError: the library of a format is not installed.
         FormatError: the source is damaged, or what was written does not read back as its source.
@@ -218,7 +221,8 @@ def migrate(
     and attributes, before it is put in place as a whole.
 
     Args:
-        path: the file, or the index of a set of shards with an `output`.
+        path: the file; with an `output` also the index of a set of shards, or a file of another
+            format.
         output: the new file; None replaces the old one.
         version: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`; None keeps the file's own, where it is written.
         compression: None keeps how components are stored, False stores all raw, True or a zstd
@@ -234,8 +238,8 @@ def migrate(
 
     Raises:
         NotRepresentableError: the version cannot say something, and `strict` is set.
-        UsageError: the file is of another format, or `strict` is False without an `output`, or
-            `output` is one of several files that are read.
+        UsageError: the file is of another format and to be replaced, or `strict` is False without
+            an `output`, or `output` is one of several files that are read.
         FormatError: the file is damaged.
         SourceError: it cannot be read or written; it is then as it was.
         ArgumentValueError: an argument has an unknown value.
@@ -254,12 +258,8 @@ def migrate(
             stack.enter_context(contextlib.closing(locked))
         reader = stack.enter_context(open_file(path))
         inputs = _files_of(reader)
-        if reader.format != "zt":
-            raise UsageError(
-                "the file is no zTensor file; use ztensor.convert",
-                file=source,
-                found=reader.format,
-            )
+        if reader.format != "zt" and in_place:
+            raise only_ours_change(source, reader.format)
         if isinstance(reader, ShardedReader) and (
             in_place or any(_is_same(one, target) for one in inputs)
         ):
@@ -523,8 +523,9 @@ def _write(
                 _require_lossless(lost, target)
             _require_some(reader, chosen, lost, target)
             _copy(chosen, sink, attributes, _extra_of(reader, how.version), how)
+            count = len(chosen)
         else:
-            exporter(kind).export(
+            count = exporter(kind).export(
                 reader,
                 sink,
                 lose=lambda name, sentence: lost.append(Loss(name, sentence)),
@@ -537,9 +538,8 @@ def _write(
         sink.abort()
         raise
     version = how.version if kind == "zt" else ""
-    count, nbytes = len(reader), sink.position
     return ConversionReport(
-        target, kind, version, inputs, count, source_nbytes, nbytes, tuple(lost), check
+        target, kind, version, inputs, count, source_nbytes, sink.position, tuple(lost), check
     )
 
 

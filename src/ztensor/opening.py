@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from ztensor.container.framing import MAGIC_1, MAGIC_2
 from ztensor.errors import (
     ArgumentTypeError,
     ContainerError,
     FormatError,
     NotZTensorError,
+    Reason,
     UsageError,
     ZTensorError,
     describe,
@@ -21,6 +24,7 @@ from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.reader import ManifestReader
 from ztensor.source import locking
+from ztensor.source.base import read_bytes
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
 
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
 _RETRY_SECONDS = 0.1
 # Of the file that tells where the objects of a sharded model are, behind the model's own name.
 INDEX_SUFFIX = ".index.json"
+# Shards of GGUF have no index: whoever names the first means all of them.
+FIRST_OF_GGUF = re.compile(r"-00001-of-(?!0000[01])\d{5}\.gguf\Z")
 
 
 class Reader(ManifestReader):
@@ -215,25 +221,26 @@ def open(  # the name released libraries and users know
 ) -> Reader:
     """Open a zTensor file of any version; see `Reader` for arguments and errors.
 
-    An index (`model.zt.index.json`), a folder, a list of paths, and the path of a file that is
-    there only as shards beside its index are opened as one: see `ztensor.ShardedReader`.
+    An index (`model.zt.index.json`), a folder, a list of paths, the path of a file that is there
+    only as shards beside its index, and the first shard of a GGUF model
+    (`model-00001-of-00003.gguf`) are opened as one: see `ztensor.ShardedReader`.
     """
     kind: type[Reader] = Reader
-    if _is_set(path):
+    if is_set(path):
         from ztensor.sharded import ShardedReader
 
         kind = ShardedReader
     return kind(path, verify=verify, mmap=mmap, limits=limits, recover=recover)
 
 
-def _is_set(source: Any) -> bool:
+def is_set(source: Any) -> bool:
     """Return whether a caller means several files."""
     if isinstance(source, (list, tuple)):
         return True
     if not isinstance(source, (str, os.PathLike)):
         return False
     path = os.fsdecode(os.fspath(source))
-    if path.endswith("index.json"):
+    if path.endswith("index.json") or FIRST_OF_GGUF.search(path):
         return True
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
@@ -257,9 +264,48 @@ def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, d
         error.locate(file=source.name)
         raise
     if projection is None:
+        if not_ours.reason is Reason.NOT_ZTENSOR:
+            not_ours.hint = _nor_of_others()
         raise not_ours
     how = {"format": projection.format, "encodings": projection.encodings}
     return None, projection.manifest, how
+
+
+def _nor_of_others() -> str:
+    from ztensor.foreign import FORMATS
+
+    others = ", ".join(recipe.name for recipe in FORMATS)
+    return f"nor is it of another format known here: {others}"
+
+
+def refuse_not_ours(source: Source, error: FormatError) -> NoReturn:
+    """Raise what tells a caller who would change a file that it is none of ours.
+
+    Args:
+        source: the file.
+        error: what reading it as one of ours raised; raised again where there is no more to say.
+
+    Raises:
+        UsageError: it is a file of another format.
+        FormatError: it is of none that is known.
+        SourceError: it cannot be read.
+    """
+    from ztensor.foreign import recognised
+
+    other = recognised(source)
+    if other is not None:
+        raise only_ours_change(source.name, other.name) from error
+    head = bytes(read_bytes(source, 0, min(4, source.size)))
+    if head and head not in (MAGIC_1[:4], MAGIC_2[:4]):
+        error.hint = _nor_of_others()
+    raise error
+
+
+def only_ours_change(name: str, kind: str) -> UsageError:
+    """Return the error of a caller who would change a file of another format, or a set of files."""
+    error = UsageError("only a zTensor file can be changed", file=name, found=kind)
+    error.hint = f"`ztensor convert {describe(name, 200)} OUT.zt` makes one of it"
+    return error
 
 
 def _is_being_written(source: Source) -> bool:
@@ -281,7 +327,7 @@ def _recovered(
             with contextlib.suppress(ContainerError):  # of a kind whose states cannot be found
                 state, _ = search(source, limits=limits)
         else:
-            error.hint = describe_torn(source, error, limits)
+            error.hint = describe_torn(source, error, limits) or error.hint
     finally:
         if state is None:
             source.close()

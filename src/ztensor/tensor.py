@@ -674,7 +674,7 @@ class Tensor(DLPackExporter):
     def dequantize(self, dtype: Any = "float32", *, threads: int | None = None) -> Array:
         """Return the weights that a `quantized_group` or `gguf` tensor stands for; a new array.
 
-        `ztensor.torch.dequantize` does the same on torch's devices for `quantized_group`.
+        `ztensor.torch.dequantize` does the same for torch and its devices.
 
         Args:
             dtype: `float32`, `float64`, `float16` or `bfloat16`; the arithmetic is done in

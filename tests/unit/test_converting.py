@@ -300,7 +300,7 @@ def test_a_version_that_can_say_nothing_is_an_error(rich: Path, tmp_path: Path) 
 # --- To other formats -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("to", [name for name in SUFFIXES if name != "zt"])
+@pytest.mark.parametrize("to", [name for name in SUFFIXES if name not in ("zt", "npy")])
 def test_there_and_back(dense: Path, tmp_path: Path, to: str) -> None:
     if to == "hdf5":
         pytest.importorskip("h5py", reason="HDF5 is written with h5py")
@@ -396,7 +396,7 @@ def test_another_writer_keeps_the_file(dense: Path) -> None:
 def test_migrate_is_for_our_files(tmp_path: Path) -> None:
     path = tmp_path / "m.npz"
     np.savez(path, w=WEIGHT)
-    with pytest.raises(UsageError, match=r"ztensor\.convert"):
+    with pytest.raises(UsageError, match=r"ztensor convert"):
         ztensor.migrate(path, compression=True)
 
 
@@ -547,3 +547,61 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, compression: Any) ->
 def test_the_report_is_readable() -> None:
     assert str(ztensor.Loss("a\x1b", "left out")) == "'a\\x1b': left out"
     assert str(ztensor.Loss(None, "left out")) == "left out"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "written"),
+    [(".zt", 4), (".safetensors", 4), (".npz", 4), (".gguf", 1), (".h5", 3)],
+)
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_the_report_counts_the_objects_that_were_written(
+    tmp_path: Path, suffix: str, written: int, dry_run: bool
+) -> None:
+    """One that is left out is not counted, one of several components once."""
+    if suffix == ".h5":
+        pytest.importorskip("h5py", reason="optional: h5py")
+    tensors = {
+        "plain": WEIGHT,
+        "plain/below": np.ones(2, np.uint32),  # HDF5 has it for a path beneath a dataset
+        "flags": np.array([True, False]),
+        "sparse": ztensor.Tensor.csr(np.ones(1, np.float32), [1], [0, 1, 1], (2, 4)),
+    }
+    save_file(tensors, tmp_path / "old.zt")
+    report = ztensor.convert(tmp_path / "old.zt", tmp_path / f"new{suffix}", dry_run=dry_run)
+    assert report.objects == written
+    if not dry_run and suffix == ".gguf":
+        assert len(ztensor.open(tmp_path / "new.gguf")) == written
+
+
+def test_the_report_does_not_count_what_a_version_cannot_say(tmp_path: Path) -> None:
+    save_file({"w": WEIGHT, "q": ztensor.Tensor.quantize(WEIGHT, bits=4)}, tmp_path / "old.zt")
+    report = ztensor.convert(tmp_path / "old.zt", tmp_path / "new.zt", version="0.1.0")
+    assert (report.objects, [loss.object_name for loss in report.lost]) == (1, ["q"])
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".gguf", ".h5"])
+@pytest.mark.parametrize(
+    "name", ["spec/1.2.0/dense_extra_component.zt", "spec/0.1.0/unknown_values.zt"]
+)
+def test_what_is_reported_is_all_that_differs(suffix: str, name: str, tmp_path: Path) -> None:
+    """Components beside the data, unknown types and layouts: said, and the rest is compared."""
+    if suffix == ".h5":
+        pytest.importorskip("h5py", reason="optional: h5py")
+    report = ztensor.convert(CORPUS / name, tmp_path / f"new{suffix}", check=True)
+    assert report.lost
+    told = {loss.object_name for loss in report.lost}
+    with ztensor.open(CORPUS / name) as old, ztensor.open(report.path) as new:
+        same = [one for one in old if one not in told]
+        assert ztensor.tensor_hashes(old, same) == ztensor.tensor_hashes(new, same)
+        assert told >= {one for one in old if one not in new}
+
+
+def test_an_unknown_type_cannot_be_said_by_0_1(tmp_path: Path) -> None:
+    report = ztensor.convert(
+        CORPUS / "spec/0.1.0/unknown_values.zt",
+        tmp_path / "new.zt",
+        version="0.1.0",
+        exclude="odd_[el]*",
+        check=True,
+    )
+    assert [loss.object_name for loss in report.lost] == ["odd_dtype"]

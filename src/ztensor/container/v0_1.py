@@ -173,6 +173,13 @@ class Emitter:
                 section=SECTION,
             )
         component = tensor_object.components["data"]
+        if component.storage is None:
+            raise NotRepresentableError(
+                "the storage type is unknown; exclude the object to write the others",
+                expected=f"one of {', '.join(BY_LONG_NAME)}",
+                found=describe(component.dtype),
+                section="0.1 section 5.1",
+            )
         if component.type is not None:
             raise NotRepresentableError(
                 f"version 0.1.0 has no logical types; write version 1.2.0, or pass the "

@@ -55,6 +55,7 @@ _VERSIONS = (2, 3)
 _HEADER = "4sIQQ"  # magic, version, how many tensors, how many keys
 _ALIGNMENT = "general.alignment"
 _DEFAULT_ALIGNMENT = 32
+_OF_SHARDS = ("split.no", "split.count", "split.tensors.count")
 _MOST_ALIGNMENT = 1 << 16  # that we write; the padding is made in memory
 _MOST_RANK = 4
 _MOST_NAME = 63  # bytes, that ggml reads
@@ -134,6 +135,26 @@ def project(source: Source, limits: Limits) -> Projection:
     if cursor.order == ">":
         encodings = {**RAW, _SWAPPED: _SwappedBlocks(_SWAPPED)}
     return Projection(NAME, Manifest(str(version), objects, attributes or None), encodings)
+
+
+def attributes_of_whole(shards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what the shards of a model say of it: the first wins, and their places are left out.
+
+    Args:
+        shards: the attributes of each file, the first one first.
+    """
+    whole: dict[str, Any] = {}
+    types: dict[str, Any] = {}
+    for attributes in shards:
+        for key, value in attributes.items():
+            whole.setdefault(key, value)
+        for key, kind in _known_types(attributes.get(TYPES)):
+            types.setdefault(key, kind)
+    for key in _OF_SHARDS:
+        whole.pop(key, None)
+    if TYPES in whole:
+        whole[TYPES] = [[key, kind] for key, kind in types.items() if key in whole]
+    return whole
 
 
 class _Cursor:
@@ -528,7 +549,7 @@ def export(
     *,
     lose: Callable[[str | None, str], None],
     progress: Callable[[int, int], None] | None = None,
-) -> None:
+) -> int:
     """Write what a reader holds as a file of version 3, little-endian.
 
     Dense objects of the types GGUF has and objects of blocks are written, in the order their bytes
@@ -540,6 +561,9 @@ def export(
         sink: where the bytes go; finished by the caller.
         lose: called with an object's name, or None, and what cannot be said of it.
         progress: called with the bytes of tensors written so far and of all of them.
+
+    Returns:
+        How many of the reader's objects the file has, in whole or in part.
 
     Raises:
         NotRepresentableError: no object can be written.
@@ -573,6 +597,7 @@ def export(
             if progress is not None:
                 progress(done, total)
         sink.write(bytes(-length % alignment))
+    return len(chosen)
 
 
 # The source's name and the place in it, then name, shape, type's number and length.
@@ -602,6 +627,9 @@ def _row(reader: ManifestReader, name: str, lose: Callable[[str | None, str], No
             f"left out: GGUF has at most {_MOST_RANK} dimensions, and {_MOST_NAME} bytes of a name",
         )
         return None
+    if not shape and number == _PLAIN_NUMBERS["bf16"]:
+        lose(name, "written with one dimension: readers of GGUF stop at a bf16 that has none")
+        shape = (1,)
     if tensor_object.attributes:
         keys = ", ".join(map(describe, list(tensor_object.attributes)[:8]))
         lose(name, f"its attributes have no place in the format: {keys}")
@@ -667,8 +695,10 @@ def _fits(value: object, kind: object) -> bool:
     if not isinstance(value, list) or word not in _NUMBERS:
         return False
     types = set(map(type, value))
-    if word == "str":
-        return types <= {str, bytes}
+    if word == "str":  # bytes that are UTF-8 would come back as text
+        return types <= {str, bytes} and not (
+            bytes in types and any(isinstance(one, bytes) and one != _text(one) for one in value)
+        )
     if word == "bool":
         return types <= {bool}
     if word[0] == "f":

@@ -1,5 +1,7 @@
 """NumPy's .npz: a zip archive of .npy files, each of them one object.
 
+A member is one by its name or, as for NumPy, by its first bytes.
+
 Stored members in our order of elements are ranges of the file and are mapped. Deflated ones, and
 those in Fortran's order, are decoded when they are read; their CRC-32 is then checked, which maps
 do not allow. `npy.py` says which arrays are listed only, `zip.py` which archives are refused.
@@ -17,7 +19,6 @@ from ztensor.errors import (
     EncodingError,
     FormatError,
     Reason,
-    describe,
 )
 from ztensor.foreign import npy, zip
 from ztensor.foreign.base import RAW, ForeignEncoding, Projection
@@ -43,8 +44,7 @@ NAME = "npz"
 _SUFFIX = ".npy"
 _HEAD_BYTES = npy.PREFIX_MOST + npy.HEADER_MOST
 _PIECE_BYTES = 1 << 20
-_MOST_RANK = 64  # NumPy's
-_ALIGNMENT = 64
+_ALIGNMENT = npy.ALIGNMENT
 # The extra field that Android's zipalign pads with: an alignment, and zeros.
 _PADDING = 0xD935
 _PADDING_HEAD = struct.Struct("<3H")
@@ -59,7 +59,8 @@ _VERSION = 45  # that of archives with numbers of 64 bits
 def project(source: Source, limits: Limits) -> Projection:
     """Return what an archive holds: its .npy members, by their names without the suffix.
 
-    Names of other members are in the file's attribute `other_members`.
+    Names of other members are in the file's attribute `other_members`; so are those of arrays
+    whose own names lack the suffix, where the name without it is another array's.
 
     Raises:
         FormatError: the archive or the header of a member is damaged.
@@ -70,9 +71,11 @@ def project(source: Source, limits: Limits) -> Projection:
     objects: dict[str, TensorObject] = {}
     encodings: dict[str, Encoding] = dict(RAW)
     others: list[str] = []
-    for member in read_members(source):
+    members = read_members(source)
+    named = {one.name.removesuffix(_SUFFIX) for one in members if one.name.endswith(_SUFFIX)}
+    for member in members:
         name = member.name.removesuffix(_SUFFIX)
-        if name == member.name:
+        if name == member.name and (name in named or not _is_array(source, member)):
             others.append(name)
             continue
         try:
@@ -84,13 +87,26 @@ def project(source: Source, limits: Limits) -> Projection:
     return Projection(NAME, Manifest("", objects, attributes), encodings)
 
 
+def _is_array(source: Source, member: Member) -> bool:
+    """Return whether a member begins as .npy files do."""
+    try:
+        return _head(Range(source, member.offset, member.length), member, len(npy.MAGIC)) == (
+            npy.MAGIC
+        )
+    except EncodingError:  # damaged, but none of ours
+        return False
+
+
+def _head(stored: Stored, member: Member, length: int) -> memoryview:
+    """Return the first bytes of a member, unpacked."""
+    if member.method == STORED:
+        return stored.read(0, min(member.length, length))
+    return _inflated_head(stored, min(member.size, length))
+
+
 def _object(source: Source, member: Member, encodings: dict[str, Encoding]) -> TensorObject:
     stored = Range(source, member.offset, member.length)
-    if member.method == STORED:
-        head = stored.read(0, min(member.length, _HEAD_BYTES))
-    else:
-        head = _inflated_head(stored, min(member.size, _HEAD_BYTES))
-    header = parse_header(head)
+    header = parse_header(_head(stored, member, _HEAD_BYTES))
     length = member.size - header.length
     header.require_length(length)
     word, offset, nbytes = "raw", member.offset + header.length, length
@@ -116,7 +132,7 @@ def _inflated_head(stored: Stored, length: int) -> memoryview:
     inflater, head, at = zlib.decompressobj(-zlib.MAX_WBITS), b"", 0
     try:
         while len(head) < length and at < stored.length and not inflater.eof:
-            count = min(length, stored.length - at)
+            count = min(_HEAD_BYTES, stored.length - at)
             head += inflater.decompress(bytes(stored.read(at, count)), length - len(head))
             at += count
     except zlib.error as error:
@@ -250,18 +266,6 @@ def _damaged(message: str, **details: Any) -> EncodingError:
 
 # --- Writing --------------------------------------------------------------------------------
 
-# What NumPy calls the types it has; of the others the bits are written.
-_DESCRS: dict[tuple[str, str | None], str] = {
-    ("bool", None): "|b1",
-    **{
-        (word, None): f"{'|' if word[1:] == '8' else '<'}{word[0]}{int(word[1:]) // 8}"
-        for word in ("f64", "f32", "f16", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8")
-    },
-    ("f32", "complex64"): "<c8",
-    ("f64", "complex128"): "<c16",
-    ("bf16", None): "<u2",
-}
-
 
 class _Placed:
     """A member as it is written: its place, and what the directory repeats of it."""
@@ -269,11 +273,7 @@ class _Placed:
     def __init__(self, part: Part, name: bytes, descr: str) -> None:
         self.part = part
         self.name = name
-        shape = f"({', '.join(map(str, part.shape))}{',' if len(part.shape) == 1 else ''})"
-        text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"
-        length = len(npy.MAGIC) + 4 + len(text) + 1
-        text += " " * (-length % _ALIGNMENT) + "\n"
-        self.header = npy.MAGIC + struct.pack("<2BH", 1, 0, len(text)) + text.encode("ascii")
+        self.header = npy.emit_header(part.shape, descr)
         self.size = len(self.header) + part.nbytes
         self.flags = 0 if name.isascii() else zip.IS_UTF8
         self.offset = 0
@@ -314,7 +314,7 @@ def export(
     *,
     lose: Callable[[str | None, str], None],
     progress: Callable[[int, int], None] | None = None,
-) -> None:
+) -> int:
     """Write what a reader holds as stored members, each array at a multiple of 64 bytes.
 
     `numpy.load` opens it, and maps can be laid over it. Elements that NumPy has no name for are
@@ -328,14 +328,15 @@ def export(
         lose: called with an object's name, or None, and what cannot be said of it.
         progress: called with the bytes of tensors written so far and of all of them.
 
+    Returns:
+        How many of the reader's objects the file has, in whole or in part.
+
     Raises:
         FormatError: stored bytes are damaged.
         SourceError: bytes could not be read or written.
     """
     start = sink.position
-    if attributes := reader.attributes:
-        keys = ", ".join(map(describe, list(attributes)[:8]))
-        lose(None, f"the file's attributes have no place in the format: {keys}")
+    npy.lose_attributes(reader, lose)
     chosen = [placed for part in parts_of(reader, lose) if (placed := _place(part, lose))]
     done, total = 0, sum(placed.part.nbytes for placed in chosen)
     for placed in chosen:
@@ -351,18 +352,11 @@ def export(
     for placed in chosen:
         sink.write(placed.central())
     _write_end(sink, directory, sink.position - start - directory, len(chosen))
+    return len({placed.part.object_name for placed in chosen})
 
 
 def _place(part: Part, lose: Callable[[str | None, str], None]) -> _Placed | None:
-    descr = _DESCRS.get((part.dtype, part.type))
-    if descr is None or part.dtype == "bf16":
-        kind = part.type or part.dtype
-        lose(part.object_name, f"NumPy has no name for {describe(kind)}: its bits are written")
-        part = part.in_storage()
-        descr = _DESCRS[part.dtype, None]
-    if len(part.shape) > _MOST_RANK:
-        lose(part.object_name, f"NumPy has no {len(part.shape)} dimensions: it is written flat")
-        part = part._replace(shape=(part.nbytes // int(descr[2:]),))
+    part, descr = npy.spelled(part, lose)
     name = f"{part.name}{_SUFFIX}".encode()
     if b"\0" in name or len(name) > zip.MOST_16:
         lose(part.object_name, "left out: a zip archive cannot hold the name")

@@ -90,6 +90,8 @@ def parts_of(reader: ManifestReader, lose: Lose) -> list[Part]:
         if tensor_object.format != "dense":
             kind = describe(tensor_object.format)
             lose(name, f"the layout {kind} is lost: each component becomes an array of its own")
+        elif beside := [describe(role) for role in tensor_object.components if role != "data"]:
+            lose(name, f"components beside 'data' become arrays of their own: {', '.join(beside)}")
         for role, component in tensor_object.components.items():
             is_plain = tensor_object.format == "dense" and role == "data"
             own = name if is_plain else f"{name}.{role}"
@@ -104,6 +106,16 @@ def parts_of(reader: ManifestReader, lose: Lose) -> list[Part]:
     return parts
 
 
+def require_known_layout(tensor_object: TensorObject) -> None:
+    """Raise where nothing here can tell what the bytes of an object are.
+
+    Raises:
+        UnsupportedError: nothing can.
+    """
+    if tensor_object.is_opaque and tensor_object.format not in LAYOUTS:
+        raise UnsupportedError("the layout is unknown, and only it tells what the bytes are")
+
+
 def _part(
     reader: ManifestReader,
     name: str,
@@ -112,8 +124,7 @@ def _part(
     component: Component,
     own: str,
 ) -> Part:
-    if tensor_object.is_opaque and tensor_object.format not in LAYOUTS:
-        raise UnsupportedError("the layout is unknown, and only it tells what the bytes are")
+    require_known_layout(tensor_object)
     require_known(component)
     reader.encoding_of(component)
     nbytes = reader._decoded_length(name, tensor_object, role)

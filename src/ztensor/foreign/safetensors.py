@@ -1,9 +1,11 @@
 """safetensors: a JSON header, and behind it the elements without gaps, little-endian.
 
-As strict as the format's own library, and stricter where that lets a name come twice. Every tensor
-is a range of the file, so all of them are mapped. Headers as writers write them, without blanks and
-with the fields in one order, are taken apart by one expression, which is twice as fast as reading
-JSON; any other goes through the JSON reader, and what either gives is checked in one place.
+As strict as the format's own library, and stricter in what no writer writes and the format's text
+does not allow: a name that comes twice, blanks before the header, a list in place of an object.
+Every tensor is a range of the file, so all of them are mapped. Headers as writers write them,
+without blanks and with the fields in one order, are taken apart by one expression, which is twice
+as fast as reading JSON; any other goes through the JSON reader, and what either gives is checked in
+one place.
 
 Elements of six bits, and of types that came later than this release, are listed and not read.
 """
@@ -11,6 +13,7 @@ Elements of six bits, and of types that came later than this release, are listed
 from __future__ import annotations
 
 import json
+import math
 import operator
 import re
 import struct
@@ -47,6 +50,7 @@ _NONE_HAS = 1 << 64  # bytes: more than offsets can tell of
 _METADATA = "__metadata__"
 _BLANKS = " \t\n\r"  # what JSON allows behind the header, and writers pad with
 _SECTION = "safetensors, Format"
+_MOST_DEPTH = 127  # of the header, that the format's own library reads
 _COLUMNS_FROM = 512  # so many tensors are faster to keep as columns than as objects
 
 # Bits of an element, and what it is here. In the format's own order, by which files are sorted.
@@ -79,7 +83,7 @@ _RANKS = {word: rank for rank, word in enumerate(_TYPES)}
 
 _NUMBER = "(0|[1-9][0-9]{0,17})"
 _ENTRY = re.compile(
-    r'"([^"\\\x00-\x1f]*)":\{"dtype":"([A-Z0-9_]+)","shape":\[([0-9,]*)\],'
+    r'"([^"\\\x00-\x1f]*)":\{"dtype":"([A-Z0-9_]+","shape":\[[0-9,]*)\],'
     rf'"data_offsets":\[{_NUMBER},{_NUMBER}\]\}}([,}}])'
 )
 _METADATA_FIRST = '{"' + _METADATA + '":{'
@@ -89,8 +93,8 @@ class _Entries(NamedTuple):
     """A header's tensors by columns, nothing of it checked but types of JSON."""
 
     names: Sequence[str]
-    dtypes: Sequence[str]
-    shapes: Sequence[tuple[int, ...]]
+    kinds: Sequence[tuple[str, tuple[int, ...]]]  # each dtype and shape there is, once
+    codes: Sequence[int]  # places in `kinds`
     starts: Sequence[int]
     stops: Sequence[int]
 
@@ -122,7 +126,9 @@ def project(source: Source, limits: Limits) -> Projection:
     except FormatError:
         raise
     except UnicodeEncodeError as error:  # half of an escaped pair
-        raise _broken("the header has half a character", found=describe(error.object)) from error
+        raise _broken(
+            "the header has half a character", found=describe(error.object[error.start :])
+        ) from error
     except ValueError as error:  # also of a number with thousands of digits
         raise _broken("the header is not JSON", found=describe(str(error), 120)) from error
     objects = _objects(entries, start, source.size)
@@ -177,19 +183,30 @@ def _regular(text: str) -> tuple[object, _Entries] | None:
         return None
     # What is between the entries, and the groups of each: one list makes no work for the collector.
     found = _ENTRY.split(text[at:].rstrip(_BLANKS))
-    between, names, dtypes, texts, starts, stops, marks = (found[group::7] for group in range(7))
+    between, names, texts, starts, stops, marks = (found[group::6] for group in range(6))
     if any(between) or "}" in marks[:-1] or marks[-1] != "}":
         return None
-    known = {one: tuple(json.loads(f"[{one}]")) for one in set(texts)}
-    shapes = [*map(known.__getitem__, texts)]
-    return metadata, _Entries(names, dtypes, shapes, [*map(int, starts)], [*map(int, stops)])
+    places: dict[str, int] = {}
+    kinds: list[tuple[str, tuple[int, ...]]] = []
+    for one in set(texts):
+        dtype, _, sizes = one.partition('","shape":[')
+        shape = json.loads(f"[{sizes}]")
+        if not _are_sizes(shape):
+            return None
+        places[one] = len(kinds)
+        kinds.append((dtype, tuple(shape)))
+    codes = [*map(places.__getitem__, texts)]
+    return metadata, _Entries(names, kinds, codes, [*map(int, starts)], [*map(int, stops)])
 
 
 def _parsed(text: str) -> tuple[object, _Entries]:
     """Return metadata and tensors of any header that is JSON and of the right types."""
-    header = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    header = _DECODER.decode(text)
+    if "\\u" in text:  # half a character counts also where nothing reads it
+        json.dumps(header, ensure_ascii=False).encode()
     metadata = header.pop(_METADATA, None)
     entries = _Entries([], [], [], [], [])
+    places: dict[tuple[str, tuple[int, ...]], int] = {}
     for name, entry in header.items():
         if not isinstance(entry, dict):
             raise _wrong_type(name, "an object with dtype, shape and data_offsets", entry)
@@ -200,15 +217,42 @@ def _parsed(text: str) -> tuple[object, _Entries]:
             raise _wrong_type(name, "shape: a list of integers from 0 on", shape)
         if offsets is None or not _are_sizes(offsets) or len(offsets) != 2:
             raise _wrong_type(name, "data_offsets: two integers from 0 on", offsets)
-        row = name, dtype, tuple(shape), *offsets
-        for column, value in zip(entries, row, strict=True):
+        if len(entry) > 3 and _depth(entry) >= _MOST_DEPTH:
+            raise RecursionError
+        code = places.setdefault((dtype, tuple(shape)), len(places))
+        row = name, code, *offsets
+        columns = entries.names, entries.codes, entries.starts, entries.stops
+        for column, value in zip(columns, row, strict=True):
             column.append(value)  # type: ignore[attr-defined]  # they are lists here
-    return metadata, entries
+    return metadata, entries._replace(kinds=[*places])
 
 
 def _are_sizes(value: object) -> bool:
     # A bool is no number here.
     return isinstance(value, list) and all(type(n) is int and 0 <= n <= _MOST for n in value)
+
+
+def _depth(value: object) -> int:
+    """Return how many lists and objects are in one another."""
+    depth, layer = 0, [value]
+    while layer := [one for one in layer if isinstance(one, (dict, list))]:
+        depth += 1
+        layer = [
+            inner for one in layer for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+    return depth
+
+
+def _integer(text: str) -> int | float:
+    # As the format's library has them: -0 and what 64 bits cannot hold are no integers.
+    return int(text) if text != "-0" and len(text) <= 20 else _finite(text)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError("a number is out of range")
+    return number
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -222,7 +266,12 @@ def _no_constant(word: str) -> None:
     raise ValueError(f"{word} is no JSON")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique,
+    parse_constant=_no_constant,
+    parse_int=_integer,
+    parse_float=_finite,
+)
 
 
 def _attributes(metadata: object) -> dict[str, str]:
@@ -244,16 +293,16 @@ def _objects(entries: _Entries, start: int, size: int) -> Mapping[str, TensorObj
         start: where the data begins.
         size: where the file ends.
     """
-    names, dtypes, shapes, starts, stops = entries
+    names, kinds, codes, starts, stops = entries
     if len(set(names)) < len(names) or _METADATA in names:
         raise _twice([*names, _METADATA])
     _require_no_gaps(entries, size - start)
-    kinds = [*zip(dtypes, shapes, strict=True)]
-    lengths = {kind: _length(*kind) for kind in set(kinds)}
+    lengths = [_length(*kind) for kind in kinds]
     sizes = [*map(operator.sub, stops, starts)]
-    if sizes != [*map(lengths.__getitem__, kinds)]:
-        for name, kind, nbytes in zip(names, kinds, sizes, strict=True):
-            if nbytes < 0 or lengths[kind] not in (nbytes, None):
+    if sizes != [*map(lengths.__getitem__, codes)]:
+        for name, code, nbytes in zip(names, codes, sizes, strict=True):
+            if nbytes < 0 or lengths[code] not in (nbytes, None):
+                kind = kinds[code]
                 raise _broken(
                     "a tensor has another size than its shape",
                     reason=Reason.SIZE_MISMATCH,
@@ -263,12 +312,13 @@ def _objects(entries: _Entries, start: int, size: int) -> Mapping[str, TensorObj
                 )
     if len(names) >= _COLUMNS_FROM:
         return _as_columns(entries, start)
+    spelled = [(_spelling(word), shape) for word, shape in kinds]
     return {
         name: TensorObject(
             shape, "dense", {"data": Component(dtype, start + first, stop - first, logical)}
         )
-        for name, (dtype, logical), shape, first, stop in zip(
-            names, map(_spelling, dtypes), shapes, starts, stops, strict=True
+        for name, ((dtype, logical), shape), first, stop in zip(
+            names, map(spelled.__getitem__, codes), starts, stops, strict=True
         )
     }
 
@@ -321,23 +371,25 @@ def _as_columns(entries: _Entries, start: int) -> Mapping[str, TensorObject]:
     from ztensor.container.regular import Columns, RegularObjects
 
     count = len(entries.names)
-    words = {word: place for place, word in enumerate(dict.fromkeys(entries.dtypes))}
-    places: dict[tuple[int, ...], int] = {}
+    codes = np.array(entries.codes, np.int64)
+    words = {word: place for place, word in enumerate(dict.fromkeys(w for w, _ in entries.kinds))}
     dims: list[int] = []
-    for shape in dict.fromkeys(entries.shapes):
-        places[shape] = len(dims)
+    rows = []
+    for word, shape in entries.kinds:
+        rows.append((words[word], len(shape), len(dims)))
         dims += shape
+    types, ranks, dim_starts = np.array(rows, np.int64).reshape(-1, 3).T
     starts = np.array(entries.starts, np.int64)
     none = np.zeros(count, np.int64)
     columns = Columns(
         names=list(entries.names),
         offsets=starts + start,
         lengths=np.array(entries.stops, np.int64) - starts,
-        types=np.array([*map(words.__getitem__, entries.dtypes)], np.int64),
+        types=types[codes],
         spellings=tuple(map(_spelling, words)),
-        ranks=np.array([*map(len, entries.shapes)], np.int64),
+        ranks=ranks[codes],
         dims=np.array(dims, np.uint64),
-        dim_starts=np.array([*map(places.__getitem__, entries.shapes)], np.int64),
+        dim_starts=dim_starts[codes],
         is_raw=np.ones(count, np.bool_),
         decoded_lengths=none - 1,
         digest_starts=none,
@@ -377,7 +429,7 @@ def export(
     *,
     lose: Callable[[str | None, str], None],
     progress: Callable[[int, int], None] | None = None,
-) -> None:
+) -> int:
     """Write what a reader holds: the bytes the format's own library writes for the same tensors.
 
     Elements of types the format lacks are written as those they are stored in. What is not dense
@@ -389,6 +441,9 @@ def export(
         sink: where the bytes go; finished by the caller.
         lose: called with an object's name, or None, and what cannot be said of it.
         progress: called with the bytes of tensors written so far and of all of them.
+
+    Returns:
+        How many of the reader's objects the file has, in whole or in part.
 
     Raises:
         NotRepresentableError: the header would be longer than the format allows.
@@ -429,6 +484,7 @@ def export(
         )
     sink.write(struct.pack("<Q", len(data)) + data)
     stream([part for *_, part in chosen], sink, progress, 0, at)
+    return len({part.object_name for *_, part in chosen})
 
 
 def _as_text(key: str, value: object, lose: Callable[[str | None, str], None]) -> str:

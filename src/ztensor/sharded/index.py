@@ -23,8 +23,8 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import DEFAULT_LIMITS, Limits
-from ztensor.opening import INDEX_SUFFIX
-from ztensor.sharded.naming import SHARD, WAITING, index_path
+from ztensor.opening import FIRST_OF_GGUF, INDEX_SUFFIX
+from ztensor.sharded.naming import SHARD, WAITING, index_path, shard_paths
 from ztensor.source.base import read_bytes
 from ztensor.source.local import FileSource
 
@@ -58,11 +58,12 @@ def find_set(source: Any, limits: Limits = DEFAULT_LIMITS) -> FileSet:
     """Return the set a caller means.
 
     Args:
-        source: an index, a folder, a list of paths, or the path of a file that is there only as
-            shards beside an index. In a folder an index of `.zt` files decides, unless the file
-            it is about is there too: then that one is the model. Without an index all `.zt` files
-            are the model, and without those an index of other files decides, one of safetensors
-            first; at last all `.safetensors` files are the model.
+        source: an index, a folder, a list of paths, the first shard of a GGUF model, or the path
+            of a file that is there only as shards beside an index. In a folder an index of `.zt`
+            files decides, unless the file it is about is there too: then that one is the model.
+            Without an index all `.zt` files are the model, and without those an index of other
+            files decides, one of safetensors first; at last all `.safetensors` files are the
+            model, or all shards of GGUF.
         limits: safety caps.
 
     Raises:
@@ -77,6 +78,8 @@ def find_set(source: Any, limits: Limits = DEFAULT_LIMITS) -> FileSet:
     path = os.fsdecode(os.fspath(source))
     if os.path.isdir(path):
         return _in_folder(path, limits)
+    if FIRST_OF_GGUF.search(path):
+        return _with_siblings(path)
     return read_index(path if path.endswith("index.json") else index_path(path), limits)
 
 
@@ -116,7 +119,9 @@ def _in_folder(folder: str, limits: Limits) -> FileSet:
         # Beside one of safetensors, others are about the same model as pickles.
         indexes = [name for name in indexes if name.endswith(_SAFETENSORS_INDEX)] or indexes
         if not indexes:
-            files = [name for name in names if name.endswith(".safetensors")]
+            files = [name for name in names if name.endswith(".safetensors")] or [
+                name for name in names if name.endswith(".gguf") and SHARD.fullmatch(name)
+            ]
     if len(indexes) > 1:
         raise ArgumentValueError(
             "the folder has several indexes; open the one that is meant",
@@ -132,10 +137,23 @@ def _in_folder(folder: str, limits: Limits) -> FileSet:
         raise SourceNotRegularError(
             "cannot open the folder",
             file=folder,
-            expected="an index, .zt or .safetensors files in it",
+            expected="an index, .zt or .safetensors files, or shards of GGUF in it",
         )
     _require_complete(folder, files)
     return FileSet(folder, tuple(os.path.abspath(os.path.join(folder, name)) for name in files))
+
+
+def _with_siblings(path: str) -> FileSet:
+    """Return the set whose first shard a path is."""
+    path = os.path.abspath(path)
+    folder, name = os.path.split(path)
+    match = SHARD.fullmatch(name)
+    if match is None:  # a line break is in it
+        return FileSet(path, (path,))
+    whole = os.path.join(folder, match["stem"] + match["extension"])
+    files = shard_paths(whole, int(match["count"]))
+    _require_complete(folder, [name, *map(os.path.basename, filter(os.path.isfile, files))])
+    return FileSet(path, tuple(files))
 
 
 def _require_complete(folder: str, names: list[str]) -> None:

@@ -132,11 +132,16 @@ class ShardedReader(Reader):
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Return the key-value pairs of all files, which this opens; later ones win."""
-        result: dict[str, Any] = {}
-        for file in self._set.files:
-            result.update(self.shard(file).attributes)
-        return result
+        """Return the key-value pairs of all files, which this opens; later ones win.
+
+        Of GGUF the first file tells of the model, and what others say beside it is kept.
+        """
+        every = [self.shard(file).attributes for file in self._set.files]
+        if every and self.format == "gguf":
+            from ztensor.foreign.gguf import attributes_of_whole
+
+            return attributes_of_whole(every)
+        return {key: value for attributes in every for key, value in attributes.items()}
 
     @property
     def nbytes(self) -> int:

@@ -8,6 +8,7 @@ import torch
 
 from ztensor.errors import LimitError, describe
 from ztensor.layout.elements import numpy_dtype
+from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.layout.quantization import dequantize_view
 from ztensor.torch.devices import device_of, moved
 from ztensor.torch.values import array_to_torch, empty, first_line
@@ -20,14 +21,15 @@ if TYPE_CHECKING:
 
 
 def dequantize(tensor: Tensor, dtype: Any = torch.float32, *, device: Any = "cpu") -> Any:
-    """Return the weights a `quantized_group` tensor stands for, as a torch tensor.
+    """Return the weights a `quantized_group` or `gguf` tensor stands for, as a torch tensor.
 
-    The packed weights go to the device, and become floats there.
+    The packed weights go to the device, and become floats there; blocks of `gguf` become floats
+    on the CPU, and those go to the device.
 
     Args:
-        tensor: a tensor of the layout `quantized_group`.
+        tensor: a tensor of one of these layouts.
         dtype: `torch.float32`, `float16`, `bfloat16` or `float64`; the arithmetic is done in
-            float32, or in float64 where that is asked for.
+            float32, that of `quantized_group` in float64 where that is asked for.
         device: a name such as `"cuda"`, a number, or a `torch.device`.
 
     Returns:
@@ -37,17 +39,16 @@ def dequantize(tensor: Tensor, dtype: Any = torch.float32, *, device: Any = "cpu
     Raises:
         UsageError: the tensor is not quantized.
         ArgumentValueError: another `dtype`, or torch knows no device of that name.
-        LayoutError: attributes or sizes do not make a group quantization.
-        UnsupportedError: the attributes name a scheme this release does not know, or there is no
-            such device.
+        LayoutError: attributes or sizes do not make a quantization.
+        UnsupportedError: this release does not know the scheme or the type of blocks, or there is
+            no such device.
         LimitError: the device cannot hold the result.
     """
-    place = device_of(device)
-    view = tensor._groups()
+    place, word = device_of(device), str(dtype).removeprefix("torch.")
     try:
-        return dequantize_view(
-            view, dtype=str(dtype).removeprefix("torch."), xp=TorchNamespace(place)
-        )
+        if tensor.format in GGUF_LAYOUTS:
+            return moved(array_to_torch(tensor.dequantize(word)), place)
+        return dequantize_view(tensor._groups(), dtype=word, xp=TorchNamespace(place))
     except torch.cuda.OutOfMemoryError as error:
         raise LimitError(
             f"the device {describe(str(place))} cannot hold the tensor: {first_line(error)}"

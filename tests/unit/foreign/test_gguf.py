@@ -8,6 +8,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -392,6 +393,66 @@ def test_progress_counts_the_bytes_of_tensors() -> None:
     assert len(seen) == len(reader)
 
 
+@pytest.mark.parametrize(
+    ("value", "kind"), [(b"", None), (b"text", None), (b"\xff", "str"), ([b"\xff", "a"], "[str]")]
+)
+def test_bytes_are_written_where_they_come_back_as_bytes(
+    value: Any, kind: str | None, tmp_path: Path
+) -> None:
+    with ztensor.Writer(tmp_path / "a.zt", attributes={"key": value}) as writer:
+        writer.write("a", np.ones(3, np.float32))
+    data, losses = exported(ztensor.open(tmp_path / "a.zt"))
+    again = ztensor.open(data).attributes
+    assert [name for name, _ in losses] == ([None] if kind is None else [])
+    assert again == ({} if kind is None else {"key": value, TYPES: [["key", kind]]})
+
+
+# --- A model in several files -----------------------------------------------------------------
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> list[Path]:
+    """A model as llama.cpp splits one, each file with one tensor."""
+    package = pytest.importorskip("gguf", reason="the package gguf is not installed")
+    writer = package.GGUFWriter(tmp_path / "model.gguf", "llama", split_max_tensors=1)
+    writer.add_uint16("small", 5)
+    for number in range(3):
+        writer.add_tensor(f"t{number}", np.full(4, number, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return sorted(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("what", ["the first", "the folder", "a list"])
+def test_a_split_model_is_opened_as_one(shards: list[Path], what: str, tmp_path: Path) -> None:
+    source = {"the first": shards[0], "the folder": tmp_path, "a list": shards}[what]
+    with ztensor.open(source) as reader:
+        assert {name: reader[name][0] for name in reader} == {"t0": 0, "t1": 1, "t2": 2}
+        assert reader.attributes == {
+            "general.architecture": "llama",
+            "small": 5,
+            TYPES: [["general.architecture", "str"], ["small", "u16"]],
+        }
+    report = ztensor.convert(source, tmp_path / "whole.gguf", check=True, strict=True)
+    assert report.objects == 3
+    assert ztensor.content_hash(tmp_path / "whole.gguf") == ztensor.content_hash(shards)
+
+
+def test_another_shard_is_only_itself(shards: list[Path]) -> None:
+    with ztensor.open(shards[1]) as reader:
+        assert (list(reader), reader.attributes["split.no"]) == (["t1"], 1)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_missing_shard_is_named(shards: list[Path], number: int) -> None:
+    shards[number].unlink()
+    with pytest.raises(ztensor.SourceError) as caught:
+        ztensor.open(shards[0])
+    assert isinstance(caught.value, FileNotFoundError)
+
+
 # --- Against the package ----------------------------------------------------------------------
 
 
@@ -400,18 +461,22 @@ def test_the_package_reads_what_we_export(tmp_path: Path) -> None:
     with ztensor.Writer(tmp_path / "a.zt", attributes={"a": [1, 2], "b": "x"}) as writer:
         writer.write("f32", np.arange(6, dtype=np.float32).reshape(2, 3))
         writer.write("scalar", np.float32(2))
+        writer.write("brain", ml_dtypes.bfloat16(2))
         source = ztensor.open(accepted()["quantized"])
         for name in source:
             writer.copy(name, source)
     ours = ztensor.open(tmp_path / "a.zt")
     path = tmp_path / "a.gguf"
-    path.write_bytes(exported(ours)[0])
+    data, losses = exported(ours)
+    assert [name for name, _ in losses] == ["brain"]  # the package stops where it has no dimension
+    path.write_bytes(data)
     reader = package.GGUFReader(path)
     assert reader.get_field("a").contents() == [1, 2]
     assert reader.get_field("b").contents() == "x"
     assert {tensor.name for tensor in reader.tensors} == set(ours)
     for tensor in reader.tensors:
-        assert tuple(tensor.shape[::-1].tolist()) == ours.metadata(tensor.name).shape
+        shape = (1,) if tensor.name == "brain" else ours.metadata(tensor.name).shape
+        assert tuple(tensor.shape[::-1].tolist()) == shape
         assert tensor.data.tobytes() == ours.read(tensor.name).components["data"].tobytes()
 
 

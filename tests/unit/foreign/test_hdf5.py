@@ -22,6 +22,7 @@ from ztensor.errors import Reason
 from ztensor.foreign import hdf5
 from ztensor.foreign.hdf5 import filters
 from ztensor.source.sink import StreamSink
+from ztensor.testing.builder import draft
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
 REJECT = json.loads((CORPUS / "reject/hdf5/expected.json").read_text("utf-8"))
@@ -254,6 +255,16 @@ def test_nothing_outside_the_file_is_opened(h5py: Any, tmp_path: Path) -> None:
     assert "beyond" not in done.stdout
 
 
+def test_two_dots_in_a_soft_link_are_a_name(h5py: Any, made: Callable[..., bytes]) -> None:
+    # HDF5 has no way up: for h5py the link leads nowhere.
+    def fill(file: Any) -> None:
+        file["a/x"] = 1
+        file["up"] = h5py.SoftLink("/a/../a/x")
+        file["here"] = h5py.SoftLink("/a/./x")
+
+    assert ztensor.open(made(fill)).keys() == ["a/x", "here"]
+
+
 def test_a_cycle_ends_and_names_of_one_dataset_are_all_there(made: Callable[..., bytes]) -> None:
     def fill(file: Any) -> None:
         file["a/x"] = 1
@@ -384,6 +395,55 @@ def test_a_damaged_chunk_is_refused(code: int, data: bytes) -> None:
     assert caught.value.reason == Reason.ENCODING_MALFORMED
 
 
+@pytest.mark.parametrize("batch", [1, 3, 1 << 18])
+@pytest.mark.parametrize(
+    "content",
+    [
+        bytes(5000),
+        b"0123456789" * 900,
+        bytes(range(256)) * 40,
+        np.random.default_rng(1).integers(0, 3, 9000, np.uint8).tobytes(),
+    ],
+    ids=["one long run", "overlapping copies", "copies from afar", "short tokens"],
+)
+def test_lzf_expands_to_what_h5py_compressed(
+    content: bytes, batch: int, h5py: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filters, "_LZF_BATCH", batch)
+    with h5py.File("memory", "w", driver="core", backing_store=False) as file:
+        array = np.frombuffer(content, np.uint8)
+        dataset = file.create_dataset("a", data=array, chunks=array.shape, compression="lzf")
+        skipped, stored = dataset.id.read_direct_chunk((0,))
+    assert not skipped
+    assert bytes(filters.FILTERS[32000](stored, (), len(content))) == content
+    with pytest.raises(ztensor.FormatError):
+        filters.FILTERS[32000](stored, (), len(content) - 1)
+    with pytest.raises(ztensor.FormatError):
+        filters.FILTERS[32000](stored[:-1], (), len(content))
+
+
+def test_a_chunk_whose_lzf_ends_early_is_refused(made: Callable[..., bytes]) -> None:
+    """libhdf5 would give what lies behind it in memory."""
+
+    def fill(file: Any) -> None:
+        dataset = file.create_dataset("a", (64,), "u1", chunks=(64,), compression="lzf")
+        dataset.id.write_direct_chunk((0,), b"\7abcdefgh")  # eight literals
+
+    with pytest.raises(ztensor.FormatError) as caught:
+        ztensor.open(made(fill)).read("a")
+    assert caught.value.reason == Reason.ENCODING_MALFORMED
+
+
+def test_elements_without_a_chunk_have_the_fill_value(made: Callable[..., bytes]) -> None:
+    def fill(file: Any) -> None:
+        dataset = file.create_dataset("a", (6, 6), "<i4", chunks=(2, 4), fillvalue=7)
+        dataset[2:4, :4] = 1
+
+    array = ztensor.open(made(fill))["a"]
+    assert array.sum() == 8 + 7 * 28
+    assert (array[2:4, :4] == 1).all()
+
+
 def test_random_damage_in_a_process_of_its_own(h5py: Any) -> None:
     script = Path(__file__).with_name("hdf5_damage.py")
     paths = [str(path) for path in GOLDEN]
@@ -484,6 +544,41 @@ def test_what_hdf5_cannot_say_is_said(h5py: Any, tmp_path: Path) -> None:
     assert again["sparse/values"].tolist() == [5]
     assert again.attributes["/sparse"]["ztensor.format"] == "sparse_csr"
     assert not {"bf/below", "a//b", "./x"} & set(again)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "back"),
+    [
+        ("k", [True, 1], [1, 1]),
+        ("k", [1, 2.5], [1.0, 2.5]),
+        ("k", b"", ""),
+        ("k", [b"a"], ["a"]),
+        ("k", {"a": 1}, None),
+        ("a\0b", 1, None),
+        ("/", {"a": 1}, None),
+    ],
+)
+@pytest.mark.parametrize("of", ["file", "object"])
+def test_attributes_that_come_back_as_others_are_said(
+    h5py: Any, key: str, value: Any, back: Any, of: str
+) -> None:
+    given, buffer = {key: value}, io.BytesIO()
+    with ztensor.Writer(buffer, attributes=given if of == "file" else None) as writer:
+        writer.write("w", np.ones(2), attributes=given if of == "object" else None)
+    data, lost = export(ztensor.open(buffer.getvalue()))
+    assert [name for name, _ in lost] == [None if of == "file" else "w"]
+    with ztensor.open(data) as again:
+        found = again.attributes if of == "file" else again.metadata("w").attributes
+    assert found == ({} if back is None else {key: back})
+
+
+@pytest.mark.parametrize("role", ["", ".", "a/b", "data/", "../../up", "a\0b"])
+def test_components_that_are_no_names_are_left_out(h5py: Any, role: str) -> None:
+    made = draft("1.2.0")
+    made.add("t", [4], {"data": ({"dtype": "f32"}, bytes(16)), role: ({"dtype": "u8"}, b"123")})
+    data, lost = export(ztensor.open(made.to_bytes()))
+    assert any(name == "t" and "left out" in what for name, what in lost)
+    assert [name for name in ztensor.open(data) if name.startswith("t/")] == ["t/data"]
 
 
 def test_lose_may_refuse(h5py: Any) -> None:

@@ -301,6 +301,42 @@ def test_it_is_copied_into_a_file_of_ours(how: str) -> None:
         assert copied.verify().ok
 
 
+@pytest.mark.parametrize("compression", [0, 8], ids=["stored", "deflated"])
+@pytest.mark.parametrize("first", ["note.txt", "x", "folder/"], ids=["text", "array", "folder"])
+def test_members_are_arrays_by_their_bytes_too(first: str, compression: int) -> None:
+    """As numpy.load has it: also where another member comes first, or a name lacks the suffix."""
+    npy, buffer = io.BytesIO(), io.BytesIO()
+    np.save(npy, _BASE)
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        archive.writestr(first, npy.getvalue() if first == "x" else b"hello")
+        archive.writestr("a.npy", npy.getvalue())
+    buffer.seek(0)
+    with np.load(buffer) as theirs, ztensor.open(buffer.getvalue()) as reader:
+        arrays = {name: theirs[name] for name in theirs if isinstance(theirs[name], np.ndarray)}
+        assert sorted(reader) == sorted(arrays)
+        for name, array in arrays.items():
+            assert np.array_equal(reader[name], array)
+        assert reader.attributes == ({} if first == "x" else {"other_members": [first]})
+
+
+def test_an_array_without_the_suffix_does_not_take_the_name_of_another() -> None:
+    npy, buffer = io.BytesIO(), io.BytesIO()
+    np.save(npy, _BASE)
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("a", npy.getvalue())
+        archive.writestr("a.npy", npy.getvalue())
+    with ztensor.open(buffer.getvalue()) as reader:
+        assert (list(reader), reader.attributes) == (["a"], {"other_members": ["a"]})
+
+
+def test_a_comment_behind_nothing() -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.comment = b"none yet"
+    with ztensor.open(buffer.getvalue()) as reader:
+        assert (reader.format, len(reader)) == ("npz", 0)
+
+
 # --- Writing --------------------------------------------------------------------------------
 
 
@@ -392,3 +428,36 @@ def test_more_dimensions_than_numpy_has() -> None:
         pytest.raises(ztensor.LimitError),
     ):
         reader.read("array")
+
+
+# --- One array ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(ARRAYS))
+def test_one_array_is_written_as_numpy_reads_it(name: str, tmp_path: Path) -> None:
+    ztensor.numpy.save_file({name: ARRAYS[name], "other": _BASE}, tmp_path / "a.zt")
+    report = ztensor.convert(tmp_path / "a.zt", tmp_path / "a.npy", exclude="other", check=True)
+    assert [loss.object_name for loss in report.lost] == [name]  # its name
+    found = np.load(tmp_path / "a.npy")
+    expected = ARRAYS[name].astype(ARRAYS[name].dtype.newbyteorder("<"))
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    assert found.tobytes() == expected.tobytes()
+    again = ztensor.convert(tmp_path / "a.npy", tmp_path / "b.npy", strict=True, check=True)
+    assert again.is_lossless
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {},
+        {"a": _BASE, "b": _BASE},
+        {"a": ztensor.Tensor.csr(np.ones(1, np.float32), [1], [0, 1, 1], (2, 4))},
+    ],
+    ids=["none", "two", "sparse"],
+)
+def test_a_file_of_one_array_holds_no_other_number(tensors: Any, tmp_path: Path) -> None:
+    ztensor.numpy.save_file(tensors, tmp_path / "a.zt")
+    with pytest.raises(ztensor.UsageError, match="one array"):
+        ztensor.convert(tmp_path / "a.zt", tmp_path / "a.npy")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.zt"]

@@ -27,6 +27,16 @@ def test_torch_gives_what_numpy_gives(recipe: str | None, dtype: str) -> None:
     np.testing.assert_array_equal(found.double().numpy(), expected)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_blocks_of_gguf(dtype: str) -> None:
+    blocks = np.random.default_rng(1).integers(0, 60, 3 * 34, np.uint8)
+    tensor = Tensor({"data": blocks}, shape=(3, 32), format="gguf.q8_0")
+    found = ztorch.dequantize(tensor, getattr(torch, dtype))
+    assert (found.dtype, tuple(found.shape)) == (getattr(torch, dtype), (3, 32))
+    expected = tensor.dequantize(dtype).astype(np.float64)
+    np.testing.assert_array_equal(found.double().numpy(), expected)
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_torch_tensors_are_quantized(recipe: str | None) -> None:
     whole = Tensor.quantize(WEIGHTS, recipe)

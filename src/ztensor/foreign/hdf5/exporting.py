@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, ZTensorError, describe
-from ztensor.foreign.hdf5.file import RAISED, h5py_library
+from ztensor.foreign.hdf5.file import RAISED, TYPE_ATTRIBUTE, h5py_library
+from ztensor.foreign.hdf5.projecting import plain_value
+from ztensor.foreign.parts import require_known_layout
 from ztensor.layout.elements import numpy_dtype, require_known
 from ztensor.model.dtype import element_count
+from ztensor.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ztensor.reading.reader import ManifestReader
     from ztensor.source.sink import Sink
-
-TYPE_ATTRIBUTE = "ztensor.type"  # names what the bits of an exported dataset mean
 
 _ALIGNMENT = 64
 _MOST_RANK = 32  # HDF5's own
@@ -30,7 +31,7 @@ def export(
     *,
     lose: Callable[[str | None, str], None],
     progress: Callable[[int, int], None] | None = None,
-) -> None:
+) -> int:
     """Write what a reader holds as an HDF5 file that any h5py reads.
 
     h5py writes everything but the data, which then goes to the sink between it: in order, in
@@ -46,6 +47,9 @@ def export(
             that are no paths, attributes of other kinds. It may raise to refuse.
         progress: called with the bytes of tensors written so far and of all of them.
 
+    Returns:
+        How many of the reader's objects the file has, in whole or in part.
+
     Raises:
         FormatError: stored bytes are damaged.
         UnsupportedError: a type or encoding is unknown here.
@@ -57,7 +61,8 @@ def export(
         with h5py_library().File(
             skeleton, "w", alignment_threshold=_ALIGNMENT, alignment_interval=_ALIGNMENT
         ) as file:
-            blobs = _Drawing(reader, file, lose).run()
+            drawing = _Drawing(reader, file, lose)
+            blobs = drawing.run()
     except RAISED as error:
         if isinstance(error, ZTensorError):
             raise
@@ -75,6 +80,7 @@ def export(
                 progress(done, total)
         position = blob.offset + blob.length
     skeleton.copy(position, skeleton.size, sink)
+    return drawing.count
 
 
 class _Blob(NamedTuple):
@@ -88,7 +94,7 @@ class _Blob(NamedTuple):
 
 
 class _Drawing:
-    """Everything of a file but the data."""
+    """Everything of a file but the data; `count` objects of the reader are in it."""
 
     def __init__(
         self, reader: ManifestReader, file: Any, lose: Callable[[str | None, str], None]
@@ -98,6 +104,7 @@ class _Drawing:
         self._file = file
         self._lose = lose
         self._blobs: list[_Blob] = []
+        self.count = 0
 
     def run(self) -> list[_Blob]:
         for name in self._reader:
@@ -108,7 +115,7 @@ class _Drawing:
             else:
                 self._add(name)
         for key, value in self._reader.attributes.items():
-            group = self._file.get(key) if key.startswith("/") else None
+            group = self._file.get(key) if key.startswith("/") and key != "/" else None
             if isinstance(value, dict) and isinstance(group, self._h5py.Group):
                 for inner, inner_value in value.items():
                     self._set(None, group, inner, inner_value)
@@ -126,12 +133,14 @@ class _Drawing:
         found = home._object(name)  # a part of the reader
         components = found.components
         try:
+            require_known_layout(found)
             for component in components.values():
                 require_known(component)
                 home.encoding_of(component)
         except UnsupportedError as error:
             self._lose(name, f"it is left out: {error.message}")
             return
+        self.count += 1
         data = components.get("data")
         logical = None if data is None else data.logical
         is_plain = (
@@ -152,6 +161,9 @@ class _Drawing:
             if len(found.shape) <= _MOST_RANK:
                 item.attrs["ztensor.shape"] = np.array(found.shape, np.uint64)
             for role in components:
+                if role in ("", ".") or "/" in role or "\0" in role:
+                    self._lose(name, f"component {describe(role)} is left out: it is no name here")
+                    continue
                 self._dataset(f"{name}/{role}", name, role, None)
         for key, value in (found.attributes or {}).items():
             self._set(name, item, key, value)
@@ -203,7 +215,8 @@ class _Drawing:
         return dataset
 
     def _set(self, name: str | None, item: Any, key: str, value: object) -> None:
-        """Set an attribute, or say that it is lost."""
+        """Set an attribute, and say where it is lost or reads back as another value."""
+        given = value
         if value is None:
             value = self._h5py.Empty("f4")
         elif isinstance(value, bytes):
@@ -211,14 +224,19 @@ class _Drawing:
         elif isinstance(value, list) and value and all(isinstance(one, str) for one in value):
             value = np.array(value, self._h5py.string_dtype())
         try:
-            if isinstance(value, dict) or key in item.attrs:
+            if isinstance(value, dict) or "\0" in key or key in item.attrs:
                 raise TypeError("HDF5 has none of the kind")
             item.attrs[key] = value
+            back = item.attrs[key]
         except RAISED as error:
             self._lose(
                 name,
                 f"the attribute {describe(key)} is left out: {describe(str(error))}",
             )
+            return
+        plain = None if isinstance(back, self._h5py.Empty) else plain_value(back)
+        if cbor.encode(plain) != cbor.encode(given):
+            self._lose(name, f"the attribute {describe(key)} becomes {describe(plain, 40)}")
 
 
 class _Skeleton(io.RawIOBase):

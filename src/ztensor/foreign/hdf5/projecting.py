@@ -11,7 +11,8 @@ What is in a file becomes an object by its path without the leading slash (Keras
 
 - Contiguous numbers without filters are byte ranges, big-endian ones too: mapped, not copied.
 - Chunks without filters, and behind deflate, shuffle, Fletcher-32 and LZF, are decoded here, a
-  block of rows at a time: libhdf5 undoes these filters without a check of what comes out.
+  block of rows at a time: libhdf5 undoes these filters without a check of what comes out. LZF is
+  expanded by h5py's code, once its tokens were counted.
 - Compact and never written data, numbers in a form NumPy lacks, and other filters that are
   installed (n-bit, scale-offset, plugins) are left to h5py.
 - bfloat16: as a float type of that form, or as Keras stores it, opaque with an attribute `dtype`.
@@ -41,8 +42,7 @@ from ztensor.errors import (
 )
 from ztensor.foreign.base import RAW, ForeignEncoding, Projection
 from ztensor.foreign.hdf5.data import ByLibrary, InChunks
-from ztensor.foreign.hdf5.exporting import TYPE_ATTRIBUTE
-from ztensor.foreign.hdf5.file import h5py_library, opened
+from ztensor.foreign.hdf5.file import TYPE_ATTRIBUTE, h5py_library, opened
 from ztensor.foreign.hdf5.filters import FILTERS
 from ztensor.layout.elements import spell
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
@@ -107,6 +107,7 @@ class _Walk:
         self._attributes: dict[str, object] = {}
         self._objects: dict[str, TensorObject] = {}
         self._encodings: dict[str, Encoding] = {**RAW, NAME: _Unread(NAME)}
+        self._kinds: dict[tuple[bytes, bool], _Kind] = {}
 
     def run(self) -> Projection:
         h5py = self._h5py
@@ -119,13 +120,15 @@ class _Walk:
             below = []
             for name, kind, target in self._links_of(path, group):
                 if kind == h5py.h5l.TYPE_SOFT:
+                    if ".." in target.split("/"):  # a name like any other in HDF5, which none has
+                        continue
                     soft[name] = posixpath.normpath(posixpath.join("/", path, target)).strip("/")
                 elif kind != h5py.h5l.TYPE_HARD:
                     self._add(name, _refused("link to another file"))
                 else:
                     item = h5py.h5o.open(group, name.rpartition("/")[2].encode())
                     if isinstance(item, h5py.h5d.DatasetID):
-                        self._add_dataset(name, h5py.Dataset(item))
+                        self._add_dataset(name, item)
                     elif isinstance(item, h5py.h5g.GroupID):
                         address = h5py.h5o.get_info(item).addr
                         if address not in seen:
@@ -183,34 +186,41 @@ class _Walk:
         if attributes:
             self._attributes.setdefault(f"/{name}", attributes)
 
-    def _add_dataset(self, name: str, dataset: Any) -> None:
+    def _add_dataset(self, name: str, item: Any) -> None:
+        # By h5py's lower half: a model has thousands, and the upper half triples the time of each.
         h5py = self._h5py
-        stored = dataset.id.get_create_plist()
+        stored = item.get_create_plist()
         layout = stored.get_layout()
         if layout not in (h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED):
             # Asking a virtual dataset for its shape may already open other files.
             self._add(name, _refused("virtual dataset"))
             return
-        attributes = self._attributes_of(dataset)
+        attributes = {}
+        if h5py.h5a.get_num_attrs(item):
+            attributes = self._attributes_of(h5py.Dataset(item))
+        length = int(item.get_storage_size())
         # Behind a user block libhdf5 gives an offset also where nothing is allocated.
         is_range = (
             layout == h5py.h5d.CONTIGUOUS
-            and dataset.id.get_space_status() == h5py.h5d.SPACE_STATUS_ALLOCATED
-            and dataset.id.get_storage_size() > 0
+            and item.get_space_status() == h5py.h5d.SPACE_STATUS_ALLOCATED
+            and length > 0
         )
         filters = [stored.get_filter(number) for number in range(stored.get_nfilters())]
         codes = {one[0] for one in filters}
         is_ours = layout == h5py.h5d.CHUNKED and codes <= set(FILTERS)
-        kind = self._kind_of(dataset, attributes, has_bits=is_range or is_ours)
+        kind = self._kind_of(item, attributes, has_bits=is_range or is_ours)
         if stored.get_external_count():
             kind = _Kind("data in another file")
-        if dataset.shape is None:
+        space = item.get_space()
+        shape: tuple[int, ...] = ()
+        if space.get_simple_extent_type() == h5py.h5s.NULL:
             kind = _Kind("null dataspace")
-        text = self._small_text(dataset)
-        if text is not None:
-            self._attributes.setdefault(f"/{name}", text)
-            return
-        shape = tuple(map(int, dataset.shape or ()))
+        else:
+            shape = space.get_simple_extent_dims()
+            text = None if shape else self._small_text(h5py.Dataset(item))
+            if text is not None:
+                self._attributes.setdefault(f"/{name}", text)
+                return
         for code in codes:
             is_needed = not (is_ours and kind.is_exact)
             if is_needed and (code in _UNCHECKED or not h5py.h5z.filter_avail(code)):
@@ -219,8 +229,7 @@ class _Walk:
             self._add(name, _refused(kind.dtype, shape, attributes))
             return
         nbytes = element_count(shape) * kind.numpy.itemsize
-        length = int(dataset.id.get_storage_size())
-        offset = (dataset.id.get_offset() or 0) if is_range and kind.is_exact else 0
+        offset = (item.get_offset() or 0) if is_range and kind.is_exact else 0
         if offset + length > self._source.size or (offset and length != nbytes):
             raise FormatError(
                 "the data of a dataset does not lie in the file as its shape needs",
@@ -234,6 +243,7 @@ class _Walk:
         )
         if not offset and (nbytes or not kind.is_exact):
             word = f"{NAME}:{len(self._encodings)}"
+            chunks: Any = stored.get_chunk() if layout == h5py.h5d.CHUNKED else None
             self._encodings[word] = (
                 InChunks(
                     word,
@@ -241,22 +251,30 @@ class _Walk:
                     name,
                     shape,
                     kind.numpy,
-                    dataset.chunks,
+                    chunks,
                     order=kind.byte_order,
                     filters=[(one[0], tuple(one[2])) for one in filters],
                     has_user_block=bool(self._file.userblock_size),
                 )
                 if is_ours and kind.is_exact
-                else ByLibrary(word, self._source, name, shape, kind.numpy, dataset.chunks)
+                else ByLibrary(word, self._source, name, shape, kind.numpy, chunks)
             )
             component = Component(
                 kind.dtype, 0, length, type=kind.type, encoding=word, decoded_length=nbytes
             )
         self._add(name, TensorObject(shape, "dense", {"data": component}, attributes or None))
 
-    def _kind_of(self, dataset: Any, attributes: dict[str, object], *, has_bits: bool) -> _Kind:
+    def _kind_of(self, item: Any, attributes: dict[str, object], *, has_bits: bool) -> _Kind:
+        stored = item.get_type()
+        if attributes:  # which may say what the bits are
+            return self._kind_of_type(stored, attributes, has_bits=has_bits)
+        key = stored.encode(), has_bits
+        if key not in self._kinds:
+            self._kinds[key] = self._kind_of_type(stored, attributes, has_bits=has_bits)
+        return self._kinds[key]
+
+    def _kind_of_type(self, stored: Any, attributes: dict[str, object], *, has_bits: bool) -> _Kind:
         h5t = self._h5py.h5t
-        stored = dataset.id.get_type()
         if (
             has_bits  # else h5py reads it as float32
             and isinstance(stored, h5t.TypeFloatID)
@@ -266,7 +284,7 @@ class _Walk:
             order = "big" if stored.get_order() == h5t.ORDER_BE else "little"
             return _Kind("bf16", None, np.dtype("<u2"), is_exact=True, byte_order=order)
         try:
-            dtype = dataset.dtype
+            dtype = stored.dtype
         except (TypeError, ValueError):  # h5py has no type for it
             return _Kind("type that h5py does not know")
         if isinstance(stored, h5t.TypeOpaqueID):
@@ -292,7 +310,7 @@ class _Walk:
         )
 
     def _small_text(self, dataset: Any) -> str | None:
-        if dataset.shape != () or dataset.id.get_create_plist().get_external_count():
+        if dataset.id.get_create_plist().get_external_count():
             return None
         if self._h5py.check_string_dtype(dataset.dtype) is None:
             return None
@@ -302,7 +320,7 @@ class _Walk:
         return value if isinstance(value, str) else None
 
     def _plain(self, value: Any) -> Any:
-        plain = _plain(value)
+        plain = plain_value(value)
         for text in plain if isinstance(plain, list) else [plain]:
             self._text_left -= len(text) if isinstance(text, str) else 0
         if self._text_left < 0:
@@ -370,7 +388,7 @@ def _text(raw: str | bytes) -> str | None:
         return None
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Return an attribute's value as plain Python values, or None where it has none."""
     if isinstance(value, np.void):
         return None if value.dtype.names else value.tobytes()
@@ -383,7 +401,7 @@ def _plain(value: Any) -> Any:
         if isinstance(value, (bytes, str)):
             return _text(value)
     if isinstance(value, list):
-        items = [_plain(item) for item in value]
+        items = [plain_value(item) for item in value]
         return None if None in items else items
     return value if isinstance(value, (bool, int, float)) else None
 
