@@ -13,6 +13,7 @@ import functools
 import hashlib
 import re
 import sys
+import zlib
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
@@ -124,6 +125,34 @@ def crc32c() -> Callable[[Buffer, int], int]:
     return function
 
 
+class _ZipCrc32:
+    """CRC-32 (IEEE) of a zip archive's member, from some place in it on.
+
+    Args:
+        before: the CRC-32 of what lies before, eight digits; they are given again with the result.
+    """
+
+    def __init__(self, before: str) -> None:
+        self._before = before
+        self._value = int(before, 16)
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        self._value = zlib.crc32(data, self._value)
+
+    def hexdigest(self) -> str:
+        return f"{self._before}{self._value:08x}"
+
+
+def zip_crc32(before: bytes | memoryview, whole: int) -> str:
+    """Return the digest of what follows `before` in a member of a zip archive.
+
+    Args:
+        before: what the member begins with.
+        whole: the CRC-32 of all of it, as the archive has it.
+    """
+    return f"{_ZIP_CRC32}:{zlib.crc32(before):08x}{whole:08x}"
+
+
 def _xxh3() -> Hasher:
     try:
         import xxhash
@@ -174,6 +203,9 @@ ALGORITHMS: dict[str, Algorithm] = {
     )
 }
 
+# No word of a zTensor file: what readers of zip archives have, of 16 digits (`zip_crc32`).
+_ZIP_CRC32 = "zip-crc32"
+
 # xxh3 may be read, but no text names it for writing (1.2 gives sha256, the releases crc32c).
 WRITABLE = ("crc32c", "sha256")
 
@@ -196,6 +228,8 @@ class Digest:
 
         No text fixes how wide an xxh3 is: other widths than ours are as unknown as other names.
         """
+        if self.algorithm == _ZIP_CRC32 and len(self.expected) == 16:
+            return Algorithm(_ZIP_CRC32, 16, functools.partial(_ZipCrc32, self.expected[:8]))
         known = ALGORITHMS.get(self.algorithm)
         return known if known is not None and len(self.expected) == known.digits else None
 
@@ -277,5 +311,5 @@ def require_match(digest: Digest, actual_hexdigest: str) -> None:
             expected=digest.expected,
             found=actual_hexdigest.lower(),
             actual=actual_hexdigest.lower(),
-            section=SECTION,
+            section=None if digest.algorithm == _ZIP_CRC32 else SECTION,
         )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+import zlib
 from itertools import pairwise
 
 import pytest
@@ -17,6 +18,7 @@ from ztensor.digest import (
     shifted,
     small_crc32c,
     zeros_operator,
+    zip_crc32,
 )
 from ztensor.errors import (
     ArgumentValueError,
@@ -52,6 +54,19 @@ def test_the_check_value_in_the_spelling_of_released_writers(
 )
 def test_no_bytes_have_a_digest_too(name: str, text: str) -> None:
     assert digest_of(ALGORITHMS[name], []) == text
+
+
+@pytest.mark.parametrize("cut", range(10))
+def test_the_crc_of_a_zip_member_goes_on_behind_its_header(cut: int) -> None:
+    digest = parse_digest(zip_crc32(NINE[:cut], zlib.crc32(NINE)))
+    assert digest.known is not None
+    hasher = digest.known.hasher()
+    hasher.update(NINE[cut:])
+    require_match(digest, hasher.hexdigest())
+    hasher.update(b"\0")
+    with pytest.raises(DigestMismatchError) as caught:
+        require_match(digest, hasher.hexdigest())
+    assert caught.value.section is None
 
 
 def test_xxh3_is_read_where_its_library_is() -> None:

@@ -2,9 +2,9 @@
 
 A member is one by its name or, as for NumPy, by its first bytes.
 
-Stored members in our order of elements are ranges of the file and are mapped. Deflated ones, and
-those in Fortran's order, are decoded when they are read; their CRC-32 is then checked, which maps
-do not allow. `npy.py` says which arrays are listed only, `zip.py` which archives are refused.
+Stored members in our order of elements are ranges of the file and are mapped; their CRC-32 is a
+digest as those of our own files are, checked when a read copies, and by verify. Deflated ones, and
+those in Fortran's order, are decoded when they are read, and their CRC-32 is then checked. `npy.py` says which arrays are listed only, `zip.py` which archives are refused.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.digest import zip_crc32
 from ztensor.errors import (
     EncodingError,
     FormatError,
@@ -106,7 +107,8 @@ def _head(stored: Stored, member: Member, length: int) -> memoryview:
 
 def _object(source: Source, member: Member, encodings: dict[str, Encoding]) -> TensorObject:
     stored = Range(source, member.offset, member.length)
-    header = parse_header(_head(stored, member, _HEAD_BYTES))
+    head = _head(stored, member, _HEAD_BYTES)
+    header = parse_header(head)
     length = member.size - header.length
     header.require_length(length)
     word, offset, nbytes = "raw", member.offset + header.length, length
@@ -121,7 +123,8 @@ def _object(source: Source, member: Member, encodings: dict[str, Encoding]) -> T
         nbytes,
         header.type,
         word,
-        decoded_length=None if word == "raw" else length,
+        zip_crc32(head[: header.length], member.crc) if word == "raw" else None,
+        None if word == "raw" else length,
         byte_order=header.byte_order,
     )
     return TensorObject(header.shape, "dense", {"data": component})

@@ -606,7 +606,8 @@ class ManifestReader(Mapping[str, Any]):
         Returns:
             The object, compressed components with their decoded length; None where the bytes
             mean something else there and the object has to be decoded: big-endian data and bools
-            of 0.1, indices that are not u64, what only another format knows to decode.
+            of 0.1, indices that are not u64, what only another format knows to decode, or to
+            check.
 
         Raises:
             ObjectNotFoundError: no object of that name.
@@ -617,8 +618,13 @@ class ManifestReader(Mapping[str, Any]):
         self._require_meaning(name, tensor_object)
         changed = {}
         for role, component in tensor_object.components.items():
-            if not _is_portable(tensor_object, role) or (
-                ENCODINGS.get(component.encoding) is not self._encodings.get(component.encoding)
+            has_foreign_digest = self._format != "zt" and component.digest is not None
+            if (
+                not _is_portable(tensor_object, role)
+                or has_foreign_digest
+                or (
+                    ENCODINGS.get(component.encoding) is not self._encodings.get(component.encoding)
+                )
             ):
                 return None
             if component.encoding in ENCODINGS and component.encoding != "raw":

@@ -461,3 +461,35 @@ def test_a_file_of_one_array_holds_no_other_number(tensors: Any, tmp_path: Path)
     with pytest.raises(ztensor.UsageError, match="one array"):
         ztensor.convert(tmp_path / "a.zt", tmp_path / "a.npy")
     assert [path.name for path in tmp_path.iterdir()] == ["a.zt"]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_flipped_bit_in_a_stored_member_is_noticed(order: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, w=np.ones((30, 40), order=order), other=np.ones(3))
+    with ztensor.open(path) as reader:
+        assert reader.verify().ok
+        start = reader.location("w").offset
+    data = bytearray(path.read_bytes())
+    data[start + 2000] ^= 1
+    path.write_bytes(data)
+    with ztensor.open(path) as reader:
+        (problem,) = reader.verify().problems
+        assert (problem.reason, problem.object_name) == ("digest_mismatch", "w")
+        with pytest.raises(ztensor.FormatError, match=r"CRC-32 differs|zip-crc32"):
+            reader.read("w", copy=True)
+    for name in ("a.zt", "b.npz"):
+        with pytest.raises(ztensor.FormatError, match=r"CRC-32 differs|zip-crc32"):
+            ztensor.convert(path, tmp_path / name)
+        assert not (tmp_path / name).exists()
+
+
+def test_the_digest_of_an_archive_is_none_of_ours(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", w=np.ones(30))
+    ztensor.convert(tmp_path / "a.npz", tmp_path / "a.zt", check=True)
+    with ztensor.open(tmp_path / "a.npz") as archive, ztensor.open(tmp_path / "a.zt") as ours:
+        assert str(archive.metadata("w").components["data"].digest).startswith("zip-crc32:")
+        assert str(ours.metadata("w").components["data"].digest).startswith("crc32c:")
+    ztensor.convert(tmp_path / "a.npz", tmp_path / "bare.zt", checksum=None)
+    with ztensor.open(tmp_path / "bare.zt") as ours:
+        assert ours.metadata("w").components["data"].digest is None
