@@ -62,9 +62,9 @@ VERBS = {
 _HELP = """\
 Look into any model file, check it, compare it, convert it; change .zt files.
 
-Files may be .zt, .safetensors, .pt, .pth, .bin, .gguf, .npz, .npy, .onnx, .h5 and .hdf5, or a model
-in several of them. They are told apart by what is in them, not by name, and nothing in them is ever
-run. An object is one named tensor.
+Files may be .zt, .safetensors, .pt, .pth, .bin, .gguf, .npz, .npy, .onnx, .h5, .hdf5 and .keras,
+or a model in several of them. They are told apart by what is in them, not by name, and nothing in
+them is ever run. An object is one named tensor.
 
 \b
 Examples:
