@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import dataclasses
 import importlib.metadata
 import os
@@ -153,9 +154,14 @@ def clean_environment() -> dict[str, str]:
 
 
 def copy_checkout(folder: Path) -> None:
-    """Copy our package there, so that a file edited meanwhile is not half measured."""
+    """Copy our package there, so that a file edited meanwhile is not half measured.
+
+    It is compiled, as pip compiles what it installs: else the source is at every import, where the
+    environment forbids Python to write bytecode.
+    """
     leave = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "src" / "ztensor", folder / "ztensor", ignore=leave)
+    compileall.compile_dir(folder, quiet=1)
 
 
 def server_environment(peer: Peer, checkout: Path) -> dict[str, str]:
