@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.digest import crc32c, require_match, shifted, zeros_operator
-from ztensor.errors import ZTensorError
+from ztensor.errors import UnsupportedError, ZTensorError
 from ztensor.layout.base import empty_array
 from ztensor.layout.elements import HOST_ORDER, result_dtype
 from ztensor.model.manifest import Component, TensorObject
@@ -69,14 +69,19 @@ def load_all(
     workers = thread_count(threads)
     reader._require_open()
     whole = None if copy else reader._source.view()
-    if whole is None:
-        return _load_owned(reader, workers, separate=separate)
-    if reader._verify is True:  # every view is checked before it is handed out
-        result: dict[str, Any] = {}
-        _read_each(reader, reader, workers, result, copy=False)
-        return result
-    reader._source.require_unchanged()
-    return _load_views(reader, whole, workers)
+    try:
+        if whole is None:
+            return _load_owned(reader, workers, separate=separate)
+        if reader._verify is True:  # every view is checked before it is handed out
+            result: dict[str, Any] = {}
+            _read_each(reader, reader, workers, result, copy=False)
+            return result
+        reader._source.require_unchanged()
+        return _load_views(reader, whole, workers)
+    except UnsupportedError as error:
+        if error.object_name is not None and len(reader) > 1:
+            error.hint = error.hint or "ztensor.open reads the other objects by name"
+        raise
 
 
 def _load_views(reader: ManifestReader, whole: memoryview, workers: int) -> dict[str, Any]:

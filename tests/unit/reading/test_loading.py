@@ -141,3 +141,18 @@ def test_a_large_tensor_is_read_in_pieces(length: int, checksum: str | None) -> 
             load(bytes(data), copy=True, threads=3)
         assert caught.value.object_name == "w"
         data[place.offset + spot] ^= 1
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_what_cannot_be_read_does_not_hide_the_way_to_the_others(
+    tmp_path: Path, *, copy: bool
+) -> None:
+    np.savez(tmp_path / "a.npz", text=np.array("csr"), w=np.ones(3))
+    with pytest.raises(ztensor.UnsupportedError, match=r"'text'.*the other objects by name"):
+        load_file(tmp_path / "a.npz", copy=copy)
+    with ztensor.open(tmp_path / "a.npz") as reader:
+        assert reader["w"].tolist() == [1, 1, 1]
+    np.savez(tmp_path / "alone.npz", text=np.array("csr"))
+    with pytest.raises(ztensor.UnsupportedError) as caught:
+        load_file(tmp_path / "alone.npz", copy=copy)
+    assert caught.value.hint is None
