@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ztensor.analysis.identity import tensor_hashes
 from ztensor.container import EMITTERS, LATEST
+from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
     ArgumentValueError,
     FormatError,
@@ -31,6 +32,7 @@ from ztensor.errors import (
 )
 from ztensor.opening import Reader, only_ours_change
 from ztensor.opening import open as open_file
+from ztensor.reading.ahead import Ahead
 from ztensor.reading.reader import ManifestReader
 from ztensor.sharded import ShardedReader
 from ztensor.sharded.naming import shifted
@@ -40,7 +42,7 @@ from ztensor.wire import cbor
 from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.container import Emitter
     from ztensor.foreign.base import Exporting
@@ -156,7 +158,7 @@ def convert(
             that was not reported as lost.
         durable: as for `ztensor.Writer`.
         dry_run: True takes every step but writing; nothing is read back.
-        threads: how many compress and compare; see `ztensor.Writer`.
+        threads: how many decode, compress and compare; see `ztensor.Writer`.
         progress: called with the bytes done so far and those to do in all.
 
     Returns:
@@ -233,7 +235,7 @@ def migrate(
         lock: as for `ztensor.Editor`, where the old file is replaced.
         timeout: as for `ztensor.Editor`.
         dry_run: True takes every step but writing; nothing is read back.
-        threads: how many compress and compare.
+        threads: how many decode, compress and compare.
         progress: called with the bytes done so far and those to do in all.
 
     Raises:
@@ -530,6 +532,7 @@ def _write(
                 sink,
                 lose=lambda name, sentence: lost.append(Loss(name, sentence)),
                 progress=lambda done, whole: written(done * stored // max(whole, 1)),
+                threads=how.threads,
             )
             if how.strict:
                 _require_lossless(lost, target)
@@ -550,14 +553,20 @@ def _copy(
     extra: Mapping[str, object] | None,
     how: _How,
 ) -> None:
-    with Writer(
-        sink,
-        version=how.version,
-        checksum=how.checksum,
-        attributes=attributes or None,
-        threads=how.threads,
-    ) as writer:
+    with (
+        Writer(
+            sink,
+            version=how.version,
+            checksum=how.checksum,
+            attributes=attributes or None,
+            threads=how.threads,
+        ) as writer,
+        Ahead(
+            _decoded(chosen, is_kept=how.compression is None), how.threads, is_portable=True
+        ) as ahead,
+    ):
         writer._extra = extra
+        writer._chunks = ahead.chunks
         for name, reader in chosen.items():
             try:
                 writer.copy(name, reader, compress=how.compression)
@@ -565,6 +574,22 @@ def _copy(
                 error.hint = error.hint or "exclude the object to write the others"
                 raise
         writer.finish()
+
+
+def _decoded(
+    chosen: Mapping[str, ManifestReader], *, is_kept: bool
+) -> Iterator[tuple[ManifestReader, str, str]]:
+    """Yield what a writer decodes of the objects it copies, in its order."""
+    seen: set[tuple[ManifestReader, int, int]] = set()
+    for name, reader in chosen.items():
+        home = reader.reader_of(name)
+        if is_kept and home.stored_object(name) is not None:
+            continue
+        for role, component in home._object(name).components.items():
+            place = home, component.offset, component.length
+            if component.encoding not in ENCODINGS or place not in seen:
+                seen.add(place)
+                yield home, name, role
 
 
 def exporter(kind: str) -> Exporting:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MIB = 1 << 20
-SHAPE = (8192, 12288)  # 192 MiB
+SHAPE = (4096, 16384)  # 128 MiB
 MOST = 80 * MIB  # two blocks of gathered elements, and what is around them
 
 ARRAY = np.tile(np.arange(4096, dtype=np.uint16).view(np.float16), SHAPE[0] * SHAPE[1] // 4096)

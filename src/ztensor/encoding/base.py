@@ -60,7 +60,7 @@ class Encoding(Protocol):
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
-        """Yield the decoded bytes in order, in pieces of bounded size, valid until the next.
+        """Yield the decoded bytes in order, in pieces of bounded size that stay as they are.
 
         Args:
             stored: the component's bytes.
@@ -72,6 +72,10 @@ class Encoding(Protocol):
             EncodingError: the stored bytes are damaged, or decode to another length.
             LimitError: a safety cap is exceeded.
         """
+        ...
+
+    def is_streamed(self, stored: Stored) -> bool:
+        """Return whether `decode_chunks` holds little more than the piece it gives."""
         ...
 
     def encode(self, data: memoryview, *, level: int) -> Iterator[bytes | memoryview]:

@@ -619,7 +619,7 @@ class Zstd:
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
-        """Yield the decoded bytes in order, at most 1 MiB at a time, from one reused buffer.
+        """Yield the decoded bytes in order, at most 1 MiB at a time, each piece new memory.
 
         Raises:
             EncodingError: the frames are damaged, or decode to another length.
@@ -654,6 +654,7 @@ class Zstd:
                         yield chunk
                         left -= filled
                         filled = 0
+                        chunk = memoryview(bytearray(len(chunk)))
                 else:  # no room is left: the frame must end here
                     if reader.readinto(_SCRATCH):
                         raise _over(cap) if expected_length is None else _long(cap, "more")
@@ -666,6 +667,11 @@ class Zstd:
         if expected_length is not None and left:
             raise _short(cap, str(cap - left))
         self._keep_decoder(decoder, largest)
+
+    def is_streamed(self, stored: Stored) -> bool:
+        """Return True: a piece is decoded when it is asked for."""
+        del stored
+        return True
 
     def encode(self, data: memoryview, *, level: int) -> Iterator[bytes]:
         """Yield `data` (flat, bytes) as frames of `FRAME_BYTES` of it each; no data, one frame.

@@ -78,6 +78,7 @@ class Exporting(Protocol):
         *,
         lose: Callable[[str | None, str], None],
         progress: Callable[[int, int], None] | None = None,
+        threads: int | None = None,
     ) -> int:
         """Write what a reader holds, of whatever format, as a file of this one; stream by stream.
 
@@ -87,6 +88,7 @@ class Exporting(Protocol):
             lose: called with an object's name (None for the file's own) and a sentence about
                 what the format cannot say. It may raise to refuse.
             progress: called with the bytes of tensors written so far and of all of them.
+            threads: how many decode beside the one that writes; see `thread_count`.
 
         Returns:
             How many of the reader's objects the file has, in whole or in part.
@@ -166,6 +168,11 @@ class ForeignEncoding(abc.ABC):
         self.decode_into(stored, whole, limits)
         for start in range(0, expected_length, _PIECE_BYTES):
             yield whole[start : start + _PIECE_BYTES]
+
+    def is_streamed(self, stored: Stored) -> bool:
+        """Return whether `decode_chunks` holds little more than the piece it gives: not here."""
+        del stored
+        return False
 
     def encode(self, data: memoryview, *, level: int) -> Iterator[bytes | memoryview]:
         """Refuse: no file of ours is written so.
@@ -290,6 +297,10 @@ class InBlocks(ForeignEncoding):
             piece = empty_array((stop - start,), np.dtype(np.uint8)).data
             self._fill(stored, self._blocks.place(start, stop), piece, limits)
             yield piece
+
+    def is_streamed(self, stored: Stored) -> bool:
+        """Return whether it gives block by block."""
+        return self._can_cut(stored)
 
     def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
         """Return the blocks: a slice reads those it needs. Offsets are those of decoded bytes.

@@ -35,6 +35,7 @@ from ztensor.foreign.base import RAW, ForeignEncoding, Projection
 from ztensor.layout.gguf_blocks import BLOCK_TYPES, GGUF_LAYOUTS, PREFIX
 from ztensor.model.dtype import STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
+from ztensor.reading.ahead import Ahead
 from ztensor.source.base import read_bytes
 
 if TYPE_CHECKING:
@@ -549,6 +550,7 @@ def export(
     *,
     lose: Callable[[str | None, str], None],
     progress: Callable[[int, int], None] | None = None,
+    threads: int | None = None,
 ) -> int:
     """Write what a reader holds as a file of version 3, little-endian.
 
@@ -561,6 +563,7 @@ def export(
         sink: where the bytes go; finished by the caller.
         lose: called with an object's name, or None, and what cannot be said of it.
         progress: called with the bytes of tensors written so far and of all of them.
+        threads: how many decode beside the one that writes.
 
     Returns:
         How many of the reader's objects the file has, in whole or in part.
@@ -590,13 +593,14 @@ def export(
     start = b"".join(head)
     sink.write(start + bytes(-len(start) % alignment))
     done, total = 0, sum(row[-1] for row in chosen)
-    for *_, name, _, _, length in chosen:
-        for chunk in reader.reader_of(name).decoded_chunks(name):
-            sink.write(chunk)
-            done += chunk.nbytes
-            if progress is not None:
-                progress(done, total)
-        sink.write(bytes(-length % alignment))
+    with Ahead([(reader.reader_of(row[2]), row[2], "data") for row in chosen], threads) as ahead:
+        for *_, name, _, _, length in chosen:
+            for chunk in ahead.chunks(reader.reader_of(name), name, "data"):
+                sink.write(chunk)
+                done += chunk.nbytes
+                if progress is not None:
+                    progress(done, total)
+            sink.write(bytes(-length % alignment))
     return len(chosen)
 
 

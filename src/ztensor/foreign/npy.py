@@ -27,7 +27,7 @@ from ztensor.foreign.base import (
     gather,
     is_mapped,
 )
-from ztensor.foreign.parts import parts_of, stream
+from ztensor.foreign.parts import ahead_of, parts_of, stream
 from ztensor.layout.base import too_large
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
@@ -398,6 +398,7 @@ def export(
     *,
     lose: Callable[[str | None, str], None],
     progress: Callable[[int, int], None] | None = None,
+    threads: int | None = None,
 ) -> int:
     """Write the one array that a reader holds; its name is lost where it is not `array`.
 
@@ -408,6 +409,7 @@ def export(
         sink: where the bytes go; finished by the caller.
         lose: called with an object's name, or None, and what cannot be said of it.
         progress: called with the bytes of tensors written so far and of all of them.
+        threads: how many decode beside the one that writes.
 
     Returns:
         How many of the reader's objects the file has: one.
@@ -429,7 +431,8 @@ def export(
     if part.name != _OBJECT:
         lose(part.object_name, f"the format has no names; it is read as {_OBJECT!r}")
     sink.write(emit_header(part.shape, descr))
-    stream([part], sink, progress, 0, part.nbytes)
+    with ahead_of([part], threads) as ahead:
+        stream([part], sink, ahead, progress, 0, part.nbytes)
     return 1
 
 

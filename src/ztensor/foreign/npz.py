@@ -4,7 +4,8 @@ A member is one by its name or, as for NumPy, by its first bytes.
 
 Stored members in our order of elements are ranges of the file and are mapped; their CRC-32 is a
 digest as those of our own files are, checked when a read copies, and by verify. Deflated ones, and
-those in Fortran's order, are decoded when they are read, and their CRC-32 is then checked. `npy.py` says which arrays are listed only, `zip.py` which archives are refused.
+those in Fortran's order, are decoded when they are read, and their CRC-32 is then checked. `npy.py`
+says which arrays are listed only, `zip.py` which archives are refused.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ztensor.errors import (
 from ztensor.foreign import npy, zip
 from ztensor.foreign.base import RAW, ForeignEncoding, Projection
 from ztensor.foreign.npy import Header, parse_header, transpose
-from ztensor.foreign.parts import parts_of, stream
+from ztensor.foreign.parts import ahead_of, parts_of, stream
 from ztensor.foreign.zip import DEFLATED, STORED, Member, read_members
 from ztensor.layout.base import empty_array
 from ztensor.model.manifest import Component, Manifest, TensorObject
@@ -205,6 +206,11 @@ class _Whole(ForeignEncoding):
         self.check_length(stored, expected_length, limits)
         yield from self._unpacked(stored)
 
+    def is_streamed(self, stored: Stored) -> bool:
+        """Return whether the elements need not be put in another order."""
+        del stored
+        return not self._header.is_transposed
+
     def _unpacked(self, stored: Stored) -> Iterator[memoryview]:
         """Yield the member's bytes behind the array's header; exactly as many as it has."""
         crc = done = 0
@@ -317,6 +323,7 @@ def export(
     *,
     lose: Callable[[str | None, str], None],
     progress: Callable[[int, int], None] | None = None,
+    threads: int | None = None,
 ) -> int:
     """Write what a reader holds as stored members, each array at a multiple of 64 bytes.
 
@@ -330,6 +337,7 @@ def export(
         sink: where the bytes go; finished by the caller.
         lose: called with an object's name, or None, and what cannot be said of it.
         progress: called with the bytes of tensors written so far and of all of them.
+        threads: how many decode beside the one that writes.
 
     Returns:
         How many of the reader's objects the file has, in whole or in part.
@@ -342,15 +350,17 @@ def export(
     npy.lose_attributes(reader, lose)
     chosen = [placed for part in parts_of(reader, lose) if (placed := _place(part, lose))]
     done, total = 0, sum(placed.part.nbytes for placed in chosen)
-    for placed in chosen:
-        placed.offset = sink.position - start
-        placed.crc = zlib.crc32(placed.header)
-        for chunk in placed.part.chunks():
-            placed.crc = zlib.crc32(chunk, placed.crc)
-        sink.write(placed.local())
-        sink.write(placed.header)
-        stream([placed.part], sink, progress, done, total)
-        done += placed.part.nbytes
+    twice = [placed.part for placed in chosen for _ in range(2)]
+    with ahead_of(twice, threads) as ahead:
+        for placed in chosen:
+            placed.offset = sink.position - start
+            placed.crc = zlib.crc32(placed.header)
+            for chunk in placed.part.chunks(ahead):
+                placed.crc = zlib.crc32(chunk, placed.crc)
+            sink.write(placed.local())
+            sink.write(placed.header)
+            stream([placed.part], sink, ahead, progress, done, total)
+            done += placed.part.nbytes
     directory = sink.position - start
     for placed in chosen:
         sink.write(placed.central())

@@ -633,6 +633,11 @@ class _External(ForeignEncoding):
                 count = min(_PIECE_BYTES, length - start)
                 yield memoryview(read_bytes(source, self._offset + start, count))
 
+    def is_streamed(self, stored: Stored) -> bool:
+        """Return True: pieces are read when they are asked for."""
+        del stored
+        return True
+
     def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
         """Return runs of 1 MiB, so that a slice reads little more than it needs."""
         self.check_length(stored, expected_length, limits)

@@ -12,6 +12,7 @@ from ztensor.errors import UnsupportedError, describe
 from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import require_known
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.reading.ahead import Ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -61,9 +62,9 @@ class Part(NamedTuple):
             shape = (self.nbytes // width,)
         return self._replace(type=None, shape=shape)
 
-    def chunks(self) -> Iterator[memoryview]:
+    def chunks(self, ahead: Ahead) -> Iterator[memoryview]:
         """Yield the bytes in pieces, little-endian; see `Reader.decoded_chunks`."""
-        return self.reader.decoded_chunks(self.object_name, self.role)
+        return ahead.chunks(self.reader, self.object_name, self.role)
 
 
 def parts_of(reader: ManifestReader, lose: Lose) -> list[Part]:
@@ -138,9 +139,15 @@ def _part(
     return Part(own, component.dtype, component.type, shape, nbytes, reader, name, role)
 
 
+def ahead_of(parts: Iterable[Part], threads: int | None) -> Ahead:
+    """Return what decodes arrays in the order in which their bytes will be asked for."""
+    return Ahead([(part.reader, part.object_name, part.role) for part in parts], threads)
+
+
 def stream(
     parts: Iterable[Part],
     sink: Sink,
+    ahead: Ahead,
     progress: Callable[[int, int], None] | None,
     done: int,
     total: int,
@@ -150,6 +157,7 @@ def stream(
     Args:
         parts: the arrays.
         sink: where they go.
+        ahead: what decodes them.
         progress: called with the bytes of tensors written so far and of all of them.
         done: bytes of tensors written before.
         total: bytes of all of them.
@@ -159,7 +167,7 @@ def stream(
         SourceError: bytes could not be read or written.
     """
     for part in parts:
-        for chunk in part.chunks():
+        for chunk in part.chunks(ahead):
             sink.write(chunk)
             done += chunk.nbytes
             if progress is not None:

@@ -30,7 +30,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.foreign.base import Projection
-from ztensor.foreign.parts import parts_of, stream
+from ztensor.foreign.parts import ahead_of, parts_of, stream
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.source.base import read_bytes
 
@@ -429,6 +429,7 @@ def export(
     *,
     lose: Callable[[str | None, str], None],
     progress: Callable[[int, int], None] | None = None,
+    threads: int | None = None,
 ) -> int:
     """Write what a reader holds: the bytes the format's own library writes for the same tensors.
 
@@ -441,6 +442,7 @@ def export(
         sink: where the bytes go; finished by the caller.
         lose: called with an object's name, or None, and what cannot be said of it.
         progress: called with the bytes of tensors written so far and of all of them.
+        threads: how many decode beside the one that writes.
 
     Returns:
         How many of the reader's objects the file has, in whole or in part.
@@ -483,7 +485,9 @@ def export(
             found=str(len(data)),
         )
     sink.write(struct.pack("<Q", len(data)) + data)
-    stream([part for *_, part in chosen], sink, progress, 0, at)
+    parts = [part for *_, part in chosen]
+    with ahead_of(parts, threads) as ahead:
+        stream(parts, sink, ahead, progress, 0, at)
     return len({part.object_name for *_, part in chosen})
 
 

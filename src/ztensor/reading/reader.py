@@ -638,10 +638,7 @@ class ManifestReader(Mapping[str, Any]):
     def _decoded_length(self, name: str, tensor_object: TensorObject, role: str) -> int:
         """Return how many bytes a compressed component decodes to; decodes where nothing tells."""
         component = tensor_object.components[role]
-        layout = LAYOUTS.get(tensor_object.format)
-        known = component.known_decoded_length
-        if known is None and layout is not None:
-            known = layout.expected_length(tensor_object, role, None)
+        known = known_length(tensor_object, role)
         if known is None:
             with self._located(name, role):
                 chunks = self.encoding_of(component).decode_chunks(
@@ -770,6 +767,15 @@ def roles_in_order(tensor_object: TensorObject) -> list[str]:
     layout = LAYOUTS.get(tensor_object.format)
     first = layout.read_order if layout is not None else ()
     return [*first, *(role for role in tensor_object.components if role not in first)]
+
+
+def known_length(tensor_object: TensorObject, role: str) -> int | None:
+    """Return the decoded length of a component as far as the manifest and the layout tell it."""
+    known = tensor_object.components[role].known_decoded_length
+    layout = LAYOUTS.get(tensor_object.format)
+    if known is None and layout is not None:
+        return layout.expected_length(tensor_object, role, None)
+    return known
 
 
 def _is_portable(tensor_object: TensorObject, role: str) -> bool:

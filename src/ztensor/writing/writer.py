@@ -40,7 +40,7 @@ from ztensor.threads import Crew, thread_count
 from ztensor.writing.blob import BlobWriter, level_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
     from types import TracebackType
 
@@ -105,6 +105,10 @@ class Writer:
     # What is written stays as it is until the end: true where one call saves a whole dict.
     _keeps_data = False
     _attributes: dict[str, object] | None
+    # Who copies many objects may have their bytes decoded before they are asked for.
+    _chunks: Callable[[ManifestReader, str, str], Iterator[memoryview]] = staticmethod(
+        lambda reader, name, role: reader.portable_chunks(name, role)
+    )
 
     def _prepare(
         self,
@@ -557,7 +561,7 @@ class Writer:
         placed = self._recoded.get(key)
         if placed is None:
             blob = BlobWriter(self._sink, level, self._algorithm, self._crew)
-            for chunk in reader.portable_chunks(name, role):
+            for chunk in self._chunks(reader, name, role):
                 blob.write(chunk)
                 if progress is not None:
                     progress(chunk.nbytes)

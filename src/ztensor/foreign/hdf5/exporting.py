@@ -13,6 +13,7 @@ from ztensor.foreign.hdf5.projecting import plain_value
 from ztensor.foreign.parts import require_known_layout
 from ztensor.layout.elements import numpy_dtype, require_known
 from ztensor.model.dtype import element_count
+from ztensor.reading.ahead import Ahead
 from ztensor.wire import cbor
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def export(
     *,
     lose: Callable[[str | None, str], None],
     progress: Callable[[int, int], None] | None = None,
+    threads: int | None = None,
 ) -> int:
     """Write what a reader holds as an HDF5 file that any h5py reads.
 
@@ -46,6 +48,7 @@ def export(
             their bits, the type's name in the attribute `ztensor.type`), other layouts, names
             that are no paths, attributes of other kinds. It may raise to refuse.
         progress: called with the bytes of tensors written so far and of all of them.
+        threads: how many decode beside the one that writes.
 
     Returns:
         How many of the reader's objects the file has, in whole or in part.
@@ -71,14 +74,16 @@ def export(
         ) from error
     total, done = sum(blob.length for blob in blobs), 0
     position = 0
-    for blob in sorted(blobs, key=lambda blob: blob.offset):
-        skeleton.copy(position, blob.offset, sink)
-        for piece in blob.reader.decoded_chunks(blob.name, blob.role):
-            sink.write(piece)
-            done += piece.nbytes
-            if progress is not None:
-                progress(done, total)
-        position = blob.offset + blob.length
+    blobs.sort(key=lambda blob: blob.offset)
+    with Ahead([(blob.reader, blob.name, blob.role) for blob in blobs], threads) as ahead:
+        for blob in blobs:
+            skeleton.copy(position, blob.offset, sink)
+            for piece in ahead.chunks(blob.reader, blob.name, blob.role):
+                sink.write(piece)
+                done += piece.nbytes
+                if progress is not None:
+                    progress(done, total)
+            position = blob.offset + blob.length
     skeleton.copy(position, skeleton.size, sink)
     return drawing.count
 

@@ -150,6 +150,15 @@ class _Gathered(InBlocks):
     def _can_cut(self, stored: Stored) -> bool:
         return self._geometry.skip is None and is_mapped(stored)
 
+    @property
+    def _is_run(self) -> bool:
+        geometry = self._geometry
+        return geometry.span == self._blocks.nbytes and geometry.is_in_order
+
+    def is_streamed(self, stored: Stored) -> bool:
+        """Return whether blocks can be read, or are inflated in their order."""
+        return self._can_cut(stored) or (self._geometry.skip is not None and self._is_run)
+
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
@@ -160,8 +169,7 @@ class _Gathered(InBlocks):
             LimitError: a safety cap is exceeded.
         """
         geometry = self._geometry
-        is_run = geometry.span == self._blocks.nbytes and geometry.is_in_order
-        if geometry.skip is None or not is_run or expected_length is None:
+        if geometry.skip is None or not self._is_run or expected_length is None:
             yield from super().decode_chunks(stored, expected_length, limits)
             return
         self.check_length(stored, expected_length, limits)
