@@ -51,7 +51,9 @@ _METADATA = "__metadata__"
 _BLANKS = " \t\n\r"  # what JSON allows behind the header, and writers pad with
 _SECTION = "safetensors, Format"
 _MOST_DEPTH = 127  # of the header, that the format's own library reads
-_COLUMNS_FROM = 512  # so many tensors are faster to keep as columns than as objects
+# So many tensors are kept as columns: opening 147 takes 0.2 ms instead of 0.5, loading them 0.4
+# instead of 0.75; reading all one by one takes a fifth longer.
+_COLUMNS_FROM = 64
 
 # Bits of an element, and what it is here. In the format's own order, by which files are sorted.
 _TYPES: Mapping[str, tuple[int, str, str | None]] = {
