@@ -37,7 +37,7 @@ from ztensor.reading.reader import ManifestReader
 from ztensor.sharded import ShardedReader
 from ztensor.sharded.naming import shifted
 from ztensor.source.appending import AppendSink
-from ztensor.source.sink import FileSink, Nowhere, StreamSink
+from ztensor.source.sink import FROM_FILE_WRITE_BYTES, FileSink, Nowhere, StreamSink
 from ztensor.wire import cbor
 from ztensor.writing.writer import Writer
 
@@ -437,6 +437,8 @@ class _Target(FileSink):
             raises leaves the target as it was.
         written: called with the bytes written so far.
     """
+
+    write_bytes = FROM_FILE_WRITE_BYTES
 
     def __init__(
         self,
