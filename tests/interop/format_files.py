@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import functools
 import importlib
@@ -101,7 +102,7 @@ def library(name: str) -> Any:
 # --- Formats --------------------------------------------------------------------------------
 
 
-class Format:
+class Format(abc.ABC):
     """A kind of file.
 
     Attributes:
@@ -120,13 +121,13 @@ class Format:
     has_checksum = False
     hostile_samples: tuple[str, ...] = ()
 
+    @abc.abstractmethod
     def make(self, folder: Path) -> list[Path]:
         """Write the files of a row, by the library alone; return what to open."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def read(self, path: Path) -> Held:
         """Return what the library reads from a file."""
-        raise NotImplementedError
 
     def places(self, path: Path) -> list[Place]:
         """Return where the stored bytes lie."""
