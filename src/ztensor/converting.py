@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fnmatch
 import functools
 import importlib
 import os
-import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ztensor.analysis.identity import tensor_hashes
@@ -33,6 +31,7 @@ from ztensor.errors import (
 from ztensor.opening import Reader, only_ours_change
 from ztensor.opening import open as open_file
 from ztensor.reading.ahead import Ahead
+from ztensor.reading.names import keeps
 from ztensor.reading.reader import ManifestReader
 from ztensor.sharded import ShardedReader
 from ztensor.sharded.naming import shifted
@@ -327,13 +326,9 @@ def matching(
     Raises:
         ArgumentValueError: there are names, and none of them is left.
     """
-    included, excluded = _matcher(include), _matcher(exclude)
+    keep = keeps(None if include is None else _listed(include), _listed(exclude))
     everyone = list(names)
-    chosen = [
-        name
-        for name in everyone
-        if (include is None or included(name)) and (exclude is None or not excluded(name))
-    ]
+    chosen = [name for name in everyone if keep(name)]
     if everyone and not chosen:
         raise ArgumentValueError(
             "no object is left to write",
@@ -350,11 +345,6 @@ def _listed(patterns: str | Iterable[str] | None) -> list[str]:
 
 def _shown(patterns: str | Iterable[str] | None) -> str:
     return ", ".join(map(describe, _listed(patterns))) or "nothing"
-
-
-def _matcher(patterns: str | Iterable[str] | None) -> Callable[[str], bool]:
-    compiled = [re.compile(fnmatch.translate(pattern)) for pattern in _listed(patterns)]
-    return lambda name: any(pattern.match(name) for pattern in compiled)
 
 
 # --- The source -----------------------------------------------------------------------------

@@ -18,10 +18,11 @@ from ztensor.cli.changing import (
     changing,
     counted,
 )
-from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen, keeps
+from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen
 from ztensor.cli.rewriting import ChecksumOption
 from ztensor.cli.verb import JsonOption, QuietOption, open_file, running
 from ztensor.errors import UsageError
+from ztensor.reading.names import keeps
 
 if TYPE_CHECKING:
     from ztensor.opening import Reader
@@ -96,7 +97,7 @@ def append(
         names = chosen(sources, include, exclude)
         if name is not None and (len(readers) > 1 or len(names) != 1):
             raise UsageError("--name goes with one object of one file")
-        keep = keeps(include, exclude)
+        keep = keeps(include or None, exclude)
         with (
             changing(
                 terminal,

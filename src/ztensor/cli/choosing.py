@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import fnmatch
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ztensor.errors import ObjectNotFoundError, describe
+from ztensor.reading.names import keeps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
 IncludeOption = Annotated[
     list[str] | None,
@@ -20,26 +19,6 @@ IncludeOption = Annotated[
 ExcludeOption = Annotated[
     list[str] | None, typer.Option(metavar="GLOB", help="No names that match; may be repeated.")
 ]
-
-
-def keeps(
-    include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-) -> Callable[[str], bool]:
-    """Return what says of a name whether it matches one of `include`, if any, and no `exclude`.
-
-    Args:
-        include: patterns with `*`, `?` and `[...]`; `*` matches dots and slashes too.
-        exclude: likewise.
-    """
-    included = [re.compile(fnmatch.translate(pattern)) for pattern in include or ()]
-    excluded = [re.compile(fnmatch.translate(pattern)) for pattern in exclude or ()]
-
-    def keep(name: str) -> bool:
-        if included and not any(pattern.match(name) for pattern in included):
-            return False
-        return not any(pattern.match(name) for pattern in excluded)
-
-    return keep
 
 
 def chosen(
@@ -52,7 +31,7 @@ def chosen(
     Raises:
         ObjectNotFoundError: none does, so that a slip of the pen is no success.
     """
-    keep = keeps(include, exclude)
+    keep = keeps(include or None, exclude)
     names = list(dict.fromkeys(name for source in sources for name in source if keep(name)))
     if not names and (include or exclude):
         raise ObjectNotFoundError(

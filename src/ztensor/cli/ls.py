@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ztensor.cli.choosing import ExcludeOption, IncludeOption, keeps
+from ztensor.cli.choosing import ExcludeOption, IncludeOption
 from ztensor.cli.spelling import count_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Styled, Terminal
 from ztensor.cli.verb import (
@@ -19,6 +19,7 @@ from ztensor.cli.verb import (
     running,
 )
 from ztensor.errors import ZTensorError
+from ztensor.reading.names import keeps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -123,7 +124,7 @@ def select(
         sort: `name` (numbers in names by value), `size` (on disk, largest first), `offset`, or
             None for the order of the file.
     """
-    keep = keeps(include, exclude)
+    keep = keeps(include or None, exclude)
     objects = [reader.metadata(name) for name in reader if keep(name)]
     if sort == "name":
         objects.sort(key=lambda found: _by_number(found.name))

@@ -16,11 +16,12 @@ from ztensor.cli.changing import (
     require_apart,
     require_target,
 )
-from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen, keeps
+from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Column, Styled
 from ztensor.cli.verb import JsonOption, QuietOption, running
 from ztensor.errors import UsageError
+from ztensor.reading.names import keeps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +91,7 @@ def merge(
                 inputs,
                 output,
                 on_conflict=on_conflict,
-                keep=keeps(include, exclude),
+                keep=keeps(include or None, exclude),
                 durable=not no_durable,
                 dry_run=dry_run,
                 progress=progress,
@@ -132,7 +133,7 @@ def _look(
     from ztensor.edit import names_in
     from ztensor.opening import open as open_any
 
-    keep = keeps(include, exclude)
+    keep = keeps(include or None, exclude)
     holders: dict[str, list[str]] = {}
     counts = []
     with contextlib.ExitStack() as stack:

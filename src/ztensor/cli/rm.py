@@ -15,9 +15,10 @@ from ztensor.cli.changing import (
     TimeoutOption,
     changing,
 )
-from ztensor.cli.choosing import ExcludeOption, keeps
+from ztensor.cli.choosing import ExcludeOption
 from ztensor.cli.verb import JsonOption, QuietOption, running
 from ztensor.errors import ObjectNotFoundError, UsageError, describe
+from ztensor.reading.names import keeps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
