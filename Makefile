@@ -4,7 +4,8 @@
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 JAX ?= jax==0.10.2
-FUZZ_SECONDS ?= 600
+FUZZ ?= --seconds 600
+SHAPES ?=
 PYTEST_ARGS ?=
 BENCH ?=
 
@@ -19,7 +20,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test lint test-pythons test-minimum fuzz faults interop frameworks formats bench bench-quick bench-paths docs cli-page clean
+.PHONY: help demo test lint test-pythons test-minimum budget fuzz faults interop frameworks formats bench bench-quick bench-paths docs cli-page release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -43,8 +44,13 @@ test-pythons: ## run the framework-free suite on every CPython found (PYTHONS="p
 test-minimum: ## run it with the oldest releases of the dependencies that pyproject.toml allows
 	$(PYTHON) tests/pythons.py --minimum $(PYTHON)
 
-fuzz: $(VENV)/dev.stamp ## feed mutated files to the reader for FUZZ_SECONDS
-	$(BIN)/python fuzz/run.py --seconds $(FUZZ_SECONDS)
+# SHAPES="--quick npz": small sizes, or some formats.
+budget: $(VENV)/dev.stamp ## measure memory and time of the worst known files of every format, 1 kB to 16 MB
+	$(BIN)/python tests/attacks/budget.py $(SHAPES)
+
+# The long one, half an hour on two quiet cores: make fuzz FUZZ="--cases 20000000"
+fuzz: $(VENV)/dev.stamp ## feed damaged files of every format to the reader, ten minutes
+	$(BIN)/python fuzz/run.py $(FUZZ)
 
 faults: $(VENV)/dev.stamp ## kill, cut the power and fill the disk under every change to a file
 	$(BIN)/python tests/faults/run.py
@@ -69,6 +75,9 @@ bench-quick: $(VENV)/dev.stamp ## measure what the goals ask, under ten minutes
 bench-paths: $(VENV)/bench.stamp ## time our own hot paths, under two minutes, judging nothing
 	$(BIN)/python -m pytest benchmarks/test_hot_paths.py --benchmark-columns=min,median,rounds \
 		--benchmark-sort=name --benchmark-group-by=func $(PYTEST_ARGS)
+
+release-check: $(VENV)/pip.stamp ## build both distributions, install each in an empty environment, try it
+	$(PYTHON) tests/release.py
 
 cli-page: $(VENV)/dev.stamp ## write docs/cli.md anew, from the help of the command
 	$(BIN)/python docs/make_cli.py

@@ -1,4 +1,4 @@
-"""Train with checkpoints, stop in the middle, go on: the weights end up bit for bit the same.
+"""Train with checkpoints, stop in the middle, go on: weights and optimizer end up the same.
 
 python examples/fine_tune.py [folder]      needs torch
 """
@@ -6,41 +6,55 @@ python examples/fine_tune.py [folder]      needs torch
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
 import ztensor
 from ztensor.torch import load_file, save_file
 
-STEPS, STEPS_IN_EPOCH, SAVE_EVERY = 30, 10, 4
+STEPS, SAVE_EVERY = 30, 4
 
 
-def new_run(seed: int) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+class Run(NamedTuple):
+    """All that decides how training goes on, but for torch's random state."""
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    scheduler: torch.optim.lr_scheduler.LRScheduler
+
+
+def new_run(seed: int, lr: float) -> Run:
     torch.manual_seed(seed)
     layers = torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Dropout(0.1), torch.nn.Linear(32, 4)
     model = torch.nn.Sequential(*layers)
-    return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    return Run(model, optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.95))
 
 
-def save(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
-    """Save all that decides how training goes on, as one flat dict of tensors.
+def save(path: Path, run: Run, step: int) -> None:
+    """Save a run: tensors by names, settings as attributes of the file.
 
     The file is replaced as a whole: who dies while saving has the checkpoint before.
     """
-    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
-    for number, state in optimizer.state_dict()["state"].items():
+    tensors = {f"model.{name}": value for name, value in run.model.state_dict().items()}
+    optimizer = run.optimizer.state_dict()
+    for number, state in optimizer["state"].items():
         tensors |= {f"optimizer.{number}.{key}": value for key, value in state.items()}
     tensors["random"] = torch.get_rng_state()  # dropout draws from it
-    save_file(tensors, path, {"step": step, "epoch": step // STEPS_IN_EPOCH})
+    groups = [{**group, "betas": list(group["betas"])} for group in optimizer["param_groups"]]
+    facts = {"step": step, "param_groups": groups, "scheduler": run.scheduler.state_dict()}
+    save_file(tensors, path, facts)
 
 
-def resume(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Load a checkpoint and return the step it was made at."""
+def resume(path: Path, run: Run) -> int:
+    """Load a checkpoint into a new run and return the step it was made at."""
     with ztensor.open(path) as reader:
-        step = reader.attributes["step"]
+        facts = reader.attributes
     tensors = load_file(path, copy=True)  # copies are checked against their digests
     torch.set_rng_state(tensors.pop("random"))
-    groups = optimizer.state_dict()["param_groups"]
+    # A file keeps a tuple as a list.
+    groups = [{**group, "betas": tuple(group["betas"])} for group in facts["param_groups"]]
     state: dict[int, dict[str, torch.Tensor]] = {}
     weights = {}
     for name, tensor in tensors.items():
@@ -50,34 +64,51 @@ def resume(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer)
         else:
             number, _, key = rest.partition(".")
             state.setdefault(int(number), {})[key] = tensor
-    model.load_state_dict(weights)
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
-    return step
+    run.model.load_state_dict(weights)
+    run.optimizer.load_state_dict({"state": state, "param_groups": groups})
+    run.scheduler.load_state_dict(facts["scheduler"])
+    return facts["step"]
 
 
-def train(path: Path, seed: int, *, end: int = STEPS) -> dict[str, torch.Tensor]:
+def train(path: Path, seed: int, lr: float, *, end: int = STEPS) -> Run:
     """Train from the checkpoint, or from the beginning where there is none."""
-    model, optimizer = new_run(seed)
-    first = resume(path, model, optimizer) if path.exists() else 0
+    run = new_run(seed, lr)
+    first = resume(path, run) if path.exists() else 0
     for step in range(first, end):
         x = torch.randn(8, 16, generator=torch.Generator().manual_seed(step))
-        loss = (model(x) - x[:, :4].sin()).square().mean()
-        optimizer.zero_grad()
+        loss = (run.model(x) - x[:, :4].sin()).square().mean()
+        run.optimizer.zero_grad()
         loss.backward()
-        optimizer.step()
+        run.optimizer.step()
+        run.scheduler.step()
         if (step + 1) % SAVE_EVERY == 0:
-            save(path, model, optimizer, step + 1)
+            save(path, run, step + 1)
     print(f"from step {first} to {end}: loss {loss.item():.4f}")
-    return model.state_dict()
+    return run
+
+
+def is_same(one: object, other: object) -> bool:
+    """Return whether two states are equal, types and every bit of their tensors included."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(is_same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return one == other
 
 
 def main(folder: Path) -> None:
-    whole = train(folder / "whole.zt", seed=1)
-    train(folder / "model.zt", seed=1, end=18)  # killed here: what is not in the file is lost
-    resumed = train(folder / "model.zt", seed=2)  # what it begins with is replaced
-    same = all(torch.equal(whole[name], resumed[name]) for name in whole)
-    print(f"{len(whole)} weights of the resumed run: {'equal' if same else 'DIFFERENT'}")
-    assert same
+    whole = train(folder / "whole.zt", seed=1, lr=1e-2)
+    train(folder / "model.zt", seed=1, lr=1e-2, end=18)  # killed here: the rest is lost
+    # What the resumed run begins with, weights and learning rate, is replaced by the checkpoint's.
+    resumed = train(folder / "model.zt", seed=2, lr=0.5)
+    for part, one, other in zip(Run._fields, whole, resumed, strict=True):
+        same = is_same(one.state_dict(), other.state_dict())
+        print(f"{part} of the resumed run: {'equal' if same else 'DIFFERENT'}")
+        assert same
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
 """Files of other formats, damaged in their bytes or in their structure.
 
-A case starts from a small file of `tests/corpus/foreign`. Half of the cases are damaged blindly. In
-the others one token of a header, one opcode of a pickle, one field of a protobuf message or one
-number is changed, and the lengths and checksums around it are put in order, so that the damage
-comes to where it is understood. HDF5 has no cases: libhdf5 may crash on damaged bytes, and a
-process that dies is no finding of ours.
+One token of a header, one opcode of a pickle, one field of a protobuf message, one member of an
+archive or one number is changed, and the lengths and checksums around it are put in order, so that
+the damage comes to where it is understood.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from typing import NamedTuple
 from ztensor.testing.damage import EDGES, damaged, random_damage
 
 CORPUS = Path(__file__).resolve().parent.parent / "tests" / "corpus" / "foreign"
-SUFFIXES = (".gguf", ".npy", ".npz", ".onnx", ".pt", ".safetensors")
+SUFFIXES = (".gguf", ".h5", ".keras", ".npy", ".npz", ".onnx", ".pt", ".safetensors")
 SMALL = 8000
 # What the structure of a hostile file may raise here; it is then damaged blindly.
 UNREADABLE = (
@@ -44,19 +42,6 @@ def corpus(folder: str) -> tuple[tuple[str, bytes], ...]:
     """Return the suffix and the bytes of each small file of `accept` or `reject`."""
     files = [path for path in sorted((CORPUS / folder).rglob("*")) if path.suffix in SUFFIXES]
     return tuple((p.suffix, p.read_bytes()) for p in files if p.stat().st_size <= SMALL)
-
-
-def case(rng: random.Random) -> bytes:
-    """Return a damaged file of some format."""
-    # A hostile file is mostly refused before its damage is seen.
-    suffix, data = rng.choice(corpus("accept" if rng.random() < 0.7 else "reject"))
-    for _ in range(1 if rng.random() < 0.6 else rng.randrange(2, 5)):
-        changed = None
-        if rng.random() < 0.5:
-            with contextlib.suppress(*UNREADABLE):
-                changed = CHANGES[suffix](rng, data)
-        data = blindly(rng, data) if changed is None else changed
-    return data
 
 
 def blindly(rng: random.Random, data: bytes) -> bytes:
@@ -142,6 +127,8 @@ def archived(rng: random.Random, data: bytes) -> bytes:
         members[at] = (name, pickled(rng, content))
     elif name.endswith(".npy") and rng.random() < 0.8:
         members[at] = (name, npy(rng, content))
+    elif name.endswith(".h5") and rng.random() < 0.8:
+        members[at] = (name, other_number(rng, content))
     elif rng.random() < 0.5:
         members[at] = (name, blindly(rng, content))
     else:
@@ -157,6 +144,12 @@ def archived(rng: random.Random, data: bytes) -> bytes:
             archive.NameToInfo.clear()
             archive.writestr(information, content)
     return out.getvalue()
+
+
+def members_named(data: bytes, suffix: str) -> list[bytes]:
+    """Return the contents of those members of an archive."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return [archive.read(name) for name in archive.namelist() if name.endswith(suffix)]
 
 
 # --- Protobuf ---------------------------------------------------------------------------------
@@ -266,6 +259,8 @@ def torch_saved(rng: random.Random, data: bytes) -> bytes:
 
 CHANGES: dict[str, Callable[[random.Random, bytes], bytes]] = {
     ".gguf": other_number,
+    ".h5": other_number,
+    ".keras": archived,
     ".npy": npy,
     ".npz": archived,
     ".onnx": onnx,

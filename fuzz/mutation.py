@@ -14,7 +14,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-import foreign
 import ml_dtypes
 import numpy as np
 
@@ -30,7 +29,6 @@ CORPUS = Path(__file__).resolve().parent.parent / "tests" / "corpus"
 SMALL = 6000  # larger files cost time and reach nothing that small ones do not
 FRESH = 64  # fresh files in use at a time
 BLOCK = 20_000  # cases after which they are replaced by others
-FOREIGN = 0.25  # the share of files of other formats
 
 # Words a manifest can hold, right or wrong in their place.
 WORDS = (
@@ -156,14 +154,6 @@ def random_tensor(rng: random.Random) -> Any:
 
 
 # --- Cases ----------------------------------------------------------------------------------
-
-
-def case(seed: int, index: int) -> bytes:
-    """Return the bytes of one case."""
-    rng = random.Random(seed << 40 | index)
-    if rng.random() < FOREIGN:
-        return foreign.case(rng)
-    return mutated(rng, pick(rng, seed, index), seed, index)
 
 
 def mutated(rng: random.Random, base: Base, seed: int, index: int) -> bytes:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ztensor.analysis.comparing import DiffReport, TensorDiff, ValueDiff, diff
     from ztensor.analysis.identity import content_hash, tensor_hashes
     from ztensor.analysis.plotting import Picture, plot
-    from ztensor.analysis.statistics import Histogram, TensorStats, stats
+    from ztensor.analysis.statistics import Histogram, StatsReport, TensorStats, stats
     from ztensor.converting import ConversionReport, Loss, convert, migrate
     from ztensor.edit import (
         Editor,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         DigestMismatchError,
         EncodingError,
         FormatError,
+        InternalError,
         LayoutError,
         LimitError,
         ManifestError,
@@ -75,9 +76,9 @@ _HOMES = {
     ),
     "ztensor.errors": (
         "ArgumentTypeError ArgumentValueError ClosedError ContainerError DigestMismatchError "
-        "EncodingError FormatError LayoutError LimitError ManifestError MissingDependencyError "
-        "NotRepresentableError NotZTensorError ObjectNotFoundError Reason SourceError "
-        "UnsupportedError UnsupportedVersionError UsageError ZTensorError"
+        "EncodingError FormatError InternalError LayoutError LimitError ManifestError "
+        "MissingDependencyError NotRepresentableError NotZTensorError ObjectNotFoundError Reason "
+        "SourceError UnsupportedError UnsupportedVersionError UsageError ZTensorError"
     ),
     "ztensor.handle": "safe_open",
     "ztensor.analysis.identity": "content_hash tensor_hashes",
@@ -90,7 +91,7 @@ _HOMES = {
     "ztensor.reading.reader": "Location",
     "ztensor.sharded": "ShardedReader",
     "ztensor.reading.slices": "TensorSlice",
-    "ztensor.analysis.statistics": "Histogram TensorStats stats",
+    "ztensor.analysis.statistics": "Histogram StatsReport TensorStats stats",
     "ztensor.tensor": "Tensor",
     "ztensor.reading.verify": "VerifyReport",
     "ztensor.writing.writer": "ObjectSink Writer",
@@ -111,6 +112,7 @@ __all__ = [
     "EncodingError",
     "FormatError",
     "Histogram",
+    "InternalError",
     "LayoutError",
     "LimitError",
     "Limits",
@@ -130,6 +132,7 @@ __all__ = [
     "RepairReport",
     "ShardedReader",
     "SourceError",
+    "StatsReport",
     "Tensor",
     "TensorDiff",
     "TensorMetadata",
@@ -166,14 +169,25 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load a public name from its home on first use."""
-    if name in _HOME_OF:
-        value = getattr(importlib.import_module(_HOME_OF[name]), name)
-    elif name in _SUBMODULES:
-        return importlib.import_module(f"ztensor.{name}")
-    else:
+    if name in _SUBMODULES:
+        return _module(f"ztensor.{name}")
+    if name not in _HOME_OF:
         raise AttributeError(f"module 'ztensor' has no attribute {name!r}")
-    globals()[name] = value
+    value = globals()[name] = getattr(_module(_HOME_OF[name]), name)
     return value
+
+
+def _module(name: str) -> Any:
+    """Import a module of ours; where it is missing, say whether another distribution took it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        from ztensor.installation import mixture
+
+        mixed = mixture()
+        if mixed is not None and mixed.is_broken:
+            raise ImportError(f"{error}\n{mixed.message}", name=error.name) from error
+        raise
 
 
 def __dir__() -> list[str]:

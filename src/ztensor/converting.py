@@ -11,14 +11,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import importlib
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ztensor.analysis.identity import tensor_hashes
+from ztensor.boundary import public
 from ztensor.container import EMITTERS, LATEST
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
+    ArgumentTypeError,
     ArgumentValueError,
     FormatError,
     NotRepresentableError,
@@ -28,14 +29,21 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.foreign.saving import exporter
+from ztensor.model.account import UNREAD
+from ztensor.model.manifest import CheckedObjects
+from ztensor.model.showing import counted, short_repr
+from ztensor.model.suffixes import SUFFIXES, format_by_suffix, require_ours, require_written
 from ztensor.opening import Reader, only_ours_change
 from ztensor.opening import open as open_file
 from ztensor.reading.ahead import Ahead
 from ztensor.reading.names import keeps
 from ztensor.reading.reader import ManifestReader
+from ztensor.reading.verify import unchecked_names
 from ztensor.sharded import ShardedReader
 from ztensor.sharded.naming import shifted
 from ztensor.source.appending import AppendSink
+from ztensor.source.paths import path_text
 from ztensor.source.sink import FROM_FILE_WRITE_BYTES, FileSink, Nowhere, StreamSink
 from ztensor.wire import cbor
 from ztensor.writing.writer import Writer
@@ -44,7 +52,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.container import Emitter
-    from ztensor.foreign.base import Exporting
     from ztensor.model.manifest import TensorObject
     from ztensor.source.sink import Durable
 
@@ -52,16 +59,6 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 _R = TypeVar("_R", bound=ManifestReader)
-
-# The formats that can be written, and how their files are called. `foreign/` writes all but ours.
-SUFFIXES: Mapping[str, tuple[str, ...]] = {
-    "zt": (".zt",),
-    "safetensors": (".safetensors",),
-    "npz": (".npz",),
-    "npy": (".npy",),
-    "gguf": (".gguf",),
-    "hdf5": (".h5", ".hdf5"),
-}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,6 +94,8 @@ class ConversionReport:
         nbytes: bytes of the new file; after a dry run what it would have.
         lost: what the new file cannot say.
         is_checked: whether it was read back and compared before it was put in place.
+        unchecked: objects whose bytes came without a digest or another checksum: whether they are
+            what was once saved nobody can tell, though the new file has digests of them.
     """
 
     path: str
@@ -108,13 +107,25 @@ class ConversionReport:
     nbytes: int
     lost: tuple[Loss, ...]
     is_checked: bool
+    unchecked: tuple[str, ...] = ()
 
     @property
     def is_lossless(self) -> bool:
         """Return whether the new file says everything that was chosen."""
         return not self.lost
 
+    def __repr__(self) -> str:
+        """Return what was written, and how much was lost on the way."""
+        facts = [
+            f"{describe(self.path, 200)} is {self.format} {self.version}".rstrip(),
+            counted(self.objects, "object"),
+            f"{self.nbytes:,} bytes",
+            f"{counted(len(self.lost), 'thing')} lost" if self.lost else "nothing lost",
+        ]
+        return short_repr("ConversionReport", facts, ".lost" if self.lost else "")
 
+
+@public
 def convert(
     source: Any,
     path: Path,
@@ -175,7 +186,7 @@ def convert(
         LimitError: a safety cap is exceeded.
         SourceError: a file cannot be read or written.
     """
-    target = os.fsdecode(os.fspath(path))
+    target = path_text(path)
     kind = format_of(target, to)
     if version not in EMITTERS:
         raise ArgumentValueError(
@@ -201,6 +212,7 @@ def convert(
         )
 
 
+@public
 def migrate(
     path: Path,
     output: Path | None = None,
@@ -245,13 +257,15 @@ def migrate(
         SourceError: it cannot be read or written; it is then as it was.
         ArgumentValueError: an argument has an unknown value.
     """
-    source = os.fsdecode(os.fspath(path))
-    target = source if output is None else os.fsdecode(os.fspath(output))
+    source = path_text(path)
+    target = source if output is None else path_text(output)
     if version is not None and version not in EMITTERS:
         raise ArgumentValueError(
             "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
         )
     in_place = output is None or _is_same(source, target)
+    if not in_place:
+        require_ours(target)
     with contextlib.ExitStack() as stack:
         locked = None
         if in_place and os.path.isfile(source):  # other writers wait, or are told
@@ -296,23 +310,16 @@ def format_of(path: str, to: str | None = None) -> str:
         ArgumentValueError: `to` is none that is written, or the suffix says none.
     """
     if to is not None:
-        if to not in SUFFIXES:
-            raise ArgumentValueError(
-                "unknown format to write",
-                expected=f"one of {', '.join(SUFFIXES)}",
-                found=describe(to),
-            )
-        return to
-    suffix = os.path.splitext(path)[1].lower()
-    for name, suffixes in SUFFIXES.items():
-        if suffix in suffixes:
-            return name
+        return require_written(to)
+    kind = format_by_suffix(path)
+    if kind is not None:
+        return kind
     known = ", ".join(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
     raise ArgumentValueError(
         "the suffix says no format that is written; say which one the file is to have",
         file=path,
         expected=f"one of {known}, or to= one of {', '.join(SUFFIXES)}",
-        found=describe(suffix),
+        found=describe(os.path.splitext(path)[1].lower()),
     )
 
 
@@ -340,7 +347,11 @@ def matching(
 
 
 def _listed(patterns: str | Iterable[str] | None) -> list[str]:
-    return [patterns] if isinstance(patterns, str) else list(patterns or ())
+    listed = [patterns] if isinstance(patterns, str) else list(patterns or ())
+    for pattern in listed:
+        if not isinstance(pattern, str):
+            raise ArgumentTypeError("a pattern is text", found=describe(pattern))
+    return listed
 
 
 def _shown(patterns: str | Iterable[str] | None) -> str:
@@ -449,6 +460,7 @@ class _Target(FileSink):
 
     def commit(self) -> None:
         """Let the bytes be looked at, and put them in place."""
+        descriptor = self._in_use()
         try:
             self._flush()
             # Where it has no name yet it will get one through /proc: see `FileSink`.
@@ -456,6 +468,8 @@ class _Target(FileSink):
         except BaseException:
             self.abort()
             raise
+        finally:
+            del descriptor
         super().commit()
 
 
@@ -486,7 +500,15 @@ def _write(
     stored = sum(found.stored_nbytes for found in reader.metadata(list(reader)))
     total = stored * (3 if check else 1)  # written once, then two files are hashed
     source_nbytes = reader.nbytes
-    lost: list[Loss] = []
+    lost = [
+        # What is listed only is said of each object, where it is chosen.
+        *(
+            Loss(None, f"left out: {one}")
+            for one in reader.unrepresented
+            if not (one.kind.startswith(UNREAD) and one.where in reader)
+        ),
+        *_unknown_fields(reader, kind, how.version),
+    ]
     attributes: dict[str, Any] | None = None  # what the new file has to have, where that is plain
 
     def written(count: int) -> None:
@@ -502,23 +524,31 @@ def _write(
         if last is not None:
             last()
 
+    for one in _files_read(reader):
+        for checksum in one._sums:  # no single object's, so nothing that is copied compares them
+            checksum.check()
     sink: FileSink | StreamSink
     if how.dry_run:
         sink = StreamSink(Nowhere(target))
     else:
         sink = _Target(target, durable=how.durable, look=look, written=written)
     try:
+        if isinstance(sink, FileSink):
+            for rights in reader.source_rights():
+                sink.narrow(rights)
         if kind == "zt":
             emitter = EMITTERS[how.version]()
-            attributes, lost[:] = _sayable(emitter.check_attributes, reader.attributes, None)
-            chosen, unsaid = _plan(reader, emitter)
-            lost.extend(unsaid)
+            attributes, unsaid = _sayable(emitter.check_attributes, reader.attributes, None)
+            chosen, of_objects = _plan(reader, emitter)
+            lost += [*unsaid, *of_objects]
             if how.strict:  # before the work, not after it
                 _require_lossless(lost, target)
             _require_some(reader, chosen, lost, target)
             _copy(chosen, sink, attributes, _extra_of(reader, how.version), how)
             count = len(chosen)
         else:
+            if how.strict:  # before the work: what is lost already
+                _require_lossless(lost, target)
             count = exporter(kind).export(
                 reader,
                 sink,
@@ -534,7 +564,16 @@ def _write(
         raise
     version = how.version if kind == "zt" else ""
     return ConversionReport(
-        target, kind, version, inputs, count, source_nbytes, sink.position, tuple(lost), check
+        target,
+        kind,
+        version,
+        inputs,
+        count,
+        source_nbytes,
+        sink.position,
+        tuple(lost),
+        check,
+        tuple(unchecked_names(reader)),
     )
 
 
@@ -559,6 +598,8 @@ def _copy(
     ):
         writer._extra = extra
         writer._chunks = ahead.chunks
+        if how.compression is None:
+            writer._expect((reader, name) for name, reader in chosen.items())
         for name, reader in chosen.items():
             try:
                 writer.copy(name, reader, compress=how.compression)
@@ -584,17 +625,39 @@ def _decoded(
                 yield home, name, role
 
 
-def exporter(kind: str) -> Exporting:
-    """Return what writes a format that is not ours."""
-    module: Exporting = importlib.import_module(f"ztensor.foreign.{kind}")
-    return module
-
-
 def _extra_of(reader: Reader, version: str) -> Mapping[str, object] | None:
     """Return the fields of a file's root that no version names, where the new one has a root."""
     if isinstance(reader, ShardedReader) or version == "0.1.0" or reader.format != "zt":
         return None
     return reader._manifest.extra
+
+
+def _files_read(reader: Reader) -> list[Reader]:
+    """Return the readers of single files that one reads through."""
+    if isinstance(reader, ShardedReader):
+        return [reader.shard(file) for file in reader.files]
+    return [reader]
+
+
+def _unknown_fields(reader: Reader, kind: str, version: str) -> Iterator[Loss]:
+    """Yield the fields that no version names and that the new file will not have."""
+    keeps_any = kind == "zt" and version != "0.1.0"
+    for file in _files_read(reader):
+        manifest = file._manifest
+        if not keeps_any or file is not reader:
+            for key in manifest.extra or ():
+                yield Loss(None, f"left out: field {describe(key)} of the manifest's root")
+        if keeps_any:
+            continue
+        objects = manifest.objects
+        for name, value in (
+            objects.others if isinstance(objects, CheckedObjects) else objects
+        ).items():
+            fields = list(value.extra or ())
+            for role, component in value.components.items():
+                fields += [f"{role}.{key}" for key in component.extra or ()]
+            if fields and name in reader:
+                yield Loss(name, f"left out: fields {', '.join(map(describe, fields))}")
 
 
 # --- What is lost, and whether the rest came through ----------------------------------------

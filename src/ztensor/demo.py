@@ -30,6 +30,7 @@ from ztensor.model.dtype import element_count
 from ztensor.numpy import load_file, save_file
 from ztensor.opening import Reader
 from ztensor.opening import open as open_file
+from ztensor.source.paths import path_text
 from ztensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -275,14 +276,14 @@ def run(
 
 @contextlib.contextmanager
 def _temporary_folder(folder: str | os.PathLike[str] | None) -> Iterator[Path]:
+    place = path_text(tempfile.gettempdir() if folder is None else folder)
     try:
         # Windows keeps files that are still mapped; the system's cleaning takes them later.
         made = tempfile.TemporaryDirectory(
-            prefix="ztensor-demo-", dir=folder, ignore_cleanup_errors=True
+            prefix="ztensor-demo-", dir=place, ignore_cleanup_errors=True
         )
     except OSError as error:
-        name = os.fspath(folder or tempfile.gettempdir())
-        raise SourceError.from_os(error, "cannot make a temporary folder", name) from error
+        raise SourceError.from_os(error, "cannot make a temporary folder", place) from error
     with made as path:
         yield Path(path)
 

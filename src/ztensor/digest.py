@@ -15,7 +15,7 @@ import re
 import sys
 import zlib
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ztensor.errors import (
     ArgumentValueError,
@@ -232,6 +232,20 @@ class Digest:
             return Algorithm(_ZIP_CRC32, 16, functools.partial(_ZipCrc32, self.expected[:8]))
         known = ALGORITHMS.get(self.algorithm)
         return known if known is not None and len(self.expected) == known.digits else None
+
+
+class Sum(NamedTuple):
+    """A checksum of the format's own over bytes that are not one component's.
+
+    Attributes:
+        offset: first byte it covers, in the file.
+        length: how many bytes, as they are stored.
+        check: reads them and raises `DigestMismatchError` where they do not match.
+    """
+
+    offset: int
+    length: int
+    check: Callable[[], None]
 
 
 def parse_digest(text: str) -> Digest:

@@ -1,14 +1,16 @@
 """Every exception and every reason code of the library; imports nothing of ours.
 
 The family says whose fault a failure is: the file's (`FormatError`), this installation's
-(`UnsupportedError`), a safety cap's (`LimitError`), the disk's (`SourceError`) or the caller's
-(`UsageError`). The reason code says which rule; tests assert the code, people read the message.
+(`UnsupportedError`), a safety cap's (`LimitError`), the disk's (`SourceError`), the caller's
+(`UsageError`) or ours (`InternalError`). The reason code says which rule; tests assert the code,
+people read the message.
 """
 
 from __future__ import annotations
 
 import enum
 import errno as _errno
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -74,6 +76,9 @@ class Reason(enum.StrEnum):
     LIMIT_RANK = "limit_rank"
     LIMIT_DECODED = "limit_decoded"
     LIMIT_WINDOW = "limit_window"
+    LIMIT_COST = "limit_cost"
+    LIMIT_MEMORY = "limit_memory"
+    LIMIT_STACK = "limit_stack"
     # The operating system.
     SOURCE_NOT_FOUND = "source_not_found"
     SOURCE_PERMISSION = "source_permission"
@@ -87,6 +92,8 @@ class Reason(enum.StrEnum):
     ARGUMENT = "argument"
     NOT_REPRESENTABLE = "not_representable"
     DUPLICATE_WRITE = "duplicate_write"
+    # Nobody but us.
+    INTERNAL = "internal"
 
 
 def describe(value: object, limit: int = 80) -> str:
@@ -102,8 +109,30 @@ def describe(value: object, limit: int = 80) -> str:
         return ascii(value)
     if isinstance(value, int) and value.bit_length() > 256:  # str() of a huge int is quadratic
         return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, (list, tuple, dict)):  # its whole text may take ten times what it takes
+        value = _first_of(value, limit)
     text = ascii(value)
-    return text if len(text) <= limit else text[:limit] + "..."
+    text = text if len(text) <= limit else text[:limit] + "..."
+    return _printable(text)  # the repr of a stranger's class may have more than one line
+
+
+def _first_of(value: Any, count: int, depth: int = 6) -> Any:
+    """Return a list, tuple or dict cut to what its text begins with, and all in it."""
+    if isinstance(value, str):
+        return value if len(value) <= count else value[:count]
+    if isinstance(value, (bytes, bytearray)):
+        return value if len(value) <= count else value[:count]
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"an integer of {value.bit_length()} bits"
+    if type(value) is dict:
+        if not depth:
+            return {}
+        some = list(islice(value.items(), count))
+        return {_first_of(k, count): _first_of(v, count, depth - 1) for k, v in some}
+    if type(value) in (list, tuple):
+        some = [_first_of(one, count, depth - 1) for one in value[:count]] if depth else []
+        return type(value)(some)
+    return value
 
 
 class ZTensorError(Exception):
@@ -275,7 +304,10 @@ class MissingDependencyError(UnsupportedError, ImportError):
 
 
 class LimitError(ZTensorError, ValueError, RuntimeError):
-    """Refused for safety; the message names the cap in `ztensor.Limits` and how to raise it."""
+    """Refused for safety; the message names the cap in `ztensor.Limits` and how to raise it.
+
+    Also where memory or Python's stack ran out on the way.
+    """
 
 
 # --- The operating system -------------------------------------------------------------------
@@ -372,3 +404,12 @@ class BufferExportError(UsageError, BufferError):
     """The array cannot be handed to another library by DLPack or as a buffer."""
 
     default_reason = Reason.NOT_REPRESENTABLE
+
+
+# --- Us -------------------------------------------------------------------------------------
+
+
+class InternalError(ZTensorError, RuntimeError):
+    """A bug of this library; `__cause__` is what was raised. Please report it."""
+
+    default_reason = Reason.INTERNAL

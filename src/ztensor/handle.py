@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from ztensor.boundary import public
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.opening import open as open_files
 from ztensor.reading.loading import load_all
@@ -41,6 +42,7 @@ _SPELLINGS = {
 _KINDS = (("float8_", "F8_"), ("uint", "U"), ("int", "I"), ("float", "F"))
 
 
+@public
 class safe_open:  # the name users of safetensors know
     """A file, or a set of shards, open for reading one tensor at a time.
 
@@ -174,6 +176,7 @@ class safe_open:  # the name users of safetensors know
         return HandleSlice(self._reader.get_slice(name), self._framework, self._device)
 
 
+@public
 class HandleSlice:
     """A lazy tensor of a handle: `handle.get_slice("w")[10:20, ::2]` gives the framework's values.
 

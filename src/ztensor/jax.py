@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ztensor import numpy as znumpy
+from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -50,6 +51,7 @@ __all__ = ["load", "load_abstract", "load_file", "save", "save_file"]
 _SMALL_BYTES = 64 << 10
 
 
+@public
 def save_file(
     tensors: Mapping[str, Any],
     filename: str | os.PathLike[str],
@@ -61,6 +63,7 @@ def save_file(
     durable: Durable = "auto",
     deduplicate: Literal["memory", "content", False] = "memory",
     max_shard_size: int | str | None = None,
+    format: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, str]:
     """Save a dict of JAX arrays as one file, replacing an old one as a whole or not at all.
@@ -79,6 +82,7 @@ def save_file(
         durable: True flushes to disk before this returns.
         deduplicate: "memory" stores one array under several names once.
         max_shard_size: most bytes of tensors in a file; a dict that is larger goes to several.
+        format: the format to write; by default what the suffix of `filename` says.
         progress: called with the bytes of tensors written so far and of all of them.
 
     Returns:
@@ -100,10 +104,12 @@ def save_file(
         durable=durable,
         deduplicate=deduplicate,
         max_shard_size=max_shard_size,
+        format=format,
         progress=progress,
     )
 
 
+@public
 def save(
     tensors: Mapping[str, Any],
     metadata: Mapping[str, object] | None = None,
@@ -124,6 +130,7 @@ def save(
     )
 
 
+@public
 def load_file(
     filename: str | os.PathLike[str],
     *,
@@ -168,6 +175,7 @@ def load_file(
         return _load(reader, device, sharding, copy=copy, threads=threads)
 
 
+@public
 def load(
     data: Any,
     *,
@@ -193,6 +201,7 @@ def load(
         return _load(reader, device, sharding, copy=copy, threads=threads)
 
 
+@public
 def load_abstract(filename: str | os.PathLike[str], *, sharding: Any = None) -> dict[str, Any]:
     """Return what `load_file` would, without data: shapes, element types and shardings.
 
@@ -344,6 +353,8 @@ def _read(
     if device is not None and sharding is not None:
         raise ArgumentValueError("device and sharding both say where to; pass one of them")
     choose, target = _chooser(reader, sharding), _device(device)
+    # What is sent elsewhere is read, not mapped: nobody gets a view.
+    copy = copy or (jax.default_backend() if target is None else target.platform) != "cpu"
     result: dict[str, Any] = {}
     whole: dict[str, Any] = {}
     for name in names:
@@ -375,13 +386,26 @@ def _chooser(reader: ManifestReader, sharding: Any) -> Callable[[str, Any], Any]
     if isinstance(sharding, Mapping):
         for name in sharding:
             reader.metadata(name)  # raises for a name that is not there
-        return lambda name, _struct: sharding.get(name)
+        return lambda name, _struct: _as_sharding(sharding.get(name), name)
     if callable(sharding):
         is_dense = jax.ShapeDtypeStruct
-        return lambda name, struct: sharding(name, struct) if isinstance(struct, is_dense) else None
+        return lambda name, struct: (
+            _as_sharding(sharding(name, struct), name) if isinstance(struct, is_dense) else None
+        )
     raise ArgumentTypeError(
         "sharding is a jax.sharding.Sharding, a mapping from names to them, or a function",
         found=describe(sharding, 60),
+    )
+
+
+def _as_sharding(chosen: Any, name: str) -> Any:
+    """Return what a caller chose for an object, if it is one."""
+    if chosen is None or isinstance(chosen, jax.sharding.Sharding):
+        return chosen
+    raise ArgumentValueError(
+        "the sharding does not fit: it is no jax.sharding.Sharding",
+        object_name=name,
+        found=describe(chosen, 60),
     )
 
 

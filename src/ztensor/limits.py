@@ -1,8 +1,10 @@
-"""One frozen value holding the safety caps; each is used at the door where bytes come in."""
+"""The safety caps, one frozen value, and the one budget that whatever parses a file charges."""
 
 from __future__ import annotations
 
 import dataclasses
+
+from ztensor.errors import LimitError, Reason, describe
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -20,8 +22,9 @@ class Limits:
         decoded_bytes: largest decoded size of one compressed component, in bytes. Raw components
             need no cap: their bytes are in the file.
         window_log: binary logarithm of the largest zstd window. Level 22 needs 27.
-        index_bytes: longest index of a sharded model, in bytes. The largest known ones have 20 MB;
-            reading one takes some twenty times its length.
+        index_bytes: longest index of a sharded model, in bytes. The largest known ones have 20 MB.
+        cost_floor: memory, in bytes, that listing or refusing a file may take however short it is.
+        cost_factor: memory, in bytes, that it may take beside that for each byte of the file.
     """
 
     manifest_bytes: int = GIB
@@ -30,6 +33,86 @@ class Limits:
     decoded_bytes: int = 64 * GIB
     window_log: int = 27
     index_bytes: int = 64 * MIB
+    cost_floor: int = 64 * MIB
+    cost_factor: int = 4
 
 
 DEFAULT_LIMITS = Limits()
+
+
+_BYTES_PER_STEP = 64  # of the floor: a million steps, about a second of Python
+
+
+class Budget:
+    """What listing or refusing one file may cost, in memory and in steps.
+
+    One is made where a file is opened and handed to each parser that looks at the file: a manifest,
+    the zip directory around a pickle, the pickle. A parser charges what it is about to allocate
+    before it does, and a step for each item it visits, so that no bytes make it take more than
+    `Limits.cost_floor + Limits.cost_factor * length` bytes, or more than linear time. Data that a
+    caller asked for is not charged: its shape says how long it is.
+
+    Args:
+        limits: the caps in force.
+        length: length of the file, in bytes.
+    """
+
+    __slots__ = ("_bytes_left", "_most_bytes", "_most_steps", "_steps_left", "length", "limits")
+
+    def __init__(self, limits: Limits, length: int) -> None:
+        self.limits = limits
+        self.length = length
+        self._most_bytes = self._bytes_left = limits.cost_floor + limits.cost_factor * length
+        self._most_steps = self._steps_left = (
+            limits.cost_floor // _BYTES_PER_STEP + limits.cost_factor * length
+        )
+
+    @property
+    def bytes_left(self) -> int:
+        """Return how much may still be charged."""
+        return self._bytes_left
+
+    def charge_bytes(self, nbytes: int) -> None:
+        """Take memory from the budget, before it is allocated.
+
+        Raises:
+            LimitError: the file would take more than it may (LIMIT_COST).
+        """
+        self._bytes_left -= nbytes
+        if self._bytes_left < 0:
+            raise self.exceeded()
+
+    def release_bytes(self, nbytes: int) -> None:
+        """Give memory back that was charged and is free again."""
+        self._bytes_left += nbytes
+
+    def release_to(self, bytes_left: int) -> None:
+        """Give back all that was charged since `bytes_left` was this."""
+        self._bytes_left = bytes_left
+
+    def charge_steps(self, count: int) -> None:
+        """Take items that are about to be visited from the budget.
+
+        Raises:
+            LimitError: the file would take more than it may (LIMIT_COST).
+        """
+        self._steps_left -= count
+        if self._steps_left < 0:
+            raise self._over("steps", self._most_steps)
+
+    def exceeded(self) -> LimitError:
+        """Return the error for a file that would take more memory than it may."""
+        return self._over("bytes of memory", self._most_bytes)
+
+    def _over(self, what: str, most: int) -> LimitError:
+        error = LimitError(
+            "listing the file would cost far more than a file of its length needs",
+            reason=Reason.LIMIT_COST,
+            expected=f"at most {most} {what} for {describe(self.length)} bytes",
+            found="more",
+        )
+        error.hint = (
+            "if you trust the file, allow more with Limits(cost_floor=...) or "
+            "Limits(cost_factor=...)"
+        )
+        return error

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ztensor.boundary import public
+from ztensor.errors import ObjectNotFoundError, describe
 from ztensor.layout import LAYOUTS
 from ztensor.model.dtype import STORAGE_TYPES
 from ztensor.model.shape import Shape
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from ztensor.model.manifest import Component, TensorObject
 
 
+@public
 @dataclasses.dataclass(frozen=True, slots=True)
 class ComponentMetadata(Mapping[str, Any]):
     """Where one component lies and what it holds; also answers as a mapping.
@@ -39,9 +42,17 @@ class ComponentMetadata(Mapping[str, Any]):
     uncompressed_length: int | None
 
     def __getitem__(self, field: str) -> Any:
-        """Return a field by its name."""
+        """Return a field by its name.
+
+        Raises:
+            ObjectNotFoundError: there is none of that name; also a `KeyError`.
+        """
         if field not in self.__dataclass_fields__:
-            raise KeyError(field)
+            raise ObjectNotFoundError(
+                "a component has no such field",
+                expected=f"one of {', '.join(self.__dataclass_fields__)}",
+                found=describe(field),
+            )
         return getattr(self, field)
 
     def __iter__(self) -> Iterator[str]:

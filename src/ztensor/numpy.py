@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any, Literal
 
+from ztensor.boundary import public
 from ztensor.errors import ArgumentTypeError, describe
 from ztensor.opening import Reader
 from ztensor.opening import open as open_files
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["load", "load_file", "save", "save_file"]
 
 
+@public
 def save_file(
     tensors: Mapping[str, Any],
     filename: str | os.PathLike[str],
@@ -32,6 +34,7 @@ def save_file(
     durable: Durable = "auto",
     deduplicate: Literal["memory", "content", False] = "memory",
     max_shard_size: int | str | None = None,
+    format: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, str]:
     """Save a dict of tensors as one file, replacing an old one as a whole or not at all.
@@ -40,7 +43,9 @@ def save_file(
 
     Args:
         tensors: names to arrays, or to `ztensor.Tensor` for sparse and quantized ones.
-        filename: the file; also a file object open for writing bytes.
+        filename: the file; also a file object open for writing bytes. Its suffix says what is
+            written: `.safetensors`, `.npz`, `.npy` (one tensor, called "array"), `.gguf`, `.h5` and
+            `.hdf5` give a file of that format, any other a zTensor file.
         metadata: key-value pairs of the file.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
         checksum: `"crc32c"`, `"sha256"` or None.
@@ -52,15 +57,19 @@ def save_file(
         max_shard_size: most bytes of tensors in a file, such as 500_000_000 or "5GB": a dict that
             is larger goes to `model-00001-of-00003.zt` and so on, with `model.zt.index.json`,
             which is replaced as a whole too. "content" then looks within each file.
+        format: the format to write, whatever the suffix: `"zt"`, `"safetensors"`, `"npz"`,
+            `"npy"`, `"gguf"` or `"hdf5"`.
         progress: called with the bytes of tensors written so far and of all of them.
 
     Returns:
         Names that were stored without bytes of their own, and whose bytes they have.
 
     Raises:
-        NotRepresentableError: a tensor cannot be held by the version; the message says what
-            would work. No file appears.
+        NotRepresentableError: a tensor cannot be held by the version or the format; the message
+            says what would work. No file appears.
         ArgumentTypeError: `tensors` is no mapping.
+        ArgumentValueError: the suffix is of a format that is only read, or an option goes with
+            zTensor files only.
         SourceError: the file could not be written. What was there before still is.
     """
     return save_files(
@@ -74,9 +83,11 @@ def save_file(
         checksum=checksum,
         version=version,
         durable=durable,
+        format=format,
     )
 
 
+@public
 def save(
     tensors: Mapping[str, Any],
     metadata: Mapping[str, object] | None = None,
@@ -101,6 +112,7 @@ def save(
     return buffer.getvalue()
 
 
+@public
 def load_file(
     filename: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     copy: bool = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
@@ -136,6 +148,7 @@ def load_file(
         return load_files(reader, load_all, progress, copy=copy, threads=threads)
 
 
+@public
 def load(
     data: Any, *, copy: bool = True, verify: bool | None = None, threads: int | None = None
 ) -> dict[str, Any]:

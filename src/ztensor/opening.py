@@ -9,6 +9,7 @@ import stat
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ztensor.boundary import public
 from ztensor.container.framing import MAGIC_1, MAGIC_2
 from ztensor.errors import (
     ArgumentTypeError,
@@ -25,8 +26,10 @@ from ztensor.reading.listing import read_manifest
 from ztensor.reading.reader import ManifestReader
 from ztensor.source import locking
 from ztensor.source.base import read_bytes
+from ztensor.source.beneath import Beneath
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
+from ztensor.source.paths import path_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -43,6 +46,7 @@ INDEX_SUFFIX = ".index.json"
 FIRST_OF_GGUF = re.compile(r"-00001-of-(?!0000[01])\d{5}\.gguf\Z")
 
 
+@public
 class Reader(ManifestReader):
     """A zTensor file, or one of a known other format: a mapping from object names to arrays.
 
@@ -211,6 +215,7 @@ def _reopen(source: Any, how: dict[str, Any]) -> Reader:
     return Reader(source, **how)
 
 
+@public
 def open(  # the name released libraries and users know
     path: Any,
     *,
@@ -239,15 +244,13 @@ def is_set(source: Any) -> bool:
         return True
     if not isinstance(source, (str, os.PathLike)):
         return False
-    path = os.fsdecode(os.fspath(source))
+    path = path_text(source)
     if path.endswith("index.json") or FIRST_OF_GGUF.search(path):
         return True
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
     except OSError:
         return os.path.exists(path + INDEX_SUFFIX)
-    except ValueError:  # an embedded NUL, which no file's name has
-        return False
 
 
 def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, dict[str, Any]]:
@@ -267,7 +270,12 @@ def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, d
         if not_ours.reason is Reason.NOT_ZTENSOR:
             not_ours.hint = _nor_of_others()
         raise not_ours
-    how = {"format": projection.format, "encodings": projection.encodings}
+    how = {
+        "format": projection.format,
+        "encodings": projection.encodings,
+        "account": projection.account,
+        "sums": projection.sums,
+    }
     return None, projection.manifest, how
 
 
@@ -319,8 +327,12 @@ def _recovered(
     source: Source, error: FormatError, limits: Limits, *, recover: bool
 ) -> tuple[Frame, Manifest]:
     """Return the last committed state where that is wanted and there is one; else raise `error`."""
+    import traceback
+
     from ztensor.reading.recovery import describe_torn, search  # seldom needed
 
+    # What the error's frames hold is all that was read; now it is read a second time.
+    traceback.clear_frames(error.__traceback__)
     state = None
     try:
         if recover:
@@ -349,11 +361,13 @@ def source_of(source: Any, *, mapped: bool) -> Source:
 
     Raises:
         ArgumentTypeError: it is nothing that can be opened.
+        ArgumentValueError: no file can have that path.
         SourceError: it cannot be read.
     """
+    if isinstance(source, Beneath):
+        return source.open(mapped=mapped)
     if isinstance(source, (str, os.PathLike)):
-        path = os.fspath(source)
-        return FileSource(os.fsdecode(path), mapped=mapped)
+        return FileSource(path_text(source), mapped=mapped)
     try:  # before asking for read(), which an mmap has as well
         return MemorySource(source)
     except (TypeError, BufferError, ValueError) as error:

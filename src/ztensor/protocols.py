@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.boundary import public
 from ztensor.errors import BufferExportError, describe
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ def to_dlpack(
     return capsule
 
 
+@public
 class DLPackExporter:
     """What exports its array by DLPack: `_exported` gives the array, on the CPU."""
 

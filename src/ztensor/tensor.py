@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -22,7 +23,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.layout import LAYOUTS, View
-from ztensor.layout.elements import numpy_dtype, spell
+from ztensor.layout.elements import as_type, numpy_dtype, spell
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.shape import Shape
@@ -41,6 +42,7 @@ _SCIPY_TYPES = frozenset(
 )
 
 
+@public
 class Tensor(DLPackExporter):
     """One object: a shape, a layout and typed components.
 
@@ -86,6 +88,11 @@ class Tensor(DLPackExporter):
         if not hasattr(components, "items"):
             components = {"data": components}
         arrays = {str(role): _as_array(role, array) for role, array in components.items()}
+        if not (isinstance(format, str) and isinstance(type, str | None)):
+            raise ArgumentTypeError(
+                "format and type are text",
+                found=describe(type if isinstance(format, str) else format),
+            )
         layout = LAYOUTS.get(format)
         main = arrays.get(layout.main_role) if layout is not None else None
         if dtype is not None and main is not None and layout is not None:
@@ -243,6 +250,10 @@ class Tensor(DLPackExporter):
         Raises:
             LayoutError: a coordinate lies outside the shape, or counts differ.
         """
+        if not hasattr(coords, "__iter__"):
+            raise ArgumentTypeError(
+                "coords are an array, or one for each axis", found=describe(coords, 40)
+            )
         axes = [_as_index("coords", axis).reshape(-1) for axis in coords]
         components = {
             "coords": np.concatenate(axes) if axes else np.zeros(0, np.uint64),
@@ -587,9 +598,7 @@ class Tensor(DLPackExporter):
     ) -> Array:
         """Return `numpy()` for `np.asarray`; sparse and quantized tensors are not expanded."""
         array = self.numpy()
-        if copy or (dtype is not None and np.dtype(dtype) != array.dtype):
-            return array.astype(dtype or array.dtype)
-        return array
+        return as_type(array, dtype, copy=bool(copy))
 
     def _exported(self) -> Array:
         try:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import os
+import threading
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from ztensor.errors import ArgumentValueError, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -43,6 +45,65 @@ def thread_count(threads: int | None = None) -> int:
     if hasattr(os, "sched_getaffinity"):
         return min(_MOST, len(os.sched_getaffinity(0)))
     return min(_MOST, os.cpu_count() or 1)
+
+
+class Turns:
+    """Memory that all threads share: who needs much of it waits until others have given it back.
+
+    Only those take part who are sure to come to an end by themselves. Who decodes piece by piece
+    may be left alone between two pieces, and others would wait for ever: it counts only inside of
+    `whole()`.
+
+    Args:
+        most: bytes that are lent at a time. A larger demand is met when nothing is lent.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lent = 0
+        self._changed = threading.Condition()
+        self._own = threading.local()
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[None]:
+        """Say that this thread ends inside of it whatever it begins to decode."""
+        before = getattr(self._own, "is_whole", False)
+        self._own.is_whole = True
+        try:
+            yield
+        finally:
+            self._own.is_whole = before
+
+    @contextlib.contextmanager
+    def lent(self, nbytes: int, *, is_whole: bool = False) -> Iterator[None]:
+        """Wait for memory, and give it back behind.
+
+        A thread that has some does not wait for more: others might wait for what it has.
+
+        Args:
+            nbytes: how much.
+            is_whole: whether this is ended without waiting for anybody, as inside of `whole()`.
+        """
+        own = self._own
+        has_some = getattr(own, "has_some", False)
+        if has_some or not (is_whole or getattr(own, "is_whole", False)):
+            yield
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: not self._lent or self._lent + nbytes <= self._most)
+            self._lent += nbytes
+        own.has_some = True
+        try:
+            yield
+        finally:
+            own.has_some = False
+            with self._changed:
+                self._lent -= nbytes
+                self._changed.notify_all()
+
+
+# What decoding has to look back on, where that is much: one window of zstd's level 22 at a time.
+WINDOWS = Turns(128 << 20)
 
 
 class Crew:

@@ -761,7 +761,7 @@ class Onnx(Format):
         tensors += self._odd(onnx)
         sparse = [] if self.is_external else self._sparse(helper, kinds)
         graph = helper.make_graph([], "main", [], [], tensors, sparse_initializer=sparse)
-        model = helper.make_model(graph, producer_name="made", doc_string="not told")
+        model = helper.make_model(graph, producer_name="made", doc_string="told")
         helper.set_model_props(model, {"key": "value"})
         path = folder / "model.onnx"
         how: dict[str, Any] = {}
@@ -815,6 +815,7 @@ class Onnx(Format):
         attributes = {
             "producer_name": model.producer_name,
             "graph": model.graph.name,
+            "doc_string": model.doc_string,
             "opset_import": {one.domain or "ai.onnx": one.version for one in model.opset_import},
             "metadata_props": {one.key: one.value for one in model.metadata_props},
         }

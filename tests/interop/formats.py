@@ -162,7 +162,7 @@ def verify(sample: Sample) -> str:
     for path, held in zip(sample.files, sample.held, strict=True):
         with ztensor.open(path) as reader:
             report = reader.verify()
-        assert report.ok, f"{path.name} is not clean: {report.problems[0]}"
+        assert not report.problems, f"{path.name} is not clean: {report.problems[0]}"
         assert report.objects == len(held.tensors), f"{report.objects} objects were walked"
         places = [place for place in sample.format.places(path) if place.length]
         damaged = sample.new("damaged")
@@ -221,7 +221,7 @@ def convert_in(sample: Sample) -> str:
         with ztensor.open(made) as reader:
             assert (reader.format, reader.version) == ("zt", "1.2.0")
             require_equal(reader, held)
-            assert reader.verify().ok, "what was made is damaged"
+            assert not reader.verify().problems, "what was made is damaged"
         same = ztensor.content_hash(path, attributes=True) == ztensor.content_hash(
             made, attributes=True
         )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import ztensor
 from ztensor.container import EMITTERS, SCHEMAS, Container, Frame
-from ztensor.limits import DEFAULT_LIMITS
+from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.numpy import load, load_file, save, save_file
 from ztensor.testing import strategies
 from ztensor.wire import cbor
@@ -325,7 +325,7 @@ def test_parse_undoes_emit(version: str, data: st.DataObject) -> None:
     length = int.from_bytes(emitted[-tail:][:8], "little")
     assert length == len(emitted) - tail
     frame = Frame(container, blobs_end, length, blobs_end + len(emitted))
-    parsed = SCHEMAS[container](emitted[:-tail], frame, DEFAULT_LIMITS)
+    parsed = SCHEMAS[container](emitted[:-tail], frame, Budget(DEFAULT_LIMITS, frame.file_size))
     assert parsed.version == manifest.version
     assert parsed.extra is None
     assert parsed.objects == manifest.objects

@@ -24,7 +24,7 @@ from ztensor.container import EMITTERS, Container, Frame, locate, regular, v1
 from ztensor.container.framing import HEAD_BYTES, TAIL_BYTES
 from ztensor.container.regular import RegularObjects
 from ztensor.errors import ZTensorError
-from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.model.problem import manifest_error
@@ -46,7 +46,7 @@ GENERAL, PLAIN, REFUSED, DECLINED = "general", "plain", "refused", "declined"
 
 
 def read(data: bytes, frame: Frame, limits: Limits) -> Manifest:
-    manifest = v1.parse_manifest(data, frame, limits)
+    manifest = v1.parse_manifest(data, frame, Budget(limits, frame.file_size))
     problems = check_layouts(manifest)
     if problems:
         raise manifest_error(problems)

@@ -221,7 +221,7 @@ def own_types() -> None:
 
 
 def looking(path: Path, reader: Reader) -> None:
-    assert_type(ztensor.stats(path), dict[str, ztensor.TensorStats])
+    assert_type(ztensor.stats(path), ztensor.StatsReport)
     found = ztensor.stats(reader, ["a"], quantiles=(0.5,), bins=10, scale="log", threads=2)
     assert_type(found["a"].mean, float | None)
     assert_type(found["a"].histogram, ztensor.Histogram | None)

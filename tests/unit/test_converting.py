@@ -13,7 +13,7 @@ import pytest
 
 import ztensor
 from tests.conformance.test_corpus import CORPUS, READABLE
-from ztensor.converting import SUFFIXES, format_of, matching
+from ztensor.converting import format_of, matching
 from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.errors import (
     ArgumentValueError,
@@ -25,6 +25,7 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
+from ztensor.model.suffixes import SUFFIXES
 from ztensor.numpy import save_file
 from ztensor.source.sink import FileSink
 from ztensor.testing.builder import draft
@@ -152,7 +153,7 @@ def test_every_readable_file_of_the_corpus(entry: dict[str, Any], tmp_path: Path
         assert ztensor.content_hash(new) == before
         assert ztensor.content_hash(new, attributes=True) == with_attributes
         with ztensor.open(source) as old, ztensor.open(new) as reader:
-            assert old.verify().ok == reader.verify().ok
+            assert bool(old.verify().problems) == bool(reader.verify().problems)
 
 
 def test_big_endian_and_bools_of_0_1_are_written_as_1_2_has_them(tmp_path: Path) -> None:

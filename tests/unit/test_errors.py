@@ -17,6 +17,7 @@ from ztensor.errors import (
     DigestMismatchError,
     EncodingError,
     FormatError,
+    InternalError,
     LayoutError,
     LimitError,
     ManifestError,
@@ -65,6 +66,7 @@ TREE: dict[type[ZTensorError], tuple[type[ZTensorError] | None, tuple[type[Excep
     ClosedError: (UsageError, (RuntimeError,)),
     NotRepresentableError: (UsageError, (ValueError, TypeError, RuntimeError)),
     BufferExportError: (UsageError, (BufferError, RuntimeError)),
+    InternalError: (ZTensorError, (RuntimeError,)),
 }
 KINDS = list(TREE)
 
@@ -91,7 +93,7 @@ def test_the_table_above_is_the_whole_family() -> None:
     "kind", [k for k in KINDS if k is not ZTensorError], ids=lambda kind: kind.__name__
 )
 def test_every_class_lays_the_fault_at_one_door(kind: type[ZTensorError]) -> None:
-    doors = (FormatError, UnsupportedError, LimitError, SourceError, UsageError)
+    doors = (FormatError, UnsupportedError, LimitError, SourceError, UsageError, InternalError)
     assert sum(issubclass(kind, door) for door in doors) == 1
 
 
@@ -115,6 +117,7 @@ def test_reason_codes_are_their_names() -> None:
         (ClosedError, Reason.CLOSED),
         (NotRepresentableError, Reason.NOT_REPRESENTABLE),
         (BufferExportError, Reason.NOT_REPRESENTABLE),
+        (InternalError, Reason.INTERNAL),
     ],
 )
 def test_a_class_with_one_rule_knows_its_code(kind: type[ZTensorError], reason: Reason) -> None:

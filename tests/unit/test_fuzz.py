@@ -1,11 +1,10 @@
-"""The fuzzer's cases can be repeated and reach every stage; `make fuzz` is the long run."""
+"""The fuzzer's cases can be repeated, reach every stage, and nothing they may not do is missed."""
 
 from __future__ import annotations
 
 import collections
-import contextlib
-import importlib.util
-import random
+import itertools
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,51 +12,164 @@ from types import ModuleType
 import pytest
 
 import ztensor
-from ztensor.testing.promise import exercise
+from ztensor.errors import SourceError
+from ztensor.foreign import FORMATS
+from ztensor.testing.promise import PromiseBroken, refusal_of
 
 FUZZ = Path(__file__).parents[2] / "fuzz"
+KEPT = sorted(path for path in (FUZZ / "corpus").glob("*/*") if path.is_file())
 
 
 @pytest.fixture(scope="module")
-def mutation() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fuzz_mutation", FUZZ / "mutation.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["fuzz_mutation"] = module  # where its dataclasses look for it
+def targets() -> ModuleType:
     sys.path.insert(0, str(FUZZ))  # as for a script of that folder
-    spec.loader.exec_module(module)
-    sys.path.remove(str(FUZZ))
-    return module
+    try:
+        return __import__("targets")
+    finally:
+        sys.path.remove(str(FUZZ))
 
 
-def test_a_case_is_its_two_numbers(mutation: ModuleType) -> None:
-    first = [mutation.case(3, index) for index in range(100)]
-    mutation.fresh.cache_clear()
-    assert [mutation.case(3, index) for index in reversed(range(100))] == first[::-1]
-    assert len(set(first)) > 90
+def test_every_format_is_fuzzed(targets: ModuleType) -> None:
+    assert {recipe.name for recipe in FORMATS} <= set(targets.TARGETS)
+    assert {path.parent.name for path in KEPT} <= set(targets.TARGETS)
+    assert collections.Counter(targets.rounds()) == {
+        name: target.share for name, target in targets.TARGETS.items()
+    }
 
 
-def test_cases_reach_every_stage(mutation: ModuleType) -> None:
-    stages: collections.Counter[str] = collections.Counter()
-    limits = ztensor.Limits(decoded_bytes=1 << 20)
-    for index in range(1500):
-        outcome = exercise(mutation.case(1, index), limits=limits)
-        stages["opened"] += outcome.opened
-        stages.update(refusal.stage for refusal in outcome.refusals)
-    assert stages["opened"] > 300
-    assert {"open", "read", "dense", "verify"} <= set(stages)
+def test_a_case_is_its_target_its_seed_and_its_number(targets: ModuleType) -> None:
+    for target in targets.TARGETS.values():
+        first = list(target.cases(3, 5))
+        assert list(target.cases(3, 5)) == first
+        assert list(target.cases(4, 5)) != first
+        assert len(first) == targets.BLOCK
 
 
-@pytest.mark.parametrize("suffix", [".gguf", ".npy", ".npz", ".onnx", ".pt", ".safetensors"])
-def test_cases_of_other_formats_get_past_their_headers(mutation: ModuleType, suffix: str) -> None:
-    change = mutation.foreign.CHANGES[suffix]
-    rng = random.Random(5)
-    changed = set()
-    for data in (data for kind, data in mutation.foreign.corpus("accept") if kind == suffix):
-        for _ in range(200):
-            with contextlib.suppress(*mutation.foreign.UNREADABLE):
-                changed.add(change(rng, data))
-    outcomes = [exercise(data, limits=ztensor.Limits(decoded_bytes=1 << 20)) for data in changed]
-    assert sum(outcome.opened for outcome in outcomes) > 1
-    assert sum(not outcome.opened for outcome in outcomes) > 10
+def test_cases_are_taken_and_refused_in_every_format(targets: ModuleType) -> None:
+    """A target whose cases are all refused, or all taken, looks at nothing."""
+    for name, target in targets.TARGETS.items():
+        ends: collections.Counter[bool] = collections.Counter()
+        for block in range(1, 40):
+            for data, whole in itertools.islice(target.cases(1, block), 30):
+                try:
+                    ends[target.run(data, whole=whole)] += 1
+                except ztensor.ZTensorError as error:
+                    refusal_of(error, "open")
+                    ends[False] += 1
+            if min(ends[True], ends[False]) > 10:
+                break
+        assert min(ends[True], ends[False]) > 10, name
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_what_was_kept_keeps_the_promise(targets: ModuleType, path: Path) -> None:
+    target, data = targets.TARGETS[path.parent.name], path.read_bytes()
+    for whole in (False, True):
+        try:
+            target.run(data, whole=whole)
+        except ztensor.ZTensorError as error:
+            refusal_of(error, "open")
+
+
+def test_what_is_kept_stays_small() -> None:
+    assert sum(path.stat().st_size for path in KEPT) <= 200_000
+
+
+@pytest.mark.parametrize(
+    "error", [SourceError("lost"), ztensor.UsageError("wrong"), ztensor.FormatError("no reason")]
+)
+def test_an_error_that_no_bytes_may_cause_breaks_the_promise(error: ztensor.ZTensorError) -> None:
+    with pytest.raises(PromiseBroken):
+        refusal_of(error, "open")
+
+
+# --- The judge, in a process of its own, since it bounds the one it is in ---------------------
+
+JUDGED = """
+import dataclasses, sys, warnings
+sys.path.insert(0, {folder!r})
+from judging import Judge
+from targets import TARGETS
+
+kept = []
+
+def listed(data):
+    {body}
+    return True
+
+target = dataclasses.replace(TARGETS["cbor"], listed=listed)
+judge = Judge()
+judge.begin_block()
+try:
+    print(judge.judge(target, b'12345678', whole=False))
+except Exception as error:
+    print(type(error).__name__)
+judge.end()
+"""
+BODIES = {
+    "nothing": ("pass", "opened"),
+    "little memory": ("bytearray(10 << 20)", "opened"),
+    "much memory": ("bytearray(100 << 20)", "OverBudget"),
+    "memory that there is not": ("bytearray(1 << 45)", "MemoryError"),
+    "memory that is never touched": ("import numpy; numpy.zeros(200 << 20, 'u1')", "OverBudget"),
+    "memory in steps": ("[bytes(1000) for _ in range(80_000)]", "OverBudget"),
+    "time": (
+        "import time; end = time.process_time() + 0.7\n    while time.process_time() < end: pass",
+        "OverBudget",
+    ),
+    "another exception": ("{}[1]", "KeyError"),
+    "a warning": ("warnings.warn('x')", "UserWarning"),
+    "our own, for lack of memory": (
+        "import ztensor\n    try: bytearray(100 << 20)\n"
+        "    except MemoryError as e: raise ztensor.LimitError('x', reason='limit_cost') from e",
+        "OverBudget",
+    ),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="address space is bounded on Linux only")
+@pytest.mark.parametrize("body", BODIES)
+def test_the_judge_sees(body: str) -> None:
+    code, expected = BODIES[body]
+    program = JUDGED.format(folder=str(FUZZ), body=code)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert result.stdout.strip() == expected, result.stderr
+
+
+@pytest.mark.parametrize(("body", "what"), [("os._exit(3)", "died"), ("{}[1]", "KeyError")])
+def test_an_escape_is_saved_and_ends_the_run_with_one(tmp_path: Path, body: str, what: str) -> None:
+    program = f"""
+import dataclasses, os, sys
+from pathlib import Path
+sys.path.insert(0, {str(FUZZ)!r})
+import run, targets
+run.ESCAPES = Path({str(tmp_path)!r})
+run.HERE = Path({str(tmp_path.parent)!r}) / "fuzz"
+
+def listed(data):
+    if len(data) == 3:
+        {body}
+    return True
+
+def seeds():
+    return (b"ab", b"abcd")
+
+bad = dataclasses.replace(targets.TARGETS["cbor"], listed=listed, seeds=seeds, cut=None)
+run.TARGETS["cbor"] = bad
+if __name__ == "__main__":
+    sys.argv = ["run.py", "--cases", "128", "--jobs", "1", "--formats", "cbor", "--seed", "1"]
+    sys.exit(run.main())
+"""
+    script = tmp_path / "program.py"
+    script.write_text(program)
+    result = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 1, result.stderr
+    assert what in result.stdout
+    saved = sorted(tmp_path.glob("cbor-1-*.bin"))
+    assert saved
+    assert all(len(path.read_bytes()) == 3 for path in saved)
+    assert "--seed 1 --case cbor:" in saved[0].with_suffix(".txt").read_text()

@@ -58,7 +58,8 @@ print("crc32c" in sys.modules)
 PUBLIC = [
     "ArgumentTypeError", "ArgumentValueError", "ClosedError", "ComponentMetadata",
     "ContainerError", "DigestMismatchError", "EncodingError", "FormatError", "LayoutError",
-    "LimitError", "Limits", "Location", "LogicalType", "ManifestError", "MissingDependencyError",
+    "InternalError", "LimitError", "Limits", "Location", "LogicalType", "ManifestError",
+    "MissingDependencyError",
     "NotRepresentableError", "NotZTensorError", "ObjectNotFoundError", "ObjectSink", "Problem",
     "Reader", "Reason", "SourceError", "Tensor", "TensorMetadata", "TensorSlice",
     "UnsupportedError", "UnsupportedVersionError", "UsageError", "VerifyReport", "Writer",

@@ -22,6 +22,7 @@ from ztensor.analysis.streaming import (
     opened,
     share_out,
 )
+from ztensor.boundary import public
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
     ArgumentTypeError,
@@ -31,6 +32,7 @@ from ztensor.errors import (
 )
 from ztensor.layout import LAYOUTS
 from ztensor.model.dtype import element_count
+from ztensor.model.showing import counted, short_repr
 from ztensor.reading.reader import digest_of
 
 if TYPE_CHECKING:
@@ -130,6 +132,19 @@ class DiffReport:
         """Return whether nothing differs, or only values within the tolerance."""
         return not self.differing and not self.attributes
 
+    def __repr__(self) -> str:
+        """Return how many objects there are, and which of them differ."""
+        differing = self.differing
+        within = sum(found.is_within for found in self.tensors)
+        facts = [
+            counted(len(self.tensors), "object"),
+            f"{counted(len(differing), 'object', (one.name for one in differing))} different",
+        ]
+        facts += [f"{within:,} within the tolerance"] if within else []
+        if self.attributes:
+            facts.append(f"{counted(len(self.attributes), 'attribute', self.attributes)} different")
+        return short_repr("DiffReport", facts, ".tensors, .differing, .attributes")
+
 
 class _Missing:
     """Stands for an attribute that is not there."""
@@ -141,6 +156,7 @@ class _Missing:
 MISSING = _Missing()
 
 
+@public
 def diff(
     a: Any,
     b: Any,
@@ -423,7 +439,7 @@ def _dense_blocks(side: _Side) -> Iterator[Array]:
     elif is_quantized(side.object.format):
         yield from dequantized_blocks(side.reader, side.name)
     else:
-        yield side.reader.read(side.name).to_dense().reshape(-1)
+        yield side.reader.read(side.name, copy=True).to_dense().reshape(-1)
 
 
 def _has_equal_places(one: _Side, two: _Side) -> bool:

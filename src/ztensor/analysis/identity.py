@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import threading
 from typing import TYPE_CHECKING, Any
 
+from ztensor.boundary import public
 from ztensor.digest import ALGORITHMS
 from ztensor.opening import open as open_file
-from ztensor.reading.reader import ManifestReader
-from ztensor.threads import thread_count
+from ztensor.reading.overlaps import Overlaps
+from ztensor.reading.reader import ManifestReader, known_length
+from ztensor.threads import WINDOWS, thread_count
 from ztensor.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from ztensor.model.manifest import Component
 
     Progress = Callable[[int, int], None]
 
@@ -30,6 +35,7 @@ _ALONE_BYTES = 1 << 20
 _PLAIN_LAYOUTS = frozenset({"dense", "sparse_csr", "sparse_coo"})
 
 
+@public
 def content_hash(
     source: Any,
     *,
@@ -65,6 +71,7 @@ def content_hash(
         return combined(ids, reader.attributes if attributes else None)
 
 
+@public
 def tensor_hashes(
     source: Any,
     names: Iterable[str] | None = None,
@@ -124,10 +131,16 @@ def _ids(
         for name in names
     }
     total, done, lock = sum(sizes.values()), 0, threading.Lock()
+    overlaps = Overlaps(
+        (reader.reader_of(name), component)
+        for name in names
+        for component in reader.reader_of(name)._object(name).components.values()
+    )
 
     def id_of(name: str) -> str:
         nonlocal done
-        text = _tensor_id(reader.reader_of(name), name, attributes=attributes)
+        with WINDOWS.whole():
+            text = _tensor_id(reader.reader_of(name), name, overlaps, attributes=attributes)
         if progress is not None:
             with lock:
                 done += sizes[name]
@@ -144,14 +157,23 @@ def _ids(
     return {name: found[name] for name in sizes}
 
 
-def _tensor_id(reader: ManifestReader, name: str, *, attributes: bool) -> str:
+def _tensor_id(reader: ManifestReader, name: str, overlaps: Overlaps, *, attributes: bool) -> str:
     found = reader.portable_object(name)
+    there = reader._object(name)
     components = {}
     for role, component in found.components.items():
-        hasher = ALGORITHMS["sha256"].hasher()
-        for chunk in reader.portable_chunks(name, role):
-            hasher.update(chunk)
-        components[role] = [component.type or component.dtype, bytes.fromhex(hasher.hexdigest())]
+        stored = there.components[role]
+
+        def hexdigest(role: str = role, stored: Component = stored) -> str:
+            hasher = ALGORITHMS["sha256"].hasher()
+            chunks = reader.portable_chunks(name, role)
+            for chunk in overlaps.metered(reader, stored, chunks, "elements"):
+                hasher.update(chunk)
+            return hasher.hexdigest()
+
+        key = dataclasses.replace(stored, extra=None), component.dtype, known_length(there, role)
+        text = overlaps.once(reader, stored, key, hexdigest)
+        components[role] = [component.type or component.dtype, bytes.fromhex(text)]
     own = found.attributes if attributes or found.format not in _PLAIN_LAYOUTS else None
     return _sha256(cbor.encode([found.shape, found.format, components, own or {}])).hex()
 

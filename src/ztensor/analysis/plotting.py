@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from xml.sax.saxutils import escape
 
 from ztensor.analysis.statistics import BINS, Scale, TensorStats, stats
+from ztensor.boundary import public
 from ztensor.errors import ArgumentValueError, MissingDependencyError, describe
+from ztensor.model.showing import short_repr
+from ztensor.source.paths import path_text
 from ztensor.source.sink import FileSink
 
 if TYPE_CHECKING:
@@ -68,6 +71,7 @@ class _Line:
     to_y: float
 
 
+@public
 @dataclasses.dataclass(frozen=True, slots=True)
 class Picture:
     """Histograms of several objects, side by side; a notebook shows it as it is.
@@ -81,6 +85,10 @@ class Picture:
     width: int
     height: int
     shapes: tuple[_Text | _Area | _Line, ...]
+
+    def __repr__(self) -> str:
+        """Return its size; a notebook shows it, `save` writes it to a file."""
+        return short_repr("Picture", [f"{self.width} x {self.height}"], ".svg(), .save(path)")
 
     def svg(self) -> str:
         """Return the picture as the text of an SVG file; the same for the same picture."""
@@ -132,7 +140,7 @@ class Picture:
             MissingDependencyError: a PNG is wanted, and Pillow is not installed.
             SourceError: it cannot be written.
         """
-        target = os.fspath(path)
+        target = path_text(path)
         require_picture(target)
         is_svg = target.lower().endswith(".svg")
         data = self.svg().encode() if is_svg else self.png()
@@ -160,6 +168,7 @@ def require_picture(path: str) -> None:
         )
 
 
+@public
 def plot(
     source: Any,
     names: str | Iterable[str] | None = None,

@@ -12,7 +12,6 @@ import abc
 import dataclasses
 import functools
 import math
-import types
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -25,17 +24,22 @@ from ztensor.analysis.streaming import (
     opened,
     share_out,
 )
-from ztensor.errors import ArgumentValueError, UnsupportedError, describe
+from ztensor.boundary import public
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, UnsupportedError, describe
 from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import result_dtype
 from ztensor.model.dtype import element_count
+from ztensor.model.showing import counted, short_repr
+from ztensor.reading.overlaps import Overlaps
+from ztensor.reading.reader import known_length
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from ztensor.analysis.streaming import Progress
     from ztensor.layout.base import Array
     from ztensor.metadata import TensorMetadata
+    from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.reader import ManifestReader
 
 Scale = Literal["linear", "log"]
@@ -68,7 +72,26 @@ class Histogram:
     counts: tuple[int, ...]
     scale: Scale = "linear"
 
+    def __repr__(self) -> str:
+        """Return how many bins there are; `edges` and `counts` have them."""
+        return short_repr("Histogram", [counted(len(self.counts), "bin"), self.scale])
 
+
+@public
+class StatsReport(dict[str, "TensorStats"]):
+    """Names to statistics: a dict that shows itself in a line."""
+
+    def __repr__(self) -> str:
+        """Return how many objects there are, and what is wrong with how many."""
+        nans = [name for name, found in self.items() if found.nans]
+        infs = [name for name, found in self.items() if found.infs]
+        facts = [counted(len(self), "object", self)]
+        facts += [f"NaN in {counted(len(nans), 'object', nans)}"] if nans else []
+        facts += [f"infinity in {counted(len(infs), 'object', infs)}"] if infs else []
+        return short_repr("StatsReport", facts, ".items()")
+
+
+@public
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorStats:
     """What the values of one object are like.
@@ -124,6 +147,8 @@ class TensorStats:
         moments = _Moments()
         sums: dict[str, Any] = dict.fromkeys(("count", "zeros", "nans", "infs"), 0)
         for one in several:
+            if not isinstance(one, cls):
+                raise ArgumentTypeError("expected statistics", found=describe(one))
             for field in sums:
                 sums[field] += getattr(one, field)
             if one.mean is not None and one.std is not None:
@@ -132,6 +157,7 @@ class TensorStats:
         return cls(name, **sums, **moments.as_fields())
 
 
+@public
 def stats(
     source: Any,
     names: str | Iterable[str] | None = None,
@@ -141,7 +167,7 @@ def stats(
     scale: Scale = "linear",
     threads: int | None = None,
     progress: Progress | None = None,
-) -> dict[str, TensorStats]:
+) -> StatsReport:
     """Return what the values of objects are like: extremes, mean, quantiles, NaNs, histogram.
 
     Read once and in blocks: memory does not grow with the objects. Smallest, largest, mean,
@@ -164,7 +190,7 @@ def stats(
         progress: called with the decoded bytes seen so far and those to see.
 
     Returns:
-        Names to statistics, in the order given or of the file.
+        A dict of names to statistics, in the order given or of the file.
 
     Raises:
         ObjectNotFoundError: a name is not in the file.
@@ -188,12 +214,44 @@ def stats(
         objects = {name: reader.metadata(name) for name in chosen}
         sizes = {name: found.nbytes for name, found in objects.items()}
         meter = Meter(sum(sizes.values()), progress)
+        overlaps = Overlaps(
+            (reader.reader_of(name), component)
+            for name in chosen
+            for component in reader.reader_of(name)._object(name).components.values()
+        )
 
         def of(name: str) -> TensorStats:
             report = meter.part(sizes[name])
-            return _stats_of(reader, objects[name], quantiles, bins, scale, report)
+            there = reader.reader_of(name)
+            main, key = _main_component(there._object(name))
+            if main is None:
+                return _stats_of(reader, objects[name], quantiles, bins, scale, report)
 
-        return share_out(of, sizes, threads)
+            def work() -> TensorStats:
+                charge = overlaps.charger(there, main, "elements")
+                return _stats_of(reader, objects[name], quantiles, bins, scale, report, charge)
+
+            found = work() if key is None else overlaps.once(there, main, key, work)
+            report(sizes[name])  # where another's was taken
+            return dataclasses.replace(found, name=name)
+
+        return StatsReport(share_out(of, sizes, threads))
+
+
+def _main_component(
+    tensor_object: TensorObject,
+) -> tuple[Component | None, Hashable]:
+    """Return the component that values are of, and beside it what they depend on, if it is little.
+
+    Of a quantized object they depend on all components and attributes: no key tells them.
+    """
+    layout = LAYOUTS.get(tensor_object.format)
+    main = None if layout is None else tensor_object.components.get(layout.main_role)
+    if main is None or is_quantized(tensor_object.format):
+        return main, None
+    stated = dataclasses.replace(main, extra=None)
+    length = known_length(tensor_object, LAYOUTS[tensor_object.format].main_role)
+    return main, (stated, tensor_object.format, tensor_object.shape, length)
 
 
 def _stats_of(
@@ -203,6 +261,7 @@ def _stats_of(
     bins: int,
     scale: Scale,
     report: Callable[[int], None],
+    charge: Callable[[int], None] | None = None,
 ) -> TensorStats:
     reader = reader.reader_of(found.name)
     result = TensorStats(found.name, found.shape, found.dtype)
@@ -223,6 +282,8 @@ def _stats_of(
         # NaN and overflow are what is looked for, not surprises; each thread has its own state.
         with np.errstate(all="ignore"):
             for block in blocks:
+                if charge is not None:
+                    charge(block.nbytes)
                 counter.feed(block)
                 report(block.nbytes)
             report(found.nbytes)
@@ -242,9 +303,7 @@ def _stats_of(
                 nans=counter.nans,
                 infs=counter.infs,
                 **counter.moments.as_fields(),
-                quantiles=types.MappingProxyType({q: spread.quantile(q) for q in quantiles})
-                if spread.size
-                else {},
+                quantiles={q: spread.quantile(q) for q in quantiles} if spread.size else {},
                 quantile_error=spread.error,
                 histogram=spread.histogram(bins, scale) if bins else None,
             )

@@ -17,8 +17,8 @@ from ztensor.layout.elements import require_known, storage_dtype, typed_array
 from ztensor.model.dtype import element_count
 from ztensor.opening import open as open_reader
 from ztensor.reading.reader import ManifestReader
-from ztensor.reading.slices import QuantizedSlice
-from ztensor.threads import thread_count
+from ztensor.reading.slices import QuantizedSlice, slice_of
+from ztensor.threads import WINDOWS, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -108,10 +108,11 @@ def dequantized_blocks(reader: ManifestReader, name: str) -> Iterator[Array]:
         LimitError: a safety cap is exceeded.
         SourceError: the bytes could not be read.
     """
-    part = reader.get_slice(name)
+    home = reader.reader_of(name)
+    part = slice_of(home, name, home._object(name), copy=True)
     is_scattered = "g_idx" in reader.metadata(name).components
     if is_scattered or part.size <= _ROWS_ELEMENTS or part.ndim < 2:
-        yield reader.read(name).dequantize().reshape(-1)
+        yield reader.read(name, copy=True).dequantize().reshape(-1)
         return
     length, unit = part.shape[0], part.row_unit if isinstance(part, QuantizedSlice) else 1
     rows = max(_ROWS_ELEMENTS // (part.size // length) // unit, 1) * unit
@@ -163,11 +164,16 @@ def share_out(
     """
     count = min(thread_count(threads), len(sizes))
     by_size = sorted(sizes, key=lambda name: -sizes[name])
+
+    def whole(name: str) -> _T:
+        with WINDOWS.whole():
+            return work(name)
+
     if count < 2:
-        done = {name: work(name) for name in by_size}
+        done = {name: whole(name) for name in by_size}
     else:
         with concurrent.futures.ThreadPoolExecutor(count, "ztensor") as pool:
-            futures = {name: pool.submit(work, name) for name in by_size}
+            futures = {name: pool.submit(whole, name) for name in by_size}
             try:
                 done = {name: future.result() for name, future in futures.items()}
             except BaseException:

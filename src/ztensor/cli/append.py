@@ -17,6 +17,7 @@ from ztensor.cli.changing import (
     TimeoutOption,
     changing,
     counted,
+    left_behind,
 )
 from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen
 from ztensor.cli.rewriting import ChecksumOption
@@ -73,6 +74,8 @@ def append(
       object_count, nbytes
                       of the file, each with before and after
       rewritten_from  the version of an old file that was rewritten, or null
+      unrepresented   a list of file, kind, where, count, nbytes: what only
+                      an INPUT says, and no copy has
 
     Safety:
       It never replaces an object that is there. It unpickles nothing: an array
@@ -111,6 +114,11 @@ def append(
             ) as changes,
             terminal.progress(f"append to {file}") as progress,
         ):
+            changes.facts["unrepresented"] = [
+                one
+                for path, reader in zip(inputs, readers, strict=True)
+                for one in left_behind(terminal, path, reader)
+            ]
             report = counted(progress, sum(map(_nbytes, readers)))
             for reader, source in zip(readers, sources, strict=True):
                 for own in filter(keep, source):

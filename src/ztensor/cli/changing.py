@@ -17,6 +17,7 @@ import typer
 from ztensor.cli.spelling import as_json, count_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Styled, Terminal
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe
+from ztensor.model.account import UNREAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from ztensor.edit import Editor
     from ztensor.metadata import TensorMetadata
     from ztensor.opening import Reader
+
+_MOST_TOLD = 8  # of what a file says beyond its objects
 
 ChangedFileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="A zTensor file, of any version.")
@@ -90,6 +93,7 @@ class Changes:
         self.editor = editor
         self.made: list[Change] = []
         self.old_count = len(editor.keys())
+        self.facts: dict[str, Any] = {}  # of one verb, for its JSON
 
     def add(self, verb: str, subject: str, detail: str, **facts: Any) -> None:
         """Take note of a change that is no matter of one object's data."""
@@ -213,6 +217,7 @@ def _tell(terminal: Terminal, file: Path, changes: Changes, nbytes: int, *, dry_
             "object_count": {"before": changes.old_count, "after": count},
             "nbytes": {"before": editor.old_nbytes, "after": nbytes},
             "rewritten_from": editor.rewritten_from,
+            **changes.facts,
         }
     )
 
@@ -285,6 +290,17 @@ def counted(progress: Progress | None, total: int) -> Callable[[int], None]:
     return count
 
 
+def left_behind(terminal: Terminal, file: Path, reader: Reader) -> list[dict[str, Any]]:
+    """Say what of a file no copy of its objects has, and return it for JSON."""
+    # Objects that are listed only are refused where they are chosen.
+    found = [one for one in reader.unrepresented if not one.kind.startswith(UNREAD)]
+    for one in found[:_MOST_TOLD]:
+        terminal.note(f"{file}: left out: {one}")
+    if len(found) > _MOST_TOLD:
+        terminal.note(f"{file}: left out: {len(found) - _MOST_TOLD:,} more; `ztensor info` has all")
+    return [{"file": str(file), **dataclasses.asdict(one)} for one in found]
+
+
 def size_of(path: Path) -> int:
     """Return the length of a file in bytes.
 
@@ -313,7 +329,7 @@ def require_target(path: Path, *, force: bool) -> None:
     Raises:
         UsageError: there is something at the path, or its suffix belongs to another format.
     """
-    from ztensor.converting import SUFFIXES
+    from ztensor.model.suffixes import SUFFIXES
 
     require_free(path, force=force)
     kinds = [kind for kind, suffixes in SUFFIXES.items() if path.suffix.lower() in suffixes]

@@ -68,6 +68,7 @@ def convert(
       lossless, lost  lost is a list of object (null for the file's own) and
                       sentence
       checked         whether OUT was read back and compared
+      unchecked       objects of IN whose bytes are under no digest
       deleted         paths
 
     Safety:

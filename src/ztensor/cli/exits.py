@@ -15,6 +15,7 @@ class ExitCode(enum.IntEnum):
     USAGE = 2
     UNSUPPORTED = 3
     CORRUPT = 4
+    UNCHECKED = 5
     INTERRUPTED = 130
     BROKEN_PIPE = 141
 
@@ -30,6 +31,7 @@ _MEANINGS = {
     ExitCode.USAGE: "wrong arguments, or no object of that name",
     ExitCode.UNSUPPORTED: "a version, type, encoding or layout this release does not know",
     ExitCode.CORRUPT: "damaged or unsafe input, or of no known format",
+    ExitCode.UNCHECKED: "with --require-digests: bytes that no digest covers",
     ExitCode.INTERRUPTED: "interrupted from the keyboard",
     ExitCode.BROKEN_PIPE: "the reader of the output went away, as `head` does",
 }

@@ -74,7 +74,8 @@ def export(
         something would be lost: nothing is written, and it exits with 2
     """
     with running(json=json, quiet=quiet) as terminal:
-        from ztensor.converting import SUFFIXES, format_of
+        from ztensor.converting import format_of
+        from ztensor.model.suffixes import SUFFIXES
 
         if output is None:
             if to is None or str(file) == "-":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ztensor.cli.spelling import as_json, count_text, json_text, size_text
@@ -26,7 +27,9 @@ def info(file: FileArgument, *, json: JsonOption = False, quiet: QuietOption = F
 
     Output:
       Size, version, counts; what the objects are made of, by type, format and
-      encoding; the file's attributes. Of a zTensor file also where its manifest
+      encoding; the file's attributes; and, of another format, what only the
+      file itself says (a graph, code, values no object or attribute holds), which
+      no copy has. Of a zTensor file also where its manifest
       is, `padding` (between blobs, less than 64 bytes each time), `dead` bytes
       (of what was removed or replaced, and older manifests), `shared` ones, if
       any (they belong to several components), and `commit`, what our writer notes
@@ -52,6 +55,7 @@ def info(file: FileArgument, *, json: JsonOption = False, quiet: QuietOption = F
                       numbers, or null
       commit          prev and end, or null
       attributes      of the file
+      unrepresented   list of kind, where, count, nbytes: what only FILE says
 
     Safety:
       It never changes a file, and reads no values.
@@ -94,6 +98,7 @@ def summarize(reader: Reader) -> dict[str, Any]:
         "digests": _tally(((c.digest or "").partition(":")[0].lower(), c.length) for c in digested),
         "digested_count": len(digested),
         "digested_nbytes": sum(component.length for component in digested),
+        "unrepresented": [dataclasses.asdict(one) for one in reader.unrepresented],
         **_framing(reader if files is None and reader.format == "zt" else None),
         "attributes": as_json(reader.attributes),
     }
@@ -186,6 +191,24 @@ def _show(terminal: Terminal, facts: Mapping[str, Any]) -> None:
     if commit is not None:
         rows.append(("commit", f"end {commit['end']:,}, previous end {commit['prev']:,}"))
     terminal.facts(rows)
+    if facts["unrepresented"]:
+        terminal.line()
+        wide = (
+            Column("only in the file"),
+            Column("where"),
+            Column("count", numeric=True),
+            Column("size", numeric=True),
+        )
+        rows = [
+            (
+                one["kind"],
+                one["where"],
+                f"{one['count']:,}",
+                "" if one["nbytes"] is None else size_text(one["nbytes"]),
+            )
+            for one in facts["unrepresented"]
+        ]
+        terminal.table(wide, rows)
     tables = (
         ("type", "components", "types"),
         ("format", "objects", "formats"),

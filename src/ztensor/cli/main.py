@@ -10,6 +10,7 @@ import functools
 import importlib
 import inspect
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
@@ -17,6 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ztensor.cli.exits import ExitCode
+from ztensor.installation import mixture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -206,6 +208,11 @@ def _root(
 
 def main() -> None:
     """Run the command; `SystemExit` carries the exit code."""
+    mixed = mixture()
+    if mixed is not None:  # said on each call: the next change to the installation breaks it
+        print(mixed.message, file=sys.stderr)
+        if mixed.is_broken:
+            raise SystemExit(ExitCode.FAILED)
     app()
 
 

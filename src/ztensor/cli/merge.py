@@ -12,6 +12,7 @@ from ztensor.cli.changing import (
     DryRunOption,
     ForceOption,
     NoDurableOption,
+    left_behind,
     quiet_library,
     require_apart,
     require_target,
@@ -25,6 +26,8 @@ from ztensor.reading.names import keeps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ztensor.cli.terminal import Terminal
 
 Conflict = Literal["error", "first", "last"]
 
@@ -65,6 +68,8 @@ def merge(
                       of OUT
       inputs          a list of file, object_count
       conflicts       a list of name, from (the file that wins), dropped (others)
+      unrepresented   a list of file, kind, where, count, nbytes: what only an IN
+                      says, and no copy has
 
     Safety:
       It never changes an IN, decides no conflict of its own accord, and
@@ -85,7 +90,7 @@ def merge(
 
         quiet_library()
         require_target(output, force=force)
-        counts, conflicts = _look(output, inputs, on_conflict, include, exclude)
+        counts, conflicts, left = _look(terminal, output, inputs, on_conflict, include, exclude)
         with terminal.progress(str(output)) as progress:
             nbytes = merge_files(
                 inputs,
@@ -118,18 +123,20 @@ def merge(
                     for path, found in zip(inputs, counts, strict=True)
                 ],
                 "conflicts": conflicts,
+                "unrepresented": left,
             }
         )
 
 
 def _look(
+    terminal: Terminal,
     output: Path,
     inputs: Sequence[Path],
     on_conflict: Conflict,
     include: Sequence[str] | None,
     exclude: Sequence[str] | None,
-) -> tuple[list[int], list[dict[str, Any]]]:
-    """Return how many objects come from each file, and which names several have."""
+) -> tuple[list[int], list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return how many objects come from each file, which names several have, and what is left."""
     from ztensor.edit import names_in
     from ztensor.opening import open as open_any
 
@@ -140,6 +147,11 @@ def _look(
         readers = [stack.enter_context(open_any(path)) for path in inputs]
         for reader in readers:
             require_apart(output, reader)
+        left = [
+            one
+            for path, reader in zip(inputs, readers, strict=True)
+            for one in left_behind(terminal, path, reader)
+        ]
         sources = [names_in(reader) for reader in readers]
         chosen(sources, include, exclude)
         for path, source in zip(inputs, sources, strict=True):
@@ -160,4 +172,4 @@ def _look(
             kept = files[-1] if on_conflict == "last" else files[0]
             dropped = files[:-1] if on_conflict == "last" else files[1:]
             conflicts.append({"name": name, "from": kept, "dropped": dropped})
-    return counts, conflicts
+    return counts, conflicts, left

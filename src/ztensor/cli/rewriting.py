@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ztensor.cli.changing import quiet_library, require_free, require_target
-from ztensor.cli.spelling import count_text, size_text
+from ztensor.cli.spelling import count_text, named_text, size_text
 from ztensor.cli.terminal import Column, Styled
 from ztensor.cli.verb import open_file
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe
@@ -160,6 +160,11 @@ def tell(
         terminal.line(f"{report.path}: not written; it would be {facts}{lost}")
     else:
         terminal.line(f"{report.path}: ", Styled("written", "green"), f", {facts}{lost}")
+    if report.unchecked:
+        terminal.line(
+            f"came without a digest: {named_text(report.unchecked)}; nothing tells whether the "
+            "bytes are what was once saved"
+        )
     for path in deleted:
         terminal.line(f"{path}: deleted")
     terminal.result(
@@ -176,6 +181,7 @@ def tell(
                 {"object": loss.object_name, "sentence": loss.sentence} for loss in report.lost
             ],
             "checked": report.is_checked,
+            "unchecked": list(report.unchecked),
             "deleted": list(deleted),
         }
     )

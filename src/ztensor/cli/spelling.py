@@ -7,6 +7,7 @@ import math
 import unicodedata
 from typing import TYPE_CHECKING, Any
 
+from ztensor.model.showing import counted
 from ztensor.wire.cbor import UNDEFINED, Pairs, Simple, Tag
 
 if TYPE_CHECKING:
@@ -87,6 +88,11 @@ def shape_text(shape: Sequence[int]) -> str:
     if len(shape) > 8:
         return f"[{', '.join(map(str, shape[:6]))}, ... {len(shape)} dimensions]"
     return f"[{', '.join(map(str, shape))}]"
+
+
+def named_text(names: Sequence[str]) -> str:
+    """Return how many objects there are, and the first names."""
+    return counted(len(names), "object", names, cut=60)
 
 
 def count_text(count: int, noun: str) -> str:

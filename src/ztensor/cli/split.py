@@ -12,6 +12,7 @@ from ztensor.cli.changing import (
     DryRunOption,
     ForceOption,
     NoDurableOption,
+    left_behind,
     quiet_library,
     require_free,
 )
@@ -59,6 +60,8 @@ def split(
       dry_run         whether nothing was written
       index           its path
       shards          a list of file, object_count, stored_nbytes, names
+      unrepresented   a list of file, kind, where, count, nbytes: what only FILE
+                      says, and no copy has
 
     Safety:
       It never changes or deletes FILE, and replaces no file without --force.
@@ -78,8 +81,9 @@ def split(
 
         quiet_library()
         keep = None
-        if include or exclude:
-            with open_file(file) as reader:
+        with open_file(file) as reader:
+            left = left_behind(terminal, file, reader)
+            if include or exclude:
                 keep = set(chosen([reader], include, exclude)).__contains__
         shards, index = plan_split(file, into, max_shard_size=max_shard_size, keep=keep)
         for path in (*(shard.path for shard in shards), index):
@@ -106,6 +110,7 @@ def split(
                 "file": str(file),
                 "dry_run": dry_run,
                 "index": index,
+                "unrepresented": left,
                 "shards": [
                     {
                         "file": shard.path,

@@ -14,7 +14,7 @@ import typer
 
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.terminal import Terminal
-from ztensor.errors import ManifestError, SourceError, ZTensorError
+from ztensor.errors import InternalError, ManifestError, SourceError, ZTensorError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +77,7 @@ def running(*, json: bool, quiet: bool) -> Iterator[Terminal]:
 
 def _tell(terminal: Terminal, error: Exception) -> None:
     details = []
-    if not isinstance(error, (ZTensorError, MemoryError)):
+    if isinstance(error, InternalError) or not isinstance(error, (ZTensorError, MemoryError)):
         details = ["this is a bug in ztensor, please report it with these lines:"]
         details += "".join(traceback.format_exception(error)).splitlines()
     terminal.error(error, details=details)
@@ -104,7 +104,7 @@ def open_file(file: Path) -> Reader:
     import ztensor
 
     if str(file) != STDIN:
-        return ztensor.open(file)
+        return ztensor.open(file, mmap=False)  # no view outlives a verb, and no map can be cut
     stream = sys.stdin.buffer
     try:
         return ztensor.open(stream if stream.seekable() else stream.read())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen
 from ztensor.cli.exits import ExitCode
-from ztensor.cli.spelling import count_text, size_text
+from ztensor.cli.spelling import count_text, named_text, size_text
 from ztensor.cli.terminal import Styled, Terminal
 from ztensor.cli.verb import (
     FilesArgument,
@@ -33,6 +35,12 @@ def verify(
     *,
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
+    require_digests: Annotated[
+        bool,
+        typer.Option(
+            "--require-digests", help="Fail where bytes are under no digest that matches."
+        ),
+    ] = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -43,25 +51,31 @@ def verify(
     is no damage.
 
     Output:
-      One line for each file, and one for each problem: the object, the component,
-      what was expected and found, the section of the specification, and in
-      brackets the reason, one of `ztensor.Reason`. With --quiet only what is
-      damaged, on standard error. A file that cannot be opened gives its error,
-      and all problems of a manifest that breaks several rules.
+      One line for each file. `ok`: every byte is under a digest that matches.
+      `unchecked`: nothing is wrong that can be seen, but some bytes are under
+      none, and could have been changed; which objects, and why. `DAMAGED`: one
+      line for each problem: the object, the component, what was expected and
+      found, the section of the specification, and in brackets the reason, one of
+      `ztensor.Reason`. With --quiet only what is damaged, on standard error. A
+      file that cannot be opened gives its error, and all problems of a manifest
+      that breaks several rules.
 
     JSON:
       ok              whether all files are
-      files           a list: file, ok, objects (how many were walked), checked
-                      (components whose digest matches), undigested (those that
-                      have none), nbytes, seconds, problems, unsupported; or file,
-                      ok, error where it could not be opened
+      files           a list: file, ok, outcome (`ok`, `unchecked` or `damaged`),
+                      objects (how many were walked), checked (components whose
+                      digest matches), undigested (those that have none),
+                      unchecked (a list of object and why), nbytes, seconds,
+                      problems, unsupported; or file, ok, error where it could
+                      not be opened
 
     Safety:
       It never changes a file; `ztensor repair` mends what can be.
 
     Exit code:
-      0 where all files are whole, 1 where one is damaged or could not be read, 4
-      where one is so damaged that it cannot be opened.
+      0 where nothing is wrong, 1 where a file is damaged or could not be read, 4
+      where one is so damaged that it cannot be opened; with --require-digests 5
+      where nothing is wrong, but not every byte is under a digest.
 
     Examples:
       $ ztensor verify model.zt
@@ -72,6 +86,9 @@ def verify(
     with running(json=json, quiet=quiet) as terminal:
         results = [_verify_file(terminal, file, include, exclude) for file in files]
         ok = all(result["ok"] for result in results)
+        is_whole = all(result.get("outcome", "damaged") != "damaged" for result in results)
+        if require_digests and is_whole and not ok:
+            terminal.fail(ExitCode.UNCHECKED)
         if len(files) > 1:
             _show_total(terminal, results)
         terminal.result({"ok": ok, "files": results})
@@ -95,15 +112,17 @@ def _verify_file(
         terminal.error(error, details=[str(problem) for problem in problems])
         return {"file": str(file), "ok": False, "error": error_as_json(error)}
     seconds = time.monotonic() - begin
-    if not report.ok:
+    if report.outcome == "damaged":
         terminal.fail(ExitCode.FAILED)
     _show_report(terminal, str(file), report, seconds)
     return {
         "file": str(file),
         "ok": report.ok,
+        "outcome": report.outcome,
         "objects": report.objects,
         "checked": report.checked,
         "undigested": report.undigested,
+        "unchecked": [{"object": name, "why": why} for name, why in report.unchecked.items()],
         "nbytes": report.nbytes,
         "seconds": round(seconds, 6),
         "problems": [problem_as_json(problem) for problem in report.problems],
@@ -115,16 +134,21 @@ def _show_report(terminal: Terminal, file: str, report: VerifyReport, seconds: f
     facts = [count_text(report.objects, "object"), count_text(report.checked, "digest") + " match"]
     if report.checked == 1:
         facts[-1] += "es"
-    if report.undigested:
-        facts.append(f"{count_text(report.undigested, 'component')} without a digest to check")
     facts.append(f"{size_text(report.nbytes)} in {seconds:.2f} s")
-    if report.ok:
+    if report.outcome == "ok":
         terminal.line(f"{file}: ", Styled("ok", "green"), f", {', '.join(facts)}")
+    elif report.outcome == "unchecked":
+        terminal.line(f"{file}: ", Styled("unchecked", "yellow"), f", {', '.join(facts)}")
     else:
         damaged = f"DAMAGED, {count_text(len(report.problems), 'problem')}"
         terminal.problem(f"{file}: ", Styled(damaged, "bold red"), f"; {', '.join(facts)}")
     for problem in report.problems:
         terminal.problem("  ", *_sentence(problem))
+    whys: dict[str, list[str]] = {}
+    for name, why in report.unchecked.items():
+        whys.setdefault(why, []).append(name)
+    for why, names in whys.items():
+        terminal.line(f"  under no digest: {named_text(names)}: {why}")
     for problem in report.unsupported:
         terminal.line("  not checked in full: ", *_sentence(problem))
 
@@ -142,7 +166,10 @@ def _sentence(problem: Any) -> Sequence[str | Styled]:
 def _show_total(terminal: Terminal, results: Sequence[Mapping[str, Any]]) -> None:
     ok = sum(result["ok"] for result in results)
     unopened = sum("error" in result for result in results)
-    facts = [f"{ok:,} ok", f"{len(results) - ok - unopened:,} damaged"]
+    unchecked = sum(result.get("outcome") == "unchecked" for result in results)
+    facts = [f"{ok:,} ok", f"{len(results) - ok - unchecked - unopened:,} damaged"]
+    if unchecked:
+        facts.insert(1, f"{unchecked:,} unchecked")
     if unopened:
         facts.append(f"{unopened:,} could not be read")
     terminal.line(Styled(f"{count_text(len(results), 'file')}: {', '.join(facts)}", "bold"))

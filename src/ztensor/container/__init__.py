@@ -18,10 +18,10 @@ from ztensor.container.framing import Container, Frame, locate
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ztensor.limits import Limits
+    from ztensor.limits import Budget
     from ztensor.model.manifest import Manifest, TensorObject
 
-SCHEMAS: Mapping[Container, Callable[[bytes, Frame, Limits], Manifest]] = {
+SCHEMAS: Mapping[Container, Callable[[bytes, Frame, Budget], Manifest]] = {
     Container.V0_1: v0_1.parse_manifest,
     Container.V1_0: v1_0.parse_manifest,
     Container.V1: v1.parse_manifest,

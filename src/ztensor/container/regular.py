@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ztensor.container.framing import Frame
-    from ztensor.limits import Limits
+    from ztensor.limits import Budget
     from ztensor.model.dtype import LogicalType
     from ztensor.model.problem import Problem
 
@@ -62,6 +62,7 @@ _LEAST_DEPTH = 5  # how deep a plain object nests, counted from the root
 _MOST_RANK = 8
 _MOST_ELEMENTS = float(1 << 50)  # so far float64 counts exactly, and no number of bytes overflows
 _MOST_RATIO = 64  # storage elements to logical ones, or the reverse
+_ROW_BYTES = 400  # of memory that a plain object takes: columns, its name, and a table of names
 _FEW = 16  # objects that are not plain: this many, and one of every this many, may be between
 _FAR = np.uint64(1 << 62)  # farther than any name ends
 
@@ -241,42 +242,46 @@ class RegularObjects(CheckedObjects):
 
 
 def read_root(
-    data: bytes, frame: Frame, limits: Limits
+    data: bytes, frame: Frame, budget: Budget
 ) -> tuple[dict[str, object], RegularObjects] | None:
     """Return the root's fields, with an empty map as `objects`, and the objects.
 
     Args:
         data: the manifest's bytes.
         frame: where they lay.
-        limits: `depth` is used.
+        budget: what the file may cost; of its limits, `depth` is used.
 
     Returns:
         None where the manifest is not of the regular form, or something in it is wrong.
     """
-    if limits.depth < _LEAST_DEPTH:
+    if budget.limits.depth < _LEAST_DEPTH:
         return None
+    before = budget.bytes_left
     try:
-        return _read_root(data, frame, limits)
+        return _read_root(data, frame, budget)
     except (_IrregularError, ManifestError, LimitError):
+        budget.release_to(before)
         return None
 
 
 def _read_root(
-    data: bytes, frame: Frame, limits: Limits
+    data: bytes, frame: Frame, budget: Budget
 ) -> tuple[dict[str, object], RegularObjects]:
     root: dict[str, object] = {}
     reading = None
     pairs, pos = cbor.map_head(data, 0)
     for _ in range(pairs):
-        key, pos = cbor.decode_item(data, pos, depth=limits.depth - 1)
+        key, pos = cbor.decode_item(data, pos, depth=budget.limits.depth - 1, budget=budget)
         if not isinstance(key, str) or key in root:
             raise _IrregularError
         if key == "objects":
             root[key] = {}
-            reading = _Reading(data, pos, frame.manifest_offset, limits.depth - 2)
+            reading = _Reading(data, pos, frame.manifest_offset, budget)
             pos = reading.end
         else:
-            root[key], pos = cbor.decode_item(data, pos, depth=limits.depth - 1)
+            root[key], pos = cbor.decode_item(
+                data, pos, depth=budget.limits.depth - 1, budget=budget
+            )
     if pos != len(data) or reading is None:
         raise _IrregularError
     return root, reading.objects(frame, is_1_1=v1.is_1_1(root.get("version")))
@@ -292,7 +297,7 @@ class _Reading:
         data: the manifest.
         start: where the map begins.
         blobs_end: where in the file the manifest begins.
-        depth: how deep an object may nest.
+        budget: what the file may cost; an object may nest as deep as its limits say.
 
     Attributes:
         end: where the map ends.
@@ -303,16 +308,18 @@ class _Reading:
         LimitError: likewise.
     """
 
-    def __init__(self, data: bytes, start: int, blobs_end: int, depth: int) -> None:
+    def __init__(self, data: bytes, start: int, blobs_end: int, budget: Budget) -> None:
         self._data = data
         self._blobs_end = blobs_end
-        self._depth = depth
+        self._budget = budget
+        self._depth = budget.limits.depth - 2
         count, first_name = cbor.map_head(data, start)
         self._few = _FEW + count // _FEW
         self._others: list[tuple[str, object]] = []
         self._order: list[str] = []
         starts = None
         if 0 < count <= self._few + (len(data) - first_name) // _LEAST_BYTES:
+            budget.charge_bytes(count * _ROW_BYTES)
             starts = find_all(data, first_name, _START, most=2 * count)
         if starts is None or not count - self._few <= len(starts) > 0:
             raise _IrregularError
@@ -324,7 +331,9 @@ class _Reading:
         problems: list[Problem] = []
         others = {}
         for name, entry in self._others:
-            tensor_object = v1.parse_object(name, entry, frame, problems, is_1_1=is_1_1)
+            tensor_object = v1.parse_object(
+                name, entry, frame, self._budget, problems, is_1_1=is_1_1
+            )
             if tensor_object is None or name in others:
                 raise _IrregularError
             others[name] = tensor_object
@@ -397,7 +406,7 @@ class _Reading:
             begin = self._other(name, end)
 
     def _name(self, start: int) -> tuple[str, int]:
-        name, end = cbor.decode_item(self._data, start, depth=self._depth)
+        name, end = cbor.decode_item(self._data, start, depth=self._depth, budget=self._budget)
         if not isinstance(name, str):
             raise _IrregularError
         return name, end
@@ -405,7 +414,7 @@ class _Reading:
     def _other(self, name: str, start: int) -> int:
         if len(self._others) >= self._few:
             raise _IrregularError
-        entry, end = cbor.decode_item(self._data, start, depth=self._depth)
+        entry, end = cbor.decode_item(self._data, start, depth=self._depth, budget=self._budget)
         self._others.append((name, entry))
         self._order.append(name)
         return end

@@ -21,8 +21,8 @@ from ztensor.container.framing import MAGIC_0_1
 from ztensor.digest import check_digest
 from ztensor.errors import ManifestError, NotRepresentableError, Reason, describe
 from ztensor.model.dtype import BY_LONG_NAME, STORAGE_TYPES
-from ztensor.model.manifest import Component, Manifest, TensorObject
-from ztensor.model.problem import Problem, manifest_error
+from ztensor.model.manifest import COMPONENT_COST, OBJECT_COST, Component, Manifest, TensorObject
+from ztensor.model.problem import MOST_PROBLEMS, Problem, manifest_error
 from ztensor.model.rules import check_place
 from ztensor.wire import cbor
 from ztensor.wire.record import Record, kind_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ztensor.container.framing import Frame
-    from ztensor.limits import Limits
+    from ztensor.limits import Budget
 
 SECTION = "0.1 section 4"
 VERSION = "0.1.0"
@@ -51,19 +51,19 @@ _FIELDS = frozenset(
 )
 
 
-def parse_manifest(data: bytes, frame: Frame, limits: Limits) -> Manifest:
+def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
     """Return what the index says.
 
     Args:
         data: the index's bytes.
         frame: where they lay.
-        limits: `depth` is used.
+        budget: what the file may cost; of its limits, `depth` is used.
 
     Raises:
         ManifestError: it is not one well-formed CBOR array of maps, or breaks rules.
         LimitError: it nests too deep.
     """
-    entries = cbor.decode(data, depth=limits.depth)
+    entries = cbor.decode(data, depth=budget.limits.depth, budget=budget)
     if type(entries) is not list:
         raise ManifestError(
             "the index is not an array",
@@ -75,6 +75,9 @@ def parse_manifest(data: bytes, frame: Frame, limits: Limits) -> Manifest:
     problems: list[Problem] = []
     objects: dict[str, TensorObject] = {}
     for index, entry in enumerate(entries):
+        if len(problems) >= MOST_PROBLEMS:
+            break
+        budget.charge_bytes(OBJECT_COST + COMPONENT_COST)
         record = Record.of(entry, problems, (index,), SECTION, "a map describing one tensor")
         if record is None:
             continue

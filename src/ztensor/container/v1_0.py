@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING
 
 from ztensor.container.framing import footer_missing
 from ztensor.digest import check_digest
-from ztensor.errors import LimitError, ManifestError
+from ztensor.errors import LimitError, ManifestError, Reason
 from ztensor.model.dtype import BY_LONG_NAME
-from ztensor.model.manifest import Component, Manifest, TensorObject
-from ztensor.model.problem import Problem, manifest_error
+from ztensor.model.manifest import COMPONENT_COST, OBJECT_COST, Component, Manifest, TensorObject
+from ztensor.model.problem import MOST_PROBLEMS, Problem, manifest_error
 from ztensor.model.rules import check_place
 from ztensor.wire import cbor
 from ztensor.wire.record import Record
 
 if TYPE_CHECKING:
     from ztensor.container.framing import Frame
-    from ztensor.limits import Limits
+    from ztensor.limits import Budget
 
 SECTION = "files of releases 1.0.0 and 1.0.1"
 
@@ -41,7 +41,7 @@ _ROOT_LATER = frozenset({"objects", "commit"})
 _COMPONENT_LATER = frozenset({"dtype", "type", "uncompressed_length"})
 
 
-def parse_manifest(data: bytes, frame: Frame, limits: Limits) -> Manifest:
+def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
     """Return what the manifest says.
 
     The framing recognises this container by what is missing, so a torn 1.1 or 1.2 file can look
@@ -52,8 +52,10 @@ def parse_manifest(data: bytes, frame: Frame, limits: Limits) -> Manifest:
         ManifestError: there is one, and it breaks rules.
     """
     try:
-        value = cbor.decode(data, depth=limits.depth)
+        value = cbor.decode(data, depth=budget.limits.depth, budget=budget)
     except (ManifestError, LimitError) as error:
+        if error.reason is Reason.LIMIT_COST and cbor.encode_text("tensors") in data:
+            raise
         raise footer_missing(frame.manifest_length.to_bytes(8, "little")) from error
     if type(value) is not dict or type(value.get("tensors")) is not dict:
         raise footer_missing(frame.manifest_length.to_bytes(8, "little"))
@@ -63,6 +65,9 @@ def parse_manifest(data: bytes, frame: Frame, limits: Limits) -> Manifest:
     attributes = root.attributes("attributes")
     objects: dict[str, TensorObject] = {}
     for name, entry in (root.mapping("tensors") or {}).items():
+        if len(problems) >= MOST_PROBLEMS:
+            break
+        budget.charge_bytes(OBJECT_COST + COMPONENT_COST)
         found: list[Problem] = []
         tensor_object = _parse_tensor(entry, ("tensors", name), frame, found)
         problems.extend(problem.about(name) for problem in found)
@@ -91,6 +96,8 @@ def _parse_tensor(
     entries = record.mapping("components") or {}
     components = {}
     for role, component_entry in entries.items():
+        if len(problems) >= MOST_PROBLEMS:
+            break
         component = _parse_component(
             role, component_entry, word or "", (*path, "components", role), frame, problems
         )

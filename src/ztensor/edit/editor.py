@@ -12,6 +12,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
+from ztensor.boundary import public
 from ztensor.container import EMITTERS, LATEST, Container
 from ztensor.errors import (
     FormatError,
@@ -28,6 +29,7 @@ from ztensor.opening import Reader, refuse_not_ours
 from ztensor.reading.listing import read_manifest
 from ztensor.source.appending import AppendSink, TrialSink
 from ztensor.source.base import read_bytes
+from ztensor.source.paths import path_text
 from ztensor.source.sink import Durable, FileSink, Nowhere, StreamSink
 from ztensor.writing.writer import ObjectSink, Writer
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("ztensor")
 
 
+@public
 class Editor(Writer):
     """Changes a finished file; everything until `finish` is one commit.
 
@@ -86,7 +89,7 @@ class Editor(Writer):
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self._state = "opening"
-        name = os.fsdecode(os.fspath(path))
+        name = path_text(path)
         self.rewritten_from: str | None = None
         self._has_changed = False
         # Held to the end whatever is written to: it keeps other writers out.
@@ -152,6 +155,7 @@ class Editor(Writer):
         self._begin(_trial_file(name) if dry_run else FileSink(name, durable=durable))
         try:
             with Reader(name) as old:
+                self._expect((old, key) for key in old)
                 for key in old:
                     self.copy(key, old)
                     if progress is not None:

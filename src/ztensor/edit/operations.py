@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from ztensor.boundary import public
 from ztensor.edit.editor import Editor
 from ztensor.errors import ArgumentValueError
 from ztensor.opening import Reader
+from ztensor.source.paths import path_text
 from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
+@public
 def replace_tensor(path: str | os.PathLike[str], name: str, data: Any, **options: Any) -> int:
     """Put other data under a name, and return the file's new length in bytes.
 
@@ -36,6 +39,7 @@ def replace_tensor(path: str | os.PathLike[str], name: str, data: Any, **options
         return editor.finish()
 
 
+@public
 def remove_tensors(
     input: str | os.PathLike[str],  # the 1.2 API's name
     output: str | os.PathLike[str] | None = None,
@@ -60,7 +64,7 @@ def remove_tensors(
     wanted = [names] if isinstance(names, str) else list(names)
     if output is None:
         if not wanted:
-            raise ArgumentValueError("no names to remove", file=os.fsdecode(os.fspath(input)))
+            raise ArgumentValueError("no names to remove", file=path_text(input))
         with Editor(input, **options) as editor:
             editor.remove(wanted)
             return editor.finish()
@@ -68,12 +72,14 @@ def remove_tensors(
         reader.metadata(wanted)  # raises where one is missing
         attributes = reader.attributes or None
         with Writer(output, attributes=attributes, **options) as writer:
-            for name in reader:
-                if name not in wanted:
-                    writer.copy(name, reader)
+            kept = [name for name in reader if name not in wanted]
+            writer._expect((reader, name) for name in kept)
+            for name in kept:
+                writer.copy(name, reader)
             return writer.finish()
 
 
+@public
 def rename_tensors(path: str | os.PathLike[str], names: Mapping[str, str], **options: Any) -> int:
     """Give objects other names, and return the file's new length in bytes.
 
@@ -95,6 +101,7 @@ def rename_tensors(path: str | os.PathLike[str], names: Mapping[str, str], **opt
         return editor.finish()
 
 
+@public
 def set_attributes(
     path: str | os.PathLike[str],
     attributes: Mapping[str, object],

@@ -7,6 +7,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
+from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentValueError,
     ContainerError,
@@ -21,6 +22,8 @@ from ztensor.reading.verify import verify_reader
 from ztensor.source.appending import AppendSink, TrialSink
 from ztensor.source.base import read_bytes
 from ztensor.source.local import FileSource
+from ztensor.source.paths import path_text
+from ztensor.source.rights import rights_of
 from ztensor.source.sink import FileSink, Nowhere, StreamSink
 
 if TYPE_CHECKING:
@@ -66,6 +69,7 @@ class RepairReport:
     tail_path: str | None = None
 
 
+@public
 def find(
     path: Path,
     *,
@@ -86,7 +90,7 @@ def find(
         UsageError: it is a file of another format.
         SourceError: it cannot be read.
     """
-    name = os.fsdecode(os.fspath(path))
+    name = path_text(path)
     source = FileSource(name)
     try:
         found, candidates = _search(source, within=within, accept=accept, limits=limits)
@@ -95,6 +99,7 @@ def find(
         source.close()
 
 
+@public
 def repair(
     path: Path,
     *,
@@ -137,7 +142,7 @@ def repair(
         raise ArgumentValueError("repair writes a new file or mends in place, not both")
     if drop_tail and not in_place:
         raise ArgumentValueError("drop_tail goes with in_place")
-    name = os.fsdecode(os.fspath(path))
+    name = path_text(path)
     if in_place:
         end = TrialSink if dry_run else AppendSink
         locked = end(name, durable=durable, lock=lock, timeout=timeout)
@@ -150,12 +155,15 @@ def repair(
             return report
         if found is None:
             raise _nothing_found(report)
-        target = os.fsdecode(os.fspath(write))
+        target = path_text(write)
         if os.path.exists(target) and os.path.samefile(target, name):
             raise ArgumentValueError(
                 "repair writes to another file; in_place=True mends this one", file=name
             )
+        sink: FileSink | StreamSink
         sink = StreamSink(Nowhere(target)) if dry_run else FileSink(target, durable=durable)
+        if isinstance(sink, FileSink):
+            sink.narrow(source.rights())
         _copy(source, 0, found.end, sink, progress)
     return dataclasses.replace(report, written=target)
 
@@ -198,10 +206,14 @@ def _repair_in_place(
     tail_path = None
     if not drop_tail:
         tail_path = _free_tail_path(locked.name)
-        sink = StreamSink(Nowhere(tail_path)) if dry_run else FileSink(tail_path, durable=True)
+        sink = StreamSink(Nowhere(tail_path)) if dry_run else _tail(tail_path, locked)
         _copy(locked, found.end, locked.size, sink, progress)
     locked.cut(found.end)
     return dataclasses.replace(report, written=locked.name, tail_path=tail_path)
+
+
+def _tail(path: str, locked: AppendSink) -> FileSink:
+    return FileSink(path, durable=True, is_new=True, like=rights_of(locked.descriptor))
 
 
 def _free_tail_path(name: str) -> str:

@@ -7,6 +7,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Literal
 
+from ztensor.boundary import public
 from ztensor.container import EMITTERS, LATEST, Container
 from ztensor.edit.editor import emitter_for
 from ztensor.errors import ArgumentValueError, Reason, UsageError, describe
@@ -21,7 +22,9 @@ from ztensor.sharded import (
     shard_paths,
 )
 from ztensor.source.appending import AppendSink
+from ztensor.source.paths import path_text
 from ztensor.source.sink import Nowhere
+from ztensor.writing.overlaps import Overlaps
 from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 
+@public
 def compact(
     path: Path,
     *,
@@ -61,7 +65,7 @@ def compact(
         SourceError: it cannot be read or written, or another process is writing it; it is left as
             it is.
     """
-    name = os.fsdecode(os.fspath(path))
+    name = path_text(path)
     locked = AppendSink(name, lock=lock, timeout=timeout)  # keeps other writers out
     with (
         contextlib.closing(locked),
@@ -71,6 +75,7 @@ def compact(
             version=_version_of(reader),
             attributes=reader.attributes or None,
             durable=durable,
+            format="zt",
         ) as writer,
     ):
         writer._extra = reader._manifest.extra
@@ -80,6 +85,7 @@ def compact(
     return locked.size - after
 
 
+@public
 def merge(
     inputs: Iterable[Path],
     output: Path,
@@ -142,12 +148,13 @@ def merge(
             for reader in readers:
                 merged.update(reader.attributes)
             attributes = merged or None
-        target = Nowhere(os.fsdecode(os.fspath(output))) if dry_run else output
+        target = Nowhere(path_text(output)) if dry_run else output
         with Writer(target, version=version, attributes=attributes, durable=durable) as writer:
             _copy_all(writer, [(name, *where) for name, where in chosen.items()], progress)
             return writer.finish()
 
 
+@public
 def names_in(reader: Reader) -> dict[str, str]:
     """Return what the objects of one of several sources are called, and their names there.
 
@@ -158,6 +165,7 @@ def names_in(reader: Reader) -> dict[str, str]:
     return {name: name for name in reader}
 
 
+@public
 def split(
     path: Path,
     folder: Path | None = None,
@@ -198,15 +206,23 @@ def split(
         attributes = reader.attributes or None
         copied = _Progress(progress, sum(_stored(reader, one) for one in chosen))
         total = sum(reader.metadata(one).nbytes for one in chosen)
-        shards = ShardSet(name, len(planned), durable=durable, replaces_file=False)
+        shards = ShardSet(
+            name,
+            len(planned),
+            durable=durable,
+            replaces_file=False,
+            sources=reader.source_rights(),
+        )
         try:
             for (names, _), place in zip(planned, shards.paths, strict=True):
                 with Writer(
-                    Nowhere(place) if dry_run else place,
+                    Nowhere(place) if dry_run else shards.place(place),
                     version=version,
                     attributes=attributes,
                     durable=shards.durable,
+                    format="zt",
                 ) as writer:
+                    writer._expect((reader, one) for one in names)
                     for one in names:
                         writer.copy(one, reader)
                         copied.add(_stored(reader, one))
@@ -234,6 +250,7 @@ class Shard:
     stored_nbytes: int
 
 
+@public
 def plan_split(
     path: Path,
     folder: Path | None = None,
@@ -275,21 +292,30 @@ def _plan(
     keep: Callable[[str], bool] | None,
 ) -> tuple[str, list[tuple[list[str], int]]]:
     """Return the path shards are named after, and the names and the bytes of each."""
-    given = reader.name if reader.name.endswith(INDEX_SUFFIX) else os.fsdecode(os.fspath(path))
+    given = reader.name if reader.name.endswith(INDEX_SUFFIX) else path_text(path)
     name = os.path.abspath(given).removesuffix(INDEX_SUFFIX)
     if os.path.isdir(name):
         name += ".zt"
     elif reader.format != "zt":  # what is written is ours, and must not take the source's place
         name = os.path.splitext(name)[0] + ".zt"
     if folder is not None:
-        name = os.path.join(os.fsdecode(os.fspath(folder)), os.path.basename(name))
+        name = os.path.join(path_text(folder), os.path.basename(name))
+
+    blobs: dict[object, list[tuple[int, int]]] = {}
+    for one in reader:
+        blobs.setdefault(reader.reader_of(one), []).extend(
+            (part.offset, part.length) for part in reader.metadata(one).components.values()
+        )
+    overlaps = {home: Overlaps(found) for home, found in blobs.items()}
 
     def objects() -> Iterator[tuple[str, int, object]]:
         for one in filter(keep, reader) if keep is not None else reader:
             parts = reader.metadata(one).components.values()
             places = tuple((part.offset, part.length) for part in parts)
             stored = sum(part.length for part in parts)
-            yield one, stored, (reader.reader_of(one), places) if stored else None
+            home = reader.reader_of(one)
+            runs = tuple(overlaps[home].around(*place) or place for place in places)
+            yield one, stored, (home, runs) if stored else None
 
     return name, plan_shards(objects(), limit)
 
@@ -333,6 +359,7 @@ def _copy_all(
     writer: Writer, objects: Sequence[tuple[str, Reader, str]], progress: Progress | None
 ) -> None:
     copied = _Progress(progress, sum(_stored(reader, name) for _, reader, name in objects))
+    writer._expect((reader, name) for _, reader, name in objects)
     for new, reader, name in objects:
         writer.copy(new, reader, name)
         copied.add(_stored(reader, name))

@@ -24,7 +24,7 @@ class Stored(Protocol):
         ...
 
     def read(self, offset: int, length: int) -> memoryview:
-        """Return exactly `length` bytes from `offset`; a view where the source can map."""
+        """Return exactly `length` bytes from `offset`; a view where they are in memory."""
         ...
 
 
@@ -127,6 +127,20 @@ class EncodingInRuns(Protocol):
 
         Raises:
             EncodingError: the stored bytes are damaged, or decode to another length.
+            LimitError: a safety cap is exceeded.
+        """
+        ...
+
+
+@runtime_checkable
+class EncodingWithWindow(Protocol):
+    """What an encoding has beside `Encoding` that may hold much of what it decoded."""
+
+    def window_bytes(self, stored: Stored, limits: Limits) -> int:
+        """Return the bytes that decoding piece by piece keeps, 0 where that is little.
+
+        Raises:
+            EncodingError: the stored bytes are damaged.
             LimitError: a safety cap is exceeded.
         """
         ...

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ztensor.encoding.base import Stored
     from ztensor.limits import Limits
 
-PIECE_BYTES = 8 << 20  # most that one read of a copying source holds in memory
+PIECE_BYTES = 1 << 20  # one read: it stays in the cache until the caller has looked at it
 
 
 class Raw:
@@ -49,7 +49,7 @@ class Raw:
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
-        """Yield the stored bytes in order, at most 8 MiB at a time: views where the source maps.
+        """Yield the stored bytes in order, at most 1 MiB at a time.
 
         Raises:
             EncodingError: the length is not `expected_length`.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import collections
+import contextlib
 import importlib
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -23,6 +24,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
+from ztensor.threads import WINDOWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -598,17 +600,25 @@ class Zstd:
                 continue
             if frame.content_length is not None and frame.content_length > total - filled:
                 raise _long(total, f"{filled + frame.content_length} or more")
+            window = 0
             if _is_one_pass(frame, is_held=isinstance(stored, Held)):
                 piece_bytes = frame.stop - frame.start
             else:
                 piece_bytes = CHUNK_BYTES
-                largest = max(largest, _streaming_window(frame, limits))
+                window = _streaming_window(frame, limits)
+                largest = max(largest, window)
             try:
-                reader = decoder.open_frame(Span(stored, frame.start, frame.stop, piece_bytes))
-                count = reader.readinto(destination[filled:]) if filled < total else 0
-                filled += count
-                if filled == total and reader.readinto(_SCRATCH):
-                    raise _long(total, "more")
+                held = min(window, frame.most_length)
+                with _room(held, is_whole=True):
+                    span = Span(stored, frame.start, frame.stop, piece_bytes)
+                    reader = decoder.open_frame(span)
+                    count = reader.readinto(destination[filled:]) if filled < total else 0
+                    filled += count
+                    if filled == total and reader.readinto(_SCRATCH):
+                        raise _long(total, "more")
+                    if held > KEPT_WINDOW:
+                        del reader, decoder  # and with them what they hold
+                        decoder = self._take_decoder()
             except binding.error as error:
                 raise _damaged(frame, error) from error
             _require_declared(frame, count)
@@ -640,24 +650,29 @@ class Zstd:
                 continue
             if frame.content_length is not None and frame.content_length > left - filled:
                 raise _over(cap) if expected_length is None else _long(cap, "more")
-            largest = max(largest, _streaming_window(frame, limits))
+            window = _streaming_window(frame, limits)
+            largest, held = max(largest, window), min(window, frame.most_length)
             try:
-                reader = decoder.open_frame(Span(stored, frame.start, frame.stop, CHUNK_BYTES))
-                count = 0
-                while room := min(len(chunk), left) - filled:
-                    got = reader.readinto(chunk[filled : filled + room])
-                    count += got
-                    filled += got
-                    if got < room:
-                        break  # the frame ends here
-                    if filled == len(chunk):
-                        yield chunk
-                        left -= filled
-                        filled = 0
-                        chunk = memoryview(bytearray(len(chunk)))
-                else:  # no room is left: the frame must end here
-                    if reader.readinto(_SCRATCH):
-                        raise _over(cap) if expected_length is None else _long(cap, "more")
+                with _room(held):
+                    reader = decoder.open_frame(Span(stored, frame.start, frame.stop, CHUNK_BYTES))
+                    count = 0
+                    while room := min(len(chunk), left) - filled:
+                        got = reader.readinto(chunk[filled : filled + room])
+                        count += got
+                        filled += got
+                        if got < room:
+                            break  # the frame ends here
+                        if filled == len(chunk):
+                            yield chunk
+                            left -= filled
+                            filled = 0
+                            chunk = memoryview(bytearray(len(chunk)))
+                    else:  # no room is left: the frame must end here
+                        if reader.readinto(_SCRATCH):
+                            raise _over(cap) if expected_length is None else _long(cap, "more")
+                    if held > KEPT_WINDOW:
+                        del reader, decoder  # and with them what they hold
+                        decoder = self._take_decoder()
             except binding.error as error:
                 raise _damaged(frame, error) from error
             _require_declared(frame, count)
@@ -667,6 +682,18 @@ class Zstd:
         if expected_length is not None and left:
             raise _short(cap, str(cap - left))
         self._keep_decoder(decoder, largest)
+
+    def window_bytes(self, stored: Stored, limits: Limits) -> int:
+        """Return what the largest window holds, 0 where that is little; only headers are read.
+
+        Raises:
+            EncodingError: the frames are damaged.
+            UnsupportedError: a frame needs a dictionary.
+            LimitError: a window is over its cap.
+        """
+        frames = walk_frames(stored, limits)
+        most = max(min(frame.window, frame.most_length) for frame in frames)
+        return most if most > KEPT_WINDOW else 0
 
     def is_streamed(self, stored: Stored) -> bool:
         """Return True: a piece is decoded when it is asked for."""
@@ -741,6 +768,16 @@ def _is_one_pass(frame: Frame, *, is_held: bool) -> bool:
     return is_held or frame.stop - frame.start <= ONE_PASS_BYTES + frame.window
 
 
+_FREELY = contextlib.nullcontext()
+
+
+def _room(held: int, *, is_whole: bool = False) -> contextlib.AbstractContextManager[None]:
+    """Return what waits for the memory that a window takes, where it is much."""
+    if held <= KEPT_WINDOW:
+        return _FREELY
+    return WINDOWS.lent(held, is_whole=is_whole)
+
+
 def _streaming_window(frame: Frame, limits: Limits) -> int:
     """Return the window that decoding the frame piece by piece takes.
 
@@ -809,7 +846,13 @@ def _over(cap: int) -> LimitError:
     )
 
 
-def _damaged(frame: Frame, error: Exception) -> EncodingError:
+def _damaged(frame: Frame, error: Exception) -> EncodingError | LimitError:
+    if "not enough memory" in str(error):  # libzstd's own words: the frame may be right
+        return LimitError(
+            f"the zstd frame at stored byte {frame.start} needs more memory than there is",
+            reason=Reason.LIMIT_MEMORY,
+            found=f"a window of {frame.window} bytes",
+        )
     return EncodingError(
         f"the zstd frame at stored byte {frame.start} is damaged: {error}",
         reason=Reason.ENCODING_MALFORMED,

@@ -2,8 +2,8 @@
 
 `base.py` says what such a file gives. Behind it everything works on these files as on our own:
 mapping, slices, verify, every framework, every verb. `FORMATS` is the table; a file's bytes decide,
-never its name. A format's library is not needed to read it, but for HDF5, and nothing in a file
-is ever executed. A module that can also write its format has `export`.
+never its name. No format's library is needed to read it, and nothing in a file is ever executed. A
+module that can also write its format has `export`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ import re
 from typing import TYPE_CHECKING
 
 from ztensor.foreign.base import Format, Projection, Recipe
+from ztensor.limits import Budget
+from ztensor.model.account import UNREAD, Tally
+from ztensor.model.dtype import STORAGE_TYPES
 from ztensor.source.base import read_bytes
 
 if TYPE_CHECKING:
     from ztensor.limits import Limits
+    from ztensor.model.account import Unrepresented
     from ztensor.source.base import Source
 
 # What the formats are recognised by lies in a file's first bytes.
@@ -120,7 +124,6 @@ def project(source: Source, limits: Limits) -> Projection | None:
     Raises:
         FormatError: the file is damaged.
         UnsupportedError: it holds what this release cannot read.
-        MissingDependencyError: the library for the format is not installed.
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read.
     """
@@ -128,7 +131,21 @@ def project(source: Source, limits: Limits) -> Projection | None:
     if recipe is None:
         return None
     module: Format = importlib.import_module(recipe.module)
-    return module.project(source, limits)
+    found = module.project(source, Budget(limits, source.size))
+    return found._replace(account=lambda: _whole_account(found))
+
+
+def _whole_account(found: Projection) -> list[Unrepresented]:
+    """Return what a file says beyond what is given of it, what is listed only among it."""
+    tally = Tally()
+    tally.extend(found.account())
+    for name, tensor_object in found.manifest.objects.items():
+        for component in tensor_object.components.values():
+            encoding = found.encodings.get(component.encoding)
+            is_absent = encoding is None or getattr(encoding, "is_absent", False)
+            if is_absent or component.dtype not in STORAGE_TYPES:
+                tally.add(f"{UNREAD} {component.dtype}", name, nbytes=component.length or None)
+    return tally()
 
 
 __all__ = ["FORMATS", "Format", "Projection", "Recipe", "project", "recognised"]

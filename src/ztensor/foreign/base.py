@@ -5,33 +5,39 @@ from __future__ import annotations
 import abc
 import itertools
 from array import array
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ztensor.digest import Sum
 from ztensor.encoding import ENCODINGS
 from ztensor.encoding.base import Runs
 from ztensor.errors import EncodingError, LimitError, Reason, UsageError, describe
 from ztensor.layout.base import empty_array
+from ztensor.model.account import Unrepresented
 from ztensor.model.dtype import element_count
-from ztensor.source.base import Range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from ztensor.encoding import Encoding, Stored
     from ztensor.layout.base import Array
-    from ztensor.limits import Limits
+    from ztensor.limits import Budget, Limits
     from ztensor.model.manifest import Manifest
     from ztensor.reading.reader import ManifestReader
     from ztensor.source.base import Source
     from ztensor.source.sink import Sink
 
+# Worked out when it is asked for: what is asked for most is a list of names.
+Account = Callable[[], Sequence[Unrepresented]]
 RAW: Mapping[str, Encoding] = {"raw": ENCODINGS["raw"]}
 _PIECE_BYTES = 8 << 20
 # Gathered at a time. Each block of a transposed array touches every page of it, so that small
 # ones would walk a large file very often.
 GATHERED_BYTES = 32 << 20
+_READ_BYTES = 8 << 20  # of them at a time
+_GAP_BYTES = 16 << 10  # quicker read than jumped over
 _TILE_ELEMENTS = 256  # of a last axis whose neighbours lie in other pages
 
 
@@ -44,11 +50,15 @@ class Projection(NamedTuple):
             is aligned. `version` is the format's own, or empty.
         encodings: how components are stored, by the word `Component.encoding` has: at least
             `RAW`, and what is this file's own.
+        account: gives what the file says beyond that, when it is asked for.
+        sums: checksums over more than one component, which `verify` looks at.
     """
 
     format: str
     manifest: Manifest
-    encodings: Mapping[str, Encoding] = RAW
+    encodings: Mapping[str, Encoding]
+    account: Account
+    sums: Sequence[Sum] = ()
 
 
 class Format(Protocol):
@@ -56,7 +66,7 @@ class Format(Protocol):
 
     NAME: str
 
-    def project(self, source: Source, limits: Limits) -> Projection:
+    def project(self, source: Source, budget: Budget) -> Projection:
         """Return what the file says, every rule checked that needs no data.
 
         Raises:
@@ -122,7 +132,14 @@ class ForeignEncoding(abc.ABC):
 
     Args:
         name: the word components have for it.
+
+    Attributes:
+        has_sum: whether decoding all of a component compares a checksum the format has over it.
+        is_absent: whether it refuses all: what has it is listed only.
     """
+
+    has_sum = False
+    is_absent = False
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -327,13 +344,61 @@ class InBlocks(ForeignEncoding):
         self._fill(stored, self._blocks.place(start, stop), destination, limits)
 
 
-def is_mapped(stored: Stored) -> bool:
-    """Return whether reading stored bytes makes no copy of them."""
-    return isinstance(stored, Range) and stored.source.stored() is not None
+def gather_stored(
+    stored: Stored,
+    dtype: np.dtype[Any],
+    strides: Sequence[int],
+    place: Sequence[slice],
+    target: Array,
+) -> None:
+    """Copy elements that lie in any order in stored bytes into an array.
+
+    What lies close together is read at once, as far as that takes bounded memory.
+
+    Args:
+        stored: where they are; the first element of all begins at 0.
+        dtype: how they lie there.
+        strides: bytes from one to the next along each axis, none of them negative.
+        place: which of them, a range of step 1 for each axis; axes left out are whole.
+        target: as many elements along each axis, of a type with the same width.
+
+    Raises:
+        SourceError: the bytes could not be read.
+    """
+    start = sum(part.start * stride for part, stride in zip(place, strides, strict=False))
+    # The axes along which elements are furthest apart come first.
+    order = sorted(range(target.ndim), key=lambda axis: -strides[axis])
+    steps = tuple(strides[axis] for axis in order)
+    if target.size:
+        _gather_from(stored, dtype, start, steps, target.transpose(order))
+
+
+def _gather_from(
+    stored: Stored, dtype: np.dtype[Any], start: int, steps: tuple[int, ...], target: Array
+) -> None:
+    spans = [dtype.itemsize]  # bytes from the first to behind the last element of inner axes
+    for length, step in zip(reversed(target.shape), reversed(steps), strict=True):
+        spans.append(spans[-1] + (length - 1) * step)
+    whole, inner = spans[-1], spans[-2] if len(spans) > 1 else 0
+    is_far = bool(steps) and steps[0] - inner > _GAP_BYTES
+    if not steps or (whole <= _READ_BYTES and not (is_far and len(target) > 1)):
+        elements: Array = np.ndarray(target.shape, dtype, stored.read(start, whole), 0, steps)
+        as_written = sorted(range(target.ndim), key=lambda axis: -target.strides[axis])
+        gather(elements.transpose(as_written), target.transpose(as_written))
+        return
+    # So many steps along the first axis at once as fit, one where what lies between is not needed.
+    count = 1 if is_far else max(1, (_READ_BYTES - inner) // max(steps[0], 1) + 1)
+    for first in range(0, len(target), count):
+        part = target[first : first + count]
+        at = start + first * steps[0]
+        if count == 1:
+            _gather_from(stored, dtype, at, steps[1:], part[0])
+        else:
+            _gather_from(stored, dtype, at, steps, part)
 
 
 def gather(elements: Array, target: Array) -> None:
-    """Copy elements that lie in any order into a C-contiguous array of the same shape."""
+    """Copy elements that lie in any order into an array of the same shape, in C's order."""
     if elements.ndim < 2 or elements.strides[-1] == elements.itemsize:
         target[...] = elements
         return

@@ -17,6 +17,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import struct
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from ztensor.errors import (
 )
 from ztensor.foreign.base import RAW, ForeignEncoding, Projection
 from ztensor.layout.gguf_blocks import BLOCK_TYPES, GGUF_LAYOUTS, PREFIX
+from ztensor.model.account import Tally
 from ztensor.model.dtype import STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.reading.ahead import Ahead
@@ -43,7 +45,8 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from ztensor.encoding import Stored
-    from ztensor.limits import Limits
+    from ztensor.limits import Budget, Limits
+    from ztensor.model.account import Unrepresented
     from ztensor.reading.reader import ManifestReader
     from ztensor.source.base import Source
     from ztensor.source.sink import Sink
@@ -62,6 +65,15 @@ _MOST_RANK = 4
 _MOST_NAME = 63  # bytes, that ggml reads
 _MOST_DIMENSION = (1 << 63) - 1
 _SECTION = "GGUF"
+
+# In bytes of memory: a text; a place in a list; a number; a key with its type; an array in an
+# array; a tensor's object, with its line in the table.
+_TEXT_COST, _PLACE_COST, _NUMBER_COST, _KEY_COST, _ARRAY_COST = 64, 9, 41, 400, 176
+_TENSOR_COST = 1200
+_SMALL = ("u8", "bool")  # Python has their numbers already
+_ROUNDED = 16  # what a text may take beyond its own size
+# Strings decoded at once, their bytes, and what one of these takes meanwhile.
+_BATCH, _BATCH_BYTES, _WORST = 1024, 1 << 18, 7
 
 # The header of a model is a few MiB, most of it its vocabulary.
 _FIRST_READ = 1 << 20
@@ -84,6 +96,7 @@ _WORDS: Mapping[int, str] = {
     12: "f64",
 }
 _NUMBERS = {word: number for number, word in _WORDS.items()}
+_ARRAYS = {word: f"[{word}]" for word in _NUMBERS}
 _DTYPES = {
     "u8": "u1",
     "i8": "i1",
@@ -116,7 +129,7 @@ _BLOCKS = {block_type.number: block_type for block_type in BLOCK_TYPES}
 # --- Reading --------------------------------------------------------------------------------
 
 
-def project(source: Source, limits: Limits) -> Projection:
+def project(source: Source, budget: Budget) -> Projection:
     """Return what a file says; the tensors' bytes are where they are in the file.
 
     Raises:
@@ -126,7 +139,7 @@ def project(source: Source, limits: Limits) -> Projection:
         LimitError: the header is longer than `Limits.manifest_bytes`, or nested too deeply.
         SourceError: it cannot be read.
     """
-    cursor = _Cursor(source, limits)
+    cursor = _Cursor(source, budget)
     version, tensors, keys = _start(cursor)
     attributes = _metadata(cursor, keys)
     alignment = _alignment(attributes)
@@ -135,7 +148,30 @@ def project(source: Source, limits: Limits) -> Projection:
     encodings = RAW
     if cursor.order == ">":
         encodings = {**RAW, _SWAPPED: _SwappedBlocks(_SWAPPED)}
-    return Projection(NAME, Manifest(str(version), objects, attributes or None), encodings)
+    manifest = Manifest(str(version), objects, attributes or None)
+    header = cursor.at
+    return Projection(
+        NAME, manifest, encodings, lambda: _gaps(objects, header, alignment, source.size)
+    )
+
+
+def _gaps(
+    objects: Mapping[str, TensorObject], header: int, alignment: int, size: int
+) -> list[Unrepresented]:
+    """Return the bytes that are of no tensor, and more than fill up to the alignment."""
+    left = Tally()
+    ranges = [
+        (component.offset, component.offset + component.length)
+        for tensor_object in objects.values()
+        for component in tensor_object.components.values()
+        if component.length
+    ]
+    end = header
+    for start, stop in [*sorted(ranges), (size, size)]:
+        if start - end >= alignment:
+            left.add("bytes of no tensor", nbytes=start - end)
+        end = max(end, stop)
+    return left()
 
 
 def attributes_of_whole(shards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -167,8 +203,8 @@ class _Cursor:
         order: `<` or `>`, for struct and NumPy.
     """
 
-    def __init__(self, source: Source, limits: Limits) -> None:
-        self.source, self.limits = source, limits
+    def __init__(self, source: Source, budget: Budget) -> None:
+        self.source, self.budget, self.limits = source, budget, budget.limits
         self.data = b""
         self.at = 0
         self.order: Literal["<", ">"] = "<"
@@ -200,7 +236,9 @@ class _Cursor:
                 found=f"at least {end}",
             )
         stop = min(max(end, _GROWTH * have, _FIRST_READ), source.size, most)
+        self.budget.charge_bytes(2 * stop)  # both halves, and the whole
         self.data += read_bytes(source, have, stop - have)
+        self.budget.release_bytes(stop + have)
 
     def require_left(self, count: int, least: int, what: str) -> None:
         """Raise where the rest of the file is too short for `count` things of `least` bytes.
@@ -231,6 +269,7 @@ class _Cursor:
         (length,) = self.take("Q")
         self.need(length)
         self.at += length
+        self.budget.charge_bytes(_TEXT_COST + 4 * length)  # a character takes four bytes at most
         return self.data[self.at - length : self.at]
 
     def name(self, what: str) -> str:
@@ -268,6 +307,7 @@ def _metadata(cursor: _Cursor, count: int) -> dict[str, object]:
         if key in attributes:
             raise _broken("a key comes twice", reason=Reason.DUPLICATE_NAME, found=describe(key))
         (number,) = cursor.take("I")
+        cursor.budget.charge_bytes(_KEY_COST)
         kind, value = _value(cursor, number, key, 1)
         attributes[key] = value
         types.append([key, kind])
@@ -293,8 +333,9 @@ def _value(cursor: _Cursor, number: int, key: str, depth: int) -> tuple[object, 
     number, count = cursor.take("IQ")
     if number != _ARRAY:
         word = _word(number, key)
-        return f"[{word}]", _items(cursor, word, count, key)
+        return _ARRAYS[word], _items(cursor, word, count, key)
     cursor.require_left(count, 12, "arrays in an array")
+    cursor.budget.charge_bytes(_ARRAY_COST * count)
     pairs = [_value(cursor, number, key, depth + 1) for _ in range(count)]
     return [kind for kind, _ in pairs], [value for _, value in pairs]
 
@@ -318,6 +359,7 @@ def _items(cursor: _Cursor, word: str, count: int, key: str) -> list[Any]:
     dtype = np.dtype(cursor.order + _DTYPES[word])
     cursor.require_left(count, dtype.itemsize, "values in an array")
     length = count * dtype.itemsize
+    cursor.budget.charge_bytes(count * (_PLACE_COST if word in _SMALL else _NUMBER_COST))
     cursor.need(length)
     array = np.frombuffer(cursor.data, dtype, count, cursor.at)
     cursor.at += length
@@ -336,27 +378,45 @@ def _items(cursor: _Cursor, word: str, count: int, key: str) -> list[Any]:
 def _strings(cursor: _Cursor, count: int) -> list[str | bytes]:
     """Return the next strings; vocabularies have hundreds of thousands of them."""
     cursor.require_left(count, 8, "strings in an array")
-    found: list[bytes] = []
-    append, length_at = found.append, struct.Struct(cursor.order + "Q").unpack_from
+    budget, length_at = cursor.budget, struct.Struct(cursor.order + "Q").unpack_from
+    budget.charge_bytes(_PLACE_COST * count)
+    texts: list[str | bytes] = []
     data, at, have = cursor.data, cursor.at, len(cursor.data)
-    for _ in range(count):
-        start = at + 8
-        if start > have:
-            cursor.at = at
-            cursor.need(8)
-            data, have = cursor.data, len(cursor.data)
-        stop = start + length_at(data, at)[0]
-        if stop > have:
-            cursor.at = start
-            cursor.need(stop - start)
-            data, have = cursor.data, len(cursor.data)
-        append(data[start:stop])
-        at = stop
+    while count:
+        found: list[bytes] = []
+        append, begin = found.append, at
+        for _ in range(min(_BATCH, count)):
+            start = at + 8
+            if start > have:
+                cursor.at = at
+                cursor.need(8)
+                data, have = cursor.data, len(cursor.data)
+            stop = start + length_at(data, at)[0]
+            if stop > have:
+                cursor.at = start
+                cursor.need(stop - start)
+                data, have = cursor.data, len(cursor.data)
+            append(data[start:stop])
+            at = stop
+            if at - begin > _BATCH_BYTES:
+                break
+        count -= len(found)
+        texts += _decoded(found, budget)
     cursor.at = at
+    return texts
+
+
+def _decoded(found: list[bytes], budget: Budget) -> Sequence[str | bytes]:
+    """Return strings as text where they are UTF-8."""
+    worst = _WORST * sum(map(len, found)) + _TEXT_COST * len(found)
+    budget.charge_bytes(worst)
+    texts: list[str | bytes]
     try:
-        return list(map(bytes.decode, found))
+        texts = list(map(bytes.decode, found))
     except UnicodeDecodeError:
-        return [_text(one) for one in found]
+        texts = [_text(one) for one in found]
+    budget.release_bytes(worst - sum(map(sys.getsizeof, texts)) - _ROUNDED * len(texts))
+    return texts
 
 
 def _text(data: bytes) -> str | bytes:
@@ -395,6 +455,7 @@ _Info = tuple[str, tuple[int, ...], int, int]
 
 def _infos(cursor: _Cursor, count: int) -> list[_Info]:
     cursor.require_left(count, 24, "tensors")
+    cursor.budget.charge_bytes(_TENSOR_COST * count)
     infos = []
     for _ in range(count):
         name = cursor.name("tensor")

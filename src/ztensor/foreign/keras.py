@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
 from ztensor.foreign import hdf5
-from ztensor.foreign.base import Projection
-from ztensor.foreign.zip import STORED, read_members
+from ztensor.foreign.zip import STORED, read_members, unread_bytes
+from ztensor.model.account import Tally
 from ztensor.source.base import read_bytes
 
 if TYPE_CHECKING:
+    from ztensor.foreign.base import Projection
     from ztensor.foreign.zip import Member
-    from ztensor.limits import Limits
+    from ztensor.limits import Budget
+    from ztensor.model.account import Unrepresented
     from ztensor.model.manifest import TensorObject
     from ztensor.source.base import Source
 
@@ -33,17 +35,16 @@ _TEXTS = ("config.json", "metadata.json")
 _TEXT_BYTES = 16 << 20
 
 
-def project(source: Source, limits: Limits) -> Projection:
+def project(source: Source, budget: Budget) -> Projection:
     """Return what the weights of a model hold; see the module's docstring.
 
     Raises:
         FormatError: the archive or the weights are damaged.
         UnsupportedError: the weights are missing or deflated.
-        MissingDependencyError: h5py is not installed.
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read.
     """
-    members = {member.name: member for member in read_members(source)}
+    members = read_members(source, budget)
     weights = members.get(WEIGHTS)
     if weights is None or weights.method != STORED:
         error = UnsupportedError(
@@ -55,17 +56,29 @@ def project(source: Source, limits: Limits) -> Projection:
         if weights:
             error.hint = "unpack the archive and open the member itself"
         raise error
-    found = hdf5.project(_Within(source, weights), limits)
+    found = hdf5.project(_Within(source, weights), budget)
     attributes = dict(found.manifest.attributes or {})
+    given = {WEIGHTS}
     for name in _TEXTS:
         member = members.get(name)
         if member is not None and member.method == STORED and member.length <= _TEXT_BYTES:
             attributes[name] = _text(source, member)
+            given.add(name)
     objects = {
         name: _moved(value, weights.offset) for name, value in found.manifest.objects.items()
     }
     manifest = dataclasses.replace(found.manifest, objects=objects, attributes=attributes or None)
-    return Projection(NAME, manifest, found.encodings)
+
+    def account() -> list[Unrepresented]:
+        left = Tally()
+        left.extend(found.account())
+        for name, member in members.items():
+            if name not in given and member.size:
+                left.add("member of the archive", name, nbytes=member.size)
+        left.extend(unread_bytes(source))
+        return left()
+
+    return found._replace(format=NAME, manifest=manifest, account=account)
 
 
 def _text(source: Source, member: Member) -> str:
@@ -105,8 +118,8 @@ class _Within:
         whole = self._source.view()
         return None if whole is None else whole[self._offset : self._offset + self.size]
 
-    def stored(self) -> memoryview | None:
-        whole = self._source.stored()
+    def held(self) -> memoryview | None:
+        whole = self._source.held()
         return None if whole is None else whole[self._offset : self._offset + self.size]
 
     def require_unchanged(self) -> None:

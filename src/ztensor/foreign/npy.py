@@ -11,6 +11,8 @@ The one array of a file is the object `array`.
 from __future__ import annotations
 
 import functools
+import itertools
+import operator
 import re
 import struct
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -25,7 +27,7 @@ from ztensor.foreign.base import (
     InBlocks,
     Projection,
     gather,
-    is_mapped,
+    gather_stored,
 )
 from ztensor.foreign.parts import ahead_of, parts_of, stream
 from ztensor.layout.base import too_large
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
     from ztensor.encoding import Stored
     from ztensor.foreign.parts import Lose, Part
-    from ztensor.limits import Limits
+    from ztensor.limits import Budget, Limits
     from ztensor.reading.reader import ManifestReader
     from ztensor.source.base import Source
     from ztensor.source.sink import Sink
@@ -54,6 +56,7 @@ _OBJECT = "array"
 OBJECTS = "objects (a pickle, which is never read)"
 
 _DEPTH_MOST = 32
+_USUAL_MOST = 256
 _BEYOND = 1 << 63
 _MOST_RANK = 64  # NumPy's
 _SECTION = "NumPy, .npy format"
@@ -140,13 +143,14 @@ class Header(NamedTuple):
             )
 
 
-def project(source: Source, limits: Limits) -> Projection:
+def project(source: Source, budget: Budget) -> Projection:
     """Return what a file says; its array is the object `array`.
 
     Raises:
         FormatError: the header is malformed, or the data is not of the array's size.
         SourceError: it cannot be read.
     """
+    del budget
     head = read_bytes(source, 0, min(source.size, PREFIX_MOST + HEADER_MOST))
     header = parse_header(memoryview(head))
     length = source.size - header.length
@@ -165,7 +169,8 @@ def project(source: Source, limits: Limits) -> Projection:
         byte_order=header.byte_order,
     )
     objects = {_OBJECT: TensorObject(header.shape, "dense", {"data": component})}
-    return Projection(NAME, Manifest("", objects), encodings)
+    # Every byte is of the header or of the array.
+    return Projection(NAME, Manifest("", objects), encodings, account=tuple)
 
 
 # --- The header -----------------------------------------------------------------------------
@@ -180,6 +185,28 @@ def parse_header(head: memoryview) -> Header:
     Raises:
         ManifestError: it is malformed, too long, or of a version that does not exist.
     """
+    version, start, end = _bounds(head)
+    if end > len(head):
+        raise broken("the file ends inside its header", reason=Reason.TRUNCATED)
+    try:
+        text = str(head[start:end], "utf-8" if version == (3, 0) else "latin-1")
+    except UnicodeDecodeError as error:
+        raise broken("the header is not UTF-8", found=describe(str(error), 120)) from error
+    described = _described_before if end <= _USUAL_MOST else _described
+    return Header(end, *described(text)[1:])
+
+
+def header_length(head: bytes) -> int:
+    """Return how long a header is, with what stands before it, after its first bytes.
+
+    Raises:
+        ManifestError: it is too long, or of a version that does not exist.
+    """
+    return _bounds(memoryview(head))[2]
+
+
+def _bounds(head: memoryview) -> tuple[tuple[int, ...], int, int]:
+    """Return the version of a header, and where its text begins and ends."""
     version = tuple(head[len(MAGIC) : len(MAGIC) + 2])
     if head[: len(MAGIC)] != MAGIC or version not in ((1, 0), (2, 0), (3, 0)):
         raise broken(
@@ -194,16 +221,9 @@ def parse_header(head: memoryview) -> Header:
             expected=f"at most {HEADER_MOST} bytes",
             found=f"{length}",
         )
-    if start + length > len(head):
-        raise broken("the file ends inside its header", reason=Reason.TRUNCATED)
-    try:
-        text = str(head[start : start + length], "utf-8" if version == (3, 0) else "latin-1")
-    except UnicodeDecodeError as error:
-        raise broken("the header is not UTF-8", found=describe(str(error), 120)) from error
-    return Header(start + length, *_described(text)[1:])
+    return version, start, start + length
 
 
-@functools.lru_cache(256)  # the arrays of an archive are often alike
 def _described(text: str) -> Header:
     """Return what the text of a header says, its length left open."""
     fields = _literal(text)
@@ -223,6 +243,10 @@ def _described(text: str) -> Header:
     return Header(0, *_spelling(fields["descr"]), is_fortran, shape)
 
 
+# The arrays of an archive are often alike; headers of usual length only, since these are kept.
+_described_before = functools.lru_cache(256)(_described)
+
+
 def _spelling(descr: object) -> tuple[str, str | None, Literal["little", "big"]]:
     """Return storage type, logical type and byte order of what NumPy calls a type."""
     if not isinstance(descr, str):
@@ -232,6 +256,9 @@ def _spelling(descr: object) -> tuple[str, str | None, Literal["little", "big"]]
     order, kind = descr[:1], descr[1:]
     if kind[:1] == "O":
         return OBJECTS, None, "little"
+    if re.fullmatch("f1[26]|c24|c32", kind):
+        complex_ = "complex " if kind[0] == "c" else ""
+        return f"{complex_}long double of {kind[1:]} bytes", None, "little"
     found = _KINDS.get(kind)
     is_byte = kind in ("b1", "i1", "u1")
     if found is None or order not in ("<>|" if is_byte else "<>"):
@@ -275,7 +302,7 @@ def _value(tokens: Iterator[tuple[str, str]], token: tuple[str, str], depth: int
     if text not in _CLOSING or depth == 0:
         raise broken("the header is malformed", found=describe(text))
     items: list[Any] = []
-    keys: list[str] = []
+    keys: dict[str, None] = {}
     closing = "mark", _CLOSING[text]
     has_comma = False  # behind the last item
     token = next(tokens)
@@ -285,7 +312,7 @@ def _value(tokens: Iterator[tuple[str, str]], token: tuple[str, str], depth: int
         if text == "{":
             if not isinstance(item, str) or item in keys or token != ("mark", ":"):
                 raise broken("the header is malformed", found=describe(item))
-            keys.append(item)
+            keys[item] = None
             item = _value(tokens, next(tokens), depth - 1)
             token = next(tokens)
         items.append(item)
@@ -337,41 +364,53 @@ class Fortran(InBlocks):
                 found=f"{stored.length}",
             )
 
-    def _can_cut(self, stored: Stored) -> bool:
-        return is_mapped(stored)
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Fill `destination` (flat, bytes, writable) exactly; each stored byte is read once.
+
+        Raises:
+            EncodingError: the stored bytes have another length.
+            LimitError: NumPy holds no such shape.
+        """
+        self.check_length(stored, destination.nbytes, limits)
+        self._fill(stored, tuple(slice(0, length) for length in self._shape), destination, limits)
 
     def _fill(
         self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits
     ) -> None:
         del limits
-        data = stored.read(0, stored.length)
-        transpose(data, destination, self._shape, self._width, place)
+        dtype = _number(self._width)
+        shape = *(part.stop - part.start for part in place), *self._shape[len(place) :]
+        strides = itertools.accumulate(self._shape[:-1], operator.mul, initial=self._width)
+        try:
+            target = np.frombuffer(destination, dtype).reshape(shape)
+        except ValueError as error:
+            raise too_large(self._shape, dtype) from error
+        gather_stored(stored, dtype, tuple(strides)[: len(shape)], place, target)
+
+
+def _number(width: int) -> np.dtype[Any]:
+    """Return numbers of a width: elements are moved, never computed with."""
+    return np.dtype("c16" if width == 16 else f"u{width}")
 
 
 def transpose(
-    data: memoryview,
-    destination: memoryview,
-    shape: tuple[int, ...],
-    width: int,
-    place: tuple[slice, ...] = (),
+    data: memoryview, destination: memoryview, shape: tuple[int, ...], width: int
 ) -> None:
     """Copy elements whose first dimension varies fastest to where the last one does.
 
     Args:
         data: all of them.
-        destination: as long as those that are copied.
+        destination: as long.
         shape: of all.
         width: bytes of an element.
-        place: which to copy; () for all.
 
     Raises:
         LimitError: NumPy holds no such shape.
     """
-    # Moved as numbers of their width, never computed with.
-    dtype = np.dtype("c16" if width == 16 else f"u{width}")
+    dtype = _number(width)
     try:
-        source = np.frombuffer(data, dtype).reshape(shape, order="F")[place]
-        target = np.frombuffer(destination, dtype).reshape(source.shape)
+        source = np.frombuffer(data, dtype).reshape(shape, order="F")
+        target = np.frombuffer(destination, dtype).reshape(shape)
     except ValueError as error:
         raise too_large(shape, dtype) from error
     gather(source, target)

@@ -12,22 +12,20 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from ztensor.digest import zip_crc32
-from ztensor.errors import (
-    EncodingError,
-    FormatError,
-    Reason,
-)
-from ztensor.foreign import npy, zip
+from ztensor.errors import EncodingError, FormatError, Reason
+from ztensor.foreign import deflate, npy, zip
 from ztensor.foreign.base import RAW, ForeignEncoding, Projection
+from ztensor.foreign.deflate import PIECE_BYTES, Stream, entry_step
 from ztensor.foreign.npy import Header, parse_header, transpose
 from ztensor.foreign.parts import ahead_of, parts_of, stream
-from ztensor.foreign.zip import DEFLATED, STORED, Member, read_members
+from ztensor.foreign.zip import DEFLATED, STORED, Member, read_members, unread_bytes
 from ztensor.layout.base import empty_array
+from ztensor.model.account import Tally
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.source.base import Range
 
@@ -35,17 +33,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ztensor.encoding import Encoding, Stored
+    from ztensor.encoding.base import Runs
     from ztensor.foreign.parts import Part
-    from ztensor.limits import Limits
+    from ztensor.limits import Budget, Limits
+    from ztensor.model.account import Unrepresented
     from ztensor.reading.reader import ManifestReader
     from ztensor.source.base import Source
     from ztensor.source.sink import Sink
 
 NAME = "npz"
 
+Piece = TypeVar("Piece", bytes, memoryview)
+
 _SUFFIX = ".npy"
-_HEAD_BYTES = npy.PREFIX_MOST + npy.HEADER_MOST
-_PIECE_BYTES = 1 << 20
+_USUAL_HEAD = 1 << 9
+_LONG_STEPS = 4  # for each byte of a header beyond that, which may be a number
+# What a member costs beside its entry in the archive: a name, an object, and a component; how a
+# deflated one is decoded; a dimension.
+_MEMBER_COST, _ENCODING_COST, _NUMBER_COST = 1024, 640, 40
 _ALIGNMENT = npy.ALIGNMENT
 # The extra field that Android's zipalign pads with: an alignment, and zeros.
 _PADDING = 0xD935
@@ -58,7 +63,7 @@ _VERSION = 45  # that of archives with numbers of 64 bits
 # --- Reading --------------------------------------------------------------------------------
 
 
-def project(source: Source, limits: Limits) -> Projection:
+def project(source: Source, budget: Budget) -> Projection:
     """Return what an archive holds: its .npy members, by their names without the suffix.
 
     Names of other members are in the file's attribute `other_members`; so are those of arrays
@@ -73,20 +78,31 @@ def project(source: Source, limits: Limits) -> Projection:
     objects: dict[str, TensorObject] = {}
     encodings: dict[str, Encoding] = dict(RAW)
     others: list[str] = []
-    members = read_members(source)
-    named = {one.name.removesuffix(_SUFFIX) for one in members if one.name.endswith(_SUFFIX)}
-    for member in members:
+    left: list[Member] = []
+    members = read_members(source, budget)
+    step = entry_step(sum(one.size for one in members.values() if one.method == DEFLATED))
+    for member in members.values():
+        budget.charge_bytes(_MEMBER_COST)
         name = member.name.removesuffix(_SUFFIX)
-        if name == member.name and (name in named or not _is_array(source, member)):
+        if name == member.name and (f"{name}{_SUFFIX}" in members or not _is_array(source, member)):
             others.append(name)
+            left.append(member)
             continue
         try:
-            objects[name] = _object(source, member, encodings)
+            objects[name] = _object(source, member, encodings, step, budget)
         except FormatError as error:
             error.locate(object_name=name)
             raise
     attributes = {"other_members": others} if others else None
-    return Projection(NAME, Manifest("", objects, attributes), encodings)
+
+    def account() -> list[Unrepresented]:
+        tally = Tally()
+        for member in left:
+            tally.add("member that is no array", member.name, nbytes=member.size)
+        tally.extend(unread_bytes(source))
+        return tally()
+
+    return Projection(NAME, Manifest("", objects, attributes), encodings, account)
 
 
 def _is_array(source: Source, member: Member) -> bool:
@@ -99,24 +115,37 @@ def _is_array(source: Source, member: Member) -> bool:
         return False
 
 
-def _head(stored: Stored, member: Member, length: int) -> memoryview:
+def _head(stored: Stored, member: Member, length: int) -> bytes:
     """Return the first bytes of a member, unpacked."""
     if member.method == STORED:
-        return stored.read(0, min(member.length, length))
-    return _inflated_head(stored, min(member.size, length))
+        return bytes(stored.read(0, min(member.length, length)))
+    return deflate.head(stored, min(member.size, length))
 
 
-def _object(source: Source, member: Member, encodings: dict[str, Encoding]) -> TensorObject:
+def _object(
+    source: Source,
+    member: Member,
+    encodings: dict[str, Encoding],
+    step: int,
+    budget: Budget,
+) -> TensorObject:
     stored = Range(source, member.offset, member.length)
-    head = _head(stored, member, _HEAD_BYTES)
-    header = parse_header(head)
+    # First what most headers fit into: a member may be nothing but the longest header, deflated.
+    head = _head(stored, member, _USUAL_HEAD)
+    length = npy.header_length(head)
+    budget.charge_steps(length + _LONG_STEPS * max(length - _USUAL_HEAD, 0))
+    if length > len(head):
+        head = _head(stored, member, length)
+    header = parse_header(memoryview(head))
+    budget.charge_bytes(len(header.shape) * _NUMBER_COST + 4 * len(header.dtype))
     length = member.size - header.length
     header.require_length(length)
     word, offset, nbytes = "raw", member.offset + header.length, length
     is_transposed = header.is_transposed and header.width is not None
     if member.method == DEFLATED or is_transposed:
+        budget.charge_bytes(_ENCODING_COST + 4 * len(member.name))
         word = f"{'fortran' if is_transposed else 'deflate'}:{member.name}"
-        encodings[word] = _Whole(word, member, header)
+        encodings[word] = _Whole(word, member, header, step)
         offset, nbytes = member.offset, member.length
     component = Component(
         header.dtype,
@@ -131,32 +160,24 @@ def _object(source: Source, member: Member, encodings: dict[str, Encoding]) -> T
     return TensorObject(header.shape, "dense", {"data": component})
 
 
-def _inflated_head(stored: Stored, length: int) -> memoryview:
-    """Return the first bytes of a deflated member."""
-    inflater, head, at = zlib.decompressobj(-zlib.MAX_WBITS), b"", 0
-    try:
-        while len(head) < length and at < stored.length and not inflater.eof:
-            count = min(_HEAD_BYTES, stored.length - at)
-            head += inflater.decompress(bytes(stored.read(at, count)), length - len(head))
-            at += count
-    except zlib.error as error:
-        raise _damaged(str(error)) from error
-    return memoryview(head)
-
-
 class _Whole(ForeignEncoding):
     """A member that has to be read as a whole: deflated, in Fortran's order, or both.
+
+    Of a long deflated one in our order parts can be read too, once all of it was checked.
 
     Args:
         name: the word components have for it.
         member: the member; its bytes, with the header of the array, are the stored ones.
         header: that header.
+        step: bytes between two places where it can be entered.
     """
 
-    def __init__(self, name: str, member: Member, header: Header) -> None:
+    def __init__(self, name: str, member: Member, header: Header, step: int) -> None:
         super().__init__(name)
+        self.has_sum = True  # the archive's CRC-32, compared whenever all is read
         self._member = member
         self._header = header
+        self._stream = Stream(member.size, step=step, check=self._checked)
 
     def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse an expected length that is not the one the archive tells.
@@ -211,28 +232,46 @@ class _Whole(ForeignEncoding):
         del stored
         return not self._header.is_transposed
 
+    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
+        """Return the parts of a long deflated array that are read without all of it.
+
+        Raises:
+            EncodingError: the stored bytes are damaged.
+        """
+        self.check_length(stored, expected_length, limits)
+        if self._member.method != DEFLATED or self._header.is_transposed:
+            return None
+        return self._stream.runs(expected_length)
+
+    def decode_run(
+        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
+    ) -> None:
+        """Fill `destination` with one part, after a check of the whole the first time.
+
+        Raises:
+            EncodingError: the stored bytes are damaged: not of deflate, or of another CRC-32.
+        """
+        del stop, limits
+        self._stream.require(stored)
+        self._stream.fill(stored, self._header.length + start, destination)
+
     def _unpacked(self, stored: Stored) -> Iterator[memoryview]:
         """Yield the member's bytes behind the array's header; exactly as many as it has."""
-        crc = done = 0
-        skip, size = self._header.length, self._member.size
-        pieces = _inflated(stored, size) if self._member.method == DEFLATED else _read(stored)
+        skip = self._header.length
+        is_deflated = self._member.method == DEFLATED
+        pieces = self._stream.pieces(stored) if is_deflated else self._checked(_read(stored))
+        for piece in pieces:
+            if skip < len(piece):
+                yield memoryview(piece)[skip:]
+            skip = max(skip - len(piece), 0)
+
+    def _checked(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
+        crc = 0
         for piece in pieces:
             crc = zlib.crc32(piece, crc)
-            done += len(piece)
-            if done > size:
-                break
-            if skip < len(piece):
-                yield piece[skip:]
-            skip = max(skip - len(piece), 0)
-        if done != size:
-            raise _damaged(
-                "the member unpacks to another length",
-                reason=Reason.DECODED_SHORT if done < size else Reason.DECODED_LONG,
-                expected=f"{size} bytes",
-                found=f"{done}",
-            )
+            yield piece
         if crc != self._member.crc:
-            raise _damaged(
+            raise EncodingError(
                 "the CRC-32 differs",
                 reason=Reason.DIGEST_MISMATCH,
                 expected=f"{self._member.crc:08x}",
@@ -241,36 +280,8 @@ class _Whole(ForeignEncoding):
 
 
 def _read(stored: Stored) -> Iterator[memoryview]:
-    for at in range(0, stored.length, _PIECE_BYTES):
-        yield stored.read(at, min(_PIECE_BYTES, stored.length - at))
-
-
-def _inflated(stored: Stored, size: int) -> Iterator[memoryview]:
-    """Yield what deflated bytes unpack to, at most a little more than `size`."""
-    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-    done = 0
-    try:
-        for packed in _read(stored):
-            rest: bytes | memoryview = packed
-            while rest and not inflater.eof and done <= size:
-                piece = inflater.decompress(rest, _PIECE_BYTES)
-                rest = inflater.unconsumed_tail
-                done += len(piece)
-                yield memoryview(piece)
-            if inflater.unused_data or (inflater.eof and rest):
-                raise _damaged("bytes follow the end of the deflated ones")
-        while not inflater.eof and done <= size:  # what was held back
-            piece = inflater.decompress(b"", _PIECE_BYTES)
-            done += len(piece)
-            if not piece:
-                raise _damaged("the deflated bytes are cut", reason=Reason.ENCODING_TRUNCATED)
-            yield memoryview(piece)
-    except zlib.error as error:
-        raise _damaged(f"the deflated bytes are damaged: {error}") from error
-
-
-def _damaged(message: str, **details: Any) -> EncodingError:
-    return EncodingError(message, **{"reason": Reason.ENCODING_MALFORMED, **details})
+    for at in range(0, stored.length, PIECE_BYTES):
+        yield stored.read(at, min(PIECE_BYTES, stored.length - at))
 
 
 # --- Writing --------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""ONNX models: the tensors of the main graph, found by a walk over the protobuf fields.
+"""ONNX models: the tensors of all graphs, found by a walk over the protobuf fields.
 
 No library is needed: of a message only tags and lengths are read, so a model of gigabytes opens
 without reading its weights. The walk is stricter than a protobuf parser: a field of the wrong wire
@@ -12,16 +12,25 @@ type, a field twice that may be there once, and groups are refused.
 - Sparse initializers become `sparse_coo`.
 - Strings, and external data of a model that has no path, are listed and refused when read.
 
-Objects are the initializers, and what nodes `Constant` hold as a tensor, by the name of the node's
-output: some exporters put all weights there. Subgraphs, functions and training graphs are left out.
-Versions, opsets and `metadata_props` are the file's attributes.
+Objects are all tensors of a model. Initializers have their own names, and what a node `Constant`
+holds has the name of the node's output: some exporters put all weights there. A tensor in another
+attribute is `node.attribute`, `node` its name or else that of its first output; one of a list
+has its place behind that. What is in a graph below has the path to it before its name:
+`node.attribute.` for the branch of an `If` or the body of a `Loop`, `functions.domain.name.` for a
+local function, `training.0.initialization.` and `training.0.algorithm.`. Tensors of the main graph
+keep their names whatever is below; of two others with one name the later in the file gets `#2`.
+
+Versions, opsets, texts and `metadata_props` are the file's attributes. Nodes, inputs, outputs and
+whatever else is in a model is counted, and is in the account of what is not given.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from array import array
-from typing import TYPE_CHECKING, NamedTuple
+from collections import deque
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -36,6 +45,7 @@ from ztensor.errors import (
 )
 from ztensor.foreign.base import RAW, ForeignEncoding, Projection
 from ztensor.layout.base import empty_array
+from ztensor.model.account import Tally
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.source.base import read_bytes
@@ -46,18 +56,24 @@ if TYPE_CHECKING:
 
     from ztensor.encoding import Encoding, Stored
     from ztensor.layout.base import Array
-    from ztensor.limits import Limits
+    from ztensor.limits import Budget, Limits
     from ztensor.source.base import Source
+    from ztensor.source.rights import Rights
 
 NAME = "onnx"
 
 _SECTION = "onnx.proto"
 _BLOCK_BYTES = 1 << 12
+_VARINT_BYTES = 1 << 18
 _PIECE_BYTES = 8 << 20
 _TEXT_BYTES = 16 << 20
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED = {_FIXED64: 8, _FIXED32: 4}
 _EXTERNAL = 1  # TensorProto.DataLocation
+# In bytes of memory: a text; a place for it; a pair of them; a field kept; an object with its name
+# and component; how one is stored; a dimension.
+_TEXT_COST, _PLACE_COST, _ENTRY_COST, _FIELD_COST = 96, 16, 144, 224
+_OBJECT_COST, _ENCODING_COST, _NUMBER_COST = 900, 600, 40
 
 
 class _Type(NamedTuple):
@@ -124,10 +140,16 @@ class _Field(NamedTuple):
 
 
 class _Message:
-    """A source read by small steps, a block at a time."""
+    """A source read by small steps, a block at a time.
 
-    def __init__(self, source: Source) -> None:
+    Args:
+        source: the file.
+        budget: what texts and numbers are charged to.
+    """
+
+    def __init__(self, source: Source, budget: Budget) -> None:
         self.source = source
+        self.budget = budget
         self._start = 0
         self._block: bytes | bytearray = b""
 
@@ -142,6 +164,9 @@ class _Message:
 
     def varint(self, place: int, stop: int) -> tuple[int, int]:
         """Return a number and the place behind it."""
+        begin = place - self._start
+        if 0 <= begin < len(self._block) and place < stop and self._block[begin] < 0x80:
+            return self._block[begin], place + 1  # nearly all: most of a model are short fields
         value = 0
         for shift, byte in enumerate(self._at(place, min(10, stop - place))):
             value |= (byte & 0x7F) << 7 * shift
@@ -188,10 +213,15 @@ class _Message:
                 expected=f"at most {_TEXT_BYTES} bytes",
                 found=str(field.stop - field.start),
             )
+        length = field.stop - field.start
+        worst = _TEXT_COST + 7 * length  # four for a character, and what it is decoded from
+        self.budget.charge_bytes(worst)
         try:
-            return read_bytes(self.source, field.start, field.stop - field.start).decode()
+            text = read_bytes(self.source, field.start, length).decode()
         except UnicodeDecodeError as error:
             raise _damaged(f"{what} is not UTF-8", field.start, Reason.FIELD_VALUE) from error
+        self.budget.release_bytes(worst - sys.getsizeof(text) - _PLACE_COST)
+        return text
 
     def pair(self, field: _Field, what: str) -> tuple[str, str]:
         """Return key and value of a `StringStringEntryProto`."""
@@ -222,10 +252,57 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
+def _may_hold(node: bytes | bytearray) -> bool:
+    """Return whether a node, all of whose bytes these are, may hold a tensor or a graph.
+
+    Most nodes do not, and a walk over all fields of all nodes would take longer than all the rest.
+    What is unusual is left to that walk.
+    """
+    place, stop = 0, len(node)
+    try:
+        while place < stop:
+            tag, length = node[place], node[place + 1]
+            place += 2
+            if tag & 0x87 != _BYTES:
+                return True
+            if length >= 0x80:
+                more = node[place]
+                if more >= 0x80:
+                    return True
+                length += (more - 1) * 0x80
+                place += 1
+            if tag != 0x2A:
+                place += length
+                continue
+            end = place + length
+            while place < end:
+                inner = node[place]
+                place += 1
+                if inner == 0xA0 and node[place] == 1 and node[place + 1] < 0x80:  # the type
+                    place += 2
+                elif inner >> 3 in _HELD:
+                    return True
+                elif inner & 7 == _VARINT and inner < 0x80:
+                    while node[place] >= 0x80:
+                        place += 1
+                    place += 1
+                elif inner & 7 == _FIXED32 and inner < 0x80:
+                    place += 4
+                elif inner & 7 == _BYTES and inner < 0x80 and node[place] < 0x80:
+                    place += 1 + node[place]
+                else:
+                    return True
+            if place != end:
+                return True
+    except IndexError:
+        return True
+    return place != stop
+
+
 # --- The model ------------------------------------------------------------------------------
 
 
-def project(source: Source, limits: Limits) -> Projection:
+def project(source: Source, budget: Budget) -> Projection:
     """Return what the main graph of a model holds; see the module's docstring.
 
     Raises:
@@ -233,23 +310,59 @@ def project(source: Source, limits: Limits) -> Projection:
         LimitError: a text is longer than 16 MiB.
         SourceError: it cannot be read.
     """
-    del limits
-    return _Model(source).run()
+    return _Model(source, budget).run()
+
+
+class _Below(NamedTuple):
+    """What is still to be read, since tensors of the main graph keep their names.
+
+    Attributes:
+        what: a graph, a function, or a node of the main graph.
+        field: where it is.
+        prefix: what the names of a graph's tensors begin with; a function says its own.
+        depth: how many graphs it is in.
+    """
+
+    what: Literal["graph", "function", "node"]
+    field: _Field
+    prefix: str = ""
+    depth: int = 0
+
+
+# What of a graph and of a tensor is counted only, by the numbers of the fields.
+_GRAPH_PARTS = {
+    10: "doc string of a graph",
+    11: "graph input",
+    12: "graph output",
+    13: "type of a value",
+    14: "quantization annotation",
+    16: "metadata of a graph",
+}
+_TENSOR_PARTS = {12: "doc string of a tensor", 16: "metadata of a tensor"}
+
+
+def _length(field: _Field) -> int:
+    return field.stop - field.start
 
 
 class _Model:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, budget: Budget) -> None:
         self._source = source
-        self._message = _Message(source)
+        self._budget = budget
+        self._message = _Message(source, budget)
         self._objects: dict[str, TensorObject] = {}
         self._encodings: dict[str, Encoding] = {**RAW, "onnx:unread": _Unread("onnx:unread")}
         self._props: dict[str, str] = {}
         self._opsets: dict[str, int] = {}
         self._attributes: dict[str, object] = {}
+        self._left = Tally()
+        self._below: deque[_Below] = deque()  # read when the main graph has its names
+        self._next: dict[str, int] = {}
+        self._training = 0
 
     def run(self) -> Projection:
         message, version = self._message, ""
-        texts = {2: "producer_name", 3: "producer_version", 4: "domain"}
+        texts = {2: "producer_name", 3: "producer_version", 4: "domain", 6: "doc_string"}
         has_graph = False
         for field in message.fields(0, self._source.size):
             number = field.number
@@ -264,12 +377,21 @@ class _Model:
             elif number == 7:
                 _require_wire(field, _BYTES, "graph")
                 has_graph = True
-                self._add_graph(field)
+                self._add_graph(field, "", 0)
             elif number == 8:
                 self._add_opset(field)
             elif number == 14:
+                self._budget.charge_bytes(_ENTRY_COST)
                 key, value = message.pair(field, "metadata_props")
                 self._props[key] = value
+            elif number == 20:
+                self._add_training(field)
+            elif number == 25:
+                _require_wire(field, _BYTES, "function")
+                self._put_below(_Below("function", field, depth=1))
+            else:
+                kind = "device configuration" if number == 26 else f"field {number} of the model"
+                self._left.add(kind, nbytes=_length(field))
         if not has_graph:
             raise FormatError(
                 "there is no graph, as an ONNX model has; it may be another protobuf message, "
@@ -277,15 +399,24 @@ class _Model:
                 reason=Reason.FIELD_MISSING,
                 section=_SECTION,
             )
+        while self._below:
+            what, field, prefix, depth = self._below.popleft()
+            if what == "graph":
+                self._add_graph(field, prefix, depth)
+            elif what == "function":
+                self._add_function(field, depth)
+            else:
+                self._left.add("graph node", "", 0, -self._add_node(field, prefix, depth))
         if self._opsets:
             self._attributes["opset_import"] = self._opsets
         if self._props:
             self._attributes["metadata_props"] = self._props
         manifest = Manifest(version, self._objects, self._attributes or None)
-        return Projection(NAME, manifest, self._encodings)
+        return Projection(NAME, manifest, self._encodings, self._left)
 
     def _add_opset(self, field: _Field) -> None:
         _require_wire(field, _BYTES, "opset_import")
+        self._budget.charge_bytes(_ENTRY_COST)
         domain, version = "", 0
         for inner in self._message.fields(field.start, field.stop):
             if inner.number == 1:
@@ -295,51 +426,154 @@ class _Model:
                 version = _signed(inner.value)
         self._opsets[domain or "ai.onnx"] = version
 
-    def _add_graph(self, graph: _Field) -> None:
+    def _add_graph(self, graph: _Field, prefix: str, depth: int) -> None:
+        where, left = prefix[:-1], self._left
+        count = nbytes = 0
         for field in self._message.fields(graph.start, graph.stop):
             if field.number == 1:
                 _require_wire(field, _BYTES, "node")
-                # Most nodes are none: the walk is for those that may be.
-                if b"Constant" in self._message.head(field):
-                    self._add_node(field)
-            elif field.number == 2:
+                count += 1
+                nbytes += _length(field)
+                nbytes -= self._look_into(field, prefix, depth)
+            elif field.number == 2 and not prefix:
                 self._attributes["graph"] = self._message.text(field, "the graph's name")
             elif field.number == 5:
                 _require_wire(field, _BYTES, "initializer")
-                self._add_dense(_Tensor(self._message, field))
+                self._add_dense(_Tensor(self._message, field, left=left), prefix)
             elif field.number == 15:
                 _require_wire(field, _BYTES, "sparse_initializer")
-                self._add_sparse(field)
+                self._add_sparse(field, prefix)
+            elif field.number != 2:
+                kind = _GRAPH_PARTS.get(field.number, f"field {field.number} of a graph")
+                left.add(kind, where, nbytes=_length(field))
+        if count:
+            left.add("graph node", where, count, nbytes)
 
-    def _add_node(self, node: _Field) -> None:
-        """Add what a node `Constant` holds as a tensor; numbers and texts are none."""
-        message, kind, outputs = self._message, "", []
-        values: list[_Field] = []
+    def _look_into(self, node: _Field, prefix: str, depth: int) -> int:
+        """Take what a node holds, and return how many of its bytes that was."""
+        head = self._message.head(node)
+        if len(head) == _length(node) and not _may_hold(head):
+            return 0
+        return self._add_node(node, prefix, depth, is_first=True)
+
+    def _add_function(self, function: _Field, depth: int) -> None:
+        """Take the nodes of a local function; its name stands behind them."""
+        message = self._message
+        texts = {1: "", 10: "", 13: ""}  # name, domain, overload
+        for field in message.fields(function.start, function.stop):
+            if field.number in texts:
+                texts[field.number] = message.text(field, "the name of a function")
+        prefix = ".".join(["functions", *filter(None, (texts[10], texts[1], texts[13])), ""])
+        nbytes = _length(function)
+        for field in message.fields(function.start, function.stop):
+            if field.number == 7:
+                _require_wire(field, _BYTES, "node")
+                nbytes -= self._look_into(field, prefix, depth)
+            elif field.number == 11:
+                _require_wire(field, _BYTES, "attribute")
+                nbytes -= self._add_attribute(field, prefix, prefix, depth)
+        self._left.add("function", prefix[:-1], nbytes=nbytes)
+
+    def _add_training(self, field: _Field) -> None:
+        _require_wire(field, _BYTES, "training_info")
+        nbytes = _length(field)
+        for inner in self._message.fields(field.start, field.stop):
+            if inner.number in (1, 2):
+                _require_wire(inner, _BYTES, "a training graph")
+                what = "initialization" if inner.number == 1 else "algorithm"
+                self._put_below(_Below("graph", inner, f"training.{self._training}.{what}.", 1))
+                nbytes -= _length(inner)
+        self._left.add("training info", nbytes=nbytes)
+        self._training += 1
+
+    def _put_below(self, below: _Below) -> None:
+        if below.depth > self._budget.limits.depth:
+            raise LimitError(
+                "graphs are nested deeper than Limits.depth; pass a larger one",
+                reason=Reason.LIMIT_DEPTH,
+                expected=f"at most {self._budget.limits.depth}",
+            )
+        self._budget.charge_bytes(_FIELD_COST + _TEXT_COST + 4 * len(below.prefix))
+        self._below.append(below)
+
+    def _add_node(self, node: _Field, prefix: str, depth: int, *, is_first: bool = False) -> int:
+        """Take the tensors and graphs that a node holds, and return how many bytes that was.
+
+        Args:
+            node: the field.
+            prefix: of the graph it is in.
+            depth: how deep that is.
+            is_first: whether a node of the main graph is put off, unless it is a `Constant`.
+        """
+        message, kind, name = self._message, "", ""
+        output: str | None = None
+        attributes: list[_Field] = []
         for field in message.fields(node.start, node.stop):
-            if field.number == 2:
-                outputs.append(message.text(field, "the output of a node"))
+            if field.number == 2 and output is None:
+                output = message.text(field, "the output of a node")
+            elif field.number == 3:
+                name = message.text(field, "the name of a node")
             elif field.number == 4:
                 kind = message.text(field, "the type of a node")
             elif field.number == 5:
                 _require_wire(field, _BYTES, "attribute")
-                inner = message.fields(field.start, field.stop)
-                values += [one for one in inner if one.number in (5, 22)]
-        if kind != "Constant":
-            return
-        for field in values:
-            _require_wire(field, _BYTES, "the tensor of a node")
-            name = outputs[0] if outputs else ""
-            if field.number == 5:
-                self._add_dense(_Tensor(message, field, name))
+                self._budget.charge_bytes(_FIELD_COST)
+                attributes.append(field)
+        own = f"{prefix}{output or ''}" if kind == "Constant" else None
+        if own is None and is_first and not prefix:
+            if attributes:
+                self._put_below(_Below("node", node))
+            return 0
+        within = f"{prefix}{name or output or kind}."
+        return sum(self._add_attribute(one, prefix, within, depth, own) for one in attributes)
+
+    def _add_attribute(
+        self, attribute: _Field, prefix: str, within: str, depth: int, own: str | None = None
+    ) -> int:
+        """Take what an attribute holds, and return how many bytes that was.
+
+        Args:
+            attribute: the field.
+            prefix: of the graph the node is in.
+            within: what names in the node begin with.
+            depth: how deep that graph is.
+            own: the name of the tensor where it is that of a node `Constant`.
+        """
+        message, name, nbytes = self._message, "", 0
+        held: list[_Field] = []
+        for field in message.fields(attribute.start, attribute.stop):
+            if field.number == 1:
+                name = message.text(field, "the name of an attribute")
+            elif field.number in _HELD:
+                _require_wire(field, _BYTES, "the tensor of a node")
+                self._budget.charge_bytes(_FIELD_COST)
+                held.append(field)
+        for place, field in enumerate(held):
+            path = within + name
+            if field.number in (_TENSORS, _GRAPHS, _SPARSE):
+                path += f".{place}"
+            nbytes += _length(field)
+            self._budget.charge_bytes(_TEXT_COST + 4 * len(path))
+            if field.number in (_ONE_GRAPH, _GRAPHS):
+                self._put_below(_Below("graph", field, f"{path}.", depth + 1))
+                continue
+            given = own if own is not None and field.number in (_ONE_TENSOR, _ONE_SPARSE) else path
+            # Only the main graph's constants are as sure of their names as its initializers are.
+            below = prefix if given is own else within
+            if field.number in (_ONE_TENSOR, _TENSORS):
+                self._add_dense(_Tensor(message, field, given, self._left), below)
             else:
-                self._add_sparse(field, name)
+                self._add_sparse(field, below, given)
+        return nbytes
 
-    def _add_dense(self, tensor: _Tensor) -> None:
+    def _add_dense(self, tensor: _Tensor, prefix: str) -> None:
         component = self._component(tensor, tensor.shape)
-        self._add(tensor, TensorObject(tensor.shape, "dense", {"data": component}))
+        self._add(tensor, TensorObject(tensor.shape, "dense", {"data": component}), prefix)
 
-    def _add(self, tensor: _Tensor, tensor_object: TensorObject) -> None:
+    def _add(self, tensor: _Tensor, tensor_object: TensorObject, prefix: str) -> None:
         name = tensor.name
+        if prefix:
+            name = self._free(name if tensor.is_named else prefix + name)
         if not name or name in self._objects:
             raise FormatError(
                 "a tensor has no name, or one that another has",
@@ -352,9 +586,22 @@ class _Model:
             tensor_object = TensorObject(
                 tensor_object.shape, tensor_object.format, tensor_object.components, attributes
             )
+        self._budget.charge_bytes(_OBJECT_COST)
         self._objects[name] = tensor_object
 
-    def _add_sparse(self, sparse: _Field, name: str | None = None) -> None:
+    def _free(self, name: str) -> str:
+        """Return a name for a tensor below, one that no other has."""
+        self._budget.charge_bytes(_TEXT_COST + 4 * len(name))
+        if name not in self._objects:
+            return name
+        number = self._next.get(name, 2)
+        while f"{name}#{number}" in self._objects:
+            number += 1
+        self._budget.charge_bytes(_ENTRY_COST)
+        self._next[name] = number + 1
+        return f"{name}#{number}"
+
+    def _add_sparse(self, sparse: _Field, prefix: str, name: str | None = None) -> None:
         parts: dict[int, _Tensor] = {}
         shape: list[int] = []
         for field in self._message.fields(sparse.start, sparse.stop):
@@ -362,9 +609,9 @@ class _Model:
                 _require_wire(field, _BYTES, "a part of a sparse initializer")
                 if field.number in parts:
                     raise _twice("a part of a sparse initializer", field)
-                parts[field.number] = _Tensor(self._message, field, name)
+                parts[field.number] = _Tensor(self._message, field, name, self._left)
             elif field.number == 3:
-                shape += _dims(self._message, field)
+                _add_dims(self._message, field, shape)
         if len(parts) < 2:
             raise FormatError(
                 "a sparse initializer lacks its values or indices",
@@ -388,6 +635,7 @@ class _Model:
                 found=f"{describe(values.shape)} and {describe(indices.shape)}",
                 section=_SECTION,
             )
+        self._budget.charge_bytes(_ENCODING_COST)
         stored = self._component(indices, indices.shape)
         word = f"onnx:coords{len(self._encodings)}"
         self._encodings[word] = _Coordinates(
@@ -401,7 +649,7 @@ class _Model:
             decoded_length=count * rank * 8,
         )
         components = {"coords": coords, "values": self._component(values, values.shape)}
-        self._add(values, TensorObject(tuple(shape), "sparse_coo", components))
+        self._add(values, TensorObject(tuple(shape), "sparse_coo", components), prefix)
 
     def _component(self, tensor: _Tensor, shape: tuple[int, ...]) -> Component:
         """Return how a tensor's elements are stored, their number checked against its shape."""
@@ -450,6 +698,7 @@ class _Model:
         if self._source.path is None:
             what = "external data of a model without a path"
             return Component(what, 0, 0, encoding="onnx:unread", decoded_length=0)
+        self._budget.charge_bytes(_ENCODING_COST + 4 * len(tensor.external.get("location", "")))
         word = f"onnx:external{len(self._encodings)}"
         away = _External(word, self._source.path, parts, offset, length)
         self._encodings[word] = away
@@ -484,19 +733,40 @@ def _twice(what: str, field: _Field) -> FormatError:
     return _damaged(f"{what} is there twice", field.start, Reason.FIELD_VALUE)
 
 
-def _dims(message: _Message, field: _Field) -> list[int]:
-    values = []
-    if field.wire == _VARINT:
-        values.append(_signed(field.value))
-    else:
-        _require_wire(field, _BYTES, "dims")
-        place = field.start
-        while place < field.stop:
+def _add_dims(message: _Message, field: _Field, dims: list[int]) -> None:
+    """Add the dimensions of a field to those before it: one, or several packed ones.
+
+    Raises:
+        FormatError: one is negative.
+        LimitError: they are more than `Limits.rank`.
+    """
+    place = field.start
+    while True:
+        if field.wire == _VARINT:
+            value, place = field.value, field.stop
+        else:
+            _require_wire(field, _BYTES, "dims")
+            if place == field.stop:
+                return
             value, place = message.varint(place, field.stop)
-            values.append(_signed(value))
-    if any(value < 0 for value in values):
-        raise _damaged("a dimension is negative", field.start, Reason.FIELD_VALUE)
-    return values
+        if _signed(value) < 0:
+            raise _damaged("a dimension is negative", field.start, Reason.FIELD_VALUE)
+        if len(dims) == message.budget.limits.rank:
+            raise LimitError(
+                "a tensor has more dimensions than Limits.rank allows; pass a larger one",
+                reason=Reason.LIMIT_RANK,
+                expected=f"at most {message.budget.limits.rank}",
+                found=f"more at offset {field.start}",
+            )
+        message.budget.charge_bytes(_NUMBER_COST)
+        dims.append(value)
+        if field.wire == _VARINT:
+            return
+
+
+# Fields of `AttributeProto`: a tensor, a graph, and lists of them.
+_ONE_TENSOR, _ONE_GRAPH, _TENSORS, _GRAPHS, _ONE_SPARSE, _SPARSE = 5, 6, 10, 11, 22, 23
+_HELD = (_ONE_TENSOR, _ONE_GRAPH, _TENSORS, _GRAPHS, _ONE_SPARSE, _SPARSE)
 
 
 class _Tensor:
@@ -506,9 +776,12 @@ class _Tensor:
         message: what it is read from.
         tensor: the field.
         name: what it is called where it is called otherwise than it says.
+        left: where what is not given of it is counted.
     """
 
-    def __init__(self, message: _Message, tensor: _Field, name: str | None = None) -> None:
+    def __init__(
+        self, message: _Message, tensor: _Field, name: str | None = None, left: Tally | None = None
+    ) -> None:
         self.name = ""
         self.location = 0
         self.external: dict[str, str] = {}
@@ -524,7 +797,7 @@ class _Tensor:
                     raise _twice("a field of an initializer", field)
                 once.add(number)
             if number == 1:
-                dims += _dims(message, field)
+                _add_dims(message, field, dims)
             elif number == 2:
                 _require_wire(field, _VARINT, "data_type")
                 code = field.value
@@ -535,6 +808,7 @@ class _Tensor:
             elif number == 8:
                 self.name = message.text(field, "name")
             elif number == 13:
+                message.budget.charge_bytes(_ENTRY_COST)
                 key, value = message.pair(field, "external_data")
                 self.external[key] = value
             elif number == 14:
@@ -545,6 +819,9 @@ class _Tensor:
                 if self.data is not None:
                     raise _twice("the data of an initializer", field)
                 self.data = field
+            elif left is not None and number in _TENSOR_PARTS:
+                left.add(_TENSOR_PARTS[number], nbytes=_length(field))
+        self.is_named = name is not None
         self.name = self.name if name is None else name
         self.shape = tuple(dims)
         self.kind = _TYPES.get(code)
@@ -566,6 +843,8 @@ _DATA = (_FLOAT, _INT32, _INT64, _RAW, _DOUBLE, _UINT64)
 
 class _Unread(ForeignEncoding):
     """What is listed only: its element type is none, and that is said before this is asked."""
+
+    is_absent = True
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         raise UnsupportedError(
@@ -600,6 +879,11 @@ class _External(ForeignEncoding):
             yield source
         finally:
             source.close()
+
+    def rights(self) -> Rights:
+        """Return the rights of the file."""
+        with contextlib.closing(open_beneath(self._beside, self._parts)) as source:
+            return source.rights()
 
     def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse a file that is too short.
@@ -705,17 +989,42 @@ class _Elements(ForeignEncoding):
             self._within.decode_into(stored, packed.data, limits)
         else:
             packed = np.frombuffer(stored.read(0, stored.length), np.uint8)
-        width = 1 if self._kind.bits else self._width
-        if self._is_varints:
-            is_signed = STORAGE_TYPES[self._kind.dtype].kind == "i" and not self._kind.bits
-            is_bool = self._kind.dtype == "bool"
-            packed = _narrowed(_varints(packed, count), width, is_signed=is_signed, is_bool=is_bool)
         target: Array = np.frombuffer(destination, np.uint8)
+        if self._is_varints:
+            width = 1 if self._kind.bits else self._width
+            whole = empty_array((count * width,), target.dtype) if self._kind.bits else target
+            self._fill_numbers(packed, whole)
+            packed = whole
         if self._kind.bits:
             packed = _unpacked(packed, self._kind.bits, self._kind.dtype, target.size)
         if packed.nbytes != target.nbytes:
             raise _wrong_count(target.nbytes, packed.nbytes)
-        target[...] = packed.view(np.uint8)
+        if packed is not target:
+            target[...] = packed.view(np.uint8)
+
+    def _fill_numbers(self, data: Array, whole: Array) -> None:
+        """Fill `whole` with varints as elements, some at a time: work on one takes forty bytes.
+
+        Raises:
+            EncodingError: there is another number of them, or one does not fit its type.
+        """
+        width = 1 if self._kind.bits else self._width
+        is_signed = STORAGE_TYPES[self._kind.dtype].kind == "i" and not self._kind.bits
+        is_bool = self._kind.dtype == "bool"
+        found = whole.view(np.dtype(f"<{'i' if is_signed else 'u'}{width}"))
+        count, start, done = found.size, 0, 0
+        while start < data.size:
+            part = data[start : start + _VARINT_BYTES]
+            last = np.flatnonzero(part < 0x80)
+            if not last.size or done + last.size > count:
+                break
+            stop = done + last.size
+            found[done:stop] = _narrowed(
+                _varints(part, last), width, is_signed=is_signed, is_bool=is_bool
+            )
+            start, done = start + int(last[-1]) + 1, stop
+        if start != data.size or done != count:
+            raise _wrong_count(count, done)
 
 
 def _wrong_count(expected: int, found: int) -> EncodingError:
@@ -728,19 +1037,21 @@ def _wrong_count(expected: int, found: int) -> EncodingError:
     )
 
 
-def _varints(data: Array, count: int) -> Array:
-    """Return the numbers of packed varints as uint64, all at once."""
-    last = np.flatnonzero(data < 0x80)
-    if last.size != count or (count and last[-1] != data.size - 1):
-        raise _wrong_count(count, last.size)
-    starts = np.concatenate((np.zeros(min(count, 1), np.intp), last[:-1] + 1))
+def _varints(data: Array, last: Array) -> Array:
+    """Return the numbers of packed varints as uint64, all at once.
+
+    Args:
+        data: the varints.
+        last: where each has its last byte.
+    """
+    starts = np.concatenate((np.zeros(1, np.intp), last[:-1] + 1))
     lengths = last - starts + 1
-    most = int(lengths.max()) if count else 0
+    most = int(lengths.max())
     if most > 10 or (most == 10 and (data[last[lengths == 10]] > 1).any()):
         raise EncodingError(
             "a number has more than 64 bits", reason=Reason.FIELD_VALUE, section=_SECTION
         )
-    values = np.zeros(count, np.uint64)
+    values = np.zeros(last.size, np.uint64)
     for place in range(most):
         has = np.flatnonzero(lengths > place)
         values[has] |= (data[starts[has] + place] & 0x7F).astype(np.uint64) << np.uint64(7 * place)

@@ -7,14 +7,23 @@ that are called otherwise where they lie, bytes before the first and behind the 
 from __future__ import annotations
 
 import struct
+import sys
+import zlib
+from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ztensor.errors import ContainerError, Reason, UnsupportedError, describe
+import numpy as np
+
+from ztensor.digest import Sum
+from ztensor.errors import ContainerError, DigestMismatchError, Reason, UnsupportedError, describe
+from ztensor.foreign.deflate import MOST_RATIO, PIECE_BYTES, Stream
+from ztensor.model.account import Unrepresented
 from ztensor.source.base import Range, read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
+    from ztensor.limits import Budget
     from ztensor.source.base import Source
 
 STORED, DEFLATED = 0, 8
@@ -29,8 +38,10 @@ IS_UTF8 = 1 << 11
 ZIP64 = 1  # the extra field with numbers of 64 bits
 
 _IS_ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13
+_HAS_TRAILER = 1 << 3  # CRC-32 and sizes again behind the data
+_TRAILERS = (12, 16, 20, 24)
 _IS_PATCH = 1 << 5  # of other bytes that are not here
-_MOST_DEFLATED = 1032  # bytes that one deflated byte can become
+_MEMBER_COST = 360  # bytes of a member in memory, beside its name
 _SECTION = "zip, APPNOTE"
 
 
@@ -54,38 +65,112 @@ class Member(NamedTuple):
     crc: int
 
 
-def read_members(source: Source) -> list[Member]:
-    """Return the members in the order of the archive's directory.
+def sum_of(source: Source, member: Member) -> Sum:
+    """Return the CRC-32 that an archive has of a member, over what is stored of it."""
+    stored = Range(source, member.offset, member.length)
+
+    def check() -> None:
+        found = 0
+        pieces: Iterator[bytes | memoryview] = stored.pieces(PIECE_BYTES)
+        if member.method == DEFLATED:
+            pieces = Stream(member.size).pieces(stored)
+        for piece in pieces:
+            found = zlib.crc32(piece, found)
+        if found != member.crc:
+            raise DigestMismatchError(
+                "the CRC-32 that the archive has of the member does not match",
+                algorithm="crc32",
+                expected=f"{member.crc:08x}",
+                found=f"{found:08x}",
+                section=_SECTION,
+            )
+
+    return Sum(member.offset, member.length, check)
+
+
+def read_members(source: Source, budget: Budget) -> dict[str, Member]:
+    """Return the members by name, in the order of the archive's directory.
 
     Raises:
         ContainerError: the archive is damaged, or could be read in two ways.
         UnsupportedError: it is in several files, or a member is encrypted or compressed by
             another method than deflate.
+        LimitError: it has far more members than an archive of its length (LIMIT_COST).
+        SourceError: it cannot be read.
+    """
+    offset, length, count = _directory(source)
+    budget.charge_bytes(2 * length)
+    directory = bytes(read_bytes(source, offset, length))
+    members: dict[str, Member] = {}
+    places = array("Q")  # where each begins and ends
+    at = 0
+    for _ in range(count):
+        found, at = _central(directory, at)
+        budget.charge_bytes(_MEMBER_COST + sys.getsizeof(found[-1].name))
+        begins, ends, member = _placed(source, *found)
+        if member.name in members:
+            raise broken(
+                "two members have one name",
+                reason=Reason.DUPLICATE_NAME,
+                found=describe(member.name),
+            )
+        members[member.name] = member
+        places.extend((begins, ends))
+    if at != length:
+        raise broken("the directory has more members than the end record says")
+    budget.release_bytes(2 * length)
+    _require_apart(places, list(members), offset)
+    return members
+
+
+def unread_bytes(source: Source) -> Iterator[Unrepresented]:
+    """Yield what an archive says beside its members: comments, and bytes between members.
+
+    The directory is read once more; `read_members` has found it sound.
+
+    Raises:
         SourceError: it cannot be read.
     """
     offset, length, count = _directory(source)
     directory = bytes(read_bytes(source, offset, length))
-    members: list[tuple[int, int, Member]] = []  # by where they begin and end
+    places: list[tuple[int, int, bool]] = []
     at = 0
     for _ in range(count):
+        comment = int.from_bytes(directory[at + 32 : at + 34], "little")
         found, at = _central(directory, at)
-        members.append(_placed(source, *found))
-    if at != length:
-        raise broken("the directory has more members than the end record says")
-    members_in_file = sorted(members, key=lambda entry: entry[:2])
-    if members and members_in_file[0][0] != 0:
+        begins, ends, member = _placed(source, *found)
+        has_trailer = bool(found[2] & _HAS_TRAILER)
+        places.append((begins, ends, has_trailer))
+        if comment:
+            yield Unrepresented("comment of a member", member.name, nbytes=comment)
+    places.sort()
+    for (_, end, has_trailer), start in zip(
+        places, [*(begin for begin, *_ in places[1:]), offset], strict=True
+    ):
+        if end < start and not (has_trailer and start - end in _TRAILERS):
+            yield Unrepresented("bytes between members", nbytes=start - end)
+    end = offset + length
+    tail = bytes(read_bytes(source, end, source.size - end))
+    if tail.startswith(b"PK\6\6"):
+        tail = tail[END64.size + LOCATOR64.size :]
+    if len(tail) > END.size:
+        yield Unrepresented("comment of the archive", nbytes=len(tail) - END.size)
+
+
+def _require_apart(places: array[int], names: list[str], directory: int) -> None:
+    """Require that members follow one another from the file's beginning, before the directory."""
+    if not names:
+        return
+    begins, ends = np.frombuffer(places, np.uint64).reshape(-1, 2).T
+    order = np.argsort(begins, kind="stable")
+    if begins[order[0]]:
         raise broken("the file does not begin with a member", reason=Reason.OUT_OF_BOUNDS)
-    end = 0
-    for begins, ends, member in members_in_file:
-        if begins < end:
-            raise broken(
-                "members overlap", reason=Reason.OUT_OF_BOUNDS, found=describe(member.name)
-            )
-        end = ends
-    if end > offset:
+    overlaps = np.flatnonzero(begins[order[1:]] < ends[order[:-1]])
+    if overlaps.size:
+        name = names[order[overlaps[0] + 1]]
+        raise broken("members overlap", reason=Reason.OUT_OF_BOUNDS, found=describe(name))
+    if ends[order[-1]] > directory:
         raise broken("a member lies in the directory", reason=Reason.OUT_OF_BOUNDS)
-    _require_unique(member.name for _, _, member in members)
-    return [member for _, _, member in members]
 
 
 def _directory(source: Source) -> tuple[int, int, int]:
@@ -171,7 +256,7 @@ def _central(directory: bytes, at: int) -> tuple[tuple[Any, ...], int]:
             found=f"method {method}, flags {flags:#x}",
             section=_SECTION,
         )
-    if (method == STORED and size != length) or size > length * _MOST_DEFLATED:
+    if (method == STORED and size != length) or size > length * MOST_RATIO:
         raise broken(
             "a member cannot unpack to its size",
             reason=Reason.SIZE_MISMATCH,
@@ -221,17 +306,13 @@ def _placed(
         )
     start = offset + head_length + extra_length
     end = start + member.length
+    if end > source.size:
+        raise broken(
+            "a member lies behind the end of the file",
+            reason=Reason.OUT_OF_BOUNDS,
+            object_name=member.name,
+        )
     return offset, end, Member(*member[:2], start, *member[3:])  # _replace takes six times as long
-
-
-def _require_unique(names: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise broken(
-                "two members have one name", reason=Reason.DUPLICATE_NAME, found=describe(name)
-            )
-        seen.add(name)
 
 
 def broken(message: str, **details: Any) -> ContainerError:

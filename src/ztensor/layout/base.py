@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ztensor.errors import LimitError, Reason, describe
 from ztensor.model.dtype import element_count
-from ztensor.model.problem import Problem
+from ztensor.model.problem import MOST_PROBLEMS, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from ztensor.model.manifest import Component, TensorObject
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+_MOST_NAMED = 8  # roles that a message names
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -160,7 +163,7 @@ def check_components(
         Problem(
             Reason.COMPONENT_MISSING,
             f"expected a component {role!r}, found "
-            + (", ".join(map(describe, components)) or "none"),
+            + (", ".join(map(describe, islice(components, _MOST_NAMED))) or "none"),
             ("components", role),
             section,
             component=role,
@@ -169,6 +172,8 @@ def check_components(
         if role not in components
     ]
     for role, component in components.items():
+        if len(problems) >= MOST_PROBLEMS:
+            break
         width, length = width_of(component), component.known_decoded_length
         logical = component.logical
         if width is not None and logical is not None and logical.dtype == component.dtype:

@@ -67,7 +67,7 @@ class Dense(PlainParts):
                 "a dense tensor needs its data",
                 reason=Reason.COMPONENT_MISSING,
                 expected="a component 'data'",
-                found=", ".join(map(describe, view.arrays)) or "none",
+                found=", ".join(map(describe, list(view.arrays)[:8])) or "none",
                 section="1.2 section 3, dense",
             )
 

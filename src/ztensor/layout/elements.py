@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import (
+    ArgumentTypeError,
     LayoutError,
     NotRepresentableError,
     Reason,
     UnsupportedError,
     describe,
 )
+from ztensor.layout.base import empty_array
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ def numpy_dtype(long_name: str) -> np.dtype[Any]:
     """Return the NumPy type of an element type's long name, in native byte order."""
     try:
         return np.dtype(long_name)
-    except TypeError:
+    except (TypeError, ValueError):  # a surrogate in a name is a UnicodeEncodeError
         import ml_dtypes
 
         found = getattr(ml_dtypes, long_name, None)
@@ -52,6 +54,22 @@ def numpy_dtype(long_name: str) -> np.dtype[Any]:
             ) from None
         dtype: np.dtype[Any] = np.dtype(found)
         return dtype
+
+
+def as_type(array: Array, dtype: Any, *, copy: bool) -> Array:
+    """Return an array as `__array__` has to: of a type if one is given, new memory where asked.
+
+    Raises:
+        ArgumentTypeError: it is no element type, or the array's values have none in it.
+    """
+    try:
+        if copy or (dtype is not None and np.dtype(dtype) != array.dtype):
+            return array.astype(array.dtype if dtype is None else dtype)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(
+            f"{array.dtype.name} cannot be given as that", found=describe(dtype)
+        ) from error
+    return array
 
 
 def storage_dtype(component: Component) -> np.dtype[Any]:
@@ -174,7 +192,7 @@ def whole_elements(component: Component, chunks: Iterable[memoryview]) -> Iterat
 def _unpack(packed: Array, per_byte: int) -> Array:
     """Return one byte per packed value, the first from the lowest bits."""
     bits = 8 // per_byte
-    unpacked = np.empty((packed.size, per_byte), np.uint8)
+    unpacked = empty_array((packed.size, per_byte), np.dtype(np.uint8))
     for position in range(per_byte):
         np.right_shift(packed, position * bits, out=unpacked[:, position])
     unpacked &= (1 << bits) - 1

@@ -201,7 +201,7 @@ def require_roles(view: View, roles: Iterable[str], section: str) -> None:
             "a component is missing",
             reason=Reason.COMPONENT_MISSING,
             expected=", ".join(roles),
-            found=", ".join(map(describe, view.arrays)) or "none",
+            found=", ".join(map(describe, list(view.arrays)[:8])) or "none",
             section=section,
         )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from ztensor.boundary import public
 from ztensor.errors import ArgumentValueError, describe
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ _BEYOND = 1 << 80  # elements; offsets and lengths in a file have 64 bits
 BY_LONG_NAME: Mapping[str, StorageType] = {t.long_name: t for t in STORAGE_TYPES.values()}
 
 
+@public
 @dataclasses.dataclass(frozen=True, slots=True)
 class LogicalType:
     """What storage elements mean.
@@ -87,6 +89,7 @@ class LogicalType:
 LOGICAL_TYPES: dict[str, LogicalType] = {}
 
 
+@public
 def register_logical_type(logical: LogicalType) -> None:
     """Add a logical type to the open registry.
 

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+# Bytes of memory that an object takes at most with its place in a `dict`, and each component:
+# without names, and without texts longer than those of real files.
+OBJECT_COST, COMPONENT_COST = 400, 280
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Component:
     """One stored run of bytes of an object (1.2 section 1, Component).

@@ -5,12 +5,19 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from ztensor.boundary import public
 from ztensor.errors import ManifestError, Reason, describe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+# So many are kept; a file that breaks more rules is not looked at further. To tell of each of a
+# million would take far longer, and far more memory, than the file.
+MOST_PROBLEMS = 256
+
+
+@public
 @dataclasses.dataclass(frozen=True, slots=True)
 class Problem:
     """One broken rule, with the path from the file's root to the place.
@@ -52,6 +59,8 @@ def manifest_error(problems: Sequence[Problem]) -> ManifestError:
     """Return the one error that carries all of `problems`; its place is the first one's."""
     first = problems[0]
     more = f"; and {len(problems) - 1} more problems" if len(problems) > 1 else ""
+    if len(problems) >= MOST_PROBLEMS:
+        more += ", or others behind them"
     return ManifestError(
         f"the manifest breaks a rule: {first}{more}",
         reason=first.reason,

@@ -3,6 +3,7 @@
 Read `listing.py` (the checked manifest), `reader.py` (one object; the order of all checks), then
 `loading.py` (every object at once). `selection.py`, `stored_array.py` and `slices.py` read parts of
 an object, in that order from an index to arrays. `names.py` chooses objects by patterns, `ahead.py`
-has other threads decode what will be asked for next. `verify.py` finds every problem, `recovery.py`
+has other threads decode what will be asked for next. `verify.py` finds every problem,
+`overlaps.py` sees to it that bytes several objects share are gone through once, `recovery.py` finds
 the last good state of a torn file. What a user passes to `open` is not known here.
 """

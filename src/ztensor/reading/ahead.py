@@ -9,9 +9,12 @@ the component is asked for that it belongs to.
 from __future__ import annotations
 
 import collections
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Self
 
+from ztensor.encoding.base import EncodingWithWindow
+from ztensor.errors import ZTensorError
 from ztensor.reading.reader import known_length
 from ztensor.source.base import Range
 from ztensor.threads import Crew, thread_count
@@ -170,7 +173,12 @@ class Ahead:
         stream.is_whole = encoding is None or not encoding.is_streamed(stored)
         if nbytes is None:
             nbytes = _MOST_BYTES + 1
-        return self._may_hold(stream, nbytes if stream.is_whole else min(nbytes, _PIECE_BYTES))
+        if not stream.is_whole:
+            nbytes = min(nbytes, _PIECE_BYTES)
+        if isinstance(encoding, EncodingWithWindow):
+            with contextlib.suppress(ZTensorError):  # decoding says so, after the digest
+                nbytes += encoding.window_bytes(stored, reader._limits)
+        return self._may_hold(stream, nbytes)
 
     def _may_go_on(self, stream: _Stream, piece: memoryview) -> bool:
         """Hand over a piece, and wait until there is room for another; False if it is dropped."""

@@ -8,8 +8,9 @@ from ztensor.container import SCHEMAS, locate
 from ztensor.container.framing import HEAD_BYTES, TAIL_BYTES
 from ztensor.errors import LimitError, Reason, ZTensorError
 from ztensor.layout import LAYOUTS
+from ztensor.limits import Budget
 from ztensor.model.manifest import CheckedObjects
-from ztensor.model.problem import Problem, manifest_error
+from ztensor.model.problem import MOST_PROBLEMS, Problem, manifest_error
 from ztensor.source.base import read_bytes
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def read_manifest(source: Source, limits: Limits) -> tuple[Frame, Manifest]:
     """
     try:
         frame = _locate(source, limits)
-        return frame, parse_frame(source, frame, limits)
+        return frame, parse_frame(source, frame, Budget(limits, source.size))
     except ZTensorError as error:
         error.locate(file=source.name)
         raise
@@ -44,7 +45,7 @@ def _locate(source: Source, limits: Limits) -> Frame:
     return locate(head, tail, size, limits)
 
 
-def parse_frame(source: Source, frame: Frame, limits: Limits) -> Manifest:
+def parse_frame(source: Source, frame: Frame, budget: Budget) -> Manifest:
     """Return what the manifest in a frame says, every rule checked that needs no data.
 
     Raises:
@@ -53,9 +54,11 @@ def parse_frame(source: Source, frame: Frame, limits: Limits) -> Manifest:
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read.
     """
-    data = read_bytes(source, frame.manifest_offset, frame.manifest_length)
+    budget.charge_steps(frame.manifest_length)
+    budget.charge_bytes(2 * frame.manifest_length)  # the pages of the file are ours as well
+    data = bytes(read_bytes(source, frame.manifest_offset, frame.manifest_length))
     try:
-        manifest = SCHEMAS[frame.container](bytes(data), frame, limits)
+        manifest = SCHEMAS[frame.container](data, frame, budget)
     except MemoryError as error:
         raise LimitError(
             "the manifest needs more memory than there is",
@@ -74,6 +77,8 @@ def check_layouts(manifest: Manifest) -> list[Problem]:
     objects = manifest.objects
     unchecked = objects.others if isinstance(objects, CheckedObjects) else objects
     for name, tensor_object in unchecked.items():
+        if len(problems) >= MOST_PROBLEMS:
+            break
         layout = LAYOUTS.get(tensor_object.format)
         if layout is not None:
             found = layout.check_object(tensor_object)

@@ -87,23 +87,25 @@ def load_all(
 def _load_views(reader: ManifestReader, whole: memoryview, workers: int) -> dict[str, Any]:
     objects = reader._manifest.objects
     if hasattr(objects, "columns"):
-        rows = _rows_of(objects, checked=False)
+        rows = _rows_of(objects, reader._limits.rank, checked=False)
         result = _in_order(objects, rows.names, _lay(rows, whole, 0))
     else:
-        result = _lay_few(objects, whole)
+        result = _lay_few(objects, reader._limits.rank, whole)
     others = [name for name, value in result.items() if value is None]
     _read_each(reader, others, workers, result, copy=False)
     return result
 
 
-def _lay_few(objects: Mapping[str, TensorObject], whole: memoryview) -> dict[str, Any]:
+def _lay_few(
+    objects: Mapping[str, TensorObject], most_rank: int, whole: memoryview
+) -> dict[str, Any]:
     """Return the arrays of a small manifest, None for those the reader has to read."""
     result: dict[str, Any] = {}
     dtypes = _Dtypes()
     for name, tensor_object in objects.items():
         result[name] = None
         dtype = dtypes.plain(tensor_object)
-        if dtype is not None:
+        if dtype is not None and len(tensor_object.shape) <= most_rank:
             component = tensor_object.components["data"]
             with contextlib.suppress(ValueError, TypeError):  # more than NumPy can hold
                 result[name] = np.ndarray(tensor_object.shape, dtype, whole, component.offset)
@@ -168,8 +170,11 @@ _COLUMNS = ("kinds", "ranks", "dim_starts", "offsets", "lengths", "checks")
 _NO_CHECK, _OTHER_CHECK = -1, -2
 
 
-def _rows_of(objects: Mapping[str, TensorObject], *, checked: bool) -> _Rows:
-    """Return those of a manifest's objects that are plain, with `checks` where they are used."""
+def _rows_of(objects: Mapping[str, TensorObject], most_rank: int, *, checked: bool) -> _Rows:
+    """Return those of a manifest's objects that are plain, with `checks` where they are used.
+
+    One of more dimensions than the limits allow is none of them: the reader refuses it.
+    """
     # Asked for by name: small manifests are not read as columns, and never import what does it.
     columns: Columns | None = getattr(objects, "columns", None)
     dtypes = _Dtypes()
@@ -192,6 +197,7 @@ def _rows_of(objects: Mapping[str, TensorObject], *, checked: bool) -> _Rows:
             else np.full(len(columns.names), _NO_CHECK),
         )
         is_plain = columns.is_raw & (columns.lengths > 0) & has_dtype[columns.types]
+        is_plain &= columns.ranks <= most_rank
         return rows if is_plain.all() else rows.take(np.flatnonzero(is_plain))
     names, found = [], []
     dims: list[int] = []
@@ -201,7 +207,7 @@ def _rows_of(objects: Mapping[str, TensorObject], *, checked: bool) -> _Rows:
         if component is None or component.length == 0:
             continue
         dtype = dtypes.plain(tensor_object)
-        if dtype is None:
+        if dtype is None or len(tensor_object.shape) > most_rank:
             continue
         digest, check = digest_of(component) if checked else None, _NO_CHECK
         if digest is not None and digest.known is not None:
@@ -349,7 +355,7 @@ def _read_one(reader: ManifestReader, name: str, *, copy: bool) -> Any:
 
 def _load_owned(reader: ManifestReader, workers: int, *, separate: bool) -> dict[str, Any]:
     objects = reader._manifest.objects
-    rows = _rows_of(objects, checked=reader._verify is not False)
+    rows = _rows_of(objects, reader._limits.rank, checked=reader._verify is not False)
     order = np.argsort(rows.offsets, kind="stable")
     in_file = rows if (order[1:] > order[:-1]).all() else rows.take(order)
     values: list[Array | None] = []

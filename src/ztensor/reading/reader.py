@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from ztensor.digest import Digest, parse_digest, require_match
+from ztensor.boundary import public, public_inside, turn
+from ztensor.digest import Digest, Sum, parse_digest, require_match
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
     ArgumentTypeError,
@@ -44,17 +45,21 @@ from ztensor.layout.elements import (
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.model.dtype import element_count
 from ztensor.source.base import Range
+from ztensor.source.local import FileSource
 from ztensor.tensor import Tensor, is_torch
+from ztensor.threads import WINDOWS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ztensor.encoding import Encoding
     from ztensor.layout.base import Array
     from ztensor.metadata import TensorMetadata
+    from ztensor.model.account import Unrepresented
     from ztensor.model.manifest import Component, Manifest, TensorObject
     from ztensor.reading.slices import TensorSlice
     from ztensor.source.base import Source
+    from ztensor.source.rights import Rights
 
 # Digests are computed on pieces this long: small enough to stay in cache, large enough that the
 # calls cost nothing.
@@ -75,6 +80,7 @@ class Location(NamedTuple):
     length: int
 
 
+@public
 class ManifestReader(Mapping[str, Any]):
     """A mapping from object names to arrays over one source; `ztensor.Reader` adds the opening.
 
@@ -83,6 +89,8 @@ class ManifestReader(Mapping[str, Any]):
         manifest: what they mean.
         format: the name of the container format.
         encodings: how components are stored, by the word for it.
+        account: gives what the file says that neither objects nor attributes do.
+        sums: the format's own checksums over more than one component.
         verify: None checks digests on copying reads, True also before a view is first handed
             out, False never.
         limits: the caps in force.
@@ -95,6 +103,8 @@ class ManifestReader(Mapping[str, Any]):
         *,
         format: str = "zt",  # the 1.2 API's word
         encodings: Mapping[str, Encoding] = ENCODINGS,
+        account: Callable[[], Sequence[Unrepresented]] = tuple,
+        sums: Sequence[Sum] = (),
         verify: bool | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
@@ -102,10 +112,12 @@ class ManifestReader(Mapping[str, Any]):
         self._manifest = manifest
         self._format = format
         self._encodings = encodings
+        self._account = account
+        self._sums = sums
         self._verify = verify
         self._limits = limits
         self._is_closed = False
-        self._verified: set[tuple[int, int]] = set()
+        self._verified: set[tuple[int, int, Digest]] = set()
         self._lock = threading.Lock()
 
     # --- The file ---------------------------------------------------------------------------
@@ -124,6 +136,25 @@ class ManifestReader(Mapping[str, Any]):
     def attributes(self) -> dict[str, Any]:
         """Return the file's own key-value pairs; empty where there are none."""
         return dict(self._manifest.attributes or {})
+
+    @property
+    def unrepresented(self) -> tuple[Unrepresented, ...]:
+        """Return what the file says that neither its objects nor its attributes do.
+
+        A zTensor file says nothing else. One of another format may hold a graph, code, or values
+        for which there is no word here; it is named by kind, place, count and length, and whoever
+        copies the file loses it.
+
+        Raises:
+            FormatError: the file is damaged.
+            SourceError: it cannot be read.
+        """
+        self._require_open()
+        try:
+            return tuple(self._account())
+        except ZTensorError as error:
+            error.locate(file=self.name)
+            raise
 
     @property
     def name(self) -> str:
@@ -177,7 +208,7 @@ class ManifestReader(Mapping[str, Any]):
 
     def __contains__(self, name: object) -> bool:
         """Return whether there is an object of that name; nothing is read."""
-        return name in self._manifest.objects
+        return isinstance(name, str) and name in self._manifest.objects
 
     def __getitem__(self, name: str) -> Any:
         """Return a dense object as an array, and one of another layout as a `Tensor`.
@@ -214,6 +245,7 @@ class ManifestReader(Mapping[str, Any]):
     def read(self, name: str, *, copy: bool = False) -> Tensor: ...  # type: ignore[overload-overlap]
     @overload
     def read(self, name: Iterable[str], *, copy: bool = False) -> dict[str, Tensor]: ...
+    @public_inside
     def read(self, name: str | Iterable[str], *, copy: bool = False) -> Tensor | dict[str, Tensor]:
         """Return an object of any layout with all its components.
 
@@ -228,14 +260,20 @@ class ManifestReader(Mapping[str, Any]):
             LimitError: a safety cap is exceeded.
             SourceError: the bytes could not be read.
         """
-        if isinstance(name, str):
-            return self._tensor(name, self._object(name), copy=copy)
-        return {one: self._tensor(one, self._object(one), copy=copy) for one in self._several(name)}
+        try:
+            if isinstance(name, str):
+                return self._tensor(name, self._object(name), copy=copy)
+            names = self._several(name)
+            return {one: self._tensor(one, self._object(one), copy=copy) for one in names}
+        except Exception as error:
+            turn(error)
+            raise
 
     @overload
     def read_numpy(self, name: str, *, copy: bool = False) -> Array: ...  # type: ignore[overload-overlap]
     @overload
     def read_numpy(self, name: Iterable[str], *, copy: bool = False) -> dict[str, Array]: ...
+    @public_inside
     def read_numpy(
         self, name: str | Iterable[str], *, copy: bool = False
     ) -> Array | dict[str, Array]:
@@ -257,9 +295,14 @@ class ManifestReader(Mapping[str, Any]):
             LimitError: a safety cap is exceeded.
             SourceError: the bytes could not be read.
         """
-        if isinstance(name, str):
-            return self._dense(name, self._object(name), copy=copy)
-        return {one: self._dense(one, self._object(one), copy=copy) for one in self._several(name)}
+        try:
+            if isinstance(name, str):
+                return self._dense(name, self._object(name), copy=copy)
+            names = self._several(name)
+            return {one: self._dense(one, self._object(one), copy=copy) for one in names}
+        except Exception as error:
+            turn(error)
+            raise
 
     def read_tensors(self, names: Iterable[str], *, copy: bool = False) -> dict[str, Array]:
         """Return several dense objects as a dict of arrays; `read_numpy` by its older name."""
@@ -321,6 +364,22 @@ class ManifestReader(Mapping[str, Any]):
                 found=describe(component),
             )
         return Location(self._source.path, found.offset, found.length)
+
+    def source_rights(self) -> set[Rights]:
+        """Return the rights of the files whose bytes this reads; none of bytes in memory.
+
+        Raises:
+            ClosedError: the reader is closed.
+            SourceError: the system does not tell.
+            UnsupportedError: a file that another one names is behind a link that leads away.
+        """
+        found = {self._source.rights()} if isinstance(self._source, FileSource) else set()
+        for encoding in self._encodings.values():
+            # Only encodings of other formats have bytes in other files: ONNX.
+            rights_beside = getattr(encoding, "rights", None)
+            if rights_beside is not None:
+                found.add(rights_beside())
+        return found
 
     def reader_of(self, name: str) -> ManifestReader:
         """Return the reader of the file an object is in: this one, where there is one file."""
@@ -558,6 +617,7 @@ class ManifestReader(Mapping[str, Any]):
             LayoutError: indices are no integers, or one is negative.
             ZTensorError: what `decoded_chunks` raises.
         """
+        self.location(name, role)
         chunks = self.decoded_chunks(name, role)
         tensor_object = self._object(name)
         component = dataclasses.replace(tensor_object.components[role], byte_order="little")
@@ -644,7 +704,8 @@ class ManifestReader(Mapping[str, Any]):
                 chunks = self.encoding_of(component).decode_chunks(
                     self.stored_range(component), None, self._limits
                 )
-                known = sum(chunk.nbytes for chunk in chunks)
+                with WINDOWS.whole():
+                    known = sum(chunk.nbytes for chunk in chunks)
         return known
 
     def _raw(self, component: Component, *, copy: bool) -> memoryview | Array:
@@ -674,18 +735,20 @@ class ManifestReader(Mapping[str, Any]):
 
     def _decoded(self, component: Component, encoding: Encoding, expected: int | None) -> Array:
         covers_decoded = False
+        stored = self.stored_range(component)
+        stored.keep()
         if self._verify is not False:
             try:
-                self._require_digest(component, once=False)
+                self._require_digest(component, once=False, stored=stored)
             except DigestMismatchError:
                 if not component.digest_may_cover_decoded:
                     raise
                 covers_decoded = True
-        stored = self.stored_range(component)
         if expected is None:
             # Nothing tells the size: decode once to count, and only then allocate.
             chunks = encoding.decode_chunks(stored, None, self._limits)
-            expected = sum(chunk.nbytes for chunk in chunks)
+            with WINDOWS.whole():
+                expected = sum(chunk.nbytes for chunk in chunks)
         elif expected > self._limits.decoded_bytes:
             raise LimitError(
                 "a component decodes to more than Limits.decoded_bytes; pass a larger one",
@@ -705,16 +768,19 @@ class ManifestReader(Mapping[str, Any]):
                 require_match(digest, hasher.hexdigest())
         return buffer
 
-    def _require_digest(self, component: Component, *, once: bool) -> None:
+    def _require_digest(
+        self, component: Component, *, once: bool, stored: Range | None = None
+    ) -> None:
         """Check a component's digest over its stored bytes, where it has one we can compute."""
         digest = digest_of(component)
         if digest is None or digest.known is None:
             return
-        key = (component.offset, component.length)
+        # Others may share the bytes and say something else of them.
+        key = (component.offset, component.length, digest)
         if once and key in self._verified:
             return
         hasher = digest.known.hasher()
-        for piece in self.stored_range(component).pieces(PIECE_BYTES):
+        for piece in (stored or self.stored_range(component)).pieces():
             hasher.update(piece)
         require_match(digest, hasher.hexdigest())
         with self._lock:
@@ -748,7 +814,7 @@ class ManifestReader(Mapping[str, Any]):
             if self._can_fill_directly(component, target):
                 self._read_checked(component, target.reshape(-1).view(np.uint8).data)
             else:
-                target[...] = self._dense(name, tensor_object, copy=self._verify is not False)
+                target[...] = self._dense(name, tensor_object, copy=True)
 
     def _can_fill_directly(self, component: Component, target: Array) -> bool:
         return (

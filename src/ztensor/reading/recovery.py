@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.container.framing import HEAD_BYTES, MAGIC_1, TAIL_BYTES, Container, Frame
 from ztensor.errors import ContainerError, FormatError, Reason, SourceError, ZTensorError, describe
-from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.reading.listing import parse_frame
 from ztensor.source.base import read_bytes
 
@@ -29,8 +29,8 @@ _QUICK_BYTES = 64 << 20
 # Manifests parsed on the way, in bytes per byte searched: footers nested into one another by
 # someone who means harm must not make the search quadratic.
 _PARSE_FACTOR = 4
-_PARSE_LEAST = 16 << 20
-_PARSE_OVERHEAD = 1 << 10  # what looking at one costs, however short it is
+_PARSE_LEAST = 64 << 10
+_PARSE_OVERHEAD = 256  # what looking at one costs, however short it is
 _MOST_CANDIDATES = 1000  # that are reported
 
 
@@ -99,17 +99,20 @@ def search(
             section="1.2 section 4, File structure",
         )
     candidates: list[Candidate] = []
-    budget = max(_PARSE_LEAST, _PARSE_FACTOR * min(size, size if within is None else within))
+    left = max(_PARSE_LEAST, _PARSE_FACTOR * min(size, size if within is None else within))
+    budget = Budget(caps, size)
+    before = budget.bytes_left
     for position, length in _footers(source, within):
         frame = _frame_ending(position, length, caps)
         if frame is None:
             continue  # random bytes, the usual case: not worth a line in the report
         if accept != frame.file_size:
-            budget -= frame.manifest_length + _PARSE_OVERHEAD
-            if budget < 0:
+            left -= frame.manifest_length + _PARSE_OVERHEAD
+            if left < 0:
                 continue
+        budget.release_to(before)  # what the one before was decoded to is gone
         try:
-            manifest = parse_frame(source, frame, caps)
+            manifest = parse_frame(source, frame, budget)
         except SourceError:
             raise
         except ZTensorError as error:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.boundary import public, public_inside
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -28,7 +29,7 @@ from ztensor.errors import (
 )
 from ztensor.layout import sparse_coo, sparse_csr
 from ztensor.layout.base import known_count
-from ztensor.layout.elements import result_dtype
+from ztensor.layout.elements import as_type, result_dtype
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.layout.quantization import GroupScheme, check_sizes
 from ztensor.layout.sparse import require_in_range
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from ztensor.tensor import Tensor
 
 
+@public
 class TensorSlice(DLPackExporter, abc.ABC):
     """An object of a reader that is read only where it is indexed; safe to share among threads.
 
@@ -59,8 +61,12 @@ class TensorSlice(DLPackExporter, abc.ABC):
 
     dtype: np.dtype[Any]
 
-    def __init__(self, reader: ManifestReader, name: str, tensor_object: TensorObject) -> None:
+    @public_inside  # made by `get_slice` alone, whose edge is around it
+    def __init__(
+        self, reader: ManifestReader, name: str, tensor_object: TensorObject, *, copy: bool = False
+    ) -> None:
         self._reader = reader
+        self._copy = copy
         self._name = name
         self._object = tensor_object
         self.shape: tuple[int, ...] = tensor_object.shape
@@ -150,9 +156,7 @@ class TensorSlice(DLPackExporter, abc.ABC):
     ) -> Array:
         """Return the whole array for `np.asarray`; sparse and quantized ones are not expanded."""
         array = self._exported()
-        if copy or (dtype is not None and np.dtype(dtype) != array.dtype):
-            return array.astype(dtype or array.dtype)
-        return array
+        return as_type(array, dtype, copy=bool(copy))
 
     def __buffer__(self, flags: int) -> memoryview:
         """Return the whole array for `memoryview(...)`, from Python 3.12 on."""
@@ -161,8 +165,16 @@ class TensorSlice(DLPackExporter, abc.ABC):
         return to_buffer(self._exported())
 
 
-def slice_of(reader: ManifestReader, name: str, tensor_object: TensorObject) -> TensorSlice:
+def slice_of(
+    reader: ManifestReader, name: str, tensor_object: TensorObject, *, copy: bool = False
+) -> TensorSlice:
     """Return a lazy slice of an object.
+
+    Args:
+        reader: where it is.
+        name: its name.
+        tensor_object: the object.
+        copy: True gives no views of the file, and touches no map.
 
     Raises:
         UsageError: no rows are known of the object's layout.
@@ -178,14 +190,18 @@ def slice_of(reader: ManifestReader, name: str, tensor_object: TensorObject) -> 
             expected=f"one of {', '.join(_KINDS)}",
             found=f"format {describe(tensor_object.format)}",
         )
-    return kind(reader, name, tensor_object)
+    return kind(reader, name, tensor_object, copy=copy)
 
 
+@public
 class DenseSlice(TensorSlice):
     """A dense object: any index NumPy knows gives what NumPy would."""
 
-    def __init__(self, reader: ManifestReader, name: str, tensor_object: TensorObject) -> None:
-        super().__init__(reader, name, tensor_object)
+    @public_inside  # made by `get_slice` alone, whose edge is around it
+    def __init__(
+        self, reader: ManifestReader, name: str, tensor_object: TensorObject, *, copy: bool = False
+    ) -> None:
+        super().__init__(reader, name, tensor_object, copy=copy)
         reader._require_dense(name, tensor_object)  # a part of the reader
         try:
             self._data = StoredArray(reader, name, tensor_object, "data", self.shape)
@@ -195,20 +211,24 @@ class DenseSlice(TensorSlice):
         self.dtype = self._data.dtype
 
     def __getitem__(self, key: Any) -> Any:
-        return self._data[key]
+        return self._data.owned(key) if self._copy else self._data[key]
 
     def _exported(self) -> Array:
         array: Array = self[...]
         return array
 
 
+@public
 class RowSlice(TensorSlice):
     """An object of several components; an index selects rows and gives a `Tensor` of them."""
 
     main_role: str
 
-    def __init__(self, reader: ManifestReader, name: str, tensor_object: TensorObject) -> None:
-        super().__init__(reader, name, tensor_object)
+    @public_inside  # made by `get_slice` alone, whose edge is around it
+    def __init__(
+        self, reader: ManifestReader, name: str, tensor_object: TensorObject, *, copy: bool = False
+    ) -> None:
+        super().__init__(reader, name, tensor_object, copy=copy)
         with reader._located(name, self.main_role):  # a part of the reader
             self.dtype = result_dtype(tensor_object.components[self.main_role])
 
@@ -220,7 +240,7 @@ class RowSlice(TensorSlice):
             if rows is None:
                 select(key, shape)  # a scalar has no rows; the index must fit nevertheless
             if rows is None or (isinstance(rows, range) and rows == range(shape[0])):
-                return reader._tensor(self._name, self._object, copy=False)
+                return reader._tensor(self._name, self._object, copy=self._copy)
             arrays = self._cut(rows)
             cut = dataclasses.replace(self._object, shape=(_count(rows), *shape[1:]))
             return reader._as_tensor(cut, arrays)
@@ -230,7 +250,9 @@ class RowSlice(TensorSlice):
         """Return the components of a tensor of some rows."""
 
     def _part(self, role: str, shape: tuple[int, ...], entries: int | None = None) -> StoredArray:
-        return StoredArray(self._reader, self._name, self._object, role, shape, entries)
+        return StoredArray(
+            self._reader, self._name, self._object, role, shape, entries, copy=self._copy
+        )
 
     def _exported(self) -> Array:
         raise BufferExportError(
@@ -247,6 +269,7 @@ def _count(rows: Indices) -> int:
     return rows.size
 
 
+@public
 class CsrSlice(RowSlice):
     """A `sparse_csr` object: of the row pointers, columns and values those of the rows are read."""
 
@@ -262,7 +285,7 @@ class CsrSlice(RowSlice):
         if count is None:
             count = known_count(self._object, "values")
         if count is None:  # compressed, and nothing but the last pointer tells
-            count = int(self._pointers[self.shape[0]])
+            count = int(self._pointers.owned(self.shape[0]))
             if count < 0:
                 raise _broken("0 or more as the last", count)
         return count
@@ -276,7 +299,7 @@ class CsrSlice(RowSlice):
         place: slice | Array
         if isinstance(rows, range) and (rows.step == 1 or len(rows) < 2):
             stop = rows.start + len(rows)
-            pointers = self._pointers[rows.start : stop + 1]
+            pointers = self._pointers.owned(slice(rows.start, stop + 1))
             self._require_pointers(pointers, rows.start, stop)
             first = int(pointers[0])
             place = slice(first, int(pointers[-1]))
@@ -318,6 +341,7 @@ def _broken(expected: str, found: int) -> LayoutError:
     )
 
 
+@public
 class CooSlice(RowSlice):
     """A `sparse_coo` object: all coordinates of the first axis are read, of the rest what is in it.
 
@@ -333,19 +357,19 @@ class CooSlice(RowSlice):
         if count is None:
             count = known_count(self._object, "values")
         if count is None:  # compressed, and nothing but decoding tells
-            whole = self._reader._component(self._name, self._object, "values", None, copy=False)
+            whole = self._reader._component(self._name, self._object, "values", None, copy=True)
             count = whole.size
         return self._part("coords", (rank, count), count), self._part("values", (count,), count)
 
     def _cut(self, rows: Indices) -> dict[str, Array]:
         coords, values = self._parts
-        along = coords[0]
+        along = coords.owned(0)
         require_in_range(along, self.shape[0], "coords", sparse_coo.SECTION)
         place, new = _found(along, rows)
         where: slice | Array = place
         if place.size and (np.diff(place) == 1).all():
             where = slice(int(place[0]), int(place[-1]) + 1)
-        others = coords[1:, where]
+        others = coords.owned((slice(1, None), where))
         for axis, (part, length) in enumerate(zip(others, self.shape[1:], strict=True), 1):
             position = axis * coords.shape[1] + (int(place[0]) if place.size else 0)
             require_in_range(part, length, "coords", sparse_coo.SECTION, position)
@@ -372,6 +396,7 @@ def _found(along: Array, rows: Indices) -> tuple[Array, Array]:
     return place, order[np.repeat(first, counts) + within].astype(np.uint64)
 
 
+@public
 class QuantizedSlice(RowSlice):
     """A `quantized_group` object: rows are cut where words and groups of all components end."""
 
@@ -471,6 +496,7 @@ class QuantizedSlice(RowSlice):
         return shifted
 
 
+@public
 class BlockSlice(RowSlice):
     """A `gguf` object: rows of two axes or more are whole blocks, in any order."""
 

@@ -16,6 +16,7 @@ from ztensor.errors import (
     ArgumentValueError,
     DigestMismatchError,
     LayoutError,
+    LimitError,
     Reason,
     ZTensorError,
     describe,
@@ -91,6 +92,7 @@ class StoredArray:
         role: the component's.
         shape: the shape its elements are seen in.
         entries: as `Layout.expected_length` takes it.
+        copy: True gives no views of the file.
 
     Attributes:
         dtype: the element type of what indexing gives.
@@ -103,6 +105,7 @@ class StoredArray:
 
     __slots__ = (
         "_component",
+        "_copy",
         "_decoded",
         "_elements",
         "_entries",
@@ -124,12 +127,15 @@ class StoredArray:
         role: str,
         shape: tuple[int, ...],
         entries: int | None = None,
+        *,
+        copy: bool = False,
     ) -> None:
         self._reader = reader
         self._name = name
         self._object = tensor_object
         self._role = role
         self._entries = entries
+        self._copy = copy
         self._component = component = tensor_object.components[role]
         self._elements = _elements(component)
         self.dtype = self._elements.dtype
@@ -142,7 +148,8 @@ class StoredArray:
     def __getitem__(self, key: Any) -> Any:
         """Return what NumPy returns for this index of the array.
 
-        Raw data that is mapped gives views where NumPy does; everything else is new memory.
+        Raw data that is mapped gives views where NumPy does; everything else is read into new
+        memory, and no map is touched.
 
         Raises:
             ClosedError: the reader is closed.
@@ -152,12 +159,22 @@ class StoredArray:
             LimitError: a safety cap is exceeded, or the result does not fit into memory.
             SourceError: the bytes could not be read.
         """
-        mapped = self._mapped() if self._elements.is_native else None
+        mapped = None
+        if self._elements.is_native and not self._copy and _gives_view(key, len(self.shape)):
+            mapped = self._mapped()
         if mapped is not None:
             try:
                 return mapped[key]
             except (IndexError, TypeError, ValueError, OverflowError):
                 pass  # the way below says what is wrong with the key
+        return self.owned(key)
+
+    def owned(self, key: Any) -> Any:
+        """Return what indexing gives, as memory of its own.
+
+        Raises:
+            ZTensorError: what indexing raises.
+        """
         with self._reader._located(self._name, self._role):  # a part of the reader
             self._reader._require_open()
             selection = select(key, self.shape)
@@ -165,6 +182,13 @@ class StoredArray:
                 return self._read(selection, key)
             except ZTensorError:
                 raise
+            except (MemoryError, OverflowError) as error:
+                raise LimitError(
+                    "the result is larger than this machine or NumPy can hold; index a part of it",
+                    reason=Reason.LIMIT_DECODED,
+                    expected=f"less of shape {describe(self.shape, 60)} of {self.dtype.name}",
+                    found=describe(key, 60),
+                ) from error
             except (IndexError, ValueError) as error:
                 raise ArgumentValueError(
                     f"the index does not fit: {error}",
@@ -234,10 +258,10 @@ class StoredArray:
         if array is not None:
             return array
         if self._object.format == "dense" and self._role == "data":
-            array = self._reader._dense(self._name, self._object, copy=False)
+            array = self._reader._dense(self._name, self._object, copy=True)
         else:
             array = self._reader._component(
-                self._name, self._object, self._role, self._entries, copy=False
+                self._name, self._object, self._role, self._entries, copy=True
             )
             if array.size != element_count(self.shape):
                 raise LayoutError(
@@ -277,6 +301,19 @@ class StoredArray:
         if self._runs is None or len(self._runs.decoded) < 3:
             return None  # one run is the whole
         return _RunReader(encoding, stored, self._runs, reader._limits, self._last_run)
+
+
+def _gives_view(key: Any, rank: int) -> bool:
+    """Return whether NumPy gives a view for an index of an array, and not elements of it."""
+    integers, is_array = 0, False
+    for part in key if isinstance(key, tuple) else (key,):
+        if part is Ellipsis:
+            is_array = True
+        elif type(part) is int or isinstance(part, np.integer):
+            integers += 1
+        elif part is not None and type(part) is not slice:
+            return False
+    return is_array or integers < rank
 
 
 class _RunReader:

@@ -6,14 +6,16 @@ encoding to the last byte, bool bytes, and what its layout demands of its elemen
 
 from __future__ import annotations
 
+import bisect
 import concurrent.futures
 import dataclasses
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from ztensor.digest import Hasher, require_match
+from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
     DigestMismatchError,
     FormatError,
@@ -25,18 +27,24 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.layout import LAYOUTS
-from ztensor.layout.elements import require_known, typed_array, whole_elements
+from ztensor.layout.elements import (
+    require_known,
+    storage_dtype,
+    typed_array,
+    whole_elements,
+)
 from ztensor.model.problem import Problem
+from ztensor.model.showing import counted, short_repr
+from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.reader import (
-    PIECE_BYTES,
     digest_of,
     require_declared,
     roles_in_order,
 )
-from ztensor.threads import thread_count
+from ztensor.threads import WINDOWS, thread_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ztensor.layout.base import Watch
     from ztensor.model.manifest import Component, TensorObject
@@ -47,7 +55,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What verifying found.
+    """What verifying found: damage, or nothing wrong, or nothing to hold the bytes to.
 
     Attributes:
         problems: everything that is wrong, in the order of the file.
@@ -56,6 +64,8 @@ class VerifyReport:
         undigested: components without a digest that can be computed here.
         objects: objects that were walked.
         nbytes: stored bytes that were read.
+        unchecked: names of objects with bytes that no matching digest covers, and why; what can be
+            seen without one (lengths, indices, whether data decodes) was looked at all the same.
     """
 
     problems: tuple[Problem, ...]
@@ -64,11 +74,38 @@ class VerifyReport:
     undigested: int
     objects: int
     nbytes: int
+    unchecked: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def outcome(self) -> Literal["ok", "unchecked", "damaged"]:
+        """Return what is known of the bytes.
+
+        "damaged" where something is wrong; "unchecked" where nothing is, but not every byte is
+        under a digest that matches; "ok" where every byte is.
+        """
+        if self.problems:
+            return "damaged"
+        return "unchecked" if self.unchecked else "ok"
 
     @property
     def ok(self) -> bool:
-        """Return whether nothing is wrong."""
-        return not self.problems
+        """Return whether nothing is wrong, and every byte is under a digest that matches."""
+        return self.outcome == "ok"
+
+    def __repr__(self) -> str:
+        """Return counts, and the first objects that something is wrong with."""
+        wrong = dict.fromkeys(problem.object_name for problem in self.problems)
+        facts = [
+            counted(self.objects, "object"),
+            f"{counted(self.checked, 'digest')} match",
+            counted(len(self.problems), "problem", wrong),
+            *(
+                [f"{counted(len(self.unchecked), 'object', self.unchecked)} unchecked"]
+                if self.unchecked
+                else []
+            ),
+        ]
+        return short_repr("VerifyReport", facts, ".problems, .unchecked, .unsupported")
 
 
 @dataclasses.dataclass(slots=True)
@@ -79,6 +116,7 @@ class _Findings:
     unsupported: list[Problem] = dataclasses.field(default_factory=list)
     checked: int = 0
     undigested: int = 0
+    unchecked: str | None = None  # why not every byte is under a digest
     nbytes: int = 0  # stored bytes hashed, and reported, so far
 
     def add(self, error: ZTensorError, name: str, role: str | None) -> None:
@@ -127,6 +165,7 @@ def verify_reader(
     chosen = list(reader) if names is None else list(names)
     objects = [(name, reader._object(name)) for name in chosen]
     total = sum(c.length for _, o in objects for c in o.components.values())
+    overlaps = Overlaps((reader, c) for _, o in objects for c in o.components.values())
     done = 0
     lock = threading.Lock()
 
@@ -138,7 +177,8 @@ def verify_reader(
                 progress(min(done, total), total)
 
     def walk(item: tuple[str, TensorObject]) -> _Findings:
-        return _walk_object(reader, *item, report)
+        with WINDOWS.whole():
+            return _walk_object(reader, overlaps, *item, report)
 
     workers = thread_count(threads)
     if workers <= 1 or len(objects) < 2:
@@ -146,6 +186,11 @@ def verify_reader(
     else:
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             findings = list(pool.map(walk, objects))
+    sums = _Sums(reader)
+    unchecked = {}
+    for (name, tensor_object), found in zip(objects, findings, strict=True):
+        if found.unchecked is not None and not sums.cover(name, tensor_object, found):
+            unchecked[name] = found.unchecked
     return VerifyReport(
         problems=tuple(problem for found in findings for problem in found.problems),
         unsupported=tuple(problem for found in findings for problem in found.unsupported),
@@ -153,11 +198,81 @@ def verify_reader(
         undigested=sum(found.undigested for found in findings),
         objects=len(objects),
         nbytes=total,
+        unchecked=unchecked,
     )
 
 
+def unchecked_names(reader: ManifestReader) -> Iterator[str]:
+    """Yield the objects with bytes that nothing in the file can be held to: no digest, no sum."""
+    sums: dict[ManifestReader, _Sums] = {}
+    for name in reader:
+        home = reader.reader_of(name)
+        of_home = sums.get(home) or sums.setdefault(home, _Sums(home))
+        for component in home._object(name).components.values():
+            if _is_unheld(home, component) and of_home.over(component) is None:
+                yield name
+                break
+
+
+def _is_unheld(reader: ManifestReader, component: Component) -> bool:
+    """Return whether a component has bytes, and neither a digest nor an encoding that has one."""
+    if not component.length or component.digest is not None:
+        return False
+    return not getattr(reader._encodings.get(component.encoding), "has_sum", False)
+
+
+class _Sums:
+    """The sums a file has over more than one component, each looked at once.
+
+    Args:
+        reader: the file's.
+    """
+
+    def __init__(self, reader: ManifestReader) -> None:
+        self._sums = sorted(reader._sums, key=lambda one: one.offset)
+        self._starts = [one.offset for one in self._sums]
+        self._found: dict[int, ZTensorError | None] = {}
+
+    def over(self, component: Component) -> int | None:
+        """Return the number of the sum over all of a component's stored bytes."""
+        number = bisect.bisect_right(self._starts, component.offset) - 1
+        if number < 0:
+            return None
+        one = self._sums[number]
+        ends = component.offset + component.length, one.offset + one.length
+        return number if ends[0] <= ends[1] else None
+
+    def cover(self, name: str, tensor_object: TensorObject, findings: _Findings) -> bool:
+        """Return whether all of an object's bytes are under a sum; add what does not match."""
+        if not self._sums:
+            return False
+        for role, component in tensor_object.components.items():
+            if not component.length or component.digest is not None:
+                continue
+            number = self.over(component)
+            if number is None:
+                return False
+            if number not in self._found:
+                try:
+                    self._sums[number].check()
+                    self._found[number] = None
+                except ZTensorError as error:
+                    self._found[number] = error
+            wrong = self._found[number]
+            if wrong is None:
+                findings.checked += 1
+                findings.undigested -= 1
+            else:
+                findings.add(wrong, name, role)
+        return True
+
+
 def _walk_object(
-    reader: ManifestReader, name: str, tensor_object: TensorObject, report: Callable[[int], None]
+    reader: ManifestReader,
+    overlaps: Overlaps,
+    name: str,
+    tensor_object: TensorObject,
+    report: Callable[[int], None],
 ) -> _Findings:
     findings = _Findings()
     layout = LAYOUTS.get(tensor_object.format)
@@ -177,19 +292,30 @@ def _walk_object(
     for role in roles_in_order(tensor_object):
         component = tensor_object.components[role]
         done = findings.nbytes
-        has_digest_matched = _check_digest(reader, component, name, role, findings, report)
+        if findings.unchecked is None and _is_unheld(reader, component):
+            findings.unchecked = "it has no digest"
+        is_digest_done = False
         try:
+            has_digest_matched = _check_digest(
+                reader, overlaps, component, name, role, findings, report
+            )
+            is_digest_done = True
             # Raw bytes are what they are: whether that is right, the layout says at the end.
             expected = None if component.encoding == "raw" else component.known_decoded_length
             if layout is not None and component.encoding != "raw":
                 expected = layout.expected_length(tensor_object, role, entries)
             if expected is not None:
                 require_declared(component, expected)
-            watch = layout.watch(tensor_object, role, entries) if layout is not None else None
-            walker = ComponentWalk(
-                reader, component, expected, watch, is_opaque=tensor_object.is_opaque
+            walker = _walked(
+                reader,
+                overlaps,
+                tensor_object,
+                role,
+                expected,
+                entries,
+                digest_of_decoded=has_digest_matched is None,
             )
-            walker.run(digest_of_decoded=has_digest_matched is None)
+            watch = walker.watch
             findings.checked += has_digest_matched is None
             if walker.bool_problem is not None:
                 findings.add(walker.bool_problem, name, role)
@@ -200,6 +326,8 @@ def _walk_object(
                 entries = layout.entries_told(role, walker.count, walker.last)
         except (FormatError, UnsupportedError, LimitError) as error:
             findings.add(error, name, role)
+            if not is_digest_done:
+                findings.unchecked = error.message
             whole = False
         report(component.length - (findings.nbytes - done))
     if whole:
@@ -211,8 +339,42 @@ def _walk_object(
     return findings
 
 
+def _walked(
+    reader: ManifestReader,
+    overlaps: Overlaps,
+    tensor_object: TensorObject,
+    role: str,
+    expected: int | None,
+    entries: int | None,
+    *,
+    digest_of_decoded: bool,
+) -> ComponentWalk:
+    """Return the walk over a component, or that over another one of which all the same is true."""
+    component = tensor_object.components[role]
+    layout = LAYOUTS.get(tensor_object.format)
+    watch = None if layout is None else layout.watch(tensor_object, role, entries)
+
+    def walk() -> ComponentWalk:
+        is_opaque = tensor_object.is_opaque
+        walker = ComponentWalk(
+            reader, component, expected, watch, is_opaque=is_opaque, overlaps=overlaps
+        )
+        walker.run(digest_of_decoded=digest_of_decoded)
+        return walker
+
+    if not overlaps.is_repeated(reader, component):
+        return walk()
+    seen_as = tensor_object.format, role, tensor_object.shape, entries
+    stated = dataclasses.replace(
+        component, digest=component.digest if digest_of_decoded else None, extra=None
+    )
+    key = stated, expected, tensor_object.is_opaque, None if watch is None else seen_as
+    return overlaps.once(reader, component, key, walk)
+
+
 def _check_digest(
     reader: ManifestReader,
+    overlaps: Overlaps,
     component: Component,
     name: str,
     role: str,
@@ -223,19 +385,28 @@ def _check_digest(
     digest = digest_of(component)
     if digest is None or digest.known is None:
         findings.undigested += 1
+        if digest is not None and component.length:
+            findings.unchecked = f"its digest is of an unknown kind, {describe(digest.algorithm)}"
         return True
     try:
         hasher = digest.known.hasher()
     except UnsupportedError as error:
         findings.undigested += 1
+        findings.unchecked = error.message
         findings.add(error, name, role)
         return True
-    for piece in reader.stored_range(component).pieces(PIECE_BYTES):
-        hasher.update(piece)
-        findings.nbytes += piece.nbytes
-        report(piece.nbytes)
+
+    def hexdigest() -> str:
+        pieces = reader.stored_range(component).pieces()
+        for piece in overlaps.metered(reader, component, pieces, "digest"):
+            hasher.update(piece)
+            findings.nbytes += piece.nbytes
+            report(piece.nbytes)
+        return hasher.hexdigest()
+
+    found = overlaps.once(reader, component, digest.algorithm, hexdigest)
     try:
-        require_match(digest, hasher.hexdigest())
+        require_match(digest, found)
     except DigestMismatchError as error:
         if component.digest_may_cover_decoded and component.encoding != "raw":
             return None
@@ -256,12 +427,14 @@ class ComponentWalk:
         watch: Watch | None,
         *,
         is_opaque: bool,
+        overlaps: Overlaps | None = None,
     ) -> None:
         self._is_opaque = is_opaque
+        self._overlaps = overlaps
         self._reader = reader
         self._component = component
         self._expected = expected
-        self._watch = watch
+        self.watch = watch
         self.count = 0
         self.last = 0
         self.bool_problem: FormatError | None = None
@@ -281,10 +454,40 @@ class ComponentWalk:
         digest = digest_of(component) if digest_of_decoded else None
         if digest is not None and digest.known is not None:
             hasher = digest.known.hasher()
+        if hasher is None and self._is_only_counted:
+            self._count()
+            return
         for block in self._whole_elements(hasher):
             self._look(block)
         if digest is not None and hasher is not None:
             require_match(digest, hasher.hexdigest())
+
+    @property
+    def _is_only_counted(self) -> bool:
+        """Return whether any bytes are good elements: then they are not read a second time."""
+        component = self._component
+        return (
+            component.encoding == "raw"
+            and self._expected is None
+            and self.watch is None
+            and (component.dtype != "bool" or component.nonzero_is_true or self._is_opaque)
+            and self._reader.encoding_of(component) is ENCODINGS["raw"]
+        )
+
+    def _count(self) -> None:
+        component = self._component
+        stored = self._reader.stored_range(component)
+        if self._is_opaque or not stored.length:
+            return
+        logical = component.logical
+        width = storage_dtype(component).itemsize
+        width *= 1 if logical is None else logical.storage_per_element
+        # Of elements that end within the bytes, or of what is left over, which is refused.
+        tail = stored.length % width or width
+        for block in whole_elements(component, [stored.read(stored.length - tail, tail)]):
+            elements = typed_array(component, block)
+            self.count = stored.length // width * elements.size
+            self.last = int(elements[-1]) if elements.dtype.kind in "iu" else 0
 
     def _whole_elements(self, hasher: Hasher | None) -> Iterator[memoryview]:
         """Return decoded pieces cut at element borders."""
@@ -292,6 +495,8 @@ class ComponentWalk:
         chunks = reader.encoding_of(component).decode_chunks(
             reader.stored_range(component), self._expected, reader._limits
         )
+        if self._overlaps is not None:
+            chunks = self._overlaps.metered(reader, component, chunks, "elements")
         if hasher is not None:
             chunks = _hashed(chunks, hasher)
         return chunks if self._is_opaque else whole_elements(component, chunks)
@@ -315,8 +520,8 @@ class ComponentWalk:
                     section="1.2 section 2, Storage types",
                 )
         elements = typed_array(component, block)
-        if self._watch is not None:
-            self._watch.feed(elements)
+        if self.watch is not None:
+            self.watch.feed(elements)
         self.count += elements.size
         if elements.size and elements.dtype.kind in "iu":
             self.last = int(elements[-1])

@@ -22,17 +22,24 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.opening import FIRST_OF_GGUF, INDEX_SUFFIX
 from ztensor.sharded.naming import SHARD, WAITING, index_path, shard_paths
 from ztensor.source.base import read_bytes
+from ztensor.source.beneath import Beneath, cache_of
 from ztensor.source.local import FileSource
+from ztensor.source.paths import path_text
+from ztensor.wire.json import charge as json_charge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
 _SAFETENSORS_INDEX = f".safetensors{INDEX_SUFFIX}"
+_MAP = re.compile(r'"weight_map"[ \t\r\n]*:[ \t\r\n]*\{')
+_TEXT = r'[ \t\r\n]*"([^"\\\x00-\x1f]*)"[ \t\r\n]*'
+_PAIR = re.compile(f"{_TEXT}:{_TEXT}([,}}])")
+_PAIR_BYTES = 240  # of memory at most that a pair of the map takes beside its name
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,6 +52,8 @@ class FileSet:
         weight_map: names of objects to paths; None where only the files tell.
         metadata: what else the index says; empty where there is none.
         index: the path of the index, or None.
+        roots: the folders beneath which the files have to be, links followed; None where the
+            caller named each of them.
     """
 
     name: str
@@ -52,6 +61,11 @@ class FileSet:
     weight_map: Mapping[str, str] | None = None
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     index: str | None = None
+    roots: frozenset[str] | None = None
+
+    def place(self, file: str) -> Beneath | str:
+        """Return what opens one of `files`."""
+        return file if self.roots is None else Beneath(file, self.roots)
 
 
 def find_set(source: Any, limits: Limits = DEFAULT_LIMITS) -> FileSet:
@@ -75,7 +89,7 @@ def find_set(source: Any, limits: Limits = DEFAULT_LIMITS) -> FileSet:
     """
     if isinstance(source, (list, tuple)):
         return _listed(source)
-    path = os.fsdecode(os.fspath(source))
+    path = path_text(source)
     if os.path.isdir(path):
         return _in_folder(path, limits)
     if FIRST_OF_GGUF.search(path):
@@ -91,7 +105,7 @@ def _listed(source: Sequence[Any]) -> FileSet:
             raise ArgumentTypeError(
                 "cannot open this as a part of a set", expected="a path", found=describe(item, 40)
             )
-    files = tuple(os.path.abspath(os.fsdecode(os.fspath(item))) for item in source)
+    files = tuple(os.path.abspath(path_text(item)) for item in source)
     if len(set(files)) < len(files):
         twice = next(file for file in files if files.count(file) > 1)
         raise ArgumentValueError("a list has one file twice", file=twice)
@@ -122,6 +136,7 @@ def _in_folder(folder: str, limits: Limits) -> FileSet:
             files = [name for name in names if name.endswith(".safetensors")] or [
                 name for name in names if name.endswith(".gguf") and SHARD.fullmatch(name)
             ]
+    roots = frozenset(filter(None, (os.path.realpath(folder), cache_of(folder))))
     if len(indexes) > 1:
         raise ArgumentValueError(
             "the folder has several indexes; open the one that is meant",
@@ -131,7 +146,10 @@ def _in_folder(folder: str, limits: Limits) -> FileSet:
     if indexes:
         whole = indexes[0].removesuffix(INDEX_SUFFIX)
         if whole not in files:
-            return read_index(os.path.join(folder, indexes[0]), limits)
+            index = os.path.join(folder, indexes[0])
+            with contextlib.closing(Beneath(index, roots).open(mapped=False)):
+                pass  # a link that leads out of the folder is refused
+            return read_index(index, limits)
         files = [whole]
     if not files:
         raise SourceNotRegularError(
@@ -140,7 +158,8 @@ def _in_folder(folder: str, limits: Limits) -> FileSet:
             expected="an index, .zt or .safetensors files, or shards of GGUF in it",
         )
     _require_complete(folder, files)
-    return FileSet(folder, tuple(os.path.abspath(os.path.join(folder, name)) for name in files))
+    paths = tuple(os.path.abspath(os.path.join(folder, name)) for name in files)
+    return FileSet(folder, paths, roots=roots)
 
 
 def _with_siblings(path: str) -> FileSet:
@@ -153,7 +172,8 @@ def _with_siblings(path: str) -> FileSet:
     whole = os.path.join(folder, match["stem"] + match["extension"])
     files = shard_paths(whole, int(match["count"]))
     _require_complete(folder, [name, *map(os.path.basename, filter(os.path.isfile, files))])
-    return FileSet(path, tuple(files))
+    roots = frozenset((os.path.realpath(folder), os.path.dirname(os.path.realpath(path))))
+    return FileSet(path, tuple(files), roots=roots)
 
 
 def _require_complete(folder: str, names: list[str]) -> None:
@@ -192,29 +212,54 @@ def read_index(path: str, limits: Limits = DEFAULT_LIMITS) -> FileSet:
     """
     path = os.path.abspath(path)
     try:
-        index = parse_index(read_text(path, limits))
+        index = parse_index(read_text(path, limits), limits)
     except ZTensorError as error:
         error.locate(file=path)
         raise
-    folder, names = os.path.dirname(path), set(index["weight_map"].values())
+    folder, weight_map = os.path.dirname(path), index["weight_map"]
+    names = sorted(set(weight_map.values()))
     roots = {os.path.realpath(folder), os.path.dirname(os.path.realpath(path))}
-    places = {name: _place_of(path, name, roots) for name in sorted(names)}
-    missing = [name for name, place in places.items() if not os.path.isfile(place)]
-    if missing:
-        lost = [one for one, name in index["weight_map"].items() if name in missing]
+    there = _names_in(folder)
+    # What is not in the folder need not be looked for, name by name: an index may name a million.
+    gone = {name for name in names if _is_plain(name) and name.lower() not in there}
+    places = {name: _place_of(path, name, roots) for name in names if name not in gone}
+    gone.update(name for name, place in places.items() if not os.path.isfile(place))
+    if gone:
+        missing = sorted(gone)
+        lost = [one for one, name in weight_map.items() if name in gone]
         raise SourceNotFoundError(
             "the index names shards that are not there; fetch them again, or open those that are "
             "there as a list of paths",
             file=path,
             expected=some_of(missing),
-            found=f"{len(missing)} of {len(places)} shards missing, and with them {some_of(lost)}",
+            found=f"{len(missing)} of {len(names)} shards missing, and with them {some_of(lost)}",
         )
+    for name, file in weight_map.items():  # in place: a second table would take as much again
+        weight_map[name] = places[file]
     return FileSet(
         path,
         tuple(places.values()),
-        {name: places[file] for name, file in index["weight_map"].items()},
+        weight_map,
         index.get("metadata") or {},
         path,
+        frozenset(roots),
+    )
+
+
+def _names_in(folder: str) -> set[str]:
+    """Return the names in a folder in lower case: some systems do not tell the cases apart."""
+    try:
+        return {name.lower() for name in os.listdir(folder)}
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot list the folder", folder) from error
+
+
+def _is_plain(name: str) -> bool:
+    """Return whether a name can only be that of a file in the index's own folder."""
+    return (
+        name.isascii()
+        and name.strip(".") != ""
+        and name.replace("_", "").replace("-", "").replace(".", "a").isalnum()
     )
 
 
@@ -242,18 +287,27 @@ def read_text(path: str, limits: Limits) -> str:
         raise broken_index("the index is not UTF-8", found=str(error)) from error
 
 
-def parse_index(text: str) -> dict[str, Any]:
+def parse_index(text: str, limits: Limits = DEFAULT_LIMITS) -> dict[str, Any]:
     """Return an index whose `weight_map` has a file's name for every object.
+
+    Args:
+        text: the index.
+        limits: safety caps.
 
     Raises:
         FormatError: it is not JSON, has a name twice, or is of another shape.
-        LimitError: it is nested too deeply.
+        LimitError: it is nested too deeply, or would take far more memory than its length.
     """
+    budget = Budget(limits, len(text))
+    budget.charge_bytes(2 * len(text))
     try:
-        index = json.loads(text, object_pairs_hook=_unique)
+        index = _regular(text, budget)
+        if index is None:
+            json_charge(text.encode(errors="surrogatepass"), budget)
+            index = json.loads(text, object_pairs_hook=_unique)
     except RecursionError as error:
         raise LimitError("the index is nested too deeply", reason=Reason.LIMIT_DEPTH) from error
-    except FormatError:
+    except (FormatError, LimitError):
         raise
     except ValueError as error:  # also of a number with thousands of digits
         raise broken_index("the index is not JSON", found=describe(str(error), 120)) from error
@@ -277,6 +331,42 @@ def parse_index(text: str) -> dict[str, Any]:
     return index
 
 
+def _regular(text: str, budget: Budget) -> Any:
+    """Return an index as writers write it, None for any other.
+
+    Its map is the most of it, and is read pair by pair: a file's name is one text then, however
+    many objects are in the file. What is around the map is read as any JSON.
+    """
+    found = _MAP.search(text)
+    if found is None or text.count('"weight_map"') != 1:
+        return None
+    stop = text.find("}", found.end())
+    around = f"{text[: found.end()]}{text[stop:]}"
+    if stop < 0 or "\\" in around:
+        return None
+    before = budget.bytes_left
+    json_charge(around.encode(errors="surrogatepass"), budget)
+    budget.charge_bytes(stop - found.end() + _PAIR_BYTES * text.count(":", found.end(), stop))
+    weight_map: dict[str, str] = {}
+    files: dict[str, str] = {}
+    at, count = found.end(), 0
+    while (pair := _PAIR.match(text, at)) is not None:
+        name, file, mark = pair.groups()
+        weight_map[name] = files.setdefault(file, file)
+        count += 1
+        at = pair.end()
+        if mark == "}":
+            break
+    if at != stop + 1 or len(weight_map) < count:
+        budget.release_to(before)
+        return None
+    index = json.loads(around, object_pairs_hook=_unique)
+    if not isinstance(index, dict) or index.get("weight_map") != {}:
+        budget.release_to(before)
+        return None
+    return {**index, "weight_map": weight_map}
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) < len(pairs):
@@ -297,7 +387,8 @@ def _place_of(index: str, name: str, roots: set[str]) -> str:
     """Return the path of a file an index names, which must lie beneath one of `roots`."""
     steps = re.split(r"[\\/]", name)
     # Names of Windows count everywhere: what an index may say depends on no machine.
-    if name and "\0" not in name and ".." not in steps and not _has_root(name):
+    is_hidden = any(step.startswith(".") and step != "." for step in steps)  # also by `..`
+    if name and "\0" not in name and not is_hidden and not _has_root(name):
         with contextlib.suppress(UnicodeEncodeError):
             os.fsencode(name)
             place = os.path.join(os.path.dirname(index), name)
@@ -305,9 +396,9 @@ def _place_of(index: str, name: str, roots: set[str]) -> str:
             if any(real.startswith(os.path.join(root, "")) for root in roots):
                 return place
     raise broken_index(
-        "the index leads out of its folder",
+        "the index leads out of its folder, or to a hidden file",
         file=index,
-        expected="files beneath the index's folder",
+        expected="files beneath the index's folder, none of them hidden",
         found=describe(name, 200),
     )
 

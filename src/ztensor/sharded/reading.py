@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from ztensor.boundary import public
 from ztensor.digest import digest_of, parse_digest
 from ztensor.errors import (
     FormatError,
@@ -16,29 +18,39 @@ from ztensor.errors import (
     Reason,
     SourceError,
     UnsupportedError,
+    UsageError,
     ZTensorError,
     describe,
 )
 from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.model.account import Unrepresented
 from ztensor.model.problem import Problem
-from ztensor.opening import Reader
+from ztensor.opening import Reader, source_of
 from ztensor.sharded.index import broken_index, find_set, some_of, state_of
 from ztensor.sharded.naming import shifted
 from ztensor.source.base import Range
-from ztensor.source.local import FileSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from ztensor.encoding import Encoding
     from ztensor.layout.base import Array
-    from ztensor.model.manifest import TensorObject
+    from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.reader import Location, ManifestReader
     from ztensor.reading.slices import TensorSlice
     from ztensor.reading.verify import VerifyReport
     from ztensor.sharded.naming import Progress
+    from ztensor.source.beneath import Beneath
+    from ztensor.source.rights import Rights
     from ztensor.tensor import Tensor
 
 
+# What only says which part of a set a file is: GGUF's keys for it.
+_OF_ONE_SHARD = frozenset({"split.no", "split.count", "split.tensors.count", "GGUF.types"})
+_MADE_ANEW = frozenset({"total_size", "total_parameters", "digests"})
+
+
+@public
 class ShardedReader(Reader):
     """Several files, open for reading as one mapping; `ztensor.open` gives it for a set.
 
@@ -73,6 +85,7 @@ class ShardedReader(Reader):
             "verify": verify, "mmap": mmap, "limits": limits, "recover": recover,
         }  # fmt: skip
         self._is_closed = False
+        self._sums = ()  # each file's reader has its own
         self._lock = threading.Lock()
         self._readers: dict[str, Reader] = {}
         self._set = find_set(source, DEFAULT_LIMITS if limits is None else limits)
@@ -144,6 +157,44 @@ class ShardedReader(Reader):
         return {key: value for attributes in every for key, value in attributes.items()}
 
     @property
+    def unrepresented(self) -> tuple[Unrepresented, ...]:
+        """Return what the files and the index say beyond objects and attributes; opens all files.
+
+        Beside what each file's own reader does not give that is: objects of a file that the index
+        does not name, attributes that files give different values for, and notes of the index but
+        for those that `save_file` makes anew.
+        """
+        found = []
+        whole = self.attributes
+        for file in self._set.files:
+            place, shard = os.path.basename(file), self.shard(file)
+            named = self._names[file]
+            unnamed = [] if len(named) == len(shard) else sorted(set(shard) - set(named))
+            found += [
+                dataclasses.replace(one, where=f"{place}: {one.where}" if one.where else place)
+                for one in shard.unrepresented
+            ]
+            found += [
+                Unrepresented(
+                    "object that the index does not name",
+                    f"{place}: {name}",
+                    nbytes=shard.metadata(name).stored_nbytes,
+                )
+                for name in unnamed
+            ]
+            found += [
+                Unrepresented("attribute of one shard", f"{place}: {key}")
+                for key, value in shard.attributes.items()
+                if key not in _OF_ONE_SHARD and repr(whole.get(key)) != repr(value)
+            ]
+        found += [
+            Unrepresented("note of the index", key)
+            for key in self._set.metadata
+            if key not in _MADE_ANEW
+        ]
+        return tuple(found)
+
+    @property
     def nbytes(self) -> int:
         """Return the bytes of all files, which this opens."""
         return sum(self.shard(file).nbytes for file in self._set.files)
@@ -166,7 +217,10 @@ class ShardedReader(Reader):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by paths, so that workers open the files themselves."""
         self._require_open()
-        source = self._set.index or list(self._set.files)
+        source: Any = self._set.index or list(self._set.files)
+        if self._set.index is None and self._set.roots is not None:
+            first = self._set.files[0]  # a folder, or the first shard of GGUF
+            source = first if self._set.name == first else os.path.dirname(first)
         return _reopen, (source, self._how)
 
     def reader_of(self, name: str) -> Reader:
@@ -213,7 +267,7 @@ class ShardedReader(Reader):
 
     def _open_shard(self, file: str) -> Reader:
         try:
-            reader = Reader(file, **self._how)
+            reader = Reader(self._set.place(file), **self._how)
         except ZTensorError as error:
             error.hint = error.hint or f"it is one of {len(self._set.files)} files of {self.name}"
             raise
@@ -262,7 +316,7 @@ class ShardedReader(Reader):
 
     def __contains__(self, name: object) -> bool:
         """Return whether there is an object of that name; nothing is read."""
-        return name in self._home
+        return isinstance(name, str) and name in self._home
 
     def get_slice(self, name: str) -> TensorSlice:
         """Return a lazy dense object; see `Reader.get_slice`."""
@@ -272,6 +326,10 @@ class ShardedReader(Reader):
         """Return where a component's stored bytes lie: the path is that of the shard."""
         return self.reader_of(name).location(name, component)
 
+    def source_rights(self) -> set[Rights]:
+        """Return the rights of all files, which this opens; see `Reader.source_rights`."""
+        return {rights for file in self._set.files for rights in self.shard(file).source_rights()}
+
     def stored_object(self, name: str) -> TensorObject | None:
         """Return an object whose stored bytes can be copied; see `Reader.stored_object`."""
         return self.reader_of(name).stored_object(name)
@@ -279,6 +337,20 @@ class ShardedReader(Reader):
     def portable_object(self, name: str) -> TensorObject:
         """Return an object as 1.2 has it once decoded; see `Reader.portable_object`."""
         return self.reader_of(name).portable_object(name)
+
+    def encoding_of(self, component: Component) -> Encoding:
+        """Raise: a component is one of a file; ask `reader_of` for that file's reader."""
+        raise self._of_one_file()
+
+    def stored_range(self, component: Component) -> Range:
+        """Raise: a component is one of a file; ask `reader_of` for that file's reader."""
+        raise self._of_one_file()
+
+    def _of_one_file(self) -> UsageError:
+        return UsageError(
+            "a component belongs to one file of the set; reader_of(name) gives its reader",
+            file=self.name,
+        )
 
     def decoded_chunks(self, name: str, role: str = "data") -> Iterator[memoryview]:
         """Yield a component's decoded bytes in order; see `Reader.decoded_chunks`."""
@@ -346,6 +418,7 @@ class ShardedReader(Reader):
             chosen[self._home[name]].append(name)
         problems: list[Problem] = []
         unsupported: list[Problem] = []
+        unchecked: dict[str, str] = {}
         sizes: dict[str, int] = {}
         for file, wanted in chosen.items():
             if not wanted and names is not None:
@@ -369,12 +442,14 @@ class ShardedReader(Reader):
             unsupported.extend(problem.under(file) for problem in report.unsupported)
             for key in counts:
                 counts[key] += getattr(report, key)
-            if file in digests:
-                problems.extend(_check_file(file, digests[file]))
+            if file not in digests:  # else one of the whole file covers all that is in it
+                unchecked.update(report.unchecked)
+            else:
+                problems.extend(_check_file(self._set.place(file), digests[file]))
                 done += self.shard(file).nbytes
                 if progress is not None:
                     progress(done, total)
-        return VerifyReport(tuple(problems), tuple(unsupported), **counts)
+        return VerifyReport(tuple(problems), tuple(unsupported), unchecked=unchecked, **counts)
 
     def _digests(self) -> dict[str, str]:
         """Return the digests of whole files that the index has."""
@@ -400,15 +475,16 @@ def _problems_of(error: ZTensorError, file: str) -> list[Problem]:
     return [Problem(error.reason or Reason.SHARD_INDEX, error.message, (file,), error.section)]
 
 
-def _check_file(file: str, text: str) -> list[Problem]:
+def _check_file(place: Beneath | str, text: str) -> list[Problem]:
     """Return what is wrong where a file's bytes are not those of the digest in the index."""
+    file = os.fspath(place)
     try:
         digest = parse_digest(text)
     except FormatError as error:
         return _problems_of(error, file)
     if digest.known is None:
         return []
-    with contextlib.closing(FileSource(file)) as source:
+    with contextlib.closing(source_of(place, mapped=False)) as source:
         actual = digest_of(digest.known, Range(source, 0, source.size).pieces(8 << 20))
     if parse_digest(actual) == digest:
         return []

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.container import LATEST
 from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
+from ztensor.foreign.saving import save_as
 from ztensor.limits import DEFAULT_LIMITS
+from ztensor.model.suffixes import written_as
 from ztensor.sharded.index import parse_index, read_text, state_of
 from ztensor.sharded.naming import (
     SHARD,
@@ -23,13 +26,16 @@ from ztensor.sharded.naming import (
     shard_paths,
     shifted,
 )
-from ztensor.source.sink import FileSink, Nowhere
+from ztensor.source.paths import is_path, path_text
+from ztensor.source.rights import narrowest_of
+from ztensor.source.sink import FileSink, Nowhere, Place
 from ztensor.writing.saving import save_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ztensor.sharded.naming import Progress
+    from ztensor.source.rights import Rights
     from ztensor.source.sink import Durable
 
 
@@ -45,6 +51,7 @@ class ShardSet:
         path: the file they are the shards of, such as `model.zt`.
         count: how many.
         durable: as for `Writer`; "auto" flushes where an older save is replaced.
+        sources: the rights of the files whose objects these are; a new index grants no more.
         replaces_file: whether a file at `path` is older than the shards, and goes at the end.
 
     Attributes:
@@ -53,12 +60,21 @@ class ShardSet:
     """
 
     def __init__(
-        self, path: str, count: int, *, durable: Durable = "auto", replaces_file: bool = True
+        self,
+        path: str,
+        count: int,
+        *,
+        durable: Durable = "auto",
+        sources: Iterable[Rights] = (),
+        replaces_file: bool = True,
     ) -> None:
+        self._sources = tuple(sources)
         self._path = path
         self._index = index_path(path)
         self._replaces_file = replaces_file
         self._old = _old_shards(path)
+        replaced = [*self._old, path] if replaces_file else self._old
+        self._like = narrowest_of(replaced)
         self._names = shard_paths(path, count)
         self.paths = self._names
         if any(map(os.path.lexists, self._names)):
@@ -67,6 +83,10 @@ class ShardSet:
             self.paths = [name.removesuffix(extension) + suffix for name in self._names]
         replaces = os.path.lexists(self._index) or (replaces_file and os.path.lexists(path))
         self.durable: Durable = True if durable == "auto" and replaces else durable
+
+    def place(self, path: str) -> Place:
+        """Return how a shard is to be written: with the rights of those it replaces."""
+        return Place(path, is_derived=True, like=self._like)
 
     def commit(
         self,
@@ -95,7 +115,9 @@ class ShardSet:
                 metadata["digests"] = dict(zip(files, digests, strict=True))
             weight_map = {name: files[number] for name, number in sorted(numbers.items())}
             text = json.dumps({"metadata": metadata, "weight_map": weight_map}, indent=2) + "\n"
-            sink = FileSink(self._index, durable=self.durable)
+            sink = FileSink(self._index, durable=self.durable, is_derived=True, like=self._like)
+            for rights in self._sources:
+                sink.narrow(rights)
             try:
                 sink.write(text.encode("ascii"))
                 if self.durable is True:  # no index before the names it trusts
@@ -203,6 +225,7 @@ def save_files(
     *,
     max_shard_size: int | str | None = None,
     durable: Durable = "auto",
+    format: str | None = None,
     **options: Any,
 ) -> dict[str, str]:
     """Save a dict as one file where it fits, and as shards with an index where it does not.
@@ -220,6 +243,7 @@ def save_files(
         max_shard_size: most bytes of tensors in a shard, before compression, as a number or text
             such as "5GB"; None always gives one file and removes nothing.
         durable: as for `Writer`.
+        format: the format to write; None for what the suffix of `target` says.
         options: of `ztensor.Writer`.
 
     Returns:
@@ -231,17 +255,28 @@ def save_files(
         ZTensorError: what `save_all` raises.
         SourceError: the index could not be written.
     """
+    kind = "zt" if format is None else written_as("", format)
+    if is_path(target):
+        kind = written_as(path_text(target), format)
+
+    def save_one(
+        part: Mapping[str, Any], place: Any, report: Progress | None, flush: Durable
+    ) -> dict[str, str]:
+        if kind == "zt":
+            return save_all(part, place, metadata, report, deduplicate, durable=flush, **options)
+        own = {**options, "version": None} if options.get("version") == LATEST else options
+        save_as(kind, part, place, metadata, report, durable=flush, **own)
+        return {}
+
     if max_shard_size is None or not hasattr(tensors, "items"):
-        return save_all(
-            tensors, target, metadata, progress, deduplicate, durable=durable, **options
-        )
+        return save_one(tensors, target, progress, durable)
     limit = parse_size(max_shard_size)
     if not isinstance(target, (str, os.PathLike)):
         raise ArgumentTypeError(
             "shards need a path to be named after; drop max_shard_size to write one file",
             found=describe(target, 40),
         )
-    path = os.fsdecode(os.fspath(target))
+    path = path_text(target)
     Nowhere(path)  # raises where no file can be
     sizes = {name: int(getattr(tensors[name], "nbytes", 0)) for name in sorted(tensors, key=str)}
     groups = plan_shards(
@@ -251,9 +286,7 @@ def save_files(
         old = _old_shards(path)
         if durable == "auto" and os.path.lexists(index_path(path)):
             durable = True  # it replaces shards, which go next
-        shared = save_all(
-            tensors, path, metadata, progress, deduplicate, durable=durable, **options
-        )
+        shared = save_one(tensors, Place(path, like=narrowest_of(old)), progress, durable)
         _remove([index_path(path), *old, *_waiting(path)])
         return shared
     total, done = sum(sizes.values()), 0
@@ -263,11 +296,7 @@ def save_files(
         for (names, _), place in zip(groups, shards.paths, strict=True):
             part = {name: tensors[name] for name in names}
             report = shifted(progress, done, total)
-            shared.update(
-                save_all(
-                    part, place, metadata, report, deduplicate, durable=shards.durable, **options
-                )
-            )
+            shared.update(save_one(part, shards.place(place), report, shards.durable))
             done += sum(sizes[name] for name in names)
     except BaseException:
         shards.abort()

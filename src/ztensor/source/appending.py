@@ -21,9 +21,11 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from ztensor.errors import Reason, SourceError, SourceNotRegularError
+from ztensor.errors import ClosedError, Reason, SourceError, SourceNotRegularError
 from ztensor.source import locking
 from ztensor.source.base import shrunk
+from ztensor.source.descriptor import Descriptor
+from ztensor.source.paths import path_text
 
 if TYPE_CHECKING:
     from ztensor.source.sink import Durable
@@ -33,6 +35,25 @@ if TYPE_CHECKING:
 _PIECE_BYTES = 8 << 20
 _GUARDS_PER_PIECE = 4
 _TRIES = 10
+
+
+class _Locked(Descriptor):
+    """A descriptor with the lock that keeps other writers out as long as it is open."""
+
+    __slots__ = ("lock",)
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.lock: locking.Lock | None = None
+
+    def close(self) -> None:
+        """Let other writers in, and close it."""
+        lock, self.lock = self.lock, None
+        try:
+            if lock is not None:
+                lock.release()
+        finally:
+            super().close()
 
 
 class AppendSink:
@@ -53,11 +74,12 @@ class AppendSink:
     def __init__(
         self, path: str, *, durable: Durable = "auto", lock: bool = True, timeout: float = 0.0
     ) -> None:
+        path = path_text(path)
         self.name = path
         self.path: str | None = path
         self._place = os.path.abspath(path)  # who calls may change to another folder
         self._durable = durable is not False
-        self._descriptor = self._open_locked(path, lock=lock, timeout=timeout)
+        self._open: _Locked | None = self._open_locked(path, lock=lock, timeout=timeout)
         status = os.fstat(self._descriptor)
         self.size = status.st_size
         self._changed_at = status.st_mtime_ns
@@ -68,34 +90,46 @@ class AppendSink:
         self._is_sealed = False
         self._commit = bytearray()
 
-    def _open_locked(self, path: str, *, lock: bool, timeout: float) -> int:
+    @property
+    def _descriptor(self) -> int:
+        """The number of the open file, -1 where it is closed; counted while a call uses it."""
+        descriptor = self._open
+        return -1 if descriptor is None else descriptor.number
+
+    def _in_use(self) -> _Locked:
+        descriptor = self._open
+        if descriptor is None:
+            raise ClosedError("the file was closed or given up", file=self.name)
+        return descriptor
+
+    def _open_locked(self, path: str, *, lock: bool, timeout: float) -> _Locked:
         flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
         flags |= getattr(os, "O_NONBLOCK", 0)  # a FIFO must not hang
         for _ in range(_TRIES):
             try:
-                descriptor = os.open(path, flags)
+                opened = _Locked(os.open(path, flags))
             except OSError as error:
                 raise SourceError.from_os(error, "cannot open for writing", path) from error
             try:
-                status = os.fstat(descriptor)
+                status = os.fstat(opened.number)
                 if not stat.S_ISREG(status.st_mode):
                     raise SourceNotRegularError(  # noqa: TRY301  # closed below, like all errors
                         "cannot open for writing", file=path, expected="a regular file"
                     )
                 if lock:
-                    locking.acquire(descriptor, path, timeout=timeout)
+                    opened.lock = locking.acquire(opened.number, path, timeout=timeout)
                 # While we waited another writer may have put a new file in place.
-                if not lock or os.path.samestat(os.stat(path), os.fstat(descriptor)):
-                    return descriptor
+                if not lock or os.path.samestat(os.stat(path), os.fstat(opened.number)):
+                    return opened
             except OSError as error:
-                os.close(descriptor)
+                opened.close()
                 if isinstance(error, SourceError):
                     raise
                 raise SourceError.from_os(error, "cannot open for writing", path) from error
             except BaseException:
-                os.close(descriptor)
+                opened.close()
                 raise
-            os.close(descriptor)
+            opened.close()
         raise SourceError(
             "the file is replaced again and again by other writers; try later", file=path
         )
@@ -123,10 +157,13 @@ class AppendSink:
         """Fill `destination` with old bytes."""
         done = 0
         while done < destination.nbytes:
+            descriptor = self._in_use()
             try:
-                piece = _pread(self._descriptor, destination.nbytes - done, offset + done)
+                piece = _pread(descriptor.number, destination.nbytes - done, offset + done)
             except OSError as error:
                 raise SourceError.from_os(error, "cannot read", self.name) from error
+            finally:
+                del descriptor
             if not piece:
                 raise shrunk(self.name, offset, destination.nbytes, done)
             destination[done : done + len(piece)] = piece
@@ -136,7 +173,7 @@ class AppendSink:
         """Return None: a file that grows is read, not mapped."""
         return None
 
-    def stored(self) -> memoryview | None:
+    def held(self) -> memoryview | None:
         """Return None, as `view`."""
         return None
 
@@ -193,13 +230,16 @@ class AppendSink:
 
     def _put(self, data: memoryview, offset: int) -> None:
         while data.nbytes:
+            descriptor = self._in_use()
             try:
-                count = _pwrite(self._descriptor, data, offset)
+                count = _pwrite(descriptor.number, data, offset)
             except OSError as error:
                 doing = "cannot write; the file still holds its old state"
                 if not self._take_back():
                     doing += " before a torn end, which `ztensor repair` cuts off"
                 raise SourceError.from_os(error, doing, self.name) from error
+            finally:
+                del descriptor
             data = data[count:]
             offset += count
 
@@ -270,17 +310,16 @@ class AppendSink:
         # New ones, not emptied ones: a failed write's traceback may still hold a view of them.
         self._pending = bytearray()
         self._commit = bytearray()
-        with contextlib.suppress(OSError):
-            self._close()
+        self._open = None  # a write in another thread ends first
 
     def close(self) -> None:
         """Let go of the file, as `abort`."""
         self.abort()
 
     def _close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        descriptor, self._open = self._open, None
+        if descriptor is not None:
+            descriptor.close()
 
 
 class TrialSink(AppendSink):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
-import mmap
 from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
 
 from ztensor.errors import Reason, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Who streams through a map has about this much of it in memory, not all he has passed.
-_KEPT_BYTES = 32 << 20
+# One read of who looks at all bytes once: they stay in the processor's cache until he has.
+PIECE_BYTES = 1 << 20
+# A range keeps no more of what it read last.
+_KEPT_BYTES = 8 << 20
+# Up to here it is a look at headers, which does not take the place of what is kept.
+_LOOK_BYTES = 4 << 10
 
 
 class Source(Protocol):
@@ -55,10 +59,11 @@ class Source(Protocol):
         """
         ...
 
-    def stored(self) -> memoryview | None:
-        """Return the whole file as `view` does, but read-only and as it is stored.
+    def held(self) -> memoryview | None:
+        """Return the whole file, read-only, where it is in this process's memory; else None.
 
-        What was written into a view does not show here, so this is what checks look at.
+        A map is not: touching it where another process has cut the file kills this one. So what
+        is checked, decoded or copied is read; only views that were asked for are maps.
         """
         ...
 
@@ -93,19 +98,11 @@ def shrunk(name: str, offset: int, length: int, got: int) -> SourceError:
     )
 
 
-def _let_go(whole: memoryview, start: int, stop: int) -> None:
-    """Take pages of a map out of the process's memory; whoever looks again finds them unchanged.
-
-    They stay in the system's cache. Only for maps that cannot be written to.
-    """
-    if isinstance(whole.obj, mmap.mmap) and whole.readonly and hasattr(mmap, "MADV_DONTNEED"):
-        start = max(start, 0) // mmap.PAGESIZE * mmap.PAGESIZE
-        whole.obj.madvise(mmap.MADV_DONTNEED, start, min(stop, len(whole)) - start)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Range:
     """One component's stored bytes, read from a source piece by piece.
+
+    What was read last is kept, as headers are looked at before what they are of. Threads may share
+    a range.
 
     Attributes:
         source: where the bytes are.
@@ -113,25 +110,71 @@ class Range:
         length: how many bytes.
     """
 
-    source: Source
-    offset: int
-    length: int
+    __slots__ = ("_kept", "length", "offset", "source")
+
+    def __init__(self, source: Source, offset: int, length: int) -> None:
+        self.source = source
+        self.offset = offset
+        self.length = length
+        self._kept = 0, memoryview(b"")
 
     def read(self, offset: int, length: int) -> memoryview:
-        """Return `length` bytes from `offset` within the range; a view where that is possible."""
-        whole = self.source.stored()
-        start = self.offset + offset
-        if whole is not None:
-            if start // _KEPT_BYTES != (start + length) // _KEPT_BYTES:
-                _let_go(whole, start - 2 * _KEPT_BYTES, start + length)
-            return whole[start : start + length]
-        return memoryview(read_bytes(self.source, start, length))
+        """Return `length` bytes from `offset` within the range, read-only; they stay as they are.
 
-    def pieces(self, size: int, *, first: int | None = None) -> Iterator[memoryview]:
-        """Yield all bytes in order, at most `size` at a time, `first` the first time."""
-        offset, count = 0, size if first is None else first
+        Who reads little on where the last read ended has more read ahead of him.
+
+        Raises:
+            SourceError: the bytes could not be read, or the file is shorter than it was.
+        """
+        held = self.source.held()
+        if held is not None:
+            return held[self.offset + offset : self.offset + offset + length]
+        start, kept = self._kept
+        end = start + len(kept)
+        if start <= offset and offset + length <= end:
+            return kept[offset - start : offset - start + length]
+        if length <= _LOOK_BYTES:
+            return self._new(offset, length)
+        count = length
+        if kept and offset == end:
+            count = max(length, min(PIECE_BYTES, self.length - offset))
+        kept = self._new(offset, count)
+        if count <= _KEPT_BYTES:
+            self._kept = offset, kept
+        return kept[:length]
+
+    def _new(self, offset: int, length: int) -> memoryview:
+        buffer = np.empty(length, np.uint8).data
+        self.source.read_into(self.offset + offset, buffer)
+        return buffer.toreadonly()
+
+    def keep(self) -> None:
+        """Read all at once where it is short, so that what is checked is what is decoded.
+
+        Raises:
+            SourceError: as `read`.
+        """
+        if self.length <= _KEPT_BYTES and self.source.held() is None:
+            self._kept = 0, self._new(0, self.length)
+
+    def pieces(self, size: int = PIECE_BYTES, *, first: int | None = None) -> Iterator[memoryview]:
+        """Yield all bytes in order, at most `size` at a time, `first` the first time.
+
+        A piece is valid until the next.
+
+        Raises:
+            SourceError: as `read`.
+        """
+        start, kept = self._kept
+        whole = self.source.held() is not None or (start == 0 and len(kept) >= self.length)
+        buffer = memoryview(b"") if whole else np.empty(min(size, self.length), np.uint8).data
+        offset, count = 0, size if first is None else min(first, size)
         while offset < self.length:
-            piece = self.read(offset, min(count, self.length - offset))
-            offset += piece.nbytes
-            yield piece
+            count = min(count, self.length - offset)
+            if whole:
+                yield self.read(offset, count)
+            else:
+                self.source.read_into(self.offset + offset, buffer[:count])
+                yield buffer[:count].toreadonly()
+            offset += count
             count = size

@@ -1,32 +1,122 @@
-"""Files that another file names: only beneath its own folder, and through no link out of it."""
+"""Files that another file or a folder leads to: beneath certain folders, and through no link out.
+
+What is beneath is asked of the resolved path, and the file is then opened from the folder down, one
+part after the other and following no link: who puts a link in the way between the two calls gets
+an error, not another file.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import errno
+import functools
 import os
+from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, Reason, SourceError, UnsupportedError, describe
 from ztensor.source.local import FileSource
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 
 def parts_of(location: str) -> tuple[str, ...]:
     """Return the parts of a relative path with slashes that stays beneath where it starts.
 
     Raises:
-        FormatError: it is absolute, goes up, or is none on some system.
+        FormatError: it is absolute, goes up, is none on some system, or leads to a hidden file.
     """
     parts = tuple(part for part in location.split("/") if part != ".")
     if (
         not parts
-        or any(part in ("", "..") or part.endswith((" ", ".")) for part in parts)
+        or any(part == "" or part.startswith(".") or part.endswith((" ", ".")) for part in parts)
         or any(sign in location for sign in ("\0", "\\", ":"))  # separators and drives of Windows
     ):
         raise FormatError(
-            "the file names another one outside its own folder",
+            "the file names another one outside its own folder, or a hidden one",
             reason=Reason.FIELD_VALUE,
-            expected="a relative path without '..', backslashes and colons",
+            expected="a relative path without '..', backslashes, colons and hidden parts",
             found=describe(location),
         )
     return parts
+
+
+def cache_of(folder: str) -> str | None:
+    """Return where the cache of the Hugging Face hub keeps what a folder of it links to.
+
+    A revision is a folder `snapshots/<revision>` of links into `blobs` beside `snapshots`.
+    """
+    steps = os.path.realpath(folder).split(os.sep)
+    for place in range(len(steps) - 2, 0, -1):
+        if steps[place] == "snapshots":
+            return os.sep.join([*steps[:place], "blobs"])
+    return None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Beneath(os.PathLike[str]):
+    """A path the caller did not write himself, and the folders beneath which it has to end.
+
+    Attributes:
+        path: the path; links on it are followed as long as they end there.
+        roots: the folders, resolved.
+    """
+
+    path: str
+    roots: Collection[str]
+
+    def __fspath__(self) -> str:
+        """Return the path."""
+        return self.path
+
+    def open(self, *, mapped: bool = True) -> FileSource:
+        """Open the file.
+
+        Args:
+            mapped: as for `FileSource`.
+
+        Raises:
+            UnsupportedError: a symbolic link on the way leads to another place than these.
+            SourceError: it cannot be opened, is not a regular file, or was replaced meanwhile.
+        """
+        try:
+            real = os.path.realpath(self.path, strict=True)
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot open for reading", self.path) from error
+        for root in self.roots:
+            start = os.path.join(root, "")
+            parts = real[len(start) :].split(os.sep)
+            if real.startswith(start) and not any(part.startswith(".") for part in parts):
+                opener = functools.partial(_descend, root, parts)
+                return FileSource(self.path, mapped=mapped, opener=opener)
+        raise UnsupportedError(
+            "the data is behind a symbolic link that leads out of its folder, or to a hidden file; "
+            "put a copy of the file in its place",
+            reason=Reason.SOURCE_NOT_REGULAR,
+            file=self.path,
+        )
+
+
+def _descend(root: str, parts: list[str], flags: int) -> int:
+    """Open a file beneath a folder through no link."""
+    if os.open not in os.supports_dir_fd:  # Windows; links there need rights to be made
+        return os.open(os.path.join(root, *parts), flags)
+    way = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+    folder = os.open(root, way | os.O_NOFOLLOW)
+    try:
+        for part in parts[:-1]:
+            deeper = os.open(part, way | os.O_NOFOLLOW, dir_fd=folder)
+            os.close(folder)
+            folder = deeper
+        return os.open(parts[-1], flags | os.O_NOFOLLOW, dir_fd=folder)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
+            raise
+        raise SourceError(
+            "the file was replaced by a link while it was opened", reason=Reason.SOURCE_CHANGED
+        ) from error
+    finally:
+        os.close(folder)
 
 
 def open_beneath(beside: str, parts: tuple[str, ...]) -> FileSource:
@@ -41,27 +131,8 @@ def open_beneath(beside: str, parts: tuple[str, ...]) -> FileSource:
 
     Raises:
         UnsupportedError: a symbolic link on the way leads to another place than these.
-        SourceError: it cannot be opened, or is not a regular file.
+        SourceError: it cannot be opened, is not a regular file, or was replaced meanwhile.
     """
     folder = os.path.dirname(os.path.abspath(beside))
-    path = os.path.join(folder, *parts)
-    try:
-        real = os.path.realpath(path, strict=True)
-        status = os.lstat(real)
-    except OSError as error:
-        raise SourceError.from_os(error, "cannot open for reading", path) from error
     roots = {os.path.realpath(folder), os.path.dirname(os.path.realpath(beside))}
-    if not any(real.startswith(os.path.join(root, "")) for root in roots):
-        raise UnsupportedError(
-            "the data is behind a symbolic link that leads out of its folder; put a copy of "
-            "the file in its place",
-            reason=Reason.SOURCE_NOT_REGULAR,
-            file=path,
-        )
-    opened = FileSource(real, mapped=False)
-    if not os.path.samestat(status, os.fstat(opened._descriptor)):
-        opened.close()  # what is there now is not what was looked at
-        raise SourceError(
-            "the file was replaced while it was opened", reason=Reason.SOURCE_CHANGED, file=path
-        )
-    return opened
+    return Beneath(os.path.join(folder, *parts), roots).open(mapped=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import stat
@@ -18,6 +17,8 @@ from ztensor.errors import (
 )
 from ztensor.source import locking
 from ztensor.source.base import shrunk
+from ztensor.source.descriptor import Descriptor
+from ztensor.source.rights import Rights, rights_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,29 +44,38 @@ _MAP_NORESERVE = (
 class FileSource:
     """A regular file opened by path.
 
+    `close()` may be called beside reads in other threads: those that have begun end as if it had
+    not been, and later ones raise `ClosedError`.
+
     Args:
         path: the file; opened once, and never again by name.
         mapped: whether `view()` maps the file. Where mapping fails (some network and FUSE file
             systems) it gives None and reads take its place.
+        opener: opens the file with flags; by default the system does, by its path.
 
     Raises:
         SourceError: the file cannot be opened, or is not a regular file.
     """
 
-    def __init__(self, path: str, *, mapped: bool = True) -> None:
+    def __init__(
+        self, path: str, *, mapped: bool = True, opener: Callable[[int], int] | None = None
+    ) -> None:
         self.name = path
         # Another process, or this one later, may have another working directory.
         self.path: str | None = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
         try:
-            descriptor = os.open(path, _OPEN_FLAGS)
+            descriptor = Descriptor(opener(_OPEN_FLAGS) if opener else os.open(path, _OPEN_FLAGS))
+        except SourceError as error:  # of the opener
+            error.locate(file=path)
+            raise
         except OSError as error:
             if os.path.isdir(path):  # Windows reports a folder as a missing permission
                 raise self._not_regular("a folder") from error
             raise SourceError.from_os(error, "cannot open for reading", path) from error
         except ValueError as error:  # an embedded NUL, which no file's name has
             raise SourceError(f"cannot open for reading: {error}", file=path) from error
-        self._descriptor = descriptor
-        status = os.fstat(descriptor)
+        self._descriptor: Descriptor | None = descriptor
+        status = self.status()
         if not stat.S_ISREG(status.st_mode):
             self.close()
             raise self._not_regular("a folder" if stat.S_ISDIR(status.st_mode) else "a device")
@@ -73,7 +83,6 @@ class FileSource:
         self._changed_at = status.st_mtime_ns
         self._mapped = mapped
         self._view: memoryview | None = None
-        self._stored: memoryview | None = None
         self._lock = threading.Lock()
 
     def _not_regular(self, what: str) -> SourceNotRegularError:
@@ -83,104 +92,148 @@ class FileSource:
 
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Fill `destination` from `offset` with positional reads, which threads may share."""
-        if self._descriptor < 0:
-            raise ClosedError("the file is closed", file=self.name)
+        descriptor = self._require_open()
         done = 0
         wanted = destination.nbytes
-        while done < wanted:
-            try:
-                count = self._read_some(offset + done, destination[done:])
-            except OSError as error:
-                raise SourceError.from_os(error, "cannot read", self.name) from error
-            if count == 0:
-                raise shrunk(self.name, offset, wanted, done)
-            done += count
+        try:
+            while done < wanted:
+                count = self._read_some(descriptor.number, offset + done, destination[done:])
+                if count == 0:
+                    raise shrunk(self.name, offset, wanted, done)
+                done += count
+        except SourceError:
+            raise
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot read", self.name) from error
+        finally:
+            del descriptor  # an error's traceback would keep the file open
 
-    def _read_some(self, offset: int, destination: memoryview) -> int:
+    def _require_open(self) -> Descriptor:
+        descriptor = self._descriptor
+        if descriptor is None:
+            raise ClosedError("the file is closed", file=self.name)
+        return descriptor
+
+    def _read_some(self, number: int, offset: int, destination: memoryview) -> int:
         # The call is looked up each time: tests take it away to reach what other systems do.
         if hasattr(os, "preadv"):
-            return os.preadv(self._descriptor, [destination], offset)
+            return os.preadv(number, [destination], offset)
         if hasattr(os, "pread"):
-            piece = os.pread(self._descriptor, min(destination.nbytes, 1 << 23), offset)
+            piece = os.pread(number, min(destination.nbytes, 1 << 23), offset)
         else:
             with self._lock:
-                os.lseek(self._descriptor, offset, os.SEEK_SET)
-                piece = os.read(self._descriptor, min(destination.nbytes, 1 << 23))
+                os.lseek(number, offset, os.SEEK_SET)
+                piece = os.read(number, min(destination.nbytes, 1 << 23))
         destination[: len(piece)] = piece
         return len(piece)
 
+    def status(self) -> os.stat_result:
+        """Return what the system says of the open file.
+
+        Raises:
+            ClosedError: it is closed.
+            SourceError: the system says nothing.
+        """
+        descriptor = self._require_open()
+        try:
+            return os.fstat(descriptor.number)
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot look at the file", self.name) from error
+        finally:
+            del descriptor
+
+    def rights(self) -> Rights:
+        """Return whose the open file is, and who may do what with it.
+
+        Raises:
+            ClosedError: it is closed.
+            SourceError: the system says nothing.
+        """
+        descriptor = self._require_open()
+        try:
+            return rights_of(descriptor.number)
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot look at the file", self.name) from error
+        finally:
+            del descriptor
+
     def view(self) -> memoryview | None:
-        """Return the file as one copy-on-write map, or None where the system cannot map it."""
-        if self._view is None:
-            with self._lock:
-                if self._view is None:
-                    self._view = self._map(_map_private)
-        return self._view
+        """Return the file as one copy-on-write map, or None where the system cannot map it.
 
-    def stored(self) -> memoryview | None:
-        """Return the file as one read-only map, or None where the system cannot map it."""
-        if self._stored is None:
+        None as well once the file is closed.
+        """
+        view = self._view
+        if view is None and self._mapped:
             with self._lock:
-                if self._stored is None:
-                    self._stored = self._map(_map_shared)
-        return self._stored
+                view = self._view
+                if view is None:
+                    view = self._view = self._map()
+            if self._descriptor is None:  # closed meanwhile, and nobody will ask again
+                self._view = None
+        return view
 
-    def _map(self, how: Callable[[int, int], mmap.mmap]) -> memoryview | None:
-        if not self._mapped or self._descriptor < 0:
+    def held(self) -> memoryview | None:
+        """Return None: bytes of a file are read, since a map may be cut by another process."""
+        return None
+
+    def _map(self) -> memoryview | None:
+        descriptor = self._descriptor
+        if descriptor is None:
             return None
         try:
-            return memoryview(how(self._descriptor, self.size))
+            return memoryview(_map_private(descriptor.number, self.size))
         except (OSError, ValueError, OverflowError):
             self._mapped = False
             return None
+        finally:
+            del descriptor
 
     def require_unchanged(self) -> None:
         """Raise when the file shrank or was written to in place.
 
         Touching the cut part of a map would kill the process. A file that grew was appended to,
-        and one whose lock is held is being appended to: what it held when it was opened is
+        and one whose lock a writer has is being appended to: what it held when it was opened is
         untouched.
         """
-        if self._descriptor < 0:
-            raise ClosedError("the file is closed", file=self.name)
-        status = os.fstat(self._descriptor)
+        status = self.status()
         if status.st_size < self.size:
             raise shrunk(self.name, 0, self.size, status.st_size)
-        if self._is_touched(status) and not locking.is_held(self._descriptor):
+        # Asked again at the end: who has the lock lets it go when the file is longer.
+        if self._is_touched(status) and not self._is_being_written() and self.is_touched():
             raise SourceError(
                 "the file was changed in place after it was opened; open it again",
                 reason=Reason.SOURCE_CHANGED,
                 file=self.name,
             )
 
+    def _is_being_written(self) -> bool:
+        descriptor = self._require_open()
+        try:
+            return locking.is_held(descriptor.number, self.path)
+        finally:
+            del descriptor
+
     def is_touched(self) -> bool:
         """Return whether the file was written to in place since it was opened."""
-        return self._descriptor >= 0 and self._is_touched(os.fstat(self._descriptor))
+        return self._descriptor is not None and self._is_touched(self.status())
 
     def _is_touched(self, status: os.stat_result) -> bool:
         return status.st_size == self.size and status.st_mtime_ns != self._changed_at
 
     def is_stale(self) -> bool:
         """Return whether the path leads to another file by now, or to another length of this."""
-        if self._descriptor < 0 or self.path is None:
+        if self._descriptor is None or self.path is None:
             return False
         try:
-            there, here = os.stat(self.path), os.fstat(self._descriptor)
-        except OSError:
+            there, here = os.stat(self.path), self.status()
+        except (OSError, ClosedError):
             return False
         return not os.path.samestat(there, here) or there.st_size != self.size
 
     def close(self) -> None:
-        """Close the descriptor and let go of the map; arrays over the map keep it alive."""
-        descriptor, self._descriptor = self._descriptor, -1
-        self._view = self._stored = None
-        if descriptor >= 0:
-            os.close(descriptor)
-
-    def __del__(self) -> None:
-        """Close the descriptor of a source nobody closed."""
-        with contextlib.suppress(AttributeError, OSError):
-            self.close()
+        """Let go of the descriptor and of the map; reads that have begun and arrays keep theirs."""
+        self._descriptor = None
+        self._view = None
 
 
 def _map_private(descriptor: int, size: int) -> mmap.mmap:
@@ -193,11 +246,6 @@ def _map_private(descriptor: int, size: int) -> mmap.mmap:
             prot=mmap.PROT_READ | mmap.PROT_WRITE,
         )
     return mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY)
-
-
-def _map_shared(descriptor: int, size: int) -> mmap.mmap:
-    """Return a read-only map, which no write into a private one changes."""
-    return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
 
 
 class BinaryFile(Protocol):
@@ -266,7 +314,7 @@ class FileObjectSource:
                     done += taken.nbytes
             except SourceError:
                 raise
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, TypeError) as error:  # closed by its owner, or no bytes
                 raise SourceError(
                     f"cannot read from the file object: {error}",
                     reason=Reason.SOURCE_FAILED,
@@ -277,7 +325,7 @@ class FileObjectSource:
         """Return None: a file object cannot be mapped."""
         return None
 
-    def stored(self) -> memoryview | None:
+    def held(self) -> memoryview | None:
         """Return None, as `view`."""
         return None
 

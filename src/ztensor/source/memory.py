@@ -37,7 +37,7 @@ class MemorySource:
         """Return the whole buffer, read-only."""
         return self._view
 
-    def stored(self) -> memoryview | None:
+    def held(self) -> memoryview | None:
         """Return the same: nobody can write into it."""
         return self._view
 

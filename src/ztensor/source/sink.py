@@ -12,18 +12,23 @@ import secrets
 import stat
 import threading
 import time
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
+    ClosedError,
     SourceError,
     SourceNotFoundError,
     SourceNotRegularError,
+    SourcePermissionError,
     describe,
 )
 from ztensor.source import locking
 from ztensor.source.base import shrunk
+from ztensor.source.descriptor import Descriptor
+from ztensor.source.paths import path_text
+from ztensor.source.rights import PERMISSIONS, Rights, hand_over, narrow, rights_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,6 +54,11 @@ MOST_PIECES = 1024
 # What the kernel copies in one call, so that a copy of gigabytes can be watched and interrupted.
 _KERNEL_BYTES = 256 << 20
 _TRIES = 100
+_MOST_LINKS = 40
+# Of a new file, from which the umask takes; and of a temporary that has a name.
+_NEW_MODE = 0o666
+_PRIVATE_MODE = 0o600
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _WINDOWS_SECONDS = 1.0
 
 
@@ -157,21 +167,36 @@ class FileSink(_Gatherer):
 
     Bytes go to a temporary in the target's folder: nameless where the system has `O_TMPFILE`, so
     that a killed process leaves nothing behind; elsewhere exclusively created under a random
-    name. `commit` renames it over the target. Through a symbolic link the link stays and its
-    target is replaced; the mode of a replaced file is kept.
+    name, for the owner's eyes until the end. `commit` gives it the rights of what it replaces
+    (see `source/rights.py`) and renames it over the target. Through a symbolic link the link stays
+    and its target is replaced.
 
     Args:
         path: the target.
         durable: True flushes file and folder to disk before `commit` returns; "auto" does so when
             an existing file is replaced, so that a power cut loses nothing that was safe; False
             leaves flushing to the system.
+        is_derived: the name is not the caller's own but made of his: a link there is no wish of
+            his, and is replaced, not followed.
+        is_new: nothing is replaced; `commit` fails where the name was taken meanwhile.
+        like: the rights the file gets where it replaces none, as those of an older file of
+            another name; by default those of a new file.
 
     Raises:
         SourceError: the folder is missing or forbidden, or the target is not a regular file.
     """
 
-    def __init__(self, path: str, *, durable: Durable = "auto") -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        durable: Durable = "auto",
+        is_derived: bool = False,
+        is_new: bool = False,
+        like: Rights | None = None,
+    ) -> None:
         super().__init__()
+        path = path_text(path)
         if durable not in (True, False, "auto"):
             raise ArgumentValueError(
                 "unknown value for durable",
@@ -180,16 +205,27 @@ class FileSink(_Gatherer):
             )
         self.name = path
         self._durable = durable
-        self._lock = threading.Lock()
-        self._descriptor = -1
+        self._lock = threading.RLock()  # a signal handler may abort while an abort is under way
+        self._open: Descriptor | None = None
         self._temporary: str | None = None
+        self._is_new = is_new
+        self._like = like
+        self._sources: set[Rights] = set()
+        self._mode: int | None = None
+        self._folder = os.path.dirname(path)
         try:
-            self._target = os.path.realpath(path)
+            if is_derived or is_new:
+                folder, name = os.path.split(path)
+                self._target = os.path.join(os.path.realpath(folder), name)
+                if is_new and os.path.lexists(self._target):
+                    raise FileExistsError(errno.EEXIST, "the name is taken", path)
+            else:
+                _require_own_link(path)
+                self._target = os.path.realpath(path)
             self._folder = os.path.dirname(self._target)
-            self._old = _status_of_target(self._target, path)
+            _require_place(self._target, path, is_followed=not is_derived)
+            self._old = self._rights_of_target()
             self._open_temporary()
-        except ValueError as error:  # an embedded NUL
-            raise SourceError(f"cannot write: {error}", file=path) from error
         except SourceError:
             raise
         except OSError as error:
@@ -199,36 +235,86 @@ class FileSink(_Gatherer):
                 error, f"cannot create a temporary file in {describe(self._folder)}", path
             ) from error
 
+    @property
+    def _descriptor(self) -> int:
+        """The number of the open file, -1 where it is closed; counted while a call uses it."""
+        descriptor = self._open
+        return -1 if descriptor is None else descriptor.number
+
+    @_descriptor.setter
+    def _descriptor(self, number: int) -> None:
+        self._open = None if number < 0 else Descriptor(number)
+
+    def _in_use(self) -> Descriptor:
+        descriptor = self._open
+        if descriptor is None:
+            raise ClosedError("the file was closed or given up", file=self.name)
+        return descriptor
+
     def _open_temporary(self) -> None:
         flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
         # Taken from `os` at each call, as tests take it away to reach what other systems do.
         nameless = getattr(os, "O_TMPFILE", 0)
+        is_plain = self._old is None and self._like is None
         if nameless and os.path.isdir("/proc/self/fd"):
             with contextlib.suppress(OSError):  # not every file system has it
-                self._descriptor = os.open(self._folder, flags | nameless, 0o666)
-        if self._descriptor < 0:
-            self._open_exclusive(flags | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0))
-        else:
+                mode = _NEW_MODE if is_plain else _PRIVATE_MODE
+                self._descriptor = os.open(self._folder, flags | nameless, mode)
+        if self._descriptor >= 0:
             locking.try_acquire(self._descriptor)  # held while it has a name: see `_sweep`
-        if self._old is not None and hasattr(os, "fchmod"):
-            try:
-                os.fchmod(self._descriptor, stat.S_IMODE(self._old.st_mode))
-            except BaseException:
-                self.abort()
-                raise
+            return
+        flags |= os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+        if is_plain and hasattr(os, "fchmod"):
+            self._mode = self._mode_of_new(flags)
+        self._open_exclusive(flags)
+
+    def _mode_of_new(self, flags: int) -> int:
+        """Return the bits a new file gets here; only a file tells, as the umask is not all."""
+        name = self._temporary = self._temporary_name()
+        descriptor = os.open(name, flags, _NEW_MODE)
+        try:
+            return os.fstat(descriptor).st_mode & PERMISSIONS
+        finally:
+            os.close(descriptor)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
+            self._temporary = None
 
     def _open_exclusive(self, flags: int) -> None:
         for _ in range(_TRIES):
             name = self._temporary_name()
-            descriptor = os.open(name, flags, 0o666)
-            locking.try_acquire(descriptor)
-            # Between the two calls another save may have swept the file away as a dead one's.
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.stat(name), os.fstat(descriptor)):
-                    self._descriptor, self._temporary = descriptor, name
-                    return
+            descriptor = os.open(name, flags, _PRIVATE_MODE)
+            # Between the two calls another save may have taken the file for a dead one's.
+            if locking.try_acquire(descriptor) is not False:
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.stat(name), os.fstat(descriptor)):
+                        self._descriptor, self._temporary = descriptor, name
+                        return
             os.close(descriptor)
         raise FileExistsError(f"no temporary name stays free in {self._folder!r}")
+
+    def narrow(self, source: Rights) -> None:
+        """Grant group and others, where the file is new, no more than one of its sources does.
+
+        Args:
+            source: the rights of a file whose bytes are written here.
+        """
+        self._sources.add(source)
+
+    def _settle_rights(self) -> None:
+        """Give the temporary its rights; until here nobody but its owner can open it by a name."""
+        # Those of the target as they are now: someone may have taken some away while we wrote.
+        old = self._rights_of_target() or self._old or self._like
+        if old is not None:
+            hand_over(self._descriptor, old)
+        else:
+            narrow(self._descriptor, self._mode, self._sources)
+
+    def _rights_of_target(self) -> Rights | None:
+        with contextlib.suppress(FileNotFoundError):
+            if not self._is_new and stat.S_ISREG(os.lstat(self._target).st_mode):
+                return rights_of(self._target)
+        return None
 
     def start_with(
         self,
@@ -289,30 +375,41 @@ class FileSink(_Gatherer):
         return os.path.join(self._folder, name)
 
     def _write_some(self, data: memoryview) -> int:
+        descriptor = self._in_use()
         try:
-            return os.write(self._descriptor, data)
+            return os.write(descriptor.number, data)
         except OSError as error:
             raise SourceError.from_os(error, "cannot write", self.name) from error
+        finally:
+            del descriptor
 
     def _write_pieces(self, pieces: Sequence[Buffer], nbytes: int) -> None:
         if not hasattr(os, "writev"):
             super()._write_pieces(pieces, nbytes)
             return
+        descriptor = self._in_use()
         try:
-            written = os.writev(self._descriptor, pieces)
+            written = os.writev(descriptor.number, pieces)
         except OSError as error:
             raise SourceError.from_os(error, "cannot write", self.name) from error
+        finally:
+            del descriptor
         if written < nbytes:  # a disk that is nearly full
             self._write_through(memoryview(b"".join(pieces))[written:], self.position + written)
 
     def commit(self) -> None:
         """Flush as `durable` asks, then rename over the target."""
         flush = self._durable is True or (self._durable == "auto" and self._old is not None)
+        descriptor = self._in_use()
         try:
             self._flush()
+            self._settle_rights()
             if flush:
                 os.fsync(self._descriptor)
-            self._rename(self._temporary or self._link_temporary())
+            if self._is_new:
+                self._take_free_name()
+            else:
+                self._rename(self._temporary or self._link_temporary())
             self._temporary = None
         except SourceError:
             self.abort()
@@ -322,6 +419,8 @@ class FileSink(_Gatherer):
             raise SourceError.from_os(
                 error, "cannot put the finished file in place; what was there still is", self.name
             ) from error
+        finally:
+            del descriptor
         try:
             self._close()  # where a network file system says that it could not write back
         except OSError as error:
@@ -331,6 +430,27 @@ class FileSink(_Gatherer):
         if flush:
             self.flush_folder("the new file is in place, but its folder could not be flushed")
         self._sweep()
+
+    def _take_free_name(self) -> None:
+        """Give the temporary the target's name where nothing has it."""
+        temporary = self._temporary
+        if os.name == "nt":
+            self._close()
+            os.rename(temporary or "", self._target)  # Windows renames over nothing
+            return
+        try:
+            if temporary is None:
+                self._link_nameless(self._target)
+            else:
+                os.link(temporary, self._target)
+                os.unlink(temporary)
+        except OSError as error:
+            if error.errno not in _NO_LINKS or temporary is None:
+                raise
+            # The name is ours once we made it; a rename follows no link.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            os.close(os.open(self._target, flags, _PRIVATE_MODE))
+            os.replace(temporary, self._target)
 
     def _rename(self, temporary: str) -> None:
         if os.name != "nt":
@@ -367,24 +487,27 @@ class FileSink(_Gatherer):
                 locking.remove_if_dead(os.path.join(self._folder, name))
 
     def _link_temporary(self) -> str:
-        source = f"/proc/self/fd/{self._descriptor}"
+        for _ in range(_TRIES):
+            name = self._temporary = self._temporary_name()  # known to abort() at any moment
+            try:
+                self._link_nameless(name)
+            except FileExistsError:
+                self._temporary = None
+                continue
+            return name
+        raise FileExistsError(f"no free temporary name in {self._folder!r}")
+
+    def _link_nameless(self, name: str) -> None:
         # O_PATH needs no permission to list the folder.
         flags = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)
         folder = os.open(self._folder, flags)
         try:
-            for _ in range(_TRIES):
-                name = self._temporary = self._temporary_name()  # known to abort() at any moment
-                try:
-                    # With a folder descriptor CPython calls linkat and follows the /proc link;
-                    # without one it calls link, which fails there with EXDEV.
-                    os.link(source, name, src_dir_fd=folder, follow_symlinks=True)
-                except FileExistsError:
-                    self._temporary = None
-                    continue
-                return name
+            # With a folder descriptor CPython calls linkat and follows the /proc link; without
+            # one it calls link, which fails there with EXDEV.
+            source = f"/proc/self/fd/{self._descriptor}"
+            os.link(source, name, src_dir_fd=folder, follow_symlinks=True)
         finally:
             os.close(folder)
-        raise FileExistsError(f"no free temporary name in {self._folder!r}")
 
     def flush_folder(self, failure: str) -> None:
         """Flush the names of all files beside the target to disk.
@@ -411,17 +534,38 @@ class FileSink(_Gatherer):
     def abort(self) -> None:
         """Close and remove the temporary; the target is untouched."""
         with self._lock:
-            with contextlib.suppress(OSError):
-                self._close()
+            self._open = None  # a write in another thread ends first
             name, self._temporary = self._temporary, None
             if name is not None:
                 with contextlib.suppress(OSError):
                     os.unlink(name)
 
     def _close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        descriptor, self._open = self._open, None
+        if descriptor is not None:
+            descriptor.close()
+
+
+class Place(NamedTuple):
+    """Where a `FileSink` is to write, for who makes it later.
+
+    Attributes:
+        path: as for `FileSink`, like the others.
+        is_derived: likewise.
+        like: likewise.
+    """
+
+    path: str
+    is_derived: bool = False
+    like: Rights | None = None
+
+    def sink(self, durable: Durable) -> FileSink:
+        """Return the sink.
+
+        Raises:
+            SourceError: no file can be made there.
+        """
+        return FileSink(self.path, durable=durable, is_derived=self.is_derived, like=self.like)
 
 
 def _shown(target: str) -> str:
@@ -439,19 +583,44 @@ def _no_folder(path: str, folder: str) -> SourceNotFoundError:
     )
 
 
-def _status_of_target(target: str, path: str) -> os.stat_result | None:
+def _require_own_link(path: str) -> None:
+    """Refuse a link that another user put where everyone may put one, as Linux does by itself.
+
+    It does so where a file is opened through one (`fs.protected_symlinks`), but not to who finds
+    out where it leads, and puts a new file there.
+    """
+    for _ in range(_MOST_LINKS if hasattr(os, "geteuid") else 0):
+        try:
+            status = os.lstat(path)
+        except FileNotFoundError:
+            return
+        if not stat.S_ISLNK(status.st_mode):
+            return
+        folder = os.stat(os.path.dirname(path) or os.curdir)
+        if folder.st_mode & stat.S_IWOTH and status.st_uid not in (os.geteuid(), folder.st_uid):
+            raise SourcePermissionError(
+                "cannot write: the target is a link of another user in a folder where everyone "
+                "may put one; remove it, or name the file it leads to",
+                errno=errno.EACCES,
+                file=path,
+            )
+        path = os.path.join(os.path.dirname(path), os.readlink(path))
+
+
+def _require_place(target: str, path: str, *, is_followed: bool = True) -> None:
+    """Raise where something is at a target that is no file to be replaced."""
     try:
-        status = os.stat(target)
+        mode = os.stat(target, follow_symlinks=is_followed).st_mode
     except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        raise SourceNotRegularError(
-            "cannot write",
-            file=path,
-            expected="a regular file, or nothing, at the target",
-            found="a folder" if stat.S_ISDIR(status.st_mode) else "a device or pipe",
-        )
-    return status
+        return
+    if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+        return
+    raise SourceNotRegularError(
+        "cannot write",
+        file=path,
+        expected="a regular file, or nothing, at the target",
+        found="a folder" if stat.S_ISDIR(mode) else "a device or pipe",
+    )
 
 
 class WritableFile(Protocol):
@@ -531,10 +700,11 @@ class Nowhere:
     """
 
     def __init__(self, path: str) -> None:
+        path = path_text(path)
         self.name = path
         target = os.path.realpath(path)
         try:
-            _status_of_target(target, path)
+            _require_place(target, path)
         except OSError as error:
             if isinstance(error, SourceError):
                 raise

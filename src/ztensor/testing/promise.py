@@ -3,7 +3,8 @@
 `exercise` does with bytes what users do with a file: open, list, read every object as a view and
 as a copy, expand, slice, verify. Whatever is refused in good order is noted; whatever is not is
 raised: a foreign exception as itself, a broken promise as `PromiseBroken`. So any driver that
-feeds it bytes and watches for exceptions is a fuzzer.
+feeds it bytes and watches for exceptions is a fuzzer. What the edge of the library made of an
+exception that nobody foresaw (`InternalError`, memory or the stack that ran out) is an escape, too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.errors import FormatError, LimitError, UnsupportedError, UsageError, ZTensorError
+from ztensor.errors import (
+    FormatError,
+    LimitError,
+    Reason,
+    UnsupportedError,
+    UsageError,
+    ZTensorError,
+)
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.opening import Reader
@@ -25,6 +33,8 @@ if TYPE_CHECKING:
     from ztensor.layout.base import Array
 
 FAMILY = (FormatError, UnsupportedError, LimitError)
+# No cap refused: memory or the stack was gone. `InternalError` is not of the family above, either.
+EXHAUSTED = (Reason.LIMIT_MEMORY, Reason.LIMIT_STACK)
 MESSAGE_MOST = 4000  # characters of a message; what a file brings into it is cut
 
 
@@ -69,7 +79,12 @@ class Outcome:
 
 
 def exercise(
-    data: Any, *, limits: Limits = DEFAULT_LIMITS, threads: int = 1, keep: bool = False
+    data: Any,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    threads: int = 1,
+    keep: bool = False,
+    recover: bool = False,
 ) -> Outcome:
     """Do with `data` all that users do with a file, and return what became of it.
 
@@ -78,14 +93,16 @@ def exercise(
         limits: the caps in force; small ones bound the time a case can take.
         threads: for verifying.
         keep: whether the arrays are kept in the outcome.
+        recover: open a torn file at its last committed state, as `ztensor.open` does.
 
     Raises:
         PromiseBroken: an error has no reason or breaks a message's form, views and copies differ,
             or verifying and reading disagree.
-        Exception: any other one is an escape too.
+        LimitError: memory ran out, which no bytes may cause: an escape, too (LIMIT_MEMORY).
+        Exception: any other one is an escape, too.
     """
     outcome = Outcome()
-    reader = _tried(outcome, "open", None, lambda: Reader(data, limits=limits))
+    reader = _tried(outcome, "open", None, lambda: Reader(data, limits=limits, recover=recover))
     if reader is None:
         return outcome
     with reader:
@@ -103,7 +120,7 @@ def exercise(
         Refusal("verify", "FormatError", problem.reason, problem.object_name)
         for problem in report.problems
     ]
-    if report.ok is bool(report.problems) or report.objects != len(names):
+    if (report.outcome == "damaged") is not bool(report.problems) or report.objects != len(names):
         raise PromiseBroken("the report disagrees with itself")
     wrong = {problem.object_name for problem in report.problems}
     for refusal in outcome.refusals:
@@ -111,7 +128,7 @@ def exercise(
             refusal.object_name not in wrong
         ):
             raise PromiseBroken(f"verifying finds nothing wrong where reading does: {refusal}")
-    outcome.verified = report.ok and not report.unsupported
+    outcome.verified = not report.problems and not report.unsupported
     return outcome
 
 
@@ -181,19 +198,30 @@ def _tried(outcome: Outcome, stage: str, name: str | None, call: Callable[[], An
     """Return what a call gives, or None and a refusal where it refuses in good order."""
     try:
         return call()
-    except UsageError as error:
-        raise PromiseBroken(f"a right call was called wrong: {error}") from error
-    except FAMILY as error:
-        _require_error(error)
-        family = next(kind.__name__ for kind in FAMILY if isinstance(error, kind))
-        outcome.refusals.append(Refusal(stage, family, str(error.reason), name))
+    except ZTensorError as error:
+        if error.reason is Reason.LIMIT_MEMORY:
+            raise  # who bounds memory may want to look closer
+        outcome.refusals.append(refusal_of(error, stage, name))
         return None
 
 
-def _require_error(error: ZTensorError) -> None:
+def refusal_of(error: ZTensorError, stage: str, name: str | None = None) -> Refusal:
+    """Return what an error says, as a refusal in good order.
+
+    Raises:
+        PromiseBroken: no bytes may cause that error, or it lacks a reason or a message's form.
+    """
+    if isinstance(error, UsageError):
+        raise PromiseBroken(f"a right call was called wrong: {error}") from error
+    family = next((kind.__name__ for kind in FAMILY if isinstance(error, kind)), None)
+    if family is None:
+        raise PromiseBroken(f"bytes may not cause a {type(error).__name__}: {error}") from error
+    if error.reason in EXHAUSTED:
+        raise PromiseBroken(f"no cap refused before it was too late: {error}") from error
     if error.reason is None:
         raise PromiseBroken(f"the error has no reason: {error}") from error
     _require_message(str(error))
+    return Refusal(stage, family, str(error.reason), name)
 
 
 def _require_message(message: str) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentTypeError,
     MissingDependencyError,
@@ -27,6 +28,7 @@ from ztensor.opening import Reader
 from ztensor.opening import open as open_files
 from ztensor.reading.loading import load_all
 from ztensor.sharded import load_files, save_files
+from ztensor.source.paths import path_text
 from ztensor.tensor import Tensor
 from ztensor.threads import thread_count
 from ztensor.writing.saving import save_all
@@ -64,6 +66,7 @@ __all__ = [
 # --- Dicts ----------------------------------------------------------------------------------
 
 
+@public
 def save_file(
     tensors: Mapping[str, Any],
     filename: str | os.PathLike[str],
@@ -75,6 +78,7 @@ def save_file(
     durable: Durable = "auto",
     deduplicate: Literal["memory", "content", False] = "memory",
     max_shard_size: int | str | None = None,
+    format: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, str]:
     """Save a dict of tensors as one file, replacing an old one as a whole or not at all.
@@ -85,7 +89,8 @@ def save_file(
 
     Args:
         tensors: names to torch tensors, parameters, or `ztensor.Tensor` for quantized objects.
-        filename: the file; also a file object open for writing bytes.
+        filename: the file; also a file object open for writing bytes. Its suffix says what is
+            written, as for `ztensor.numpy.save_file`.
         metadata: key-value pairs of the file.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
         checksum: `"crc32c"`, `"sha256"` or None.
@@ -96,6 +101,7 @@ def save_file(
             their names; "content" also those whose bytes are equal; False stores each.
         max_shard_size: most bytes of tensors in a file, such as "5GB"; larger dicts become shards
             with an index, see `ztensor.numpy.save_file`.
+        format: the format to write, whatever the suffix, as for `ztensor.numpy.save_file`.
         progress: called with the bytes of tensors written so far and of all of them.
 
     Returns:
@@ -119,9 +125,11 @@ def save_file(
         checksum=checksum,
         version=version,
         durable=durable,
+        format=format,
     )
 
 
+@public
 def save(
     tensors: Mapping[str, Any],
     metadata: Mapping[str, object] | None = None,
@@ -146,6 +154,7 @@ def save(
     return buffer.getvalue()
 
 
+@public
 def load_file(
     filename: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     device: Any = "cpu",
@@ -187,6 +196,7 @@ def load_file(
         return load_files(reader, _load, progress, device=place, copy=copy, threads=threads)
 
 
+@public
 def load(
     data: Any,
     *,
@@ -212,6 +222,7 @@ def load(
 # --- Models ---------------------------------------------------------------------------------
 
 
+@public
 def save_model(
     model: Any,
     filename: str | os.PathLike[str],
@@ -240,6 +251,7 @@ def save_model(
     return save_file(_module(model).state_dict(), filename, metadata, **options)
 
 
+@public
 def load_model(
     model: Any,
     filename: str | os.PathLike[str],
@@ -302,6 +314,7 @@ def load_model(
     return list(missing), list(unexpected)
 
 
+@public
 def save_pretrained(
     model: Any,
     folder: str | os.PathLike[str],
@@ -328,15 +341,17 @@ def save_pretrained(
         SourceError: the folder cannot be made, or a file not be written.
     """
     state = model.state_dict() if isinstance(model, torch.nn.Module) else model
+    place = path_text(folder)
     try:
-        os.makedirs(folder, exist_ok=True)
+        os.makedirs(place, exist_ok=True)
     except OSError as error:
-        raise SourceError.from_os(error, "cannot make the folder", os.fsdecode(folder)) from error
-    path = os.path.join(os.fsdecode(folder), "model.zt")
+        raise SourceError.from_os(error, "cannot make the folder", place) from error
+    path = os.path.join(place, "model.zt")
     metadata = {"format": "pt"} if metadata is None else metadata
     return save_file(state, path, metadata, max_shard_size=max_shard_size, **options)
 
 
+@public
 def load_pretrained(
     model: Any,
     folder: str | os.PathLike[str],

@@ -65,7 +65,7 @@ def device_of(device: Any) -> Any:
             "a device is a name such as 'cpu' or 'cuda:0', a number, or a torch.device",
             found=describe(device, 40),
         ) from error
-    except RuntimeError as error:
+    except (RuntimeError, ValueError, OverflowError) as error:
         raise ArgumentValueError(
             f"torch has no such device: {first_line(error)}", found=describe(device, 40)
         ) from error
@@ -113,7 +113,7 @@ def read_meta(reader: ManifestReader, name: str) -> Any:
             component = tensor_object.components["data"]
             if component.type is not None and component.logical is None:
                 # Its elements may be packed in a way only the reader notices.
-                return array_to_torch(reader._dense(name, tensor_object, copy=False)).to("meta")
+                return array_to_torch(reader._dense(name, tensor_object, copy=True)).to("meta")
             return empty(result_dtype(component), tensor_object.shape, "meta")
         if tensor_object.format not in SPARSE:
             return reader.read(name)
@@ -174,7 +174,7 @@ def read_onto(
             tensor_object = reader._object(name)
             with reader._located(name):
                 if tensor_object.format in SPARSE:
-                    result[name] = moved(to_torch(reader.read(name)), device)
+                    result[name] = moved(to_torch(reader.read(name, copy=True)), device)
                 elif tensor_object.format != "dense":
                     result[name] = reader.read(name)
                 else:
@@ -241,7 +241,7 @@ def _carry(reader: ManifestReader, item: _Item, conveyor: _Conveyor) -> None:
     flat = target.reshape(-1).view(torch.uint8)
     with reader._located(name, "data"):
         if not _lies_as_it_is(component) or component.length != flat.numel():
-            array = reader._dense(name, tensor_object, copy=reader._verify is not False)
+            array = reader._dense(name, tensor_object, copy=True)
             source = array_to_torch(array).reshape(-1).view(torch.uint8)
             for start, piece in conveyor.pieces(flat):
                 piece[:] = source[start : start + piece.nbytes].numpy().data
@@ -359,7 +359,7 @@ def fill(reader: ManifestReader, name: str, tensor_object: TensorObject, target:
         if isinstance(array, np.ndarray) and array.shape == shape:  # packed elements are copied
             reader._fill(name, tensor_object, array)
             return
-    array = reader._dense(name, tensor_object, copy=reader._verify is not False)
+    array = reader._dense(name, tensor_object, copy=True)
     source = array_to_torch(array)
     try:
         target.copy_(source)

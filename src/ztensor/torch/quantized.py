@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ztensor.boundary import public
 from ztensor.errors import LimitError, describe
 from ztensor.layout.elements import numpy_dtype
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ztensor.tensor import Tensor
 
 
+@public
 def dequantize(tensor: Tensor, dtype: Any = torch.float32, *, device: Any = "cpu") -> Any:
     """Return the weights a `quantized_group` or `gguf` tensor stands for, as a torch tensor.
 

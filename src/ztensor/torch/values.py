@@ -86,6 +86,22 @@ def torch_dtype(dtype: np.dtype[Any]) -> Any:
     return found
 
 
+def numpy_type(dtype: Any) -> np.dtype[Any]:
+    """Return the NumPy element type that a `torch.dtype` is written as.
+
+    Raises:
+        NotRepresentableError: there is none.
+    """
+    name = _NAMES.get(dtype)
+    if name is None:
+        raise NotRepresentableError(
+            "zTensor has no such element type",
+            expected=f"one of {', '.join(map(str, _NAMES))}",
+            found=str(dtype),
+        )
+    return numpy_dtype(name)
+
+
 def torch_shape(dtype: np.dtype[Any], shape: Sequence[int]) -> tuple[int, ...]:
     """Return the shape of the torch tensor that holds an array's elements.
 

@@ -13,12 +13,15 @@ import math
 import operator
 import struct
 from itertools import chain, pairwise
+from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeGuard, final
 
 from ztensor.errors import LimitError, ManifestError, NotRepresentableError, Reason, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from ztensor.limits import Budget
 
 UINT64_MAX = (1 << 64) - 1
 ENCODE_DEPTH = 64  # deepest nesting written: the default of Limits.depth, so that we read it back
@@ -97,10 +100,24 @@ _uint16 = struct.Struct(">H").unpack_from
 _uint32 = struct.Struct(">I").unpack_from
 _uint64 = struct.Struct(">Q").unpack_from
 
+_SIMPLE = tuple(map(Simple, range(256)))  # a file may hold millions of them
 _WORDS = 512  # short texts one decode shares; a manifest's own words are among the first it meets
 
+# Bytes of memory that items take at most, as CPython has them on 64 bits, growing included.
+_EMPTY, _LIST, _SLOT = 72, 96, 12
+_DICT, _ENTRY, _SMALL_DICT = 192, 110, 5  # the first five entries are in what a dict begins with
+_PAIR = 96  # of a map with other keys
+_IDENTITY = 200  # of such a key, while the map is looked through
+_SERIAL = 480  # of a key, or what is inside one, that holds others
+_NUMBER = 32
+_ROUNDING = 16  # memory is given out in steps of so many
+_TEXT, _WIDE = 80, 4  # of any text, and for each byte of one that is not ASCII
+_ADVANCE = 64  # items that are paid for at a time where a map or array does not say how many
+_FIRST = 4  # likewise, when it begins
+_UNLIMITED = 1 << 62
 
-def decode(data: bytes | memoryview, *, depth: int = 64) -> object:
+
+def decode(data: bytes | memoryview, *, depth: int = 64, budget: Budget | None = None) -> object:
     """Return the one item `data` holds.
 
     Byte strings become `bytes`, texts `str`, arrays `list`, maps with text keys `dict` in the
@@ -114,29 +131,39 @@ def decode(data: bytes | memoryview, *, depth: int = 64) -> object:
     Args:
         data: the item's bytes, and no more.
         depth: deepest nesting; each array, map and tag counts one.
+        budget: is charged what the item takes, before it is taken.
 
     Raises:
         ManifestError: not exactly one well-formed item (CBOR_TRUNCATED, CBOR_MALFORMED,
             CBOR_TRAILING), a key twice in a map (CBOR_DUPLICATE_KEY), or text that is not UTF-8
             (CBOR_UTF8).
-        LimitError: it nests deeper than `depth`.
+        LimitError: it nests deeper than `depth`, or costs more than the budget has.
     """
     data = bytes(data)  # no copy where it is bytes already
-    value, end = _decode(data, 0, depth)
+    value, end = _decode(data, 0, depth, budget)
     if end < len(data):
         found = f"{len(data) - end} more bytes"
         raise _error(Reason.CBOR_TRAILING, end, "the manifest's end", found, _HEADS)
     return value
 
 
-def decode_item(data: bytes, start: int, *, depth: int = 64) -> tuple[object, int]:
+def decode_item(
+    data: bytes,
+    start: int,
+    *,
+    depth: int = 64,
+    budget: Budget | None = None,
+    words: dict[bytes, str] | None = None,
+) -> tuple[object, int]:
     """Return the item at `start`, as `decode` gives it, and where it ends; anything may follow.
+
+    Items that are decoded one after the other share short texts by the same `words`, {} at first.
 
     Raises:
         ManifestError: as `decode`.
         LimitError: as `decode`.
     """
-    return _decode(data, start, depth)
+    return _decode(data, start, depth, budget, words)
 
 
 def map_head(data: bytes, start: int) -> tuple[int, int]:
@@ -153,55 +180,79 @@ def map_head(data: bytes, start: int) -> tuple[int, int]:
     return _definite(data, start)
 
 
-def _decode(data: bytes, pos: int, depth: int) -> tuple[object, int]:
+def _decode(
+    data: bytes,
+    pos: int,
+    depth: int,
+    budget: Budget | None,
+    words: dict[bytes, str] | None = None,
+) -> tuple[object, int]:
     """Return the item at `pos` and where it ends.
 
-    One loop over all items, the frequent forms inline. The container being filled is four locals;
+    One loop over all items, the frequent forms inline. The container being filled is five locals;
     those around it wait on `stack`:
 
     fields: the open map as long as all its keys are text, else None.
     items: else the items of an array, a tag, or a map, whose keys and values alternate.
     label: for `fields` the key whose value comes next. For `items` what they are: None an array,
         a number a tag, a tuple (offset of the first key that is not text, keys before it) a map.
-    left: items, or pairs of `fields`, still to come; negative for an indefinite length, so that
-        counting down never meets zero.
+    left: items, or pairs of `fields`, still to come; those that are paid for where `is_open`.
+    is_open: whether a break ends it.
+
+    What is left of the budget is a local too, `room`. A container's slots are paid for when it
+    begins, texts and numbers when they are met.
 
     The end of a short text is not compared with the end of the data: what follows it would be
     read behind the end, which is an IndexError, and the last item is looked at when all is done.
     """
     size = len(data)
-    words: dict[bytes, str] = {}
-    identities = _Identities()
-    stack: list[tuple[dict[str, object] | None, list[object], Any, int]] = []
+    words = {} if words is None else words
+    identities: _Identities | None = None
+    stack: list[tuple[dict[str, object] | None, list[object], Any, int, bool]] = []
     fields: dict[str, object] | None = None
     items: list[object] = []
     label: Any = None
     left = 1
+    is_open = False
     value: object
     start = end = pos
     raw = b""
+    before = room = _UNLIMITED if budget is None else budget.bytes_left
     try:
         while True:
             while not left:
+                if is_open:
+                    left = _ADVANCE
+                    room -= _ADVANCE * (_SLOT if fields is None else _ENTRY)
+                    break
                 if fields is not None:
                     value = fields
                 elif label is None:
                     if not stack:
                         if pos > size:
                             raise _truncated(start, "a text", size)
+                        if budget is not None:
+                            budget.charge_bytes(before - room)
                         return items[0], pos
                     value = items
                 elif type(label) is int:
                     value = Tag(label, items[0])
                 else:
-                    value = _pairs(items, label, identities, data, depth)
-                fields, items, label, left = stack.pop()
+                    if budget is not None:
+                        budget.charge_bytes(before - room)
+                    identities = identities or _Identities(budget)
+                    value = _pairs(items, label, identities, data, depth, budget)
+                    if budget is not None:
+                        before = room = budget.bytes_left
+                fields, items, label, left, is_open = stack.pop()
                 if fields is not None:
                     fields[label] = value
                 else:
                     items.append(value)
                 left -= 1
 
+            if room < 0 and budget is not None:
+                budget.charge_bytes(before - room)
             start = pos
             first = data[pos]
             pos += 1
@@ -216,13 +267,15 @@ def _decode(data: bytes, pos: int, depth: int) -> tuple[object, int]:
                     label = words.get(raw)
                     if label is None:
                         label = raw.decode()
+                        room -= _TEXT + (len(raw) if label.isascii() else _WIDE * len(raw))
                         if len(words) < _WORDS:
                             words[raw] = label
                     pos = end
                 elif 0x78 < first < 0x80:
-                    label, pos = _scalar(data, start)
-                elif first == 0xFF and left < 0:
-                    left = 0
+                    label, pos = _scalar(data, start, room, budget)
+                    room -= getsizeof(label) + _ROUNDING
+                elif first == 0xFF and is_open:
+                    left, is_open = 0, False
                     continue
                 else:  # from here on it is a map of any keys; this key is its next item
                     items = list(chain.from_iterable(fields.items()))
@@ -248,12 +301,14 @@ def _decode(data: bytes, pos: int, depth: int) -> tuple[object, int]:
                 value = words.get(raw)
                 if value is None:
                     value = raw.decode()
+                    room -= _TEXT + (len(raw) if value.isascii() else _WIDE * len(raw))
                     if len(words) < _WORDS:
                         words[raw] = value
                 pos = end
             elif first == 0x1A:
                 (value,) = _uint32(data, pos)
                 pos += 4
+                room -= _NUMBER
             elif 0x7F < first < 0xE0:
                 count = first & 0x1F
                 if count > 0x17:
@@ -261,35 +316,46 @@ def _decode(data: bytes, pos: int, depth: int) -> tuple[object, int]:
                 if len(stack) >= depth:
                     raise _too_deep(start, depth)
                 if first > 0xBF:
-                    stack.append((fields, items, label, left))
-                    fields, items, label, left = None, [], count, 1
+                    room -= _LIST
+                    stack.append((fields, items, label, left, is_open))
+                    fields, items, label, left, is_open = None, [], count, 1, False
                     continue
                 if count:
-                    stack.append((fields, items, label, left))
-                    left = count
+                    stack.append((fields, items, label, left, is_open))
+                    is_open = count < 0
+                    left = _FIRST if is_open else count
                     if first > 0x9F:
                         fields = {}
+                        room -= _DICT
+                        if left > _SMALL_DICT:
+                            room -= _ENTRY * left
                     else:
                         fields, items, label = None, [], None
+                        room -= _LIST + _SLOT * left
                     continue
                 value = {} if first > 0x9F else []
+                room -= _EMPTY
             elif first == 0x18:
                 value = data[pos]
                 pos += 1
             elif first == 0x19:
                 (value,) = _uint16(data, pos)
                 pos += 2
+                room -= _NUMBER
             elif first == 0x1B:
                 (value,) = _uint64(data, pos)
                 pos += 8
+                room -= _NUMBER
             elif first < 0xFF:
-                value, pos = _scalar(data, start)
+                value, pos = _scalar(data, start, room, budget)
+                if not 0xDF < first < 0xF9:  # those are there already
+                    room -= getsizeof(value) + _ROUNDING
             else:
                 is_value = fields is not None or (type(label) is tuple and len(items) % 2 == 1)
-                if left > 0 or is_value:
+                if not is_open or is_value:
                     expected = "the value of the last key" if is_value else "an item"
                     raise _error(Reason.CBOR_MALFORMED, start, expected, "a break", _BREAKS)
-                left = 0
+                left, is_open = 0, False
                 continue
 
             if fields is not None:
@@ -345,12 +411,12 @@ def _count(data: bytes, start: int) -> tuple[int, int]:
     return count, pos
 
 
-def _scalar(data: bytes, start: int) -> tuple[Any, int]:
+def _scalar(data: bytes, start: int, room: int, budget: Budget | None) -> tuple[Any, int]:
     """Return the item at `start`, which is no container, and where it ends."""
     first = data[start]
     major = first >> 5
     if major in (2, 3):
-        return (_chunked if first & 0x1F == 0x1F else _string)(data, start)
+        return (_chunked if first & 0x1F == 0x1F else _string)(data, start, room, budget)
     if first in _FLOATS:
         number = _FLOATS[first]
         return number.unpack_from(data, start + 1)[0], start + 1 + number.size
@@ -362,33 +428,41 @@ def _scalar(data: bytes, start: int) -> tuple[Any, int]:
     if first == 0xF8 and argument < 32:
         expected = "a simple value of 32 to 255 in the second byte"
         raise _error(Reason.CBOR_MALFORMED, start, expected, str(argument), _SIMPLES)
-    return Simple(argument), pos
+    return _SIMPLE[argument], pos
 
 
-def _string(data: bytes, start: int) -> tuple[bytes | str, int]:
-    """Return the byte string or text of definite length at `start`, and where it ends."""
+def _string(data: bytes, start: int, room: int, budget: Budget | None) -> tuple[bytes | str, int]:
+    """Return the byte string or text of definite length at `start`, and where it ends.
+
+    Only what it takes at a time is compared with `room`: it may be longer than all before.
+    """
     length, pos = _definite(data, start)
     major = data[start] >> 5
     end = pos + length
     if end > len(data):
         raise _truncated(start, f"{_KINDS[major]} of {length} bytes", len(data))
+    if budget is not None and 2 * length > room:
+        raise budget.exceeded()
     raw = data[pos:end]
     if major == 2:
         return raw, end
+    if budget is not None and (1 + _WIDE) * length > room and not raw.isascii():
+        raise budget.exceeded()
     try:
         return raw.decode(), end
     except UnicodeDecodeError as error:
         raise _not_utf8(error, pos) from None
 
 
-def _chunked(data: bytes, start: int) -> tuple[bytes | str, int]:
+def _chunked(data: bytes, start: int, room: int, budget: Budget | None) -> tuple[bytes | str, int]:
     """Return the byte string or text of indefinite length at `start`, and where it ends.
 
-    Each chunk of a text is valid by itself: no character may lie in two.
+    Each chunk of a text is valid by itself: no character may lie in two. The chunks are put
+    together as bytes, since objects for each may take twenty times their length.
     """
     major = data[start] >> 5
     empty = major << 5
-    chunks: list[Any] = []
+    whole = bytearray()
     pos = start + 1
     while (first := data[pos]) != 0xFF:
         if first == empty:  # a file may hold millions, and nothing else
@@ -398,15 +472,24 @@ def _chunked(data: bytes, start: int) -> tuple[bytes | str, int]:
             expected = f"{_KINDS[major]} of definite length or a break, in the one at byte {start}"
             found = f"byte 0x{first:02x}"
             raise _error(Reason.CBOR_MALFORMED, pos, expected, found, _CHUNKS)
-        chunk, pos = _string(data, pos)
-        chunks.append(chunk)
-    return (b"" if major == 2 else "").join(chunks), pos + 1
+        chunk, pos = _string(data, pos, room, budget)
+        whole += chunk if isinstance(chunk, bytes) else chunk.encode()
+    if budget is not None and (2 if major == 2 or whole.isascii() else 5) * len(whole) > room:
+        raise budget.exceeded()
+    return (bytes(whole) if major == 2 else whole.decode()), pos + 1
 
 
 def _pairs(
-    items: list[object], label: tuple[int, int], identities: _Identities, data: bytes, depth: int
+    items: list[object],
+    label: tuple[int, int],
+    identities: _Identities,
+    data: bytes,
+    depth: int,
+    budget: Budget | None,
 ) -> Pairs:
     """Return the map of alternating keys and values, or raise where a key comes twice."""
+    if budget is not None:
+        budget.charge_bytes(len(items) // 2 * (_PAIR + _IDENTITY))
     keys = items[::2]
     seen: set[bytes] = set()
     for index, key in enumerate(keys):
@@ -414,9 +497,11 @@ def _pairs(
         if identity in seen:
             pos, before = label  # walk there a second time; the text keys before are all different
             for _ in range(2 * (index - before)):
-                _, pos = _decode(data, pos, depth)
+                _, pos = _decode(data, pos, depth, None)
             raise _duplicate(pos, key)
         seen.add(identity)
+    if budget is not None:
+        budget.release_bytes(len(items) // 2 * _IDENTITY)
     return Pairs(zip(keys, items[1::2], strict=True))
 
 
@@ -428,7 +513,8 @@ class _Identities:
     in a key itself, and so on down to the depth allowed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget | None) -> None:
+        self._budget = budget
         self._serials: dict[bytes, bytes] = {}
         self._known: dict[int, bytes] = {}  # by id(): all of them live in what is being decoded
 
@@ -439,6 +525,8 @@ class _Identities:
         pending: list[_Container] = [key]
         while pending:
             item = pending[-1]
+            if self._budget is not None:
+                self._budget.charge_bytes(_SERIAL + 2 * _TEXT * len(item))
             inside = list(_inside(item))
             unknown = [x for x in inside if _is_container(x) and id(x) not in self._known]
             if unknown:

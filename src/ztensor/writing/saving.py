@@ -71,7 +71,7 @@ def save_all(
     names = _in_order(tensors)
     place = 0
     seen = _Seen(tensors, deduplicate) if deduplicate else None
-    with Writer(target, attributes=metadata, **options) as writer:
+    with Writer(target, attributes=metadata, format="zt", **options) as writer:
         writer._keeps_data = True
         batch = _Batch(writer, seen)
         while place < len(names):

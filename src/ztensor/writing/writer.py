@@ -9,13 +9,22 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
+import sys
 from collections.abc import Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
+from ztensor.boundary import public, public_inside, turn
 from ztensor.container import EMITTERS, LATEST
-from ztensor.digest import Algorithm, parse_digest, require_match, require_writable
+from ztensor.digest import (
+    Algorithm,
+    Digest,
+    digest_of,
+    parse_digest,
+    require_match,
+    require_writable,
+)
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
     ArgumentTypeError,
@@ -34,13 +43,16 @@ from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import BLOCK_BYTES, blocks, is_stored_as_is, numpy_dtype, spell
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject, WrittenObjects
-from ztensor.source.sink import Durable, FileSink, Sink, StreamSink
+from ztensor.model.suffixes import require_ours
+from ztensor.source.paths import is_path, path_text
+from ztensor.source.sink import Durable, FileSink, Place, Sink, StreamSink
 from ztensor.tensor import Tensor, is_torch, shape_of
 from ztensor.threads import Crew, thread_count
 from ztensor.writing.blob import BlobWriter, level_of
+from ztensor.writing.overlaps import Overlaps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
     from types import TracebackType
 
@@ -48,11 +60,13 @@ if TYPE_CHECKING:
     from ztensor.edit.editor import Editor
     from ztensor.layout.base import Array
     from ztensor.reading.reader import ManifestReader
+    from ztensor.source.base import Source
 
 
 _MOST_WAITING_BYTES = 256 << 20
 
 
+@public
 class Writer:
     """Writes a zTensor file.
 
@@ -70,9 +84,10 @@ class Writer:
             an existing file is replaced; False leaves it to the system.
         threads: how many compress and hash beside the writing; by default as many as there are
             cores, four at most, or what `ZTENSOR_NUM_THREADS` says.
+        format: `"zt"` writes a zTensor file also where the path has another format's suffix.
 
     Raises:
-        ArgumentValueError: an argument has an unknown value.
+        ArgumentValueError: an argument has an unknown value, or the path another format's suffix.
         NotRepresentableError: the version cannot hold the attributes.
         SourceError: the target cannot be created.
     """
@@ -87,7 +102,10 @@ class Writer:
         attributes: Mapping[str, object] | None = None,
         durable: Durable = "auto",
         threads: int | None = None,
+        format: Literal["zt"] | None = None,
     ) -> None:
+        if is_path(path):
+            require_ours(path_text(path), format)
         emitter = EMITTERS.get(version) if isinstance(version, str) else None
         if emitter is None:
             raise ArgumentValueError(
@@ -126,8 +144,14 @@ class Writer:
         self._rows = written.rows
         self._objects: MutableMapping[str, TensorObject] = written
         self._shared: dict[str, str] = {}
-        self._copied: dict[tuple[ManifestReader, int, int], tuple[int, str | None]] = {}
-        self._recoded: dict[tuple[object, ...], Component] = {}
+        # By what was copied: where it is now, and the digests that were checked.
+        self._copied: dict[
+            tuple[Source, int, int],
+            tuple[int, dict[tuple[Digest | None, str], str | None]],
+        ] = {}
+        self._overlaps: dict[Source, Overlaps] = {}
+        self._narrowed: set[ManifestReader] = set()
+        self._recoded: dict[tuple[object, ...], tuple[Component, set[Digest]]] = {}
         self._plans: dict[tuple[str, str | None], TensorObject] = {}
         self._crew = Crew(thread_count(threads))
         self._later: list[tuple[str, str, int, Future[str]]] = []
@@ -157,6 +181,7 @@ class Writer:
 
     # --- Objects ----------------------------------------------------------------------------
 
+    @public_inside
     def write(
         self,
         name: str,
@@ -183,6 +208,21 @@ class Writer:
             UsageError: the name was written before, or the writer is finished.
             SourceError: the bytes could not be stored. The writer is then aborted.
         """
+        try:
+            self._write(name, data, attributes, compress=compress, checksum=checksum)
+        except Exception as error:
+            turn(error)
+            raise
+
+    def _write(
+        self,
+        name: str,
+        data: Any,
+        attributes: Mapping[str, object] | None,
+        *,
+        compress: bool | int | str | None,
+        checksum: str | bool | None,
+    ) -> None:
         self._require_ready(name)
         arrays: Mapping[str, Array]
         try:
@@ -284,6 +324,7 @@ class Writer:
         try:
             reader = reader.reader_of(source_name)
             level = self._level if compress is None else level_of(compress)
+            self._narrow(reader)
             stored = reader.stored_object(source_name)
             tensor_object = reader.portable_object(source_name) if stored is None else stored
             self._emitter.check_object(tensor_object)
@@ -303,6 +344,13 @@ class Writer:
                 error.locate(file=reader.name, object_name=source_name)
             raise
         self._objects[name] = dataclasses.replace(tensor_object, components=components)
+
+    def _narrow(self, reader: ManifestReader) -> None:
+        """Grant nobody more of a new file than of the one whose bytes it gets."""
+        if isinstance(self._sink, FileSink) and reader not in self._narrowed:
+            self._narrowed.add(reader)
+            for rights in reader.source_rights():
+                self._sink.narrow(rights)
 
     def share(self, name: str, of: str) -> None:
         """Write an object that has the bytes of one written before; only its name is new.
@@ -339,12 +387,14 @@ class Writer:
         """Return a sink for one dense object that takes its elements in pieces.
 
         For tensors larger than memory: `with writer.stream("w", (10**6, 512), "float32") as sink:`
-        and then `sink.write(rows)`, in C order. Nothing else can be written until it is closed.
+        and then `sink.write(rows)`, from the first row to the last. Nothing else can be written
+        until it is closed.
 
         Args:
             name: the object's name.
             shape: its shape.
-            dtype: element type: a long or short name, a logical type's name, or a NumPy type.
+            dtype: element type: a long or short name, a logical type's name, a NumPy type or a
+                `torch.dtype`.
             attributes: key-value pairs of the object.
             compress: as the writer's `compression`, for this object; None takes the writer's.
             checksum: as the writer's `checksum`, for this object; False or "none" for no digest.
@@ -557,17 +607,25 @@ class Writer:
     ) -> Component:
         """Write a component's decoded bytes, or find them written for another that has them."""
         there = reader._object(name).components[role]
-        key = reader, dataclasses.replace(there, digest=None, extra=None), level
-        placed = self._recoded.get(key)
-        if placed is None:
+        key = reader._source, dataclasses.replace(there, digest=None, extra=None), level
+        digest = None if there.digest is None else parse_digest(there.digest)
+        is_known = digest is not None and digest.known is not None
+        if key in self._recoded:
+            placed, checked = self._recoded[key]
+            if is_known and digest not in checked:  # nobody has asked yet whether it is right
+                for _ in reader.decoded_chunks(name, role):
+                    pass
+        else:
             blob = BlobWriter(self._sink, level, self._algorithm, self._crew)
             for chunk in self._chunks(reader, name, role):
                 blob.write(chunk)
                 if progress is not None:
                     progress(chunk.nbytes)
-            placed = blob.finish(component)
+            placed, checked = blob.finish(component), set()
             if there.encoding in ENCODINGS:  # another format's may have no place of their own
-                self._recoded[key] = placed
+                self._recoded[key] = placed, checked
+        if digest is not None:
+            checked.add(digest)
         return dataclasses.replace(placed, extra=component.extra)
 
     def _copy_component(
@@ -578,46 +636,97 @@ class Writer:
         component: Component,
         progress: Callable[[int], None] | None,
     ) -> Component:
-        key = (reader, component.offset, component.length)
+        key = (reader._source, component.offset, component.length)
+        digest = None if component.digest is None else parse_digest(component.digest)
+        algorithm = self._algorithm if digest is None else digest.known
+        found: str | None = None
         if key not in self._copied:
-            digest = None if component.digest is None else parse_digest(component.digest)
-            known = None if digest is None else digest.known
-            blob = BlobWriter(self._sink, None, known if digest is not None else self._algorithm)
-            first = BLOCK_BYTES - self._sink.position % BLOCK_BYTES  # so no write is cut in two
-            for piece in reader.stored_range(component).pieces(BLOCK_BYTES, first=first):
-                blob.write(piece)
-                if progress is not None:
-                    progress(piece.nbytes)
-            # Hashed and written from a map: a program that wrote into the file between the two
-            # would leave a digest that never matches.
-            reader.stored_range(component)
-            placed = blob.finish(component)
-            text = component.digest or placed.digest
-            if digest is not None and known is not None and placed.digest is not None:
+            overlaps = self._overlaps.get(reader._source)
+            run = overlaps and overlaps.around(component.offset, component.length)
+            if run:
+                start = self._copy_run(reader, component, run, progress)
+                self._copied[key] = start + component.offset - run[0], {}
+            else:
+                placed = self._copy_blob(reader, component, algorithm, progress)
+                found = placed.digest
+                self._copied[key] = placed.offset, {}
+        offset, checked = self._copied[key]
+        stated = digest, component.encoding
+        if stated not in checked:  # what others say of the same bytes is no check of this
+            if found is None and algorithm is not None:
+                found = digest_of(algorithm, reader.stored_range(component).pieces(BLOCK_BYTES))
+            text = component.digest or found
+            if digest is not None and found is not None:
                 try:
-                    require_match(digest, parse_digest(placed.digest).expected)
+                    require_match(digest, parse_digest(found).expected)
                 except DigestMismatchError:
                     if not component.digest_may_cover_decoded or component.encoding == "raw":
                         raise
                     for _ in reader.decoded_chunks(name, role):  # raises where it covers neither
                         pass
-                    text = placed.digest
-            self._copied[key] = placed.offset, text
-        offset, text = self._copied[key]
-        return dataclasses.replace(component, offset=offset, digest=text)
+                    text = found
+            checked[stated] = text
+        return dataclasses.replace(component, offset=offset, digest=checked[stated])
+
+    def _copy_run(
+        self,
+        reader: ManifestReader,
+        component: Component,
+        run: tuple[int, int],
+        progress: Callable[[int], None] | None,
+    ) -> int:
+        """Copy the run of overlapping blobs a component is in, once; return where it begins."""
+        key = reader._source, *run
+        if key not in self._copied:
+            whole = dataclasses.replace(component, offset=run[0], length=run[1])
+            self._copied[key] = self._copy_blob(reader, whole, None, progress).offset, {}
+        return self._copied[key][0]
+
+    def _copy_blob(
+        self,
+        reader: ManifestReader,
+        component: Component,
+        algorithm: Algorithm | None,
+        progress: Callable[[int], None] | None,
+    ) -> Component:
+        """Copy stored bytes, and return the component with its place and their digest."""
+        blob = BlobWriter(self._sink, None, algorithm)
+        first = BLOCK_BYTES - self._sink.position % BLOCK_BYTES  # so no write is cut in two
+        for piece in reader.stored_range(component).pieces(BLOCK_BYTES, first=first):
+            blob.write(piece)
+            if progress is not None:
+                progress(piece.nbytes)
+        reader.stored_range(component)  # raises where a program wrote into the file meanwhile
+        return blob.finish(component)
+
+    def _expect(self, objects: Iterable[tuple[ManifestReader, str]]) -> None:
+        """Say what will be copied, so that blobs which overlap are copied once.
+
+        Args:
+            objects: reader and name there of each; of one file only once.
+        """
+        blobs: dict[Source, list[tuple[int, int]]] = {}
+        for reader, name in objects:
+            home = reader.reader_of(name)
+            blobs.setdefault(home._source, []).extend(
+                (component.offset, component.length)
+                for component in home._object(name).components.values()
+            )
+        self._overlaps.update({source: Overlaps(found) for source, found in blobs.items()})
 
     def _stream_done(self, name: str, tensor_object: TensorObject) -> None:
         self._stream = None
         self._objects[name] = tensor_object
 
 
+@public
 class ObjectSink:
     """Takes one dense object's elements in pieces; made by `Writer.stream`.
 
     Attributes:
         name: the object's name.
         shape: its shape.
-        dtype: the element type pieces are converted to, where that loses nothing.
+        dtype: the element type that pieces must have.
     """
 
     def __init__(
@@ -632,24 +741,25 @@ class ObjectSink:
         self._missing = element_count(plan.shape)
         self._is_open = True
 
-    def write(self, piece: Any) -> None:
-        """Store the next elements, in C order; any shape, the object's element type.
+    def write(self, piece: Any, *, flat: bool = False) -> None:
+        """Store the next rows: an array of shape `(k, *shape[1:])`, or one row of `shape[1:]`.
+
+        Args:
+            piece: a NumPy array or a torch tensor of the object's element type, in any byte order
+                and memory order. It is stored before this returns.
+            flat: True takes any shape as so many elements in C order, wherever rows begin.
 
         Raises:
             ArgumentTypeError: the piece has another element type.
-            ArgumentValueError: there are more elements than the shape has.
+            ArgumentValueError: it is no run of whole rows, or there are more elements than the
+                shape has. Nothing of it is stored, and the sink stays open.
             ClosedError: the sink or its writer is closed.
             SourceError: the bytes could not be stored. The writer is then aborted.
         """
         self._require_open()
-        array = np.asarray(piece)
-        if array.dtype.newbyteorder("=") != self.dtype:
-            raise ArgumentTypeError(
-                "the piece has another element type",
-                object_name=self.name,
-                expected=self.dtype.name,
-                found=array.dtype.name,
-            )
+        array = self._array_of(piece)
+        if not flat:
+            self._require_rows(array.shape)
         if array.size > self._missing:
             raise ArgumentValueError(
                 "there are more elements than the shape has",
@@ -677,6 +787,48 @@ class ObjectSink:
             self._writer.abort()
             raise
         self._missing -= array.size
+
+    def _array_of(self, piece: Any) -> Array:
+        if is_torch(piece):
+            from ztensor.torch.values import from_torch
+
+            piece = from_torch(piece)
+        if isinstance(piece, Tensor):
+            piece = piece.numpy()
+        try:
+            array = np.asarray(piece)
+        except (TypeError, ValueError) as error:
+            raise ArgumentTypeError(
+                "the piece is no array", object_name=self.name, found=describe(piece, 40)
+            ) from error
+        if array.dtype.newbyteorder("=") != self.dtype:
+            raise ArgumentTypeError(
+                "the piece has another element type",
+                object_name=self.name,
+                expected=self.dtype.name,
+                found=array.dtype.name,
+            )
+        return array
+
+    def _require_rows(self, found: tuple[int, ...]) -> None:
+        """Raise where a piece is no run of whole rows: its elements would land in other rows."""
+        row = self.shape[1:]
+        is_rows = found == row or (len(found) == len(self.shape) and found[1:] == row)
+        if not is_rows:
+            error = ArgumentValueError(
+                "the piece is no run of whole rows",
+                object_name=self.name,
+                expected=f"shape {describe(('k', *row)).replace(repr('k'), 'k')}",
+                found=describe(found),
+            )
+            error.hint = "write(piece, flat=True) stores any elements in C order"
+            raise error
+        if self._missing % max(element_count(row), 1):
+            raise ArgumentValueError(
+                "a piece written with flat=True ended within a row; go on with flat=True",
+                object_name=self.name,
+                found=f"{self._missing} elements missing, rows of {element_count(row)}",
+            )
 
     def close(self) -> None:
         """End the object; the writer takes others again.
@@ -777,6 +929,10 @@ def _with_u64_indices(tensor: Tensor) -> Tensor:
 
 
 def _element_type(dtype: Any) -> np.dtype[Any]:
+    if isinstance(dtype, getattr(sys.modules.get("torch"), "dtype", ())):
+        from ztensor.torch.values import numpy_type
+
+        return numpy_type(dtype)
     if isinstance(dtype, str):
         storage, logical = STORAGE_TYPES.get(dtype), LOGICAL_TYPES.get(dtype)
         if storage is not None:
@@ -786,7 +942,7 @@ def _element_type(dtype: Any) -> np.dtype[Any]:
     try:
         found = numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
         return found.newbyteorder("=")
-    except (TypeError, UnsupportedError) as error:
+    except (TypeError, ValueError, UnsupportedError) as error:
         raise ArgumentValueError(
             "unknown element type",
             expected=f"one of {', '.join([*BY_LONG_NAME, *LOGICAL_TYPES])}",
@@ -808,7 +964,9 @@ def sink_of(target: Any, *, durable: Durable) -> Sink:
         SourceError: it cannot be created.
     """
     if isinstance(target, (str, bytes, os.PathLike)):
-        return FileSink(os.fsdecode(os.fspath(target)), durable=durable)
+        return FileSink(path_text(target), durable=durable)
+    if isinstance(target, Place):
+        return target.sink(durable)
     if isinstance(target, (FileSink, StreamSink)):
         return target
     return StreamSink(target)

@@ -126,6 +126,7 @@ ACCEPT: dict[str, tuple[bytes, dict[str, Any]]] = {
             "dense": [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]],
             "sparse": [[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 2.0], [0.0, 0.0, 0.0, 0.0]],
             "good": [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]],
+            "filled.value": [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]],
         },
     ),
     "packed_dims.onnx": (
@@ -166,7 +167,7 @@ REJECT: dict[str, tuple[bytes, str]] = {
         model(tensor("a", UINT8, [(1 << 62) + 6, 4], raw(F32))),
         "size_mismatch",
     ),
-    "dims_many.onnx": (model(tensor("a", UINT8, [1 << 60] * 2000, raw(b""))), "size_mismatch"),
+    "dims_many.onnx": (model(tensor("a", UINT8, [1 << 60] * 2000, raw(b""))), "limit_rank"),
     "dims_wire.onnx": (model(b"\x0d" + bytes(4) + GOOD), "field_type"),
     "name_wire.onnx": (model(number(8, 5) + number(2, FLOAT)), "field_type"),
     "raw_wire.onnx": (model(tensor("a", FLOAT, [0], number(9, 5))), "field_type"),

@@ -52,6 +52,7 @@ def test_convert_as_json(run: Run, plain: Path, tmp_path: Path) -> None:
         "lossless": True,
         "lost": [],
         "checked": True,
+        "unchecked": [],
         "deleted": [],
     }
 

@@ -175,6 +175,7 @@ def test_append_tells_in_json_what_it_added(run: Run, file: Path, npy: Path) -> 
         "object_count": {"before": 3, "after": 4},
         "nbytes": {"before": size, "after": file.stat().st_size},
         "rewritten_from": None,
+        "unrepresented": [],
     }
 
 

@@ -213,7 +213,7 @@ LOOKING: dict[str, tuple[tuple[str, ...], str]] = {
     "stats": ((), "{}"),
     "plot": ((), "{}"),
     "diff": (("{file}",), "equal"),
-    "verify": ((), ": ok"),
+    "verify": ((), " digest"),  # ok, or under no digest
     "hash": ((), "  {file}"),
     "demo": ((), "bit for bit the same"),
 }
@@ -391,6 +391,11 @@ def test_a_new_file_of_every_format(
     folder = file if file.is_dir() else file.parent
     before = snapshot(folder)
     arguments = making(verb, file, tmp_path)
+    if kind == "onnx" and verb in ("compress", "decompress"):  # they lose nothing: not the graph
+        ended = run(*arguments)
+        assert (ended.code, "graph" in ended.err) == (ExitCode.USAGE, True)
+        assert list(tmp_path.iterdir()) == []
+        return
     assert run(*arguments, "--dry-run").code == 0
     assert list(tmp_path.iterdir()) == []
     ended = run(*arguments, "--json")

@@ -9,6 +9,7 @@ import pytest
 
 import ztensor
 from ztensor.cli import terminal
+from ztensor.cli.exits import ExitCode
 from ztensor.numpy import save_file
 from ztensor.wire import cbor
 
@@ -113,10 +114,57 @@ def test_what_cannot_be_checked_is_said(run: Run, hostile: Path) -> None:
     assert "not checked in full: 'strange'" in ended.out
 
 
-def test_no_digests(run: Run, tmp_path: Path) -> None:
+def test_no_digests_is_not_ok(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "bare.zt"
     save_file({"w": np.zeros(3)}, path, checksum=None)
-    assert "1 component without a digest to check" in run("verify", path).out
+    ended = run("verify", path)
+    assert ended.code == ExitCode.OK
+    assert f"{path}: unchecked" in ended.out
+    assert "under no digest: 1 object ('w'): it has no digest" in ended.out
+    assert run("verify", path, "--require-digests").code == ExitCode.UNCHECKED
+    found = run("verify", path, "--json", "--require-digests")
+    assert found.code == ExitCode.UNCHECKED
+    assert found.json["ok"] is False
+    assert found.json["files"][0]["outcome"] == "unchecked"
+    assert found.json["files"][0]["unchecked"] == [{"object": "w", "why": "it has no digest"}]
+
+
+def test_damage_wins_over_what_is_unchecked(run: Run, tmp_path: Path) -> None:
+    bare, damaged = tmp_path / "bare.zt", tmp_path / "damaged.zt"
+    save_file({"w": np.zeros(3)}, bare, checksum=None)
+    save_file({"w": np.zeros(3)}, damaged)
+    data = bytearray(damaged.read_bytes())
+    data[64] ^= 1
+    damaged.write_bytes(data)
+    ended = run("verify", bare, damaged, "--require-digests")
+    assert ended.code == ExitCode.FAILED
+    assert "0 ok, 1 unchecked, 1 damaged" in ended.out
+
+
+def test_an_archive_of_torch_is_held_to_its_crc(run: Run, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    path = tmp_path / "m.pt"
+    weight = torch.arange(1000.0)
+    torch.save({"w": weight, "part": weight[10:20], "b": torch.ones(3)}, path)
+    ended = run("verify", path, "--require-digests")
+    assert (ended.code, ": ok, 3 objects" in ended.out) == (ExitCode.OK, True)
+    data = bytearray(path.read_bytes())
+    data[data.index(weight.numpy().tobytes()) + 2000] ^= 1
+    path.write_bytes(data)
+    ended = run("verify", path)
+    assert ended.code == ExitCode.FAILED
+    assert "CRC-32" in ended.out
+    assert run("convert", path, tmp_path / "m.zt").code != ExitCode.OK
+    assert not (tmp_path / "m.zt").exists()
+
+
+def test_a_conversion_says_what_came_without_a_digest(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    save_file({"w": np.zeros(3)}, path)
+    ended = run("convert", path, tmp_path / "m.zt")
+    assert "came without a digest: 1 object ('w')" in ended.out
+    assert run("convert", path, tmp_path / "n.zt", "--json").json["unchecked"] == ["w"]
+    assert "came without" not in run("convert", tmp_path / "m.zt", tmp_path / "o.zt").out
 
 
 class Slow:

@@ -12,7 +12,7 @@ from ztensor.container import Container, Frame, regular, v1
 from ztensor.container.framing import TAIL_BYTES
 from ztensor.container.regular import Columns, RegularObjects, read_root
 from ztensor.errors import DigestMismatchError, ManifestError, Reason, UnsupportedVersionError
-from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.model import dtype as model_dtype
 from ztensor.model.dtype import LogicalType, register_logical_type
 from ztensor.model.manifest import Component, Manifest, TensorObject
@@ -30,7 +30,7 @@ def frame_of(data: bytes, blobs_end: int = END) -> Frame:
 
 
 def parse(data: bytes, limits: Limits = DEFAULT_LIMITS, blobs_end: int = END) -> Manifest:
-    return v1.parse_manifest(data, frame_of(data, blobs_end), limits)
+    return v1.parse_manifest(data, frame_of(data, blobs_end), Budget(limits, len(data)))
 
 
 @pytest.fixture(autouse=True)
@@ -195,7 +195,7 @@ def twice(first: str, *others: str) -> bytes:
     "data", [twice("a"), twice("b", "a"), twice("a", "b"), twice("", "a", "c")]
 )
 def test_a_name_twice_is_refused(data: bytes) -> None:
-    assert read_root(data, frame_of(data), DEFAULT_LIMITS) is None
+    assert read_root(data, frame_of(data), Budget(DEFAULT_LIMITS, len(data))) is None
     with pytest.raises(ManifestError) as caught:
         parse(data)
     assert caught.value.reason is Reason.CBOR_DUPLICATE_KEY
@@ -204,7 +204,7 @@ def test_a_name_twice_is_refused(data: bytes) -> None:
 def test_a_name_twice_with_one_of_them_not_plain_is_refused() -> None:
     pair = item("a") + item(plain()) + item("a") + item({**plain(), "attributes": {}})
     data = b"\xa1" + item("objects") + b"\xa2" + pair
-    assert read_root(data, frame_of(data), DEFAULT_LIMITS) is None
+    assert read_root(data, frame_of(data), Budget(DEFAULT_LIMITS, len(data))) is None
 
 
 # --- Objects between that are not plain -----------------------------------------------------
@@ -235,7 +235,9 @@ def test_a_few_other_objects_are_read_between(name: str, place: int) -> None:
     assert list(manifest.objects) == names
     assert columns_of(manifest).names == ["a", "b", "c"]
     assert check_layouts(manifest) == []
-    alone = v1.parse_object("other", OTHERS[name], frame_of(b""), [], is_1_1=False)
+    alone = v1.parse_object(
+        "other", OTHERS[name], frame_of(b""), Budget(DEFAULT_LIMITS, 0), [], is_1_1=False
+    )
     assert manifest.objects["other"] == alone
 
 
@@ -271,7 +273,9 @@ def test_a_plain_object_inside_another_is_none() -> None:
         objects = {"a": plain(), "b": {**plain(), "attributes": {"copy": hidden}}, "c": plain()}
         data = item(root(objects))
         expected = {
-            name: v1.parse_object(name, entry, frame_of(b""), [], is_1_1=False)
+            name: v1.parse_object(
+                name, entry, frame_of(b""), Budget(DEFAULT_LIMITS, 0), [], is_1_1=False
+            )
             for name, entry in objects.items()
         }
         assert parse(data).objects == expected
@@ -295,7 +299,7 @@ WRONG: dict[str, tuple[dict[str, Any], Reason]] = {
 def test_a_broken_rule_has_the_general_error(name: str) -> None:
     entry, reason = WRONG[name]
     data = item(root({"a": plain(), "b": entry}))
-    assert read_root(data, frame_of(data), DEFAULT_LIMITS) is None
+    assert read_root(data, frame_of(data), Budget(DEFAULT_LIMITS, len(data))) is None
     with pytest.raises(ManifestError) as caught:
         parse(data)
     assert caught.value.reason is reason
@@ -392,7 +396,7 @@ IRREGULAR: dict[str, bytes] = {
 @pytest.mark.parametrize("name", IRREGULAR)
 def test_irregular_manifests_are_left_to_the_general_decoder(name: str) -> None:
     data = IRREGULAR[name]
-    assert read_root(data, frame_of(data), DEFAULT_LIMITS) is None
+    assert read_root(data, frame_of(data), Budget(DEFAULT_LIMITS, len(data))) is None
 
 
 def test_small_manifests_do_not_try(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,7 +412,7 @@ def test_small_manifests_do_not_try(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_limits_of_depth() -> None:
     data = item(root({"a": plain(())}))
     assert isinstance(parse(data, Limits(depth=5)).objects, RegularObjects)
-    assert read_root(data, frame_of(data), Limits(depth=4)) is None
+    assert read_root(data, frame_of(data), Budget(Limits(depth=4), len(data))) is None
 
 
 # --- The mapping ----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from ztensor.container import EMITTERS, Container, Frame
 from ztensor.container.v0_1 import parse_manifest
 from ztensor.errors import LimitError, ManifestError, NotRepresentableError, Reason
-from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.model.manifest import Component, Manifest, TensorObject
 
 END = 4096
@@ -18,7 +18,7 @@ ABSENT = object()
 
 def parse(index: bytes, limits: Limits = DEFAULT_LIMITS) -> Manifest:
     frame = Frame(Container.V0_1, END, len(index), END + len(index) + 8)
-    return parse_manifest(index, frame, limits)
+    return parse_manifest(index, frame, Budget(limits, frame.file_size))
 
 
 def entry(**changes: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ztensor.errors import (
     UnsupportedError,
     UnsupportedVersionError,
 )
-from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.model.manifest import Component, Manifest, TensorObject
 
 END = 4096  # where the blobs of these tests end
@@ -27,13 +27,13 @@ END = 4096  # where the blobs of these tests end
 
 def parse(manifest: bytes, limits: Limits = DEFAULT_LIMITS) -> Manifest:
     frame = Frame(Container.V1, END, len(manifest), END + len(manifest) + TAIL_BYTES)
-    return parse_manifest(manifest, frame, limits)
+    return parse_manifest(manifest, frame, Budget(limits, frame.file_size))
 
 
 def parse_file(file: bytes) -> Manifest:
     frame = locate(file[:HEAD_BYTES], file[-TAIL_BYTES:], len(file))
     manifest = file[frame.manifest_offset : frame.manifest_offset + frame.manifest_length]
-    return SCHEMAS[frame.container](manifest, frame, DEFAULT_LIMITS)
+    return SCHEMAS[frame.container](manifest, frame, Budget(DEFAULT_LIMITS, frame.file_size))
 
 
 def emit(manifest: Manifest, version: str = "1.2.0") -> bytes:

@@ -8,7 +8,7 @@ import pytest
 from ztensor.container import EMITTERS, Container, Frame
 from ztensor.container.v1_0 import parse_manifest
 from ztensor.errors import ContainerError, ManifestError, Reason
-from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.model.manifest import Component, Manifest, TensorObject
 
 END = 4096
@@ -16,7 +16,7 @@ END = 4096
 
 def parse(manifest: bytes, limits: Limits = DEFAULT_LIMITS) -> Manifest:
     frame = Frame(Container.V1_0, END, len(manifest), END + len(manifest) + 8)
-    return parse_manifest(manifest, frame, limits)
+    return parse_manifest(manifest, frame, Budget(limits, frame.file_size))
 
 
 def root(**tensors: object) -> dict[str, Any]:

@@ -649,10 +649,11 @@ def test_without_a_lock_the_caller_answers_for_being_alone(
 ) -> None:
     fcntl = pytest.importorskip("fcntl")
 
-    def flock(descriptor: int, operation: int) -> None:
+    def refuse(*_: object) -> None:
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
     with pytest.raises(SourceError, match="lock=False") as caught:
         ztensor.remove_tensors(path, names="a")
     assert caught.value.errno == 37

@@ -20,7 +20,7 @@ import ztensor
 import ztensor.numpy
 from ztensor.errors import Reason
 from ztensor.foreign import hdf5
-from ztensor.foreign.hdf5 import filters
+from ztensor.foreign.hdf5 import filters, lzf
 from ztensor.source.sink import StreamSink
 from ztensor.testing.builder import draft
 
@@ -55,17 +55,18 @@ def encoding_of(reader: ztensor.Reader, name: str) -> str:
 # --- Reading --------------------------------------------------------------------------------
 
 
-def test_without_h5py_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_h5py_files_are_read_and_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "h5py", None)
+    reader = ztensor.open(GOLDEN[0])
+    assert reader["chunked/lzf"].sum() == np.arange(40).sum()
     with pytest.raises(ztensor.MissingDependencyError, match=r"pyztensor\[foreign\]"):
-        ztensor.open(GOLDEN[0])
+        export(reader)
 
 
 @pytest.mark.parametrize(("name", "reason"), REJECT.items(), ids=list(REJECT))
-def test_a_damaged_file_is_refused(name: str, reason: str, h5py: Any) -> None:
+def test_a_damaged_file_is_refused(name: str, reason: str) -> None:
     with pytest.raises(ztensor.ZTensorError) as caught:
         ztensor.open(CORPUS / "reject/hdf5" / name)
-    # Releases of libhdf5 differ in what they find themselves.
     assert caught.value.reason in {reason, Reason.OUT_OF_BOUNDS}
     assert isinstance(caught.value, (ztensor.FormatError, ztensor.LimitError))
     assert name in str(caught.value)
@@ -73,7 +74,7 @@ def test_a_damaged_file_is_refused(name: str, reason: str, h5py: Any) -> None:
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 @pytest.mark.parametrize("how", ["path", "bytes", "file object"])
-def test_a_golden_file(path: Path, how: str, h5py: Any) -> None:
+def test_a_golden_file(path: Path, how: str) -> None:
     expected = json.loads(path.with_name("expected.json").read_text("utf-8"))
     data = path.read_bytes()
     source = {"path": path, "bytes": data, "file object": io.BytesIO(data)}[how]
@@ -92,10 +93,10 @@ def test_a_golden_file(path: Path, how: str, h5py: Any) -> None:
             assert np.array_equal(reader[name], np.arange(40).reshape(8, 5))
         assert reader["alias"].tolist() == expected["layers/dense/vars/0"]
         assert len(reader) == 10
-        assert reader.verify().ok
+        assert not reader.verify().problems
 
 
-def test_contiguous_data_is_a_view_of_the_file(h5py: Any) -> None:
+def test_contiguous_data_is_a_view_of_the_file() -> None:
     with ztensor.open(GOLDEN[2]) as reader:
         place = reader.location("layers/dense/vars/0")
         array = reader["layers/dense/vars/0"]
@@ -144,7 +145,7 @@ def test_values_are_those_of_h5py(
     with ztensor.open(tmp_path / "copy.zt") as copy:
         for name in reader:
             assert np.array_equal(copy[name], reader[name])
-    assert reader.verify().ok
+    assert not reader.verify().problems
 
 
 def test_a_slice_of_a_large_dataset_reads_some_blocks(
@@ -224,7 +225,7 @@ def test_what_cannot_be_read_is_listed(h5py: Any, made: Callable[..., bytes]) ->
         with pytest.raises(ztensor.UnsupportedError, match="HDF5 "):
             reader.read(name)
     report = reader.verify()
-    assert report.ok
+    assert not report.problems
     assert len(report.unsupported) == 9
 
 
@@ -319,7 +320,7 @@ def test_a_bomb_is_refused_before_memory_is_taken(made: Callable[..., bytes]) ->
         assert caught.value.reason == Reason.LIMIT_DECODED
 
 
-def test_a_closed_reader_is_closed(h5py: Any) -> None:
+def test_a_closed_reader_is_closed() -> None:
     reader = ztensor.open(GOLDEN[0])
     part = reader.get_slice("chunked/gzip")
     reader.close()
@@ -344,29 +345,43 @@ def test_a_chunk_of_another_length_is_refused(h5py: Any, made: Callable[..., byt
         assert caught.value.reason == Reason.ENCODING_MALFORMED
 
 
-def test_only_checked_filters_are_left_to_the_library(
-    h5py: Any, made: Callable[..., bytes]
-) -> None:
-    # 12 bits in two bytes: h5py has to read them, and would undo deflate without a check.
+def test_numbers_in_some_of_the_bits(h5py: Any, made: Callable[..., bytes]) -> None:
     kind = h5py.h5t.STD_I16LE.copy()
     kind.set_precision(12)
 
     def fill(file: Any) -> None:
-        for name, is_packed in (("plain", False), ("packed", True)):
+        for name, behind in (("plain", None), ("packed", 1), ("nbit", 5)):
             how = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
             how.set_chunk((4,))
-            if is_packed:
-                how.set_deflate(4)
+            if behind is not None:
+                how.set_filter(behind, 0, (4,) if behind == 1 else ())
             space = h5py.h5s.create_simple((8,))
             data = h5py.h5d.create(file.id, name.encode(), kind, space, how)
             data.write(h5py.h5s.ALL, h5py.h5s.ALL, np.arange(-4, 4, dtype="i2"))
-        file.create_dataset("nbit", data=np.arange(8, dtype="i2"), chunks=(4,), scaleoffset=0)
 
     reader = ztensor.open(made(fill))
-    assert reader["plain"].tolist() == list(range(-4, 4))
-    assert reader["nbit"].tolist() == list(range(8))
-    with pytest.raises(ztensor.UnsupportedError, match="behind the filter 1"):
-        reader.read("packed")
+    for name in reader:
+        assert reader[name].dtype == np.int16
+        assert reader[name].tolist() == list(range(-4, 4))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "<u2", ">i4", "<i8", "<f4", ">f8"])
+def test_scale_offset(dtype: str, made: Callable[..., bytes]) -> None:
+    numbers = np.random.default_rng(2).integers(-100, 100, (50, 7)).astype(dtype)
+    is_float = numbers.dtype.kind == "f"
+    if is_float:
+        numbers /= 8
+
+    def fill(file: Any) -> None:
+        file.create_dataset("a", data=numbers, chunks=(8, 7), scaleoffset=3 if is_float else 0)
+        file.create_dataset("same", data=numbers[:1], chunks=(1, 1), scaleoffset=3 * is_float)
+        part = file.create_dataset("part", (9,), dtype, chunks=(4,), scaleoffset=3, fillvalue=5)
+        part[2:4] = 1
+
+    reader = ztensor.open(made(fill))
+    assert np.array_equal(reader["a"], numbers)
+    assert np.array_equal(reader["same"], numbers[:1])
+    assert reader["part"].tolist() == [5, 5, 1, 1, *[5] * 5]
 
 
 def undone_to(code: int, data: bytes, length: int) -> None:
@@ -409,7 +424,7 @@ def test_a_damaged_chunk_is_refused(code: int, data: bytes) -> None:
 def test_lzf_expands_to_what_h5py_compressed(
     content: bytes, batch: int, h5py: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filters, "_LZF_BATCH", batch)
+    monkeypatch.setattr(lzf, "_BATCH", batch)
     with h5py.File("memory", "w", driver="core", backing_store=False) as file:
         array = np.frombuffer(content, np.uint8)
         dataset = file.create_dataset("a", data=array, chunks=array.shape, compression="lzf")
@@ -442,25 +457,6 @@ def test_elements_without_a_chunk_have_the_fill_value(made: Callable[..., bytes]
     array = ztensor.open(made(fill))["a"]
     assert array.sum() == 8 + 7 * 28
     assert (array[2:4, :4] == 1).all()
-
-
-def test_random_damage_in_a_process_of_its_own(h5py: Any) -> None:
-    script = Path(__file__).with_name("hdf5_damage.py")
-    paths = [str(path) for path in GOLDEN]
-    done = subprocess.run(
-        [sys.executable, str(script), "0", "300", *paths],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    if done.returncode < 0:  # of the releases we know none crashes with these seeds
-        pytest.skip(
-            f"HDF5 {h5py.version.hdf5_version} crashes the process (signal {-done.returncode}) "
-            f"at seed {done.stdout.split()[-1]}"
-        )
-    assert done.returncode == 0, done.stdout[-20:] + done.stderr[-2000:]
-    assert int(done.stdout.split()[-1]) > 20
 
 
 # --- Writing --------------------------------------------------------------------------------

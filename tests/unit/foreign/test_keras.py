@@ -72,7 +72,7 @@ def test_the_weights_are_read_in_their_archive(how: str, weights: bytes, tmp_pat
         place = reader.location("alias")
         assert path.read_bytes()[place.offset :][: place.length] == KERNEL.tobytes()
         assert reader.metadata("alias").components["data"].encoding == "raw"
-        assert reader.verify().ok
+        assert not reader.verify().problems
 
 
 def test_a_copy_into_our_format_has_the_same(weights: bytes, tmp_path: Path) -> None:
@@ -144,8 +144,7 @@ def test_a_closed_reader_is_closed(weights: bytes) -> None:
         part[0]
 
 
-def test_no_damage_around_the_weights_gives_another_error(weights: bytes) -> None:
-    # The weights themselves are libhdf5's, which may crash: what is around them is ours.
+def test_no_damage_gives_another_error(weights: bytes) -> None:
     good = archive(weights)
     start, stop = good.index(weights), good.index(weights) + len(weights)
     draw = Random(5)
@@ -153,6 +152,7 @@ def test_no_damage_around_the_weights_gives_another_error(weights: bytes) -> Non
     for _ in range(200):
         head = damaged(good[:start], [random_damage(draw, start)])
         tail = damaged(good[stop:], [random_damage(draw, len(good) - stop)])
-        whole = draw.choice([head + good[start:], good[:stop] + tail])
+        within = good[:start] + damaged(weights, [random_damage(draw, len(weights))]) + good[stop:]
+        whole = draw.choice([head + good[start:], good[:stop] + tail, within])
         opened += exercise(whole, limits=ztensor.Limits(decoded_bytes=1 << 20)).opened
     assert 0 < opened < 200

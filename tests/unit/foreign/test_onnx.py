@@ -44,7 +44,7 @@ def onnx() -> Any:
 
 @pytest.mark.parametrize(("name", "reason"), REJECT.items(), ids=list(REJECT))
 def test_a_damaged_file_is_refused(name: str, reason: str) -> None:
-    with pytest.raises(ztensor.FormatError) as caught:
+    with pytest.raises((ztensor.FormatError, ztensor.LimitError)) as caught:
         ztensor.open(CORPUS / "reject/onnx" / name)
     assert caught.value.reason == reason
     assert name in str(caught.value)
@@ -64,7 +64,7 @@ def test_a_golden_file(name: str, tmp_path: Path) -> None:
         assert reader.version == "10"
         found = {key: reader.read(key).to_dense() for key in reader}
         assert {key: array.tolist() for key, array in found.items()} == ACCEPT[name]
-        assert reader.verify().ok
+        assert not reader.verify().problems
         with ztensor.Writer(tmp_path / "copy.zt") as writer:
             for key in reader:
                 writer.copy(key, reader)
@@ -142,7 +142,7 @@ def test_a_sparse_index_outside_the_shape_is_met() -> None:
     with pytest.raises(ztensor.FormatError) as caught:
         reader.read("sparse")
     assert caught.value.reason == Reason.INDEX_RANGE
-    assert not reader.verify().ok
+    assert reader.verify().problems
 
 
 def test_the_library_agrees_about_every_type(onnx: Any, tmp_path: Path) -> None:
@@ -195,8 +195,8 @@ def test_the_library_agrees_about_every_type(onnx: Any, tmp_path: Path) -> None:
             part = reader.get_slice(tensor.name)[1:2]
             assert part.tobytes() == array[1:2].tobytes()
     assert beside.metadata("raw float64").components["data"].encoding.startswith("onnx:external")
-    assert within.verify().ok
-    assert beside.verify().ok
+    assert not within.verify().problems
+    assert not beside.verify().problems
 
 
 def test_the_library_agrees_about_sparse_ones(onnx: Any) -> None:
@@ -234,7 +234,7 @@ def test_external_data_is_read_beneath_the_folder(tmp_path: Path) -> None:
         assert reader["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
         assert reader.get_slice("a")[1].tolist() == [3, 4, 5]
         assert b"".join(reader.decoded_chunks("a")) == make.F32
-        assert reader.verify().ok
+        assert not reader.verify().problems
 
 
 def test_external_data_is_sliced_in_parts(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_golden_files(name: str, mmap: bool) -> None:
             assert array.shape == tuple(value["shape"])
             assert array.dtype.name == value["dtype"]
             assert array.tobytes().hex() == value["hex"]
-        assert reader.verify().ok
+        assert not reader.verify().problems
 
 
 def test_golden_attributes() -> None:
@@ -152,7 +152,7 @@ def test_other_strides_are_gathered(
     np.testing.assert_array_equal(reader["a"], expected)
     np.testing.assert_array_equal(reader.get_slice("a")[1:], expected[1:])
     assert b"".join(map(bytes, reader.decoded_chunks("a"))) == expected.tobytes()
-    assert reader.verify().ok
+    assert not reader.verify().problems
 
 
 @pytest.mark.parametrize(
@@ -185,17 +185,6 @@ def test_a_repeated_element_cannot_fill_the_memory() -> None:
         reader["a"]
     assert caught.value.reason is Reason.LIMIT_DECODED
     assert reader.verify().unsupported
-
-
-def test_far_places_in_a_deflated_storage_are_counted() -> None:
-    far = tensor((1,), (1,), 5)
-    data = archive(b"](" + far * 10 + b"e", method=zipfile.ZIP_DEFLATED)
-    assert len(ztensor.open(data, limits=Limits(decoded_bytes=200))) == 10
-    with pytest.raises(LimitError, match=r"Limits\.decoded_bytes") as caught:
-        ztensor.open(data, limits=Limits(decoded_bytes=199))
-    assert caught.value.reason is Reason.LIMIT_DECODED
-    stored = archive(b"](" + far * 10 + b"e")
-    assert len(ztensor.open(stored, limits=Limits(decoded_bytes=199))) == 10
 
 
 def test_unknown_element_types_do_not_hide_their_siblings() -> None:
@@ -285,7 +274,7 @@ def test_a_copy_into_our_format_has_the_same_arrays(name: str, tmp_path: Path) -
             for key in reader:
                 assert copy[key].dtype == reader[key].dtype
                 assert copy[key].tobytes() == reader[key].tobytes()
-            assert copy.verify().ok
+            assert not copy.verify().problems
 
 
 F4 = call("numpy.dtype", text("f4"), b"\x89", b"\x88")
@@ -570,7 +559,7 @@ def test_every_element_type_and_view(torch: Any, dtype: str, is_zip: bool) -> No
         assert reader[name].tobytes() == bits(torch, view)
         assert reader.read_torch(name).dtype == kind
     assert reader.location("whole").offset == reader.location("expanded").offset
-    assert reader.verify(["whole", "turned"]).ok
+    assert not reader.verify(["whole", "turned"]).problems
 
 
 def test_packed_fp4(torch: Any) -> None:
@@ -610,7 +599,7 @@ def test_a_whole_checkpoint(torch: Any, protocol: int, is_zip: bool) -> None:
     assert reader.attributes["random.numpy.0"] == "MT19937"
     assert reader.attributes["optimizer.param_groups"][0]["momentum"] == 0.9
     assert reader.attributes["best"] == 0.5
-    assert reader.verify().ok
+    assert not reader.verify().problems
 
 
 def test_numpy_arrays_in_the_pickle(torch: Any) -> None:

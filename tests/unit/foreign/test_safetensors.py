@@ -103,7 +103,7 @@ def test_a_golden_file(kept: str) -> None:
         assert [reader[name].shape for name in expected] == [
             tuple(entry["shape"]) for entry in expected.values()
         ]
-        assert reader.verify().ok
+        assert not reader.verify().problems
     assert exercise(GOLDEN.read_bytes()).verified
 
 
@@ -295,7 +295,7 @@ def test_both_readers_of_headers_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     data = one_of_each()[0]
     with ztensor.open(data) as reader:
         fast = [(name, reader.metadata(name)) for name in reader]
-    monkeypatch.setattr(safetensors, "_regular", lambda text: None)
+    monkeypatch.setattr(safetensors, "_regular", lambda *_: None)
     with ztensor.open(data) as reader:
         assert [(name, reader.metadata(name)) for name in reader] == fast
 
@@ -369,7 +369,7 @@ def test_it_is_copied_into_a_file_of_ours() -> None:
         for name in readable:
             assert copied[name].dtype == reader[name].dtype
             assert copied[name].tobytes() == reader[name].tobytes()
-        assert copied.verify().ok
+        assert not copied.verify().problems
 
 
 VALUES: dict[str, Any] = {

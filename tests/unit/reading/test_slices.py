@@ -58,7 +58,7 @@ class Counting:
     def view(self) -> memoryview | None:
         return None
 
-    def stored(self) -> memoryview | None:
+    def held(self) -> memoryview | None:
         return None
 
     def require_unchanged(self) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import sys
 import tracemalloc
 from typing import TYPE_CHECKING, Any
@@ -220,7 +221,7 @@ def test_a_digest_whose_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "xxhash", None)
     with ztensor.open(made.to_bytes()) as reader:
         report = reader.verify("matrix")
-    assert (report.ok, report.checked, report.undigested) == (True, 0, 1)
+    assert (report.outcome, report.checked, report.undigested) == ("unchecked", 0, 1)
     assert [p.reason for p in report.unsupported] == [Reason.MISSING_DEPENDENCY]
 
 
@@ -285,3 +286,47 @@ def test_what_users_wrote_into_their_arrays_is_no_damage(tmp_path: Path) -> None
             use(reader["matrix"])
         assert reader.verify().ok
         assert reader.read_numpy("matrix", copy=True).tolist() == [[1, -2, 3], [4, 5, -6]]
+
+
+# --- What is known of the bytes -------------------------------------------------------------
+
+
+def outcome(data: bytes) -> tuple[str, dict[str, str]]:
+    with ztensor.open(data) as reader:
+        report = reader.verify()
+        return report.outcome, dict(report.unchecked)
+
+
+def test_ok_means_that_every_byte_is_under_a_digest() -> None:
+    tensors = {"a": np.arange(4.0), "empty": np.zeros((0, 3))}
+    assert outcome(save(tensors)) == ("ok", {})
+    assert outcome(save(tensors, checksum=None)) == ("unchecked", {"a": "it has no digest"})
+    assert outcome(save({"empty": np.zeros(0)}, checksum=None)) == ("ok", {})
+    assert outcome(save(tensors, version="0.1.0", checksum=None))[0] == "unchecked"
+
+
+def test_one_object_without_a_digest_is_enough() -> None:
+    buffer = io.BytesIO()
+    with ztensor.Writer(buffer) as writer:
+        writer.write("with", np.arange(4.0))
+        writer.write("without", np.arange(4.0), checksum=False)
+    assert outcome(buffer.getvalue()) == ("unchecked", {"without": "it has no digest"})
+
+
+def test_damage_comes_before_what_is_unchecked() -> None:
+    buffer = io.BytesIO()
+    with ztensor.Writer(buffer) as writer:
+        writer.write("with", np.arange(4.0))
+        writer.write("without", np.arange(4.0), checksum=False)
+    data = bytearray(buffer.getvalue())
+    data[64] ^= 1
+    assert outcome(bytes(data))[0] == "damaged"
+
+
+def test_a_digest_of_an_unknown_kind_checks_nothing() -> None:
+    made = draft("1.2.0")
+    made.component("matrix")["digest"] = "future:0123456789abcdef"
+    kind, why = outcome(made.to_bytes())
+    assert kind == "unchecked"
+    assert "unknown kind" in why["matrix"]
+    assert list(why) == ["matrix"]

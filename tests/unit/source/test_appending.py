@@ -175,7 +175,7 @@ def test_old_bytes_are_read_under_the_lock(path: Path) -> None:
     assert sink.size == len(OLD + GUARD)
     assert sink.path == str(path)
     assert read_bytes(sink, 0, sink.size) == OLD + GUARD
-    assert sink.view() is sink.stored() is None
+    assert sink.view() is sink.held() is None
     sink.require_unchanged()
     os.truncate(path, 10)
     with pytest.raises(SourceError) as caught:

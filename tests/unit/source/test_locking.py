@@ -21,6 +21,22 @@ if TYPE_CHECKING:
 fcntl = pytest.importorskip("fcntl", reason="the locks of Windows are another module")
 
 
+@pytest.fixture(autouse=True, params=["write lock", "flock", "refused write lock"])
+def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """With the locks of Linux, and as on systems and kernels that do not have them."""
+    if not hasattr(fcntl, "F_OFD_SETLK") and request.param != "flock":
+        pytest.skip("this system has no locks of open file descriptions")
+    if request.param == "flock":
+        monkeypatch.delattr(fcntl, "F_OFD_SETLK", raising=False)
+    if request.param == "refused write lock":
+
+        def refuse(*_: object) -> bytes:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+        monkeypatch.setattr(fcntl, "fcntl", refuse)
+    return str(request.param)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     file = tmp_path / "file"
@@ -105,12 +121,12 @@ def test_a_file_without_a_lock_is_not_locked(path: Path, tmp_path: Path) -> None
     [(errno.EACCES, True), (errno.EAGAIN, True), (errno.ENOLCK, False), (errno.ENOTSUP, False)],
 )
 def test_what_a_file_system_answers(
-    path: Path, other: int, code: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch
+    path: Path, other: int, code: int, is_taken: bool, system: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def flock(descriptor: int, operation: int) -> None:
+    def answer(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "fcntl" if system == "write lock" else "flock", answer)
     with pytest.raises(SourceError) as caught:
         locking.acquire(other, str(path))
     assert (caught.value.reason is Reason.SOURCE_LOCKED) is is_taken

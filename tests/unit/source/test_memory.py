@@ -53,7 +53,7 @@ def test_any_contiguous_buffer_is_flat_bytes(kind: str) -> None:
 def test_views_are_read_only(kind: str) -> None:
     """A view must never reach the caller's own buffer."""
     source = MemorySource(KINDS[kind](DATA))
-    for view in (source.view(), source.stored()):
+    for view in (source.view(), source.held()):
         assert view is not None
         assert view.readonly
         with pytest.raises(TypeError):

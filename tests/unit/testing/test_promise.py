@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.errors import FormatError, Reason
+from ztensor.errors import FormatError, InternalError, LimitError, Reason, SourceError
 from ztensor.reading.verify import VerifyReport
 from ztensor.testing.builder import VALUES, VERSIONS, build
 from ztensor.testing.promise import PromiseBroken, exercise, is_same_number
@@ -62,6 +62,32 @@ def test_foreign_exceptions_pass_through(monkeypatch: pytest.MonkeyPatch, error:
     breaks(monkeypatch, "read", error)
     with pytest.raises(type(error)):
         exercise(build())
+
+
+def test_memory_that_ran_out_passes_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = LimitError("no memory", reason=Reason.LIMIT_MEMORY)
+    breaks(monkeypatch, "read", error)
+    with pytest.raises(LimitError) as caught:
+        exercise(build())
+    assert caught.value is error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InternalError("a bug"),
+        LimitError("no stack", reason=Reason.LIMIT_STACK),
+        SourceError("a disk"),
+    ],
+    ids=lambda error: error.message,
+)
+def test_what_the_edge_made_of_an_escape_is_one(
+    monkeypatch: pytest.MonkeyPatch, error: ztensor.ZTensorError
+) -> None:
+    breaks(monkeypatch, "read", error)
+    with pytest.raises(PromiseBroken) as caught:
+        exercise(build())
+    assert caught.value.__cause__ is error
 
 
 @pytest.mark.parametrize(

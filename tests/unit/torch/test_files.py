@@ -342,3 +342,27 @@ def test_a_device_that_is_not_there(tmp_path: Path, device: Any, kind: Any) -> N
 def test_the_cpu_by_any_name(tmp_path: Path, device: Any) -> None:
     ztorch.save_file(tensors(), tmp_path / "m.zt")
     assert same(ztorch.load_file(tmp_path / "m.zt", device=device)["b"], tensors()["b"])
+
+
+@pytest.mark.parametrize(
+    "name", ["float32", "bfloat16", "float8_e4m3fn", "int8", "bool", "complex64"]
+)
+def test_a_stream_takes_torch_types_and_pieces(tmp_path: Path, name: str) -> None:
+    dtype = getattr(torch, name)
+    expected = torch.arange(24).reshape(6, 4).to(dtype)
+    path = tmp_path / "streamed.zt"
+    with ztensor.Writer(path) as writer, writer.stream("x", expected.shape, dtype) as sink:
+        sink.write(expected[:2])
+        with pytest.raises(ArgumentTypeError):
+            sink.write(torch.zeros(1, 4, dtype=torch.int16))
+        sink.write(expected[2:].reshape(-1), flat=True)
+    found = ztorch.load_file(path)["x"]
+    assert found.dtype == dtype
+    assert torch.equal(found.view(torch.uint8), expected.view(torch.uint8))
+
+
+def test_a_stream_of_a_torch_type_that_no_file_has(tmp_path: Path) -> None:
+    writer = ztensor.Writer(tmp_path / "x.zt")
+    with pytest.raises(NotRepresentableError):
+        writer.stream("x", (1,), torch.complex32)
+    writer.abort()

@@ -641,7 +641,7 @@ def test_an_element_type_may_be_named_in_any_way(dtype: Any) -> None:
         sink = writer.stream("x", [2, 2], dtype)
         assert (sink.name, sink.shape, sink.dtype) == ("x", (2, 2), np.dtype("f4"))
         sink.write(FOUR.reshape(2, 2)[:1])
-        sink.write(FOUR.astype(">f4")[2:])  # of whatever shape and byte order
+        sink.write(FOUR.astype(">f4")[2:].reshape(1, 2))  # of whatever byte order
         sink.close()
 
     assert written(fill) == save({"x": FOUR.reshape(2, 2)})
@@ -687,6 +687,64 @@ def test_a_piece_that_does_not_fit_changes_nothing(piece: Any, kind: type[Except
                 sink.write(FOUR[:1])
 
     assert written(fill) == save({"x": FOUR})
+
+
+GRID = np.arange(24, dtype=np.float32).reshape(4, 3, 2)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [GRID],
+        [GRID[:1], GRID[1:]],
+        [GRID[0], GRID[1:3], GRID[3]],  # one row has one dimension less
+        [GRID[:0], GRID],
+        [np.asfortranarray(GRID[:2]), GRID[2:]],
+    ],
+    ids=["whole", "rows", "single rows", "none", "other memory order"],
+)
+def test_pieces_are_runs_of_rows(pieces: list[Any]) -> None:
+    def fill(writer: Writer) -> None:
+        with writer.stream("x", GRID.shape, "f32") as sink:
+            for piece in pieces:
+                sink.write(piece)
+
+    assert written(fill) == save({"x": GRID})
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(2, 2, 3), (6, 2), (12,), (2, 6), (1, 2, 3, 2), (2, 3), (), (0,), (4, 3, 1)],
+    ids=str,
+)
+def test_a_piece_that_would_scramble_rows_is_refused(shape: tuple[int, ...]) -> None:
+    def fill(writer: Writer) -> None:
+        with writer.stream("x", GRID.shape, "f32") as sink:
+            with pytest.raises(ArgumentValueError):
+                sink.write(np.zeros(shape, np.float32))
+            sink.write(GRID)
+
+    assert written(fill) == save({"x": GRID})
+
+
+def test_flat_pieces_are_asked_for_and_end_at_a_row_before_rows_come() -> None:
+    def fill(writer: Writer) -> None:
+        with writer.stream("x", GRID.shape, "f32") as sink:
+            sink.write(GRID.reshape(-1)[:7], flat=True)
+            with pytest.raises(ArgumentValueError):
+                sink.write(GRID[1:])
+            sink.write(GRID.reshape(-1)[7:12].reshape(5, 1), flat=True)
+            sink.write(GRID[2:])
+
+    assert written(fill) == save({"x": GRID})
+
+
+def test_a_scalar_is_its_one_row() -> None:
+    def fill(writer: Writer) -> None:
+        with writer.stream("x", (), "f32") as sink:
+            sink.write(np.float32(3))
+
+    assert written(fill) == save({"x": np.array(3, np.float32)})
 
 
 def test_packed_elements_come_in_whole_bytes() -> None:

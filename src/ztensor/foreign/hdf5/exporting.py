@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.errors import FormatError, Reason, UnsupportedError, ZTensorError, describe
-from ztensor.foreign.hdf5.file import RAISED, TYPE_ATTRIBUTE, h5py_library
-from ztensor.foreign.hdf5.projecting import plain_value
+from ztensor.errors import (
+    FormatError,
+    MissingDependencyError,
+    Reason,
+    UnsupportedError,
+    ZTensorError,
+    describe,
+)
+from ztensor.foreign.hdf5.attributes import text_of
+from ztensor.foreign.hdf5.projecting import TYPE_ATTRIBUTE
 from ztensor.foreign.parts import require_known_layout
 from ztensor.layout.elements import numpy_dtype, require_known
 from ztensor.model.dtype import element_count
@@ -24,6 +31,23 @@ if TYPE_CHECKING:
 
 _ALIGNMENT = 64
 _MOST_RANK = 32  # HDF5's own
+# All that h5py was seen to raise for what it cannot write.
+_RAISED = (OSError, LookupError, RuntimeError, ValueError, TypeError, ArithmeticError, SystemError)
+
+
+def _h5py_library() -> Any:
+    """Return the module h5py.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        import h5py
+    except ImportError as error:
+        raise MissingDependencyError(
+            "writing HDF5 needs h5py; install it with: pip install 'pyztensor[foreign]'"
+        ) from error
+    return h5py
 
 
 def export(
@@ -61,12 +85,12 @@ def export(
     """
     skeleton = _Skeleton()
     try:
-        with h5py_library().File(
+        with _h5py_library().File(
             skeleton, "w", alignment_threshold=_ALIGNMENT, alignment_interval=_ALIGNMENT
         ) as file:
             drawing = _Drawing(reader, file, lose)
             blobs = drawing.run()
-    except RAISED as error:
+    except _RAISED as error:
         if isinstance(error, ZTensorError):
             raise
         raise FormatError(
@@ -104,7 +128,7 @@ class _Drawing:
     def __init__(
         self, reader: ManifestReader, file: Any, lose: Callable[[str | None, str], None]
     ) -> None:
-        self._h5py = h5py_library()
+        self._h5py = _h5py_library()
         self._reader = reader
         self._file = file
         self._lose = lose
@@ -233,15 +257,33 @@ class _Drawing:
                 raise TypeError("HDF5 has none of the kind")
             item.attrs[key] = value
             back = item.attrs[key]
-        except RAISED as error:
+        except _RAISED as error:
             self._lose(
                 name,
                 f"the attribute {describe(key)} is left out: {describe(str(error))}",
             )
             return
-        plain = None if isinstance(back, self._h5py.Empty) else plain_value(back)
+        plain = None if isinstance(back, self._h5py.Empty) else _plain_value(back)
         if cbor.encode(plain) != cbor.encode(given):
             self._lose(name, f"the attribute {describe(key)} becomes {describe(plain, 40)}")
+
+
+def _plain_value(value: Any) -> Any:
+    """Return a value that h5py read back as plain Python values, or None where it has none."""
+    if isinstance(value, np.void):
+        return None if value.dtype.names else value.tobytes()
+    if isinstance(value, (np.ndarray, np.generic)):
+        if value.dtype.kind not in "biufSO" or (value.dtype.kind == "f" and value.itemsize > 8):
+            return None
+        value = value.tolist()
+    if isinstance(value, str):
+        value = value.encode(errors="surrogateescape")
+    if isinstance(value, bytes):
+        return text_of(value)
+    if isinstance(value, list):
+        items = [_plain_value(item) for item in value]
+        return None if None in items else items
+    return value if isinstance(value, (bool, int, float)) else None
 
 
 class _Skeleton(io.RawIOBase):

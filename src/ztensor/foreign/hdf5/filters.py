@@ -1,20 +1,22 @@
-"""HDF5's filters, undone: deflate, shuffle, Fletcher-32 and LZF. Bytes in, bytes out."""
+"""HDF5's filters, undone. Bytes in, bytes out; only deflate is left to a library, to zlib."""
 
 from __future__ import annotations
 
 import zlib
-from array import array
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.errors import EncodingError, Reason, describe
-from ztensor.foreign.hdf5.file import RAISED, lzf_expanded
+from ztensor.errors import EncodingError, Reason
+from ztensor.foreign.hdf5 import lzf, packing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ztensor.foreign.hdf5.messages import Filter
+
 Chunk = bytes | bytearray | memoryview
+_SLACK_BYTES = 64  # checksums, and what says how numbers are packed
 
 
 def bad_chunk(what: str, expected: object, found: object) -> EncodingError:
@@ -25,6 +27,25 @@ def bad_chunk(what: str, expected: object, found: object) -> EncodingError:
         expected=str(expected),
         found=str(found),
     )
+
+
+def unfiltered(data: Chunk, filters: tuple[Filter, ...], skipped: int, most: int) -> Chunk:
+    """Return a chunk as it was before its filters were applied, the last of them undone first.
+
+    Args:
+        data: the chunk as it is stored.
+        filters: each of them in `FILTERS`.
+        skipped: bit i: the filter i was not applied.
+        most: how long it can be.
+
+    Raises:
+        EncodingError: it is damaged.
+    """
+    for number in reversed(range(len(filters))):
+        if not skipped >> number & 1:
+            code, parameters = filters[number]
+            data = FILTERS[code](data, parameters, most + _SLACK_BYTES)
+    return data
 
 
 def _inflated(data: Chunk, _: tuple[int, ...], most: int) -> bytes:
@@ -59,54 +80,25 @@ def _unsummed(data: Chunk, _: tuple[int, ...], __: int) -> bytes:
     return body
 
 
-# Of each byte an LZF token may begin with: how long the token is, and how many bytes it gives.
-_LZF_STEPS = bytes((*range(2, 34), *[2] * 192, *[3] * 32))
-_LZF_COUNTS = np.array([*range(1, 33), *((code >> 5) + 2 for code in range(32, 256))], np.uint8)
-_LZF_LONG = 224  # from here on the next byte is added
-_LZF_BATCH = 1 << 18  # tokens counted at once: their places take memory
-
-
-def _lzf_length(data: bytes, most: int) -> int:
-    """Return how many bytes LZF tokens expand to.
-
-    Raises:
-        EncodingError: that is more than `most`, or the last token is cut.
-    """
-    stored = np.frombuffer(data, np.uint8)
-    steps, end, at, length = data.translate(_LZF_STEPS), len(data), 0, 0
-    while at < end:
-        places = array("I")
-        add = places.append
-        for _ in range(_LZF_BATCH):
-            add(at)
-            at += steps[at]
-            if at >= end:
-                break
-        if at > end:
-            raise bad_chunk("lzf", "the rest of a token", "the end")
-        starts: Any = np.frombuffer(places, np.dtype(places.typecode))
-        codes = stored[starts]
-        more = stored[starts[codes >= _LZF_LONG] + 1]
-        length += int(_LZF_COUNTS[codes].sum(dtype=np.int64)) + int(more.sum(dtype=np.int64))
-        if length > most:
-            raise bad_chunk("lzf", f"at most {most} bytes", f"{length} or more")
-    return length
-
-
 def _unlzf(data: Chunk, _: tuple[int, ...], most: int) -> Chunk:
-    """Expand LZF: runs of literals, and copies of what came up to 8 KiB before.
-
-    The copying is left to h5py's C, which is many times as fast as Python. Given any bytes it stays
-    within its output, but takes ever more memory until all of it fits, and where that turns out
-    short libhdf5 goes on reading behind it. So the tokens are counted first: h5py gets whole ones
-    only, and a chunk that is exactly as long as what they give.
-    """
-    data = bytes(data)  # a map may be changed between counting and expanding
-    length = _lzf_length(data, most)
     try:
-        return lzf_expanded(data, length) if length else b""
-    except RAISED as error:  # it found a copy of what is before the beginning
-        raise bad_chunk("lzf", "copies of what is there", describe(str(error), 200)) from error
+        return lzf.expand(data, most)
+    except ValueError as error:
+        raise bad_chunk("lzf", f"whole tokens of at most {most} bytes", error) from error
+
+
+def _unpacked(data: Chunk, parameters: tuple[int, ...], most: int) -> Chunk:
+    try:
+        return packing.undo_nbit(data, parameters, most)
+    except ValueError as error:
+        raise bad_chunk("n-bit", "packed numbers", error) from error
+
+
+def _unscaled(data: Chunk, parameters: tuple[int, ...], most: int) -> Chunk:
+    try:
+        return packing.undo_scale_offset(data, parameters, most)
+    except ValueError as error:
+        raise bad_chunk("scale-offset", "packed numbers", error) from error
 
 
 # HDF5's numbers for its filters, and h5py's for LZF.
@@ -114,5 +106,7 @@ FILTERS: dict[int, Callable[[Chunk, tuple[int, ...], int], Chunk]] = {
     1: _inflated,
     2: _unshuffled,
     3: _unsummed,
+    5: _unpacked,
+    6: _unscaled,
     32000: _unlzf,
 }

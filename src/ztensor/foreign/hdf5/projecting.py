@@ -1,20 +1,18 @@
-"""HDF5 files, Keras weights among them: read and written through h5py.
+"""HDF5 files, Keras weights among them, as objects and attributes.
 
-The bytes are parsed by libhdf5, a large C library, and not by us: of a hostile file it may crash
-the process, and no check here can prevent that. What we add: links that leave the file, virtual
-datasets and external storage are never followed, sizes are checked before memory is taken, and
-whatever h5py raises becomes an error of ours. h5py reads through our own source, so that no file
-is opened by name and no HDF5 handle outlives a call.
+No bytes of a file reach libhdf5: the modules beside this one parse them, each read checked and each
+structure met once. Links that leave the file, virtual datasets and external storage are never
+followed.
 
 What is in a file becomes an object by its path without the leading slash (Keras has
 `layers/dense/vars/0`):
 
-- Contiguous numbers without filters are byte ranges, big-endian ones too: mapped, not copied.
-- Chunks without filters, and behind deflate, shuffle, Fletcher-32 and LZF, are decoded here, a
-  block of rows at a time: libhdf5 undoes these filters without a check of what comes out. LZF is
-  expanded by h5py's code, once its tokens were counted.
-- Compact and never written data, numbers in a form NumPy lacks, and other filters that are
-  installed (n-bit, scale-offset, plugins) are left to h5py.
+- Contiguous and compact numbers without filters are byte ranges, big-endian ones too: mapped, not
+  copied.
+- Chunks, without filters or behind deflate, shuffle, Fletcher-32, LZF, n-bit and scale-offset, are
+  decoded a block of rows at a time. What was never written is the fill value.
+- Numbers in a form NumPy lacks (12 bits in two bytes, other floats) become the next wider one of
+  its own.
 - bfloat16: as a float type of that form, or as Keras stores it, opaque with an attribute `dtype`.
 - Strings, compounds, references, other opaque types, null dataspaces, virtual datasets, external
   storage, unknown filters and links out of the file are listed, and refused when they are read.
@@ -28,7 +26,8 @@ slash, and so is the text of a scalar string dataset. Texts, numbers and arrays 
 from __future__ import annotations
 
 import posixpath
-from typing import TYPE_CHECKING, Any, NamedTuple
+import struct
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -41,135 +40,189 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.foreign.base import RAW, ForeignEncoding, Projection
-from ztensor.foreign.hdf5.data import ByLibrary, InChunks
-from ztensor.foreign.hdf5.file import TYPE_ATTRIBUTE, h5py_library, opened
+from ztensor.foreign.hdf5.attributes import MOST_BYTES, Attributes, shared_address, text_of
+from ztensor.foreign.hdf5.chunks import ChunkTable, read_chunks
+from ztensor.foreign.hdf5.data import Converted, InChunks, Unwritten, fill_of
+from ztensor.foreign.hdf5.datatype import Class, Type, parse
+from ztensor.foreign.hdf5.elements import Elements, elements_of
 from ztensor.foreign.hdf5.filters import FILTERS
+from ztensor.foreign.hdf5.groups import Group, group_of, links_of
+from ztensor.foreign.hdf5.header import Header, Kind, read_header
+from ztensor.foreign.hdf5.heaps import GlobalHeaps
+from ztensor.foreign.hdf5.messages import (
+    Filter,
+    Layout,
+    Link,
+    Place,
+    Space,
+    parse_fill,
+    parse_filters,
+    parse_layout,
+    parse_space,
+)
+from ztensor.foreign.hdf5.superblock import open_window
+from ztensor.foreign.hdf5.window import malformed, unknown
 from ztensor.layout.elements import spell
+from ztensor.model.account import Tally
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
     from ztensor.encoding import Encoding, Stored
-    from ztensor.limits import Limits
+    from ztensor.limits import Budget, Limits
     from ztensor.source.base import Source
 
 NAME = "hdf5"
+TYPE_ATTRIBUTE = "ztensor.type"  # names what the bits of an exported dataset mean
 
-_ATTRIBUTE_BYTES = 1 << 20
-_STRINGS_BYTES = 1 << 30
-# Deflate, Fletcher-32 and LZF. On short data libhdf5 (2.0.0) crashes in them, or shows its memory.
-_UNCHECKED = (1, 3, 32000)
-# Sign, exponent and mantissa positions and sizes as h5py gives them, and the exponent's bias.
-_BFLOAT16 = ((15, 7, 8, 0, 7), 127)
+_OBJECT_COST, _GROUP_COST = 1000, 400  # bytes of memory that one takes
 
 
-class _Kind(NamedTuple):
+class _Known(NamedTuple):
     """How the elements of a dataset are stored and read.
 
     Attributes:
         dtype: the storage type's name, or words for what no type here holds.
         type: the logical type's name, or None.
-        numpy: the type h5py reads them as, little-endian; None where it cannot.
-        is_exact: whether they lie in the file as NumPy has them.
-        byte_order: in which order.
+        elements: how they are read; None where they cannot be.
     """
 
     dtype: str
     type: str | None = None
-    numpy: np.dtype[Any] | None = None
-    is_exact: bool = False
-    byte_order: Any = "little"
+    elements: Elements | None = None
+
+    @property
+    def byte_order(self) -> Literal["little", "big"]:
+        """Return the order of the bytes in the file, of elements that are kept as they are."""
+        if self.elements is None or self.elements.convert is not None:
+            return "little"
+        stored = self.elements.stored
+        return "little" if stored == stored.newbyteorder("<") else "big"
 
 
-def project(source: Source, limits: Limits) -> Projection:
+class _Item(NamedTuple):
+    """What a header is: a group, a text, an object, or else (a stored type) nothing here.
+
+    Attributes:
+        group: where the links of a group are.
+        value: a group's attributes, or the text of a dataset.
+        object: a dataset.
+        nbytes: how long its attributes and texts are.
+    """
+
+    group: Group | None = None
+    value: object = None
+    object: TensorObject | None = None
+    nbytes: int = 0
+
+
+def project(source: Source, budget: Budget) -> Projection:
     """Return what an HDF5 file holds; see the module's docstring.
 
     Raises:
-        FormatError: libhdf5 cannot read it, or what it reads cannot be.
-        MissingDependencyError: h5py is not installed.
-        LimitError: groups are nested deeper than `Limits.depth`.
+        FormatError: the file is damaged.
+        UnsupportedError: it shares messages in a way that h5py never asks for.
+        LimitError: groups are nested deeper than `Limits.depth`, or listing the file costs more
+            than one of its length may.
         SourceError: it cannot be read.
     """
-    with opened(source) as file:
-        return _Walk(source, limits, file).run()
+    try:
+        return _Walk(source, budget).run()
+    except (struct.error, IndexError) as error:  # fields that a message is too short for
+        raise malformed("a message is cut") from error
 
 
 class _Walk:
-    """One walk over all groups of an open file."""
+    """One walk over all groups of a file."""
 
-    def __init__(self, source: Source, limits: Limits, file: Any) -> None:
-        self._h5py = h5py_library()
+    def __init__(self, source: Source, budget: Budget) -> None:
         self._source = source
-        self._limits = limits
-        self._file = file
-        self._links = 0
-        self._text_left = source.size  # many links may lead to one and the same text
+        self._budget = budget
+        self._window, self._root, self._end = open_window(source, budget)
+        self._left = Tally()
+        self._at = ""  # the path that is looked at
+        heaps = GlobalHeaps(self._window)
+        self._reader = Attributes(self._window, heaps, self._stored_type, self._leave)
         self._attributes: dict[str, object] = {}
         self._objects: dict[str, TensorObject] = {}
         self._encodings: dict[str, Encoding] = {**RAW, NAME: _Unread(NAME)}
-        self._kinds: dict[tuple[bytes, bool], _Kind] = {}
+        self._items: dict[int, _Item] = {}
+        self._types: dict[int, Type] = {}
+        self._parsed: dict[bytes, tuple[Type, _Known]] = {}
 
     def run(self) -> Projection:
-        h5py = self._h5py
-        self._attributes.update(self._attributes_of(self._file))
-        seen = {h5py.h5o.get_info(self._file.id).addr}
+        root = self._item(self._root)
+        if root.group is None:
+            raise malformed("the root is no group")
+        if isinstance(root.value, dict):
+            self._attributes.update(root.value)
+        self._items[self._root] = _Item()
         soft: dict[str, str] = {}
-        waiting = [("", self._file.id)]
+        waiting = [("", root.group)]
         while waiting:
             path, group = waiting.pop()
             below = []
-            for name, kind, target in self._links_of(path, group):
-                if kind == h5py.h5l.TYPE_SOFT:
+            for name, link in self._links_of(path, group):
+                if link.target is not None:
+                    target = text_of(link.target) or ""
                     if ".." in target.split("/"):  # a name like any other in HDF5, which none has
+                        self._left.add("soft link", name)
                         continue
+                    self._budget.charge_bytes(len(path) + len(target))
                     soft[name] = posixpath.normpath(posixpath.join("/", path, target)).strip("/")
-                elif kind != h5py.h5l.TYPE_HARD:
+                elif link.address is None:
                     self._add(name, _refused("link to another file"))
                 else:
-                    item = h5py.h5o.open(group, name.rpartition("/")[2].encode())
-                    if isinstance(item, h5py.h5d.DatasetID):
-                        self._add_dataset(name, item)
-                    elif isinstance(item, h5py.h5g.GroupID):
-                        address = h5py.h5o.get_info(item).addr
-                        if address not in seen:
-                            seen.add(address)
-                            below.append((name, item))
-                            self._add_group(name, h5py.Group(item))
+                    self._at = name
+                    item = self._item(link.address)
+                    if item.group is None and item.object is None and item.value is None:
+                        self._left.add("stored type, or further link to a group", name)
+                    # Whoever writes the names down writes the attributes for each of them.
+                    self._budget.charge_bytes(item.nbytes)
+                    if item.object is not None:
+                        self._add(name, item.object)
+                        continue
+                    if item.value is not None:
+                        self._attributes.setdefault(f"/{name}", item.value)
+                    if item.group is not None:  # once: groups may have many names
+                        below.append((name, item.group))
+                        self._items[link.address] = _Item()
             waiting += reversed(below)
         for name, target in soft.items():
             if target in self._objects and target not in soft:
                 self._add(name, self._objects[target])
+            else:
+                self._left.add("soft link", name)
+        if self._window.base:
+            self._left.add("user block", nbytes=self._window.base)
+        if self._end < self._source.size:
+            self._left.add("bytes behind the end", nbytes=self._source.size - self._end)
         manifest = Manifest("", self._objects, self._attributes or None)
-        return Projection(NAME, manifest, self._encodings)
+        return Projection(NAME, manifest, self._encodings, self._left)
 
-    def _links_of(self, path: str, group: Any) -> list[tuple[str, int, str]]:
-        """Return path, kind and soft target of what a group links to."""
-        if path.count("/") >= self._limits.depth:
+    def _leave(self, kind: str, name: str) -> None:
+        self._left.add(kind, f"{self._at}/{name}" if self._at else name)
+
+    def _links_of(self, path: str, group: Group) -> list[tuple[str, Link]]:
+        """Return the links of a group, each with its path."""
+        if path.count("/") >= self._budget.limits.depth:
             raise LimitError(
                 "groups are nested deeper than Limits.depth; pass a larger one",
                 reason=Reason.LIMIT_DEPTH,
-                expected=f"at most {self._limits.depth}",
+                expected=f"at most {self._budget.limits.depth}",
             )
         links = []
-        for raw in group:
-            self._links += 1
-            if self._links > self._source.size:  # a damaged tree may lead around for ever
-                raise FormatError(
-                    "there are more links than the file has bytes", reason=Reason.FIELD_VALUE
-                )
-            name = _text(raw)
+        for link in links_of(self._window, group):
+            name = text_of(link.name)
             # HDF5 takes a slash for a path, which may lead through a link out of the file.
             if name is None or "/" in name or name in ("", "."):
                 raise FormatError(
                     "a link's name is not UTF-8 or has a slash",
                     reason=Reason.FIELD_VALUE,
-                    found=describe(raw),
+                    found=describe(link.name),
                 )
-            kind = group.links.get_info(raw).type
-            target = ""
-            if kind == self._h5py.h5l.TYPE_SOFT:
-                target = _text(group.links.get_val(raw)) or ""
-            links.append((f"{path}/{name}" if path else name, kind, target))
+            self._budget.charge_bytes(len(path))
+            links.append((f"{path}/{name}" if path else name, link))
         return links
 
     def _add(self, name: str, tensor_object: TensorObject) -> None:
@@ -181,180 +234,225 @@ class _Walk:
             )
         self._objects[name] = tensor_object
 
-    def _add_group(self, name: str, group: Any) -> None:
-        attributes = self._attributes_of(group)
-        if attributes:
-            self._attributes.setdefault(f"/{name}", attributes)
+    def _item(self, address: int) -> _Item:
+        """Return what the header at an address is; links to one and the same share it."""
+        item = self._items.get(address)
+        if item is None:
+            self._window.enter(address)
+            before = self._reader.nbytes
+            item = self._read_item(read_header(self._window, address))
+            item = item._replace(nbytes=self._reader.nbytes - before)
+            self._items[address] = item
+        return item
 
-    def _add_dataset(self, name: str, item: Any) -> None:
-        # By h5py's lower half: a model has thousands, and the upper half triples the time of each.
-        h5py = self._h5py
-        stored = item.get_create_plist()
-        layout = stored.get_layout()
-        if layout not in (h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED):
-            # Asking a virtual dataset for its shape may already open other files.
-            self._add(name, _refused("virtual dataset"))
-            return
-        attributes = {}
-        if h5py.h5a.get_num_attrs(item):
-            attributes = self._attributes_of(h5py.Dataset(item))
-        length = int(item.get_storage_size())
-        # Behind a user block libhdf5 gives an offset also where nothing is allocated.
-        is_range = (
-            layout == h5py.h5d.CONTIGUOUS
-            and item.get_space_status() == h5py.h5d.SPACE_STATUS_ALLOCATED
-            and length > 0
-        )
-        filters = [stored.get_filter(number) for number in range(stored.get_nfilters())]
-        codes = {one[0] for one in filters}
-        is_ours = layout == h5py.h5d.CHUNKED and codes <= set(FILTERS)
-        kind = self._kind_of(item, attributes, has_bits=is_range or is_ours)
-        if stored.get_external_count():
-            kind = _Kind("data in another file")
-        space = item.get_space()
-        shape: tuple[int, ...] = ()
-        if space.get_simple_extent_type() == h5py.h5s.NULL:
-            kind = _Kind("null dataspace")
-        else:
-            shape = space.get_simple_extent_dims()
-            text = None if shape else self._small_text(h5py.Dataset(item))
+    def _read_item(self, header: Header) -> _Item:
+        kinds = {message.kind for message in header.messages}
+        if Kind.SYMBOL_TABLE in kinds or Kind.LINK_INFO in kinds:
+            self._budget.charge_bytes(_GROUP_COST)
+            return _Item(group_of(self._window, header), self._reader.of(header) or None)
+        if Kind.TYPE in kinds and Kind.SPACE in kinds:
+            self._budget.charge_bytes(_OBJECT_COST)
+            return self._dataset(header)
+        if Kind.TYPE in kinds:
+            return _Item()
+        raise malformed("an object is no group, dataset or type")
+
+    def _dataset(self, header: Header) -> _Item:
+        layout_message = header.of(Kind.LAYOUT)
+        space_message = header.of(Kind.SPACE)
+        if layout_message is None or space_message is None:
+            raise malformed("a dataset has no layout")
+        layout = parse_layout(self._window, layout_message)
+        if layout.place == Place.VIRTUAL:
+            return _Item(object=_refused("virtual dataset"))
+        if space_message.is_shared:
+            return _Item(object=_refused("dataset with a shared dataspace"))
+        space = parse_space(self._window, space_message.body)
+        attributes = self._reader.of(header)
+        kind, known = self._type_of(header, attributes)
+        if kind.has_names:
+            self._left.add("names of an enum", self._at, len(kind.members))
+        filters = self._filters_of(header)
+        if header.of(Kind.EXTERNAL) is not None:
+            known = _Known("data in another file")
+        elif space.shape is None:
+            known = _Known("null dataspace")
+        elif not space.shape and kind.is_string and kind.size <= MOST_BYTES:
+            text = self._scalar_text(layout, kind)
             if text is not None:
-                self._attributes.setdefault(f"/{name}", text)
-                return
-        for code in codes:
-            is_needed = not (is_ours and kind.is_exact)
-            if is_needed and (code in _UNCHECKED or not h5py.h5z.filter_avail(code)):
-                kind = _Kind(f"data behind the filter {code}")
-        if kind.numpy is None:
-            self._add(name, _refused(kind.dtype, shape, attributes))
-            return
-        nbytes = element_count(shape) * kind.numpy.itemsize
-        offset = (item.get_offset() or 0) if is_range and kind.is_exact else 0
-        if offset + length > self._source.size or (offset and length != nbytes):
-            raise FormatError(
-                "the data of a dataset does not lie in the file as its shape needs",
-                reason=Reason.OUT_OF_BOUNDS,
-                object_name=name,
-                expected=f"{describe(nbytes)} bytes within {self._source.size}",
-                found=f"{describe(length)} at offset {describe(offset)}",
-            )
-        component = Component(
-            kind.dtype, offset, length, type=kind.type, byte_order=kind.byte_order
-        )
-        if not offset and (nbytes or not kind.is_exact):
-            word = f"{NAME}:{len(self._encodings)}"
-            chunks: Any = stored.get_chunk() if layout == h5py.h5d.CHUNKED else None
-            self._encodings[word] = (
-                InChunks(
-                    word,
-                    self._source,
-                    name,
-                    shape,
-                    kind.numpy,
-                    chunks,
-                    order=kind.byte_order,
-                    filters=[(one[0], tuple(one[2])) for one in filters],
-                    has_user_block=bool(self._file.userblock_size),
+                return _Item(value=text)
+        shape = space.shape or ()
+        for one in filters:
+            if one.code not in FILTERS:
+                known = _Known(f"data behind the filter {one.code}")
+        if known.elements is None:
+            return _Item(object=_refused(known.dtype, shape, attributes))
+        component = self._component(header, layout, space, known, known.elements, filters)
+        return _Item(object=TensorObject(shape, "dense", {"data": component}, attributes or None))
+
+    def _component(
+        self,
+        header: Header,
+        layout: Layout,
+        space: Space,
+        known: _Known,
+        elements: Elements,
+        filters: tuple[Filter, ...],
+    ) -> Component:
+        """Return where the data is, and how it is read."""
+        shape, width = space.shape or (), elements.stored.itemsize
+        stored = element_count(shape) * width
+        nbytes = element_count(shape) * elements.numpy.itemsize
+        length = offset = 0
+        encoding: Encoding | None = None
+        word = f"{NAME}:{len(self._encodings)}"
+        if layout.place == Place.CHUNKED:
+            if layout.width != width:
+                raise malformed("a chunk's elements have another width", width, layout.width)
+            if nbytes:
+                encoding, length = self._chunked(header, layout, space, word, elements, filters)
+        elif filters:
+            raise malformed("data that is not chunked has filters")
+        elif nbytes and layout.length != 0 and self._window.is_defined(layout.address):
+            length = stored if layout.length is None else layout.length
+            offset = self._window.base + layout.address
+            if length != stored or offset + length > self._source.size:
+                raise FormatError(
+                    "the data of a dataset does not lie in the file as its shape needs",
+                    reason=Reason.OUT_OF_BOUNDS,
+                    expected=f"{describe(stored)} bytes within {self._source.size}",
+                    found=f"{describe(length)} at offset {describe(offset)}",
                 )
-                if is_ours and kind.is_exact
-                else ByLibrary(word, self._source, name, shape, kind.numpy, chunks)
+            if elements.convert is not None:
+                encoding = Converted(word, shape, elements, self._source, offset)
+        elif nbytes:
+            encoding = Unwritten(word, shape, elements, self._fill(header, elements))
+        if encoding is None:
+            return Component(
+                known.dtype, offset, length, type=known.type, byte_order=known.byte_order
             )
-            component = Component(
-                kind.dtype, 0, length, type=kind.type, encoding=word, decoded_length=nbytes
-            )
-        self._add(name, TensorObject(shape, "dense", {"data": component}, attributes or None))
-
-    def _kind_of(self, item: Any, attributes: dict[str, object], *, has_bits: bool) -> _Kind:
-        stored = item.get_type()
-        if attributes:  # which may say what the bits are
-            return self._kind_of_type(stored, attributes, has_bits=has_bits)
-        key = stored.encode(), has_bits
-        if key not in self._kinds:
-            self._kinds[key] = self._kind_of_type(stored, attributes, has_bits=has_bits)
-        return self._kinds[key]
-
-    def _kind_of_type(self, stored: Any, attributes: dict[str, object], *, has_bits: bool) -> _Kind:
-        h5t = self._h5py.h5t
-        if (
-            has_bits  # else h5py reads it as float32
-            and isinstance(stored, h5t.TypeFloatID)
-            and (stored.get_fields(), stored.get_ebias()) == _BFLOAT16
-            and stored.get_size() == 2
-        ):
-            order = "big" if stored.get_order() == h5t.ORDER_BE else "little"
-            return _Kind("bf16", None, np.dtype("<u2"), is_exact=True, byte_order=order)
-        try:
-            dtype = stored.dtype
-        except (TypeError, ValueError):  # h5py has no type for it
-            return _Kind("type that h5py does not know")
-        if isinstance(stored, h5t.TypeOpaqueID):
-            named = _named(attributes.get("dtype"), dtype.itemsize)
-            if named is None:
-                return _Kind(f"opaque of {dtype.itemsize} bytes")
-            return _Kind(*named, dtype, is_exact=True)
-        try:
-            spelled = spell(np.dtype(dtype.newbyteorder("=").str))
-        except NotRepresentableError:
-            return _Kind("string" if self._h5py.check_string_dtype(dtype) else describe(str(dtype)))
-        bits = _named(attributes.get(TYPE_ATTRIBUTE), dtype.itemsize)
-        if bits is not None and dtype.kind == "u":
-            spelled = bits
-            del attributes[TYPE_ATTRIBUTE]
-        # Enums and numbers with padding are not equal to what NumPy would be stored as.
-        plain = h5t.py_create(dtype, logical=True)
-        return _Kind(
-            *spelled,
-            np.dtype(dtype.newbyteorder("<").str),
-            is_exact=bool(stored == plain),
-            byte_order="big" if dtype.str.startswith(">") else "little",
+        self._encodings[word] = encoding
+        return Component(
+            known.dtype, 0, length, type=known.type, encoding=word, decoded_length=nbytes
         )
 
-    def _small_text(self, dataset: Any) -> str | None:
-        if dataset.id.get_create_plist().get_external_count():
-            return None
-        if self._h5py.check_string_dtype(dataset.dtype) is None:
-            return None
-        if dataset.dtype.itemsize > _ATTRIBUTE_BYTES:
-            return None
-        value = self._plain(dataset[()])
-        return value if isinstance(value, str) else None
+    def _chunked(
+        self,
+        header: Header,
+        layout: Layout,
+        space: Space,
+        word: str,
+        elements: Elements,
+        filters: tuple[Filter, ...],
+    ) -> tuple[Encoding, int]:
+        """Return how a dataset in chunks is read, and how many bytes all of them have."""
+        chunk_bytes = element_count(layout.chunks) * layout.width
+        table: ChunkTable = read_chunks(
+            self._window, layout, space, chunk_bytes, is_filtered=bool(filters)
+        )
+        encoding = InChunks(
+            word,
+            space.shape or (),
+            elements,
+            self._source,
+            layout.chunks,
+            table=table,
+            filters=filters,
+            fill=self._fill(header, elements),
+            are_edges_plain=layout.are_edges_plain,
+        )
+        return encoding, table.nbytes
 
-    def _plain(self, value: Any) -> Any:
-        plain = plain_value(value)
-        for text in plain if isinstance(plain, list) else [plain]:
-            self._text_left -= len(text) if isinstance(text, str) else 0
-        if self._text_left < 0:
-            raise FormatError(
-                "there is more text than the file has bytes", reason=Reason.FIELD_VALUE
-            )
-        return plain
+    def _fill(self, header: Header, elements: Elements) -> np.ndarray:
+        message, old = header.of(Kind.FILL), header.of(Kind.OLD_FILL)
+        value = None
+        if message is not None and not message.is_shared:
+            value = parse_fill(message.body, is_old=False)
+        elif message is None and old is not None and not old.is_shared:
+            value = parse_fill(old.body, is_old=True)
+        return fill_of(elements, value)
 
-    def _attributes_of(self, item: Any) -> dict[str, object]:
-        found: dict[str, object] = {}
-        for key in item.attrs:
-            if _text(key) is None or not self._is_small(item.attrs.get_id(key)):
-                continue
-            value = item.attrs[key]
-            if isinstance(value, self._h5py.Empty):
-                found[key] = None
-                continue
-            plain = self._plain(value)
-            if plain is not None:
-                found[key] = plain
+    def _filters_of(self, header: Header) -> tuple[Filter, ...]:
+        message = header.of(Kind.FILTERS)
+        if message is None:
+            return ()
+        if message.is_shared:
+            raise unknown("shared filters")
+        return parse_filters(message.body)
+
+    def _stored_type(self, address: int) -> Type:
+        """Return the type that is stored as an object of its own."""
+        found = self._types.get(address)
+        if found is None:
+            message = read_header(self._window, address).of(Kind.TYPE)
+            if message is None or message.is_shared:
+                raise malformed("no stored type is here")
+            found = self._types[address] = parse(message.body)
         return found
 
-    def _is_small(self, attribute: Any) -> bool:
-        try:
-            dtype, shape = attribute.dtype, attribute.shape
-        except (TypeError, ValueError):  # of a type h5py does not know
-            return False
-        if element_count(shape or ()) * dtype.itemsize > _ATTRIBUTE_BYTES:
-            return False
-        text = self._h5py.check_string_dtype(dtype)
-        if text is not None and text.length is None and shape:
-            # Each string may be one and the same, as long as the file.
-            return element_count(shape) * self._source.size <= _STRINGS_BYTES
-        return text is not None or (dtype.kind in "biufV" and dtype.names is None)
+    def _type_of(self, header: Header, attributes: dict[str, object]) -> tuple[Type, _Known]:
+        message = header.of(Kind.TYPE)
+        if message is None:
+            raise malformed("a dataset has no type")
+        if message.is_shared:
+            kind = self._stored_type(shared_address(self._window, message.body))
+            return kind, _known(kind, attributes)
+        if attributes:  # which may say what the bits are
+            kind = parse(message.body)
+            return kind, _known(kind, attributes)
+        found = self._parsed.get(message.body)
+        if found is None:
+            kind = parse(message.body)
+            self._budget.charge_bytes(_OBJECT_COST)
+            found = self._parsed[message.body] = (kind, _known(kind, attributes))
+        return found
+
+    def _scalar_text(self, layout: Layout, kind: Type) -> str | None:
+        """Return the text of a scalar dataset."""
+        if layout.place == Place.CHUNKED:
+            raise malformed("a dataset of one element has chunks")
+        if not self._window.is_defined(layout.address) or layout.length == 0:
+            return ""
+        return self._reader.text(kind, bytes(self._window.read(layout.address, kind.size)))
+
+
+_WORDS = {
+    Class.INTEGER: "integer",
+    Class.FLOAT: "float",
+    Class.TIME: "time",
+    Class.STRING: "string",
+    Class.BITFIELD: "bit field",
+    Class.COMPOUND: "compound",
+    Class.REFERENCE: "reference",
+    Class.ENUM: "enum",
+    Class.VARIABLE: "list of any length",
+    Class.ARRAY: "array type",
+    Class.COMPLEX: "complex number",
+}
+
+
+def _known(kind: Type, attributes: dict[str, object]) -> _Known:
+    """Return how elements of a type are stored and read."""
+    if kind.kind == Class.OPAQUE:
+        named = _named(attributes.get("dtype"), kind.size)
+        if named is None:
+            return _Known(f"opaque of {kind.size} bytes")
+        return _Known(*named, elements_of(kind))
+    elements = elements_of(kind)
+    if elements is None:
+        words = "string" if kind.is_string else _WORDS[kind.kind]
+        return _Known(f"{words} of {kind.size} bytes" if kind.kind < Class.TIME else words)
+    if elements.is_bfloat16:
+        return _Known("bf16", None, elements)
+    try:
+        spelled = spell(elements.numpy.newbyteorder("="))
+    except NotRepresentableError:
+        return _Known(describe(str(elements.numpy)))
+    bits = _named(attributes.get(TYPE_ATTRIBUTE), elements.numpy.itemsize)
+    if bits is not None and elements.numpy.kind == "u":
+        spelled = bits
+        del attributes[TYPE_ATTRIBUTE]
+    return _Known(*spelled, elements)
 
 
 def _refused(
@@ -380,34 +478,10 @@ def _named(word: object, width: int) -> tuple[str, str | None] | None:
     return None
 
 
-def _text(raw: str | bytes) -> str | None:
-    """Return text as it is, or None where it is no UTF-8."""
-    try:
-        return raw.decode() if isinstance(raw, bytes) else raw.encode().decode()
-    except UnicodeError:
-        return None
-
-
-def plain_value(value: Any) -> Any:
-    """Return an attribute's value as plain Python values, or None where it has none."""
-    if isinstance(value, np.void):
-        return None if value.dtype.names else value.tobytes()
-    if isinstance(value, (bytes, str)):
-        return _text(value)
-    if isinstance(value, (np.ndarray, np.generic)):
-        if value.dtype.kind not in "biufSO" or (value.dtype.kind == "f" and value.itemsize > 8):
-            return None
-        value = value.tolist()
-        if isinstance(value, (bytes, str)):
-            return _text(value)
-    if isinstance(value, list):
-        items = [plain_value(item) for item in value]
-        return None if None in items else items
-    return value if isinstance(value, (bool, int, float)) else None
-
-
 class _Unread(ForeignEncoding):
     """What is listed only: its element type is none, and that is said before this is asked."""
+
+    is_absent = True
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         raise UnsupportedError(

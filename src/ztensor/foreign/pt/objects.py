@@ -7,7 +7,7 @@ the pickle itself.
 from __future__ import annotations
 
 import dataclasses
-import zlib
+import sys
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -30,8 +30,9 @@ from ztensor.foreign.base import (
     InBlocks,
     Projection,
     gather,
-    is_mapped,
+    gather_stored,
 )
+from ztensor.foreign.deflate import PIECE_BYTES
 from ztensor.foreign.pt.pickle_reader import Global, Items, misfit
 from ztensor.foreign.pt.values import (
     NumpyArray,
@@ -44,24 +45,34 @@ from ztensor.foreign.pt.values import (
 from ztensor.layout import LAYOUTS
 from ztensor.layout.base import empty_array
 from ztensor.layout.elements import numpy_dtype, spell
+from ztensor.model.account import Tally
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ztensor.encoding import Encoding, Stored
+    from ztensor.encoding.base import Runs
+    from ztensor.foreign.deflate import Stream
     from ztensor.layout.base import Array
-    from ztensor.limits import Limits
+    from ztensor.limits import Budget, Limits
 
 LONE_TENSOR, LONE_VALUE = "tensor", "value"  # names where the object itself is one
 
-_PIECE_BYTES = 1 << 20
+# Elements of a deflated storage that lie closer than this are taken from memory with all between.
+_SPAN_BYTES, _SPAN_PART = 16 << 20, 16
 # Of Limits.decoded_bytes: what a tensor may grow to that repeats few stored bytes.
 _REPEATED_PART = 1 << 10
-_FREE_COST = 1 << 16
-_COST_PER_BYTE = 16  # of names and attributes, for each byte of the pickle
-_STEP_COST, _OBJECT_COST = 4, 64  # what is spent beside the bytes of names and texts
+# In bytes of memory: an empty list or dict with its path, a member of a list, one of a dict; a
+# tensor's object with its place in the file, and what says how it is gathered.
+_NEST_COST, _MEMBER_COST, _ITEM_COST, _OBJECT_COST, _GATHER_COST = 192, 16, 112, 600, 800
+_TEXT_COST, _WORD_LENGTH = 64, 24  # of any text; of a number as one
+_NUMBER_COST = 40  # of a dimension or stride
+_NEST_STEPS, _MEMBER_STEPS = 16, 4  # a pickle says a list in five bytes, a member in one
+# How often deflated storages are inflated in all before that is charged: a step for so many bytes.
+_FREE_PASSES, _STEP_BYTES = 4, 256
+_WHERE_MOST = 64  # characters of a key in the account
 _DEPTH_ABOVE = 4  # levels of a manifest around an attribute
 
 ByteOrder = Literal["little", "big"]
@@ -74,13 +85,13 @@ class Place(NamedTuple):
         offset: its first byte.
         length: bytes there.
         nbytes: bytes once inflated.
-        is_deflated: whether they have to be.
+        stream: what inflates them; None where they are as they must be.
     """
 
     offset: int
     length: int
     nbytes: int
-    is_deflated: bool = False
+    stream: Stream | None = None
 
 
 # --- How tensors are stored -----------------------------------------------------------------
@@ -98,7 +109,8 @@ class _Geometry:
         flags: `conj` and `neg` where elements are conjugated and negated.
         dtype: NumPy's name for the elements where there are flags.
         order: their byte order.
-        skip: bytes before the first element, of a deflated storage; else None.
+        skip: bytes before the first element, of a deflated storage.
+        stream: what inflates it, or None.
     """
 
     size: tuple[int, ...]
@@ -108,7 +120,8 @@ class _Geometry:
     flags: tuple[str, ...] = ()
     dtype: str = ""
     order: str = "little"
-    skip: int | None = None
+    skip: int = 0
+    stream: Stream | None = None
 
     @property
     def is_in_order(self) -> bool:
@@ -148,16 +161,33 @@ class _Gathered(InBlocks):
             )
 
     def _can_cut(self, stored: Stored) -> bool:
-        return self._geometry.skip is None and is_mapped(stored)
+        del stored
+        return self._geometry.stream is None
 
     @property
-    def _is_run(self) -> bool:
+    def _run(self) -> Stream | None:
+        """Return what inflates the elements, where that gives them as they are needed."""
         geometry = self._geometry
-        return geometry.span == self._blocks.nbytes and geometry.is_in_order
+        is_run = geometry.span == self._blocks.nbytes and geometry.is_in_order
+        return geometry.stream if is_run else None
 
     def is_streamed(self, stored: Stored) -> bool:
         """Return whether blocks can be read, or are inflated in their order."""
-        return self._can_cut(stored) or (self._geometry.skip is not None and self._is_run)
+        return self._can_cut(stored) or self._run is not None
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Fill `destination` (flat, bytes, writable) exactly; each stored byte is read once.
+
+        Raises:
+            EncodingError: the stored bytes are damaged, or decode to another length.
+            LimitError: a safety cap is exceeded.
+        """
+        self.check_length(stored, destination.nbytes, limits)
+        if (stream := self._run) is not None:
+            stream.fill(stored, self._geometry.skip, destination)
+            return
+        whole = tuple(slice(0, length) for length in self._geometry.size)
+        self._fill(stored, whole, destination, limits)
 
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
@@ -168,39 +198,93 @@ class _Gathered(InBlocks):
             EncodingError: the stored bytes are damaged.
             LimitError: a safety cap is exceeded.
         """
-        geometry = self._geometry
-        if geometry.skip is None or not self._is_run or expected_length is None:
+        if (stream := self._run) is None or expected_length is None:
             yield from super().decode_chunks(stored, expected_length, limits)
             return
         self.check_length(stored, expected_length, limits)
-        skip = geometry.skip
-        for piece in _inflating(stored, skip + geometry.span):
-            if skip < len(piece):
-                yield piece[skip:]
-            skip = max(skip - len(piece), 0)
+        skip = self._geometry.skip
+        for piece in stream.pieces(stored, skip, skip + expected_length):
+            yield memoryview(piece)
+
+    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
+        """Return the blocks, or the parts of a long deflated tensor.
+
+        Raises:
+            EncodingError: the stored bytes cannot give that length.
+            LimitError: a safety cap is exceeded.
+        """
+        if (stream := self._run) is None:
+            return super().find_runs(stored, expected_length, limits)
+        self.check_length(stored, expected_length, limits)
+        return stream.runs(expected_length)
+
+    def decode_run(
+        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
+    ) -> None:
+        """Fill `destination` with one block or part.
+
+        Raises:
+            EncodingError: the stored bytes are damaged.
+            LimitError: a safety cap is exceeded.
+        """
+        if (stream := self._run) is None:
+            super().decode_run(stored, start, stop, destination, limits)
+        else:
+            stream.fill(stored, self._geometry.skip + start, destination)
 
     def _fill(
         self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits
     ) -> None:
         del limits
         geometry = self._geometry
-        data: memoryview | Array
-        if geometry.skip is None:
-            data = stored.read(0, geometry.span)
-        else:
-            data = inflated(stored, geometry.skip + geometry.span)[geometry.skip :]
         plain = f"u{geometry.width}" if geometry.width in (1, 2, 4, 8) else f"V{geometry.width}"
         dtype = np.dtype(plain)
         if geometry.flags:
             order = "<" if geometry.order == "little" else ">"
             dtype = numpy_dtype(geometry.dtype).newbyteorder(order)  # type: ignore[arg-type]
-        elements: Array = np.ndarray(geometry.size, dtype, data, 0, geometry.stride)[place]
-        target: Array = np.frombuffer(destination, dtype).reshape(elements.shape)
-        gather(elements, target)
+        shape = *(part.stop - part.start for part in place), *geometry.size[len(place) :]
+        target: Array = np.frombuffer(destination, dtype).reshape(shape)
+        if geometry.stream is None:
+            gather_stored(stored, dtype, geometry.stride, place, target)
+        elif geometry.span <= max(_SPAN_BYTES, _SPAN_PART * destination.nbytes):
+            data = empty_array((geometry.span,), np.dtype(np.uint8)).data
+            geometry.stream.fill(stored, geometry.skip, data)
+            gather(np.ndarray(geometry.size, dtype, data, 0, geometry.stride)[place], target)
+        else:
+            self._pick(stored, geometry.stream, target.reshape(-1))
         if "conj" in geometry.flags:
             np.conjugate(target, out=target)
         if "neg" in geometry.flags:
             np.negative(target, out=target)
+
+    def _pick(self, stored: Stored, stream: Stream, target: Array) -> None:
+        """Fill `target` with elements that lie far apart in a deflated storage."""
+        geometry = self._geometry
+        places: Array = np.zeros((), np.int64)
+        for count, stride in zip(geometry.size, geometry.stride, strict=True):
+            places = np.add.outer(places, np.arange(count, dtype=np.int64) * stride)
+        order = np.argsort(places, axis=None)
+        places = places.reshape(-1)[order] // geometry.width
+        count = PIECE_BYTES // geometry.width  # elements of a block: none lies in two
+        pieces = stream.pieces(stored, geometry.skip, geometry.skip + geometry.span)
+        first = 0
+        for number, block in enumerate(_blocks(pieces)):
+            stop = int(np.searchsorted(places, (number + 1) * count))
+            elements: Array = np.frombuffer(block, target.dtype)
+            target[order[first:stop]] = elements[places[first:stop] - number * count]
+            first = stop
+
+
+def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in pieces of 1 MiB, the last one shorter."""
+    rest = bytearray()
+    for piece in pieces:
+        rest += piece
+        while len(rest) >= PIECE_BYTES:
+            yield bytes(rest[:PIECE_BYTES])
+            del rest[:PIECE_BYTES]
+    if rest:
+        yield bytes(rest)
 
 
 class _Held(ForeignEncoding):
@@ -237,6 +321,8 @@ class _Absent(ForeignEncoding):
         message: why there are none.
     """
 
+    is_absent = True
+
     def __init__(self, name: str, message: str) -> None:
         super().__init__(name)
         self._message = message
@@ -251,52 +337,6 @@ class _Absent(ForeignEncoding):
         self.check_length(stored, destination.nbytes, limits)
 
 
-def inflated(stored: Stored, length: int) -> Array:
-    """Return the first bytes that deflated ones decompress to.
-
-    Raises:
-        EncodingError: they are damaged, or fewer.
-        LimitError: they do not fit into memory.
-    """
-    result = empty_array((length,), np.dtype(np.uint8))
-    done = 0
-    for piece in _inflating(stored, length):
-        result[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
-        done += len(piece)
-    return result
-
-
-def _inflating(stored: Stored, length: int) -> Iterator[memoryview]:
-    """Yield the first bytes that deflated ones decompress to, 1 MiB at a time.
-
-    Raises:
-        EncodingError: they are damaged, or fewer.
-    """
-    inflate = zlib.decompressobj(-zlib.MAX_WBITS)
-    position = done = 0
-    rest = b""
-    try:
-        while done < length and not inflate.eof and (rest or position < stored.length):
-            if not rest:
-                rest = bytes(stored.read(position, min(_PIECE_BYTES, stored.length - position)))
-                position += len(rest)
-            part = inflate.decompress(rest, min(_PIECE_BYTES, length - done))
-            done += len(part)
-            rest = inflate.unconsumed_tail
-            yield memoryview(part)
-    except zlib.error as error:
-        raise EncodingError(
-            f"the deflated bytes are damaged: {error}", reason=Reason.ENCODING_MALFORMED
-        ) from error
-    if done < length:
-        raise EncodingError(
-            "the deflated bytes are too few",
-            reason=Reason.DECODED_SHORT,
-            expected=f"{length} bytes",
-            found=str(done),
-        )
-
-
 # --- From the object to a manifest ----------------------------------------------------------
 
 
@@ -306,6 +346,7 @@ class _Nested:
 
 _NESTED = _Nested()
 _OBJECTS = (TorchTensor, SparseTensor, QuantizedTensor, NumpyArray, Storage)
+_NOT_PLAIN = (Items, list, tuple, *_OBJECTS)
 
 
 class Objects:
@@ -313,24 +354,24 @@ class Objects:
 
     Args:
         place_of: where a storage lies; it raises where there is none.
-        pickle_bytes: length of the pickle, to which names and attributes stay in proportion.
         order: byte order of the storages.
-        limits: the caps in force.
+        budget: what listing the file may cost, and the caps in force.
+        left: where values are counted that become others.
     """
 
     def __init__(
         self,
         place_of: Callable[[Storage], Place],
-        pickle_bytes: int,
         order: ByteOrder,
-        limits: Limits,
+        budget: Budget,
+        left: Tally,
     ) -> None:
+        self._left = left
         self._place_of = place_of
         self._order = order
-        self._limits = limits
-        self._most = _FREE_COST + _COST_PER_BYTE * pickle_bytes
-        self._cost = 0
-        self._skipped = 0  # bytes to inflate before the first elements of tensors
+        self._budget = budget
+        self._streams: set[Stream] = set()
+        self._free_bytes = 0  # that may still be inflated without a charge
         self._in_state = False
         self._objects: dict[str, TensorObject] = {}
         self._attributes: dict[str, object] = {}
@@ -357,19 +398,12 @@ class Objects:
         elif plain is not _NESTED:
             self._attributes = {LONE_VALUE: plain}
         manifest = Manifest(version, self._objects, self._attributes or None)
-        return Projection(name, manifest, self._encodings)
+        return Projection(name, manifest, self._encodings, self._left)
 
     # --- Names and plain values -------------------------------------------------------------
 
-    def _spend(self, count: int) -> None:
-        # Parts of a pickle may be shared: a short one can describe a tree without end.
-        self._cost += count
-        if self._cost > self._most:
-            raise FormatError(
-                "the pickle repeats its parts until names and attributes are far longer than it is",
-                reason=Reason.SIZE_MISMATCH,
-                expected=f"at most {self._most} bytes",
-            )
+    # Parts of a pickle may be shared, so that a short one can describe a tree without end: what
+    # is made of it is charged.
 
     def _walk(self, value: object, path: tuple[str, ...]) -> object:
         """Return a value as an attribute; `_NESTED` where objects were made of it."""
@@ -378,34 +412,60 @@ class Objects:
             return _NESTED
         if not isinstance(value, (Items, list, tuple)):
             return self._plain(value)
-        if len(path) > self._limits.depth - _DEPTH_ABOVE:
+        if len(path) > self._budget.limits.depth - _DEPTH_ABOVE:
             raise LimitError(
                 "the pickle nests dicts and lists deeper than Limits.depth",
                 reason=Reason.LIMIT_DEPTH,
-                expected=f"at most {self._limits.depth - _DEPTH_ABOVE} levels",
+                expected=f"at most {self._budget.limits.depth - _DEPTH_ABOVE} levels",
             )
-        is_dict = isinstance(value, Items)
-        pairs = value.pairs if isinstance(value, Items) else enumerate(value)
-        found: dict[str, object] = {}
-        for member, child in pairs:
-            key = self._key(member) if is_dict else str(member)
-            self._spend(_STEP_COST + len(key))
-            if key in found:
-                raise self._taken("a dict", key)
-            found[key] = self._walk(child, (*path, key))
-        if not any(plain is _NESTED for plain in found.values()):
-            return found if is_dict else list(found.values())
-        for key, plain in found.items():
+        if isinstance(value, tuple):
+            self._left.add("tuple", _where(path))
+        self._budget.charge_bytes(_NEST_COST)
+        self._budget.charge_steps(_NEST_STEPS + _MEMBER_STEPS * len(value))
+        found = self._dict(value, path) if isinstance(value, Items) else self._list(value, path)
+        plains = found.values() if isinstance(found, dict) else found
+        if not any(plain is _NESTED for plain in plains):
+            return found
+        pairs = found.items() if isinstance(found, dict) else enumerate(found)
+        for key, plain in pairs:
             if plain is not _NESTED:
-                name = self._name((*path, key))
+                self._budget.charge_bytes(_ITEM_COST)
+                name = self._name((*path, str(key)))
                 if name in self._attributes:
                     raise self._taken("the file's attributes", name)
                 self._attributes[name] = plain
         return _NESTED
 
+    def _dict(self, value: Items, path: tuple[str, ...]) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for member, child in value.pairs:
+            self._budget.charge_bytes(_ITEM_COST)
+            key = self._key(member)
+            if key is not member:
+                self._left.add("dict key that is no text", _where(path))
+            if key in found:
+                raise self._taken("a dict", key)
+            found[key] = self._walk(child, (*path, key))
+        return found
+
+    def _list(self, value: Sequence[object], path: tuple[str, ...]) -> list[object]:
+        self._budget.charge_bytes(_MEMBER_COST * len(value))
+        return [
+            self._walk(child, (*path, str(place)))
+            if isinstance(child, _NOT_PLAIN)
+            else self._plain(child)
+            for place, child in enumerate(value)
+        ]
+
     def _name(self, path: tuple[str, ...]) -> str:
-        self._spend(sum(map(len, path)) + len(path))
-        return ".".join(path)
+        length = sum(map(len, path)) + len(path)
+        self._charge_text(length)
+        name = ".".join(path)
+        self._budget.release_bytes(4 * length + 32 - sys.getsizeof(name))
+        return name
+
+    def _charge_text(self, length: int) -> None:
+        self._budget.charge_bytes(_TEXT_COST + 4 * length)  # a character takes four bytes at most
 
     def _taken(self, where: str, name: str) -> UnsupportedError:
         return UnsupportedError(
@@ -420,25 +480,32 @@ class Objects:
         if isinstance(value, int):
             if -(1 << 63) <= value < 1 << 64:
                 return value
+            self._left.add("integer of more than 64 bits")
             value = hex(value)  # decimal digits take quadratic time
         if isinstance(value, (str, bytes)):
-            self._spend(len(value))
+            self._budget.charge_bytes(len(value))  # it may be there often: who writes it copies it
             return value
         if isinstance(value, Global):
-            self._spend(len(value.module) + len(value.name))
+            self._charge_text(len(value.module) + len(value.name))
+            self._left.add("class or constant", _cut(str(value)))
             return str(value)
         if isinstance(value, NumpyType):
             word = str(value)
-            self._spend(len(word))
+            self._charge_text(len(word))
+            self._left.add("numpy.dtype")
             return word
         raise misfit("a value", "a tensor or plain data", value)
 
     def _key(self, value: object) -> str:
         """Return a key of a dict as text: numbers as Python writes them, tuples with commas."""
-        parts = map(self._plain, value if isinstance(value, tuple) else (value,))
-        return ",".join(
-            part.decode("latin-1") if isinstance(part, bytes) else str(part) for part in parts
-        )
+        if isinstance(value, str):
+            return value
+        parts = []
+        for member in value if isinstance(value, tuple) else (value,):
+            part = self._plain(member)
+            self._charge_text(2 * (len(part) if isinstance(part, (str, bytes)) else _WORD_LENGTH))
+            parts.append(part.decode("latin-1") if isinstance(part, bytes) else str(part))
+        return ",".join(parts)
 
     # --- Objects ----------------------------------------------------------------------------
 
@@ -447,7 +514,7 @@ class Objects:
     ) -> None:
         if name in self._objects:
             raise self._taken("the file", name)
-        self._spend(_OBJECT_COST)
+        self._budget.charge_bytes(_OBJECT_COST)
         if self._in_state:
             raise UnsupportedError(
                 "an attribute of a tensor is a tensor itself",
@@ -541,9 +608,10 @@ class Objects:
             return Component(element.dtype, place.offset, 0, element.type, byte_order=order)
         steps = [(n, step) for n, step in zip(tensor.size, tensor.stride, strict=True) if n != 1]
         span = (1 + sum((n - 1) * step for n, step in steps)) * width
-        if not (place.is_deflated or tensor.flags or _has_gaps(steps)):
+        if not (place.stream or tensor.flags or _has_gaps(steps)):
             offset = place.offset + start
             return Component(element.dtype, offset, span, element.type, byte_order=order)
+        self._budget.charge_bytes(_GATHER_COST + 2 * len(steps) * _NUMBER_COST)
         geometry = _Geometry(
             size=tuple(n for n, _ in steps),
             stride=tuple(step * width for _, step in steps),
@@ -552,23 +620,17 @@ class Objects:
             flags=tensor.flags,
             dtype=_flagged_dtype(tensor) if tensor.flags else "",
             order=order,
-            skip=start if place.is_deflated else None,
+            skip=start if place.stream else 0,
+            stream=place.stream,
         )
         word = self._words.get(geometry)
         if word is None:
             word = self._words[geometry] = f"strided-{len(self._words)}"
             self._encodings[word] = _Gathered(word, geometry)
         offset, length = place.offset + start, span
-        if place.is_deflated:
+        if place.stream:
             offset, length = place.offset, place.length
-            self._skipped += start
-            if self._skipped > self._limits.decoded_bytes:
-                raise LimitError(
-                    "many tensors look far into deflated storages, which are inflated up to there "
-                    "for each; save the file anew, or pass a larger Limits.decoded_bytes",
-                    reason=Reason.LIMIT_DECODED,
-                    expected=f"at most {self._limits.decoded_bytes} bytes for all",
-                )
+            self._charge_inflating(place.stream, start, span)
         return Component(
             element.dtype,
             offset,
@@ -578,6 +640,16 @@ class Objects:
             decoded_length=count * width,
             byte_order=order,
         )
+
+    def _charge_inflating(self, stream: Stream, start: int, span: int) -> None:
+        """Charge steps where tensors look at the same deflated bytes again and again."""
+        if stream not in self._streams:
+            self._streams.add(stream)
+            self._free_bytes += _FREE_PASSES * stream.size
+        self._free_bytes -= start % stream.step + span
+        if self._free_bytes < 0:
+            self._budget.charge_steps(-self._free_bytes // _STEP_BYTES)
+            self._free_bytes = 0
 
     def _sparse(self, tensor: SparseTensor) -> TensorObject:
         """Return a sparse object; of a layout's own name where no layout of ours holds it."""
@@ -662,6 +734,15 @@ def _check_coordinates(tensor: SparseTensor) -> None:
         expected=f"coordinates of {describe(tensor.size)} for values of {describe(values)}",
         found=describe(coordinates),
     )
+
+
+def _cut(word: str) -> str:
+    return word[:_WHERE_MOST]
+
+
+def _where(path: tuple[str, ...]) -> str:
+    """Return a path for the account; a long key may be above very many values."""
+    return ".".join(map(_cut, path))
 
 
 def _has_gaps(steps: list[tuple[int, int]]) -> bool:

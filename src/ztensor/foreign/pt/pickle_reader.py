@@ -5,10 +5,10 @@ anything. Here a name in the file stays a name (`Global`): nothing is imported, 
 calls is looked up in a closed table of functions of ours. A call that is not in the table is
 refused by its name. Protocols 0 to 5 are read.
 
-Time and memory are linear in the bytes of the pickle: every instruction takes at least one of
-them, and what a call may copy is charged against them. No value of the file is hashed or compared:
-a dict is a list of pairs (`Items`), a set is a list. Values may share parts and contain themselves;
-who walks them counts his steps. The dearest byte of a pickle is an empty list, of 64 bytes.
+Time is linear in the bytes of the pickle: every instruction takes at least one of them. Memory is
+charged to the file's budget: each instruction has a price, and long values cost what they take. No
+value of the file is hashed or compared: a dict is a list of pairs (`Items`), a set is a list.
+Values may share parts and contain themselves; who walks them charges what is made of them.
 """
 
 from __future__ import annotations
@@ -17,20 +17,30 @@ import abc
 import dataclasses
 import re
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ztensor.limits import Limits
+    from ztensor.limits import Budget
+
+_Long = TypeVar("_Long", str, bytes, int)
 
 _STOP = ord(".")
 _NUMBER_BYTES = 100  # of an integer written as decimal text: int() is quadratic
 _MEMO_MOST = 1 << 32
-_FREE_COST = 1 << 16
-_COST_PER_BYTE = 64
+# In bytes: places on the stack and in what a value is put into; a mark, a list, a tuple, a dict of
+# nothing; the first pair of a dict, and each; what a call makes beside copies of what it is given.
+_PLACE, _MARK, _LIST, _TUPLE, _DICT = 11, 120, 112, 64, 56
+_FIRST_PAIR, _PAIR, _CALL, _GLOBAL, _NUMBER = 64, 96, 112, 64, 32
+_PLACE_BEYOND = 192  # in the memo, behind a gap
+_BATCH = 1 << 16  # charged at once; values that are shorter are charged when they are there
+_SHORT = 16  # places of a tuple that are in the price of a call
+_ROUNDED = 8  # what memory is rounded up by
+_WORST = 12  # bytes that one of a text takes while it is read
 # What `repr` of Python 2 writes.
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 _ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
@@ -99,9 +109,6 @@ class Items(Buildable):
         return len(self.pairs)
 
 
-_SIZED = (str, bytes, tuple, list, Items)
-
-
 class Call(NamedTuple):
     """What a pickle may call, and what is done then.
 
@@ -109,11 +116,13 @@ class Call(NamedTuple):
         make: our function; it gets what the pickle passes, and may copy it once.
         least: fewest arguments.
         most: most arguments.
+        becomes_plain: what a value of the pickle is that becomes one of a plainer kind, else empty.
     """
 
     make: Callable[..., object]
     least: int
     most: int
+    becomes_plain: str = ""
 
 
 class Vocabulary(NamedTuple):
@@ -122,10 +131,12 @@ class Vocabulary(NamedTuple):
     Attributes:
         calls: by dotted name.
         persistent: what a persistent id stands for.
+        plainer: told of each value that becomes one of a plainer kind.
     """
 
     calls: Mapping[str, Call]
     persistent: Callable[[object], object]
+    plainer: Callable[[str], object] = str
 
 
 def kind_of(value: object) -> str:
@@ -160,14 +171,14 @@ def refused(what: object) -> UnsupportedError:
 
 
 def read_pickle(
-    data: bytes, vocabulary: Vocabulary, limits: Limits, *, start: int = 0
+    data: bytes, vocabulary: Vocabulary, budget: Budget, *, start: int = 0
 ) -> tuple[object, int]:
     """Return the value of a pickle, and where in `data` the pickle ends.
 
     Args:
         data: bytes with the pickle; what follows it is not looked at.
         vocabulary: what it may call.
-        limits: the caps in force.
+        budget: what listing the file may cost, and the caps in force.
         start: where the pickle begins.
 
     Returns:
@@ -177,24 +188,25 @@ def read_pickle(
     Raises:
         FormatError: it is no pickle; the reason is `truncated` where `data` ends too early.
         UnsupportedError: it calls what the vocabulary does not have.
-        LimitError: it has too many instructions.
+        LimitError: it has too many instructions, or makes far more than it holds (LIMIT_COST).
     """
-    return _Machine(data, vocabulary, start).run(limits)
+    return _Machine(data, vocabulary, start, budget).run()
 
 
 class _Machine:
-    def __init__(self, data: bytes, vocabulary: Vocabulary, start: int) -> None:
+    def __init__(self, data: bytes, vocabulary: Vocabulary, start: int, budget: Budget) -> None:
         self.data = data
+        self.budget = budget
         self.position = self.start = start
         self.vocabulary = vocabulary
         self.stack: list[Any] = []
         self.below: list[list[Any]] = []  # the stacks under the marks
         self.memo: list[Any] = []
         self.memo_beyond: dict[int, Any] = {}  # behind a gap: a pickler of Python 2 begins at 1
-        self.cost = 0
+        self.cost = 0  # bytes of memory that are yet to be charged
 
-    def run(self, limits: Limits) -> tuple[object, int]:
-        data, end = self.data, len(self.data)
+    def run(self) -> tuple[object, int]:
+        data, end, limits = self.data, len(self.data), self.budget.limits
         for _ in range(limits.manifest_bytes // _BYTES_PER_STEP):
             if self.position >= end:
                 raise self.cut()
@@ -206,6 +218,9 @@ class _Machine:
             if instruction is None:
                 raise self.broken("an instruction is unknown", bytes((code,)))
             instruction(self)
+            self.cost += _COSTS[code]
+            if self.cost > _BATCH:
+                self.settle()
         raise LimitError(
             "the pickle has more instructions than Limits.manifest_bytes allows; pass a larger one",
             reason=Reason.LIMIT_MANIFEST,
@@ -215,7 +230,31 @@ class _Machine:
     def finished(self) -> object:
         if self.below or len(self.stack) != 1:
             raise self.broken("a pickle leaves one value", f"{len(self.stack)} on the stack")
+        self.settle()
+        self.budget.release_bytes(
+            _PLACE * len(self.memo) + (_PLACE + _PLACE_BEYOND) * len(self.memo_beyond)
+        )
         return self.stack[0]
+
+    def settle(self) -> None:
+        """Charge what the instructions cost since the last time."""
+        self.budget.charge_bytes(self.cost)
+        self.cost = 0
+
+    def require_room(self, nbytes: int) -> None:
+        """Raise unless so much may be taken for a moment.
+
+        Raises:
+            LimitError: it may not.
+        """
+        if nbytes > _BATCH:
+            self.budget.charge_bytes(nbytes)
+            self.budget.release_bytes(nbytes)
+
+    def counted(self, value: _Long) -> _Long:
+        """Return a value whose length is the file's, its memory counted."""
+        self.cost += sys.getsizeof(value) + _ROUNDED + _PLACE
+        return value
 
     def broken(self, message: str, found: object) -> FormatError:
         return FormatError(
@@ -239,6 +278,7 @@ class _Machine:
         stop = self.position + count
         if stop > len(self.data):
             raise self.cut()
+        self.require_room(_WORST * count)
         taken = self.data[self.position : stop]
         self.position = stop
         return taken
@@ -261,20 +301,27 @@ class _Machine:
         stop = self.data.find(b"\n", self.position)
         if stop < 0:
             raise self.cut()
+        self.require_room(_WORST * (stop - self.position))
         taken = self.data[self.position : stop]
         self.position = stop + 1
         return taken
 
     def text(self, data: bytes) -> str:
         try:
-            return data.decode("utf-8")
+            return self.counted(data.decode("utf-8"))
         except UnicodeDecodeError as error:
             raise self.broken("text is not UTF-8", data) from error
+
+    def held(self, data: bytes) -> bytes:
+        return self.counted(data)
+
+    def long(self, data: bytes) -> int:
+        return self.counted(int.from_bytes(data, "little", signed=True))
 
     def decimal(self, digits: bytes) -> int:
         try:
             if len(digits) <= _NUMBER_BYTES:
-                return int(digits)
+                return self.counted(int(digits))
         except ValueError:
             pass
         raise self.broken("a line is no number", digits)
@@ -295,7 +342,13 @@ class _Machine:
         if not self.below:
             raise self.broken("no mark is on the stack", "an instruction that needs one")
         items, self.stack = self.stack, self.below.pop()
+        self.require_room(2 * _PLACE * len(items))  # while they are put elsewhere
+        self.cost -= _MARK
         return items
+
+    def pop_list(self) -> list[Any]:
+        self.cost += _LIST
+        return self.pop_mark()
 
     def pop_tuple(self) -> tuple[Any, ...]:
         value = self.pop()
@@ -307,13 +360,17 @@ class _Machine:
 
     def charge(self, values: tuple[Any, ...]) -> None:
         """Count what a call may copy: shared values can be passed to very many."""
-        cost = 1
+        cost = 0
         for value in values:
-            if isinstance(value, _SIZED):
-                cost += len(value)
+            if isinstance(value, (str, bytes)):
+                cost += 2 * sys.getsizeof(value)
+            elif isinstance(value, tuple) and len(value) > _SHORT:
+                cost += _PLACE * len(value)
+            elif isinstance(value, (list, Items)):
+                cost += _PAIR * len(value)
         self.cost += cost
-        if self.cost > _FREE_COST + _COST_PER_BYTE * (self.position - self.start):
-            raise self.broken("its calls make far more than it holds", self.cost)
+        if self.cost > _BATCH:
+            self.settle()
 
     def call(self, target: Any, values: tuple[Any, ...]) -> object:
         found = self.vocabulary.calls.get(str(target)) if isinstance(target, Global) else None
@@ -327,7 +384,17 @@ class _Machine:
                 is_type=False,
             )
         self.charge(values)
-        return found.make(*values)
+        if found.becomes_plain:
+            self.vocabulary.plainer(found.becomes_plain)
+        made = found.make(*values)
+        if isinstance(made, Items):
+            self.cost += _PAIR * len(made)
+        return made
+
+    def plainer(self, kind: str, value: object) -> object:
+        """Return a value, and tell that it was of a richer kind."""
+        self.vocabulary.plainer(kind)
+        return value
 
     def reduce(self) -> None:
         values = self.pop_tuple()
@@ -386,6 +453,8 @@ class _Machine:
             raise self.broken("items are set in a dict", target)
         if len(values) % 2:
             raise self.broken("a key has no value", f"{len(values)} values")
+        self.cost += _PAIR * len(values) // 2 + (_FIRST_PAIR if not target.pairs else 0)
+        self.require_room(self.cost)
         target.add(zip(values[::2], values[1::2], strict=True))
 
     def make_dict(self) -> None:
@@ -403,9 +472,9 @@ class _Machine:
 
     def old_text(self, data: bytes) -> str | bytes:
         try:
-            return data.decode("utf-8")
+            return self.counted(data.decode("utf-8"))
         except UnicodeDecodeError:
-            return data
+            return self.counted(data)
 
     def quoted(self) -> str | bytes:
         line = self.line().strip()
@@ -416,7 +485,7 @@ class _Machine:
     def escaped(self) -> str:
         line = self.line()
         try:
-            return line.decode("raw-unicode-escape").encode("utf-8").decode("utf-8")
+            return self.counted(line.decode("raw-unicode-escape").encode("utf-8").decode("utf-8"))
         except UnicodeError as error:
             raise self.broken("text is not written as it must be", line) from error
 
@@ -442,6 +511,8 @@ class _Machine:
         elif 0 <= place < count:
             self.memo[place] = self.top()
         elif count < place < _MEMO_MOST:
+            if place not in self.memo_beyond:
+                self.cost += _PLACE_BEYOND
             self.memo_beyond[place] = self.top()
         else:
             raise self.broken("a place in the memo is out of range", place)
@@ -499,10 +570,6 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
     return bytes((int(digits, 16),)) if digits else _ESCAPES.get(letter, letter)
 
 
-def _long(data: bytes) -> int:
-    return int.from_bytes(data, "little", signed=True)
-
-
 def _long_text(machine: _Machine) -> int:
     return machine.decimal(machine.line().removesuffix(b"L"))
 
@@ -539,7 +606,7 @@ _TABLE: Mapping[str, Callable[[_Machine], object]] = {
     "u": lambda m: m.set_items(m.pop_mark()),
     "d": _Machine.make_dict,
     "}": _pushes(lambda _: Items()),
-    "l": _pushes(_Machine.pop_mark),
+    "l": _pushes(_Machine.pop_list),
     "]": _pushes(lambda _: []),
     "t": _pushes(lambda m: tuple(m.pop_mark())),
     ")": _pushes(lambda _: ()),
@@ -560,25 +627,41 @@ _TABLE: Mapping[str, Callable[[_Machine], object]] = {
     "\x87": lambda m: m.make_tuple(3),
     "\x88": _pushes(lambda _: True),
     "\x89": _pushes(lambda _: False),
-    "\x8a": _pushes(lambda m: _long(m.take(m.byte()))),
-    "\x8b": _pushes(lambda m: _long(m.take(m.number(_I32)))),
+    "\x8a": _pushes(lambda m: m.long(m.take(m.byte()))),
+    "\x8b": _pushes(lambda m: m.long(m.take(m.number(_I32)))),
     # Protocol 3
-    "B": _pushes(lambda m: m.take(m.number(_U32))),
-    "C": _pushes(lambda m: m.take(m.byte())),
+    "B": _pushes(lambda m: m.held(m.take(m.number(_U32)))),
+    "C": _pushes(lambda m: m.held(m.take(m.byte()))),
     # Protocol 4
     "\x8c": _pushes(lambda m: m.text(m.take(m.byte()))),
     "\x8d": _pushes(lambda m: m.text(m.take(m.number(_U64)))),
-    "\x8e": _pushes(lambda m: m.take(m.number(_U64))),
-    "\x8f": _pushes(lambda _: []),
+    "\x8e": _pushes(lambda m: m.held(m.take(m.number(_U64)))),
+    "\x8f": _pushes(lambda m: m.plainer("set", [])),
     "\x90": lambda m: m.append(m.pop_mark()),
-    "\x91": _pushes(_Machine.pop_mark),
+    "\x91": _pushes(lambda m: m.plainer("set", m.pop_list())),
     "\x92": _Machine.new_with_names,
     "\x93": _Machine.pop_global,
     "\x94": _Machine.put_next,
     "\x95": _Machine.frame,
     # Protocol 5
-    "\x96": _pushes(lambda m: m.take(m.number(_U64))),
+    "\x96": _pushes(lambda m: m.plainer("bytearray", m.held(m.take(m.number(_U64))))),
     "\x97": _Machine.out_of_band,
     "\x98": _Machine.out_of_band,
 }
 _INSTRUCTIONS = {ord(code): instruction for code, instruction in _TABLE.items()}
+
+# Bytes of memory that each takes, beside what is counted where it is made.
+_COSTS = [0] * 256
+for _codes, _cost in (
+    ("(", _MARK),
+    ("FJMG", _NUMBER + _PLACE),
+    ("ILNK2h)\x88\x89gjpqr\x94", _PLACE),
+    ("]\x8f", _LIST + _PLACE),
+    ("}", _DICT + _PLACE),
+    ("d", _DICT + _PLACE),
+    ("t\x85\x86\x87", _TUPLE + _PLACE),
+    ("c\x93", _GLOBAL + _PLACE),
+    ("PQRiob\x81\x92", _CALL + _PLACE),
+):
+    for _code in _codes:
+        _COSTS[ord(_code)] = _cost

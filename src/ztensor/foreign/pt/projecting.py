@@ -27,10 +27,12 @@ import struct
 from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, describe
-from ztensor.foreign.pt.objects import Objects, Place, inflated
+from ztensor.foreign.deflate import Stream, entry_step
+from ztensor.foreign.pt.objects import Objects, Place
 from ztensor.foreign.pt.pickle_reader import Global, Vocabulary, kind_of, misfit, read_pickle
 from ztensor.foreign.pt.values import CALLS, storage_key, storage_of
-from ztensor.foreign.zip import DEFLATED, LOCAL_MAGIC, read_members
+from ztensor.foreign.zip import DEFLATED, LOCAL_MAGIC, read_members, sum_of, unread_bytes
+from ztensor.model.account import Tally
 from ztensor.source.base import Range, read_bytes
 
 if TYPE_CHECKING:
@@ -40,7 +42,8 @@ if TYPE_CHECKING:
     from ztensor.foreign.pt.objects import ByteOrder
     from ztensor.foreign.pt.values import Storage
     from ztensor.foreign.zip import Member
-    from ztensor.limits import Limits
+    from ztensor.limits import Budget
+    from ztensor.model.account import Unrepresented
     from ztensor.source.base import Source
 
 NAME = "pt"
@@ -48,14 +51,22 @@ NAME = "pt"
 MAGIC = 0x1950A86A20F9469CFC6C
 LEGACY_VERSION = 1001
 
+# What torch writes beside the pickle and the storages, for itself; no user put anything in them.
+_OWN_MEMBERS = (
+    "byteorder",
+    "version",
+    ".format_version",
+    ".storage_alignment",
+    ".data/serialization_id",
+)
 _COUNT = struct.Struct("<q")
+_STORAGE_COST = 320  # bytes of memory, for a storage and its place
 _SMALL = 64  # bytes: longer than `byteorder` and `version` can be
-_FREE_BYTES, _MOST_DEFLATED = 1 << 16, 32  # what becomes of a deflated byte of a pickle
 _FIRST_BYTES = 1 << 16
 _GROWTH = 8
 
 
-def project(source: Source, limits: Limits) -> Projection:
+def project(source: Source, budget: Budget) -> Projection:
     """Return what a file of `torch.save` holds.
 
     Raises:
@@ -67,9 +78,9 @@ def project(source: Source, limits: Limits) -> Projection:
     """
     head = bytes(read_bytes(source, 0, min(512, source.size)))
     if head.startswith(LOCAL_MAGIC):
-        return _project_archive(source, limits)
+        return _project_archive(source, budget)
     if head.startswith((b"\x80", b"L")):
-        return _project_legacy(source, limits)
+        return _project_legacy(source, budget)
     raise UnsupportedError(
         "the file is of the tar format of PyTorch before 0.2; load it with an old PyTorch and "
         "save it again",
@@ -80,8 +91,8 @@ def project(source: Source, limits: Limits) -> Projection:
 # --- The zip archive ------------------------------------------------------------------------
 
 
-def _project_archive(source: Source, limits: Limits) -> Projection:
-    members = {member.name: member for member in read_members(source)}
+def _project_archive(source: Source, budget: Budget) -> Projection:
+    members = read_members(source, budget)
     pickles = [n for n in members if n.endswith("/data.pkl") and n.count("/") == 1]
     if len(pickles) != 1:
         raise UnsupportedError(
@@ -94,16 +105,11 @@ def _project_archive(source: Source, limits: Limits) -> Projection:
     order = _byte_order(source, members.get(f"{folder}byteorder"))
     version = members.get(f"{folder}version")
     member = members[pickles[0]]
-    if member.size > _FREE_BYTES + _MOST_DEFLATED * member.length:
-        raise FormatError(
-            "the pickle is deflated further than any that describes tensors",
-            reason=Reason.SIZE_MISMATCH,
-            expected=f"at most {_FREE_BYTES + _MOST_DEFLATED * member.length} bytes",
-            found=str(member.size),
-        )
-    pickle = _contents(source, member, limits.manifest_bytes)
+    budget.charge_bytes(2 * member.size)
+    pickle = _contents(source, member, budget.limits.manifest_bytes)
+    left = Tally()
     try:
-        value, _ = read_pickle(pickle, Vocabulary(CALLS, storage_of), limits)
+        value, _ = read_pickle(pickle, Vocabulary(CALLS, storage_of, left.add), budget)
     except UnsupportedError as error:
         if f"{folder}constants.pkl" in members and error.reason is Reason.PICKLE_CALL:
             error.hint = (
@@ -111,11 +117,23 @@ def _project_archive(source: Source, limits: Limits) -> Projection:
                 "load it with torch.jit.load and save its state_dict()"
             )
         raise
+    del pickle
+    budget.release_bytes(2 * member.size)
+    step = entry_step(sum(one.size for one in members.values() if one.method == DEFLATED))
+    streams: dict[str, Stream] = {}
+
+    used = {pickles[0]}
 
     def place_of(storage: Storage) -> Place:
         member = members.get(f"{folder}data/{storage.key}")
         if member is not None:
-            return Place(member.offset, member.length, member.size, member.method == DEFLATED)
+            used.add(member.name)
+        if member is not None:
+            stream = None
+            if member.method == DEFLATED:
+                stream = streams.get(storage.key) or Stream(member.size, step=step)
+                streams[storage.key] = stream
+            return Place(member.offset, member.length, member.size, stream)
         if not storage.whole:
             return Place(0, 0, 0)
         raise FormatError(
@@ -124,9 +142,34 @@ def _project_archive(source: Source, limits: Limits) -> Projection:
             found=describe(storage.key),
         )
 
-    objects = Objects(place_of, len(pickle), order, limits)
+    objects = Objects(place_of, order, budget, left)
     text = b"" if version is None else _contents(source, version, _SMALL).strip()
-    return objects.projection(NAME, value, text.decode("latin-1"))
+    found = objects.projection(NAME, value, text.decode("latin-1"))
+    # torch can be told to leave CRC-32s out, and writes 0 then.
+    sums = [
+        sum_of(source, one)
+        for name, one in members.items()
+        if name.startswith(f"{folder}data/") and one.crc
+    ]
+    used.update(f"{folder}{name}" for name in _OWN_MEMBERS)
+
+    def account() -> list[Unrepresented]:
+        whole = Tally()
+        whole.extend(left())
+        for name, member in members.items():
+            if name not in used and member.size:
+                whole.add(_kind_of_member(name.removeprefix(folder)), name, nbytes=member.size)
+        whole.extend(unread_bytes(source))
+        return whole()
+
+    return found._replace(sums=sums, account=account)
+
+
+def _kind_of_member(name: str) -> str:
+    """Return what a member is of which nothing is given."""
+    if name.startswith("data/"):
+        return "storage without a tensor"
+    return "code" if name.startswith("code/") else "member of the archive"
 
 
 def _contents(source: Source, member: Member, most: int) -> bytes:
@@ -145,7 +188,8 @@ def _contents(source: Source, member: Member, most: int) -> bytes:
             found=f"{describe(member.name)} of {member.size}",
         )
     if member.method == DEFLATED:
-        return inflated(Range(source, member.offset, member.length), member.size).tobytes()
+        pieces = Stream(member.size).pieces(Range(source, member.offset, member.length))
+        return b"".join(pieces)
     return bytes(read_bytes(source, member.offset, member.length))
 
 
@@ -164,12 +208,12 @@ def _byte_order(source: Source, member: Member | None) -> ByteOrder:
 # --- The chain of pickles -------------------------------------------------------------------
 
 
-def _project_legacy(source: Source, limits: Limits) -> Projection:
+def _project_legacy(source: Source, budget: Budget) -> Projection:
     length = min(_FIRST_BYTES, source.size)
-    most = min(limits.manifest_bytes, source.size)
+    most = min(budget.limits.manifest_bytes, source.size)
     while True:  # nothing tells where the pickles end
         try:
-            return _legacy(source, bytes(read_bytes(source, 0, length)), limits)
+            return _legacy(source, bytes(read_bytes(source, 0, length)), budget)
         except _CutError as error:
             if length < most:
                 length = min(most, length * _GROWTH)
@@ -191,14 +235,18 @@ class _CutError(Exception):
         self.cut = cut
 
 
-def _legacy(source: Source, data: bytes, limits: Limits) -> Projection:
+def _legacy(source: Source, data: bytes, budget: Budget) -> Projection:
     storages: dict[str, Storage] = {}
+    left = Tally()
 
     def storage(saved_id: object) -> Storage | Global:
         match saved_id:
             case ("module", Global() as kind, _, _):  # a class, with its source code
+                left.add("source code of a class", str(kind))
                 return kind
         found = storage_of(saved_id)
+        if found.key not in storages:
+            budget.charge_bytes(_STORAGE_COST)
         known = storages.setdefault(found.key, found)
         if (known.whole, known.element) != (found.whole, found.element):
             raise misfit("a storage", "one size and type everywhere", found.key, is_type=False)
@@ -209,10 +257,10 @@ def _legacy(source: Source, data: bytes, limits: Limits) -> Projection:
     try:
         for vocabulary in (
             *(Vocabulary(CALLS, storage_of),) * 3,
-            Vocabulary(CALLS, storage),
+            Vocabulary(CALLS, storage, left.add),
             Vocabulary({}, storage_of),
         ):
-            value, position = read_pickle(data, vocabulary, limits, start=position)
+            value, position = read_pickle(data, vocabulary, budget, start=position)
             values.append(value)
             if len(values) == 1 and (type(value) is not int or value != MAGIC):
                 raise UnsupportedError(
@@ -234,8 +282,22 @@ def _legacy(source: Source, data: bytes, limits: Limits) -> Projection:
             found=kind_of(version),
         )
     places = _legacy_places(source, storages, keys, position)
-    objects = Objects(lambda s: places[s.key], position, "little", limits)
-    return objects.projection(NAME, value, str(LEGACY_VERSION))
+    used: set[str] = set()
+
+    def place_of(storage: Storage) -> Place:
+        used.add(storage.key)
+        return places[storage.key]
+
+    objects = Objects(place_of, "little", budget, left)
+    found = objects.projection(NAME, value, str(LEGACY_VERSION))
+    for key, place in places.items():
+        if key not in used and place.nbytes:
+            left.add("storage without a tensor", key, nbytes=place.nbytes)
+    ends = [place.offset + place.length for place in places.values()]
+    behind = source.size - max(ends, default=position)
+    if behind:
+        left.add("bytes behind the last storage", nbytes=behind)
+    return found
 
 
 def _legacy_places(

@@ -735,8 +735,32 @@ def _table() -> Mapping[str, Call]:
         ),
     )
     for name, make, least, most in rows:
-        table[name] = Call(make, least, most)
+        table[name] = Call(make, least, most, _becomes_plain(name))
     return table
+
+
+_PLAINER = {
+    "Counter": "Counter",
+    "deque": "deque",
+    "defaultdict": "defaultdict",
+    "Namespace": "namespace",
+    "SimpleNamespace": "namespace",
+    "set": "set",
+    "frozenset": "set",
+    "complex": "complex number",
+    "slice": "slice",
+    "range": "range",
+    "xrange": "range",
+    "bytearray": "bytearray",
+    "device": "torch.device",
+    "scalar": "NumPy scalar",
+}
+
+
+def _becomes_plain(name: str) -> str:
+    """Return what a call makes in Python, where it becomes a list, dict, text or number here."""
+    last = name.rpartition(".")[2]
+    return "path" if last.endswith("Path") else _PLAINER.get(last, "")
 
 
 CALLS: Mapping[str, Call] = _table()

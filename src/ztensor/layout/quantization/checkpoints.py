@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.errors import ArgumentValueError, FormatError, UnsupportedError, describe
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    FormatError,
+    UnsupportedError,
+    describe,
+)
 from ztensor.layout.base import View
 from ztensor.layout.elements import numpy_dtype
 from ztensor.layout.quantization.dequantizing import require_fit, scheme_of
@@ -153,7 +159,12 @@ def nvfp4(
     weight: Array, scales: Array, global_scale: Array, *, shape: Sequence[int] | None = None
 ) -> View:
     """Return the object that NVFP4 codes and their two scales make; see `from_nvfp4`."""
-    factor = np.asarray(global_scale, np.float32).reshape(-1)
+    try:
+        factor = np.asarray(global_scale, np.float32).reshape(-1)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(
+            "the global scale is a number", found=describe(global_scale)
+        ) from error
     return _fp4(weight, scales, 16, "float8_e4m3fn", shape, {"global_scale": factor})
 
 
@@ -210,6 +221,8 @@ def _packing(bits: int, words: Array) -> str:
 
 def _group_size(given: int | None, length: int, groups: int) -> int:
     if given is not None:
+        if given != -1:
+            _require_integer("group_size", given, 1, max(length, 1))
         return given
     if groups <= 1:
         return -1

@@ -254,10 +254,10 @@ class _Work:
         return table
 
     def _byte_table(self, table: Array) -> Any:
-        """Return what all integers of a byte stand for, at once; None where bytes are no words."""
+        """Return what all integers of a byte stand for, at once; None where bytes are no blocks."""
         scheme = self.scheme
-        count = scheme.packing.count
-        if scheme.packing.width != 8 or scheme.pack_axis != 1 or not 1 < count < 8:
+        count, is_byte = scheme.packing.count, scheme.packing.width * scheme.packing.words == 8
+        if not is_byte or scheme.pack_axis != 1 or not 1 < count < 8:
             return None
         every = np.arange(256, dtype=np.uint8).reshape(1, 256)
         codes = _integers(NUMPY, scheme, every, 1, slice(0, 1), slice(0, 256 * count))

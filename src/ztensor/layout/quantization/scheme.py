@@ -465,7 +465,7 @@ def float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """
     try:
         found = numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
-    except (TypeError, UnsupportedError):
+    except (TypeError, ValueError, UnsupportedError):
         found = None
     if found is None or found.name not in ("float16", "bfloat16", "float32", "float64"):
         raise ArgumentValueError(

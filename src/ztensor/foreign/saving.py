@@ -1,0 +1,133 @@
+"""A dict of tensors as a file of another format, through the exporter of that format."""
+
+from __future__ import annotations
+
+import bisect
+import importlib
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
+from ztensor.limits import DEFAULT_LIMITS
+from ztensor.reading.listing import read_manifest
+from ztensor.reading.reader import ManifestReader
+from ztensor.writing.saving import save_all
+from ztensor.writing.writer import sink_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from typing_extensions import Buffer
+
+    from ztensor.foreign.base import Exporting
+    from ztensor.source.sink import Durable
+
+
+def exporter(kind: str) -> Exporting:
+    """Return what writes a format that is not ours."""
+    module: Exporting = importlib.import_module(f"ztensor.foreign.{kind}")
+    return module
+
+
+def save_as(
+    kind: str,
+    tensors: Mapping[str, Any],
+    target: Any,
+    metadata: Mapping[str, object] | None,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    durable: Durable = "auto",
+    compression: object = False,
+    checksum: object = "crc32c",
+    version: object = None,
+) -> None:
+    """Write a whole dict as one file of another format, or nothing.
+
+    Args:
+        kind: the format; one that has an `export`.
+        tensors: names to NumPy arrays or `Tensor`s, all in memory until this returns.
+        target: a path, or a file object open for writing bytes.
+        metadata: key-value pairs of the file.
+        progress: called with the bytes of tensors written so far and of all of them.
+        durable: as for `Writer`.
+        compression: must be False: these formats are written raw.
+        checksum: must be the default, or none: these formats have no digests.
+        version: must be None: it is one of ours.
+
+    Raises:
+        NotRepresentableError: the format cannot say a tensor, a name or the metadata.
+        ArgumentValueError: an option only a zTensor file has is set.
+        ArgumentTypeError: `tensors` is no mapping.
+        SourceError: the file could not be written. What was there before still is.
+    """
+    for name, value, is_default in (
+        ("compression", compression, compression is False),
+        ("checksum", checksum, checksum in ("crc32c", "none", None, False)),
+        ("version", version, version is None),
+    ):
+        if not is_default:
+            raise ArgumentValueError(
+                f"{name} is an option of zTensor files, not of {kind} files",
+                expected=f'a path that ends with .zt, or format="zt", or no {name}',
+                found=describe(value),
+            )
+    held = _Held()
+    # Twins are told apart by nobody: these formats store each name's bytes.
+    save_all(tensors, held, metadata, None, deduplicate=False, checksum=None)
+    _, manifest = read_manifest(held, DEFAULT_LIMITS)
+    reader = ManifestReader(held, manifest, verify=False)
+    sink = sink_of(target, durable=durable)
+
+    def refuse(name: str | None, sentence: str) -> NoReturn:
+        raise NotRepresentableError(
+            f"a {kind} file cannot say this: {sentence}", file=sink.name, object_name=name
+        )
+
+    try:
+        exporter(kind).export(reader, sink, lose=refuse, progress=progress)
+        sink.commit()
+    except BaseException:
+        sink.abort()
+        raise
+
+
+class _Held:
+    """What a writer wrote, as a source: pieces of memory, most of them the caller's own arrays."""
+
+    name = "<tensors>"
+    path = None
+
+    def __init__(self) -> None:
+        self._pieces: list[memoryview] = []
+        self._starts: list[int] = []
+        self.size = 0
+
+    def write(self, data: Buffer) -> int:
+        piece = memoryview(data).cast("B")
+        if isinstance(piece.obj, bytearray):  # what is gathered there is written over next
+            piece = memoryview(bytes(piece))
+        self._starts.append(self.size)
+        self._pieces.append(piece)
+        self.size += piece.nbytes
+        return piece.nbytes
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        number = bisect.bisect_right(self._starts, offset) - 1
+        done = 0
+        while done < destination.nbytes:
+            start = offset + done - self._starts[number]
+            part = self._pieces[number][start : start + destination.nbytes - done]
+            destination[done : done + part.nbytes] = part
+            done += part.nbytes
+            number += 1
+
+    def view(self) -> memoryview | None:
+        return None
+
+    def held(self) -> memoryview | None:
+        return None
+
+    def require_unchanged(self) -> None:
+        """Do nothing: nobody else has it."""
+
+    def close(self) -> None:
+        """Do nothing: memory is free when nothing uses it."""

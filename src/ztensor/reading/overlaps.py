@@ -1,0 +1,168 @@
+"""Stored bytes that several objects share: looked at once, and within a budget.
+
+Objects may lie over the same bytes, as tied weights do, and over parts of one another's. A check
+of all objects would decode such bytes for each: a file of 28 kB, thousands of objects over one
+blob, kept a machine busy for seconds. So what was found out about some bytes is found out once,
+and what has to be done again all the same is counted.
+"""
+
+from __future__ import annotations
+
+import array
+import concurrent.futures
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from ztensor.encoding import ENCODINGS
+from ztensor.errors import LimitError, Reason, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Iterator
+
+    from ztensor.model.manifest import Component
+    from ztensor.reading.reader import ManifestReader
+
+    Place = tuple[ManifestReader, int, int]
+
+_T = TypeVar("_T")
+
+# Of what listing a file may cost: decoded bytes that are gone through again.
+_TIMES_COST = 4
+
+
+class Overlaps:
+    """What one call that goes through many objects knows of the bytes they share.
+
+    Args:
+        parts: all components it will go through, and their readers.
+    """
+
+    def __init__(self, parts: Iterable[tuple[ManifestReader, Component]]) -> None:
+        by_reader: dict[ManifestReader, array.array[int]] = {}
+        for reader, component in parts:
+            if component.length and component.encoding in ENCODINGS and reader.format == "zt":
+                place = component.offset, component.length
+                by_reader.setdefault(reader, array.array("Q")).extend(place)
+        self._repeated: set[Place] = set()
+        self._inside: set[Place] = set()  # they begin inside of one before them
+        for reader, flat in by_reader.items():
+            repeated, inside = _shared(np.frombuffer(flat, np.uint64).reshape(-1, 2))
+            self._repeated.update((reader, offset, length) for offset, length in repeated)
+            self._inside.update((reader, offset, length) for offset, length in inside)
+        self._seen: set[tuple[Place, str]] = set()
+        self._found: dict[Hashable, concurrent.futures.Future[object]] = {}
+        self._left: dict[ManifestReader, int] = {}
+        self._lock = threading.Lock()
+
+    def is_repeated(self, reader: ManifestReader, component: Component) -> bool:
+        """Return whether other components lie over exactly the same bytes."""
+        repeated = self._repeated
+        return bool(repeated) and (reader, component.offset, component.length) in repeated
+
+    def once(
+        self, reader: ManifestReader, component: Component, key: Hashable, work: Callable[[], _T]
+    ) -> _T:
+        """Return what `work` gives, of what is asked for first under a key; raise what it raises.
+
+        Args:
+            reader: the reader of the component.
+            component: what is gone through.
+            key: everything the result depends on beside the place of the stored bytes.
+            work: goes through it.
+        """
+        if not self.is_repeated(reader, component):
+            return work()
+        place = reader, component.offset, component.length
+        with self._lock:
+            future = self._found.get((place, key))
+            is_first = future is None
+            if future is None:
+                future = self._found[place, key] = concurrent.futures.Future()
+        if is_first:
+            try:
+                future.set_result(work())
+            except BaseException as raised:
+                future.set_exception(raised)
+                raise
+        error = future.exception()
+        if error is not None:
+            raise error.with_traceback(None)  # which would grow with each that asks
+        return future.result()  # type: ignore[return-value]  # what the same work gave
+
+    def metered(
+        self,
+        reader: ManifestReader,
+        component: Component,
+        chunks: Iterator[memoryview],
+        purpose: str,
+    ) -> Iterator[memoryview]:
+        """Return pieces of a component, as long as the budget lasts where others share its bytes.
+
+        Args:
+            reader: the reader of the component.
+            component: what is gone through.
+            chunks: its bytes.
+            purpose: a word for why, since bytes may be read for this and for that.
+
+        Raises:
+            LimitError: it does not last (LIMIT_COST).
+        """
+        charge = self.charger(reader, component, purpose)
+        return chunks if charge is None else _charged(chunks, charge)
+
+    def charger(
+        self, reader: ManifestReader, component: Component, purpose: str
+    ) -> Callable[[int], None] | None:
+        """Return what counts bytes that are gone through again; None where it is the first time."""
+        if not (self._inside or self._repeated):
+            return None
+        place = reader, component.offset, component.length
+        if place not in self._inside:
+            with self._lock:
+                if place not in self._repeated or (place, purpose) not in self._seen:
+                    self._seen.add((place, purpose))
+                    return None
+        return lambda nbytes: self._charge(reader, nbytes)
+
+    def _charge(self, reader: ManifestReader, nbytes: int) -> None:
+        limits, length = reader._limits, reader.nbytes
+        most = _TIMES_COST * (limits.cost_floor + limits.cost_factor * length)
+        with self._lock:
+            left = self._left[reader] = self._left.get(reader, most) - nbytes
+        if left < 0:
+            error = LimitError(
+                "objects lie over one another's bytes, and going through all of them would take "
+                "far longer than a file of its length needs",
+                reason=Reason.LIMIT_COST,
+                expected=f"at most {most} bytes decoded again for {describe(length)} bytes",
+                found="more",
+            )
+            error.hint = (
+                "if you trust the file, allow more with Limits(cost_floor=...) or "
+                "Limits(cost_factor=...)"
+            )
+            raise error
+
+
+def _charged(chunks: Iterator[memoryview], charge: Callable[[int], None]) -> Iterator[memoryview]:
+    for chunk in chunks:
+        charge(chunk.nbytes)
+        yield chunk
+
+
+def _shared(
+    places: np.ndarray[Any, np.dtype[np.uint64]],
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Return which places there are more than once, and which begin inside of others.
+
+    Args:
+        places: (count, 2) offsets and lengths.
+    """
+    offsets, ends = places[:, 0], places.sum(axis=1)
+    order = np.lexsort((~ends, offsets))  # of those that begin together the longest first
+    places, offsets, reach = places[order], offsets[order], np.maximum.accumulate(ends[order])
+    is_same = (places[1:] == places[:-1]).all(axis=1)
+    is_inside = (offsets[1:] < reach[:-1]) & ~is_same
+    return places[1:][is_same].tolist(), places[1:][is_inside].tolist()

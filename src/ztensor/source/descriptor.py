@@ -1,0 +1,40 @@
+"""The number of an open file, counted: given back when the last who uses it is done."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+
+class Descriptor:
+    """An open file's number, closed with the last reference to this object.
+
+    References are the count of its users: who reads or writes holds one for as long as the call,
+    and whoever closes beside him takes away only his own. So the system gives the number to
+    another file no sooner than the last call is done. References are counted right in every
+    thread, with a GIL or without, in signal handlers, and behind a fork; under a lock they would
+    not be.
+
+    Hold one as a local name, and delete that in a `finally`: the traceback of an error would keep
+    the file open.
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def close(self) -> None:
+        """Close it now, whoever uses it: the only way to learn that it failed.
+
+        Raises:
+            OSError: as `os.close`.
+        """
+        number, self.number = self.number, -1
+        if number >= 0:
+            os.close(number)
+
+    def __del__(self) -> None:
+        """Close it, unless that was done."""
+        with contextlib.suppress(AttributeError, OSError):  # an interpreter at its end has no os
+            self.close()

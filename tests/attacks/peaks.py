@@ -1,0 +1,35 @@
+"""What opening and listing bytes takes, for tests that measure it beside what it may."""
+
+from __future__ import annotations
+
+import importlib
+import tracemalloc
+from collections.abc import Callable
+
+import ztensor
+from ztensor.errors import ZTensorError
+from ztensor.foreign import FORMATS
+from ztensor.limits import MIB
+
+for _recipe in FORMATS:  # their code is no part of what is measured
+    importlib.import_module(_recipe.module)
+
+
+def peak_of(action: Callable[[], object]) -> tuple[int, object]:
+    """Return the most memory an action takes at a time, and its result or our refusal."""
+    tracemalloc.start()
+    try:
+        try:
+            result = action()
+        except ZTensorError as error:
+            result = error
+        return tracemalloc.get_traced_memory()[1], result
+    finally:
+        tracemalloc.stop()
+
+
+def require_listed_in_budget(data: bytes) -> object:
+    """Return what listing a file gives; fail where it takes more than 64 MiB and 4 x its length."""
+    peak, result = peak_of(lambda: list(ztensor.open(data)))
+    assert peak <= 64 * MIB + 4 * len(data)
+    return result

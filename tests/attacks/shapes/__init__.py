@@ -1,0 +1,71 @@
+"""The worst known files of every format, by format: each a function from a length to a file.
+
+    @shape("npz")
+    def members_with_short_names(length: int) -> bytes: ...
+
+A shape gives a file of about the length asked for; a dict of names to bytes where it needs several,
+of which the first is opened. `budget.py` measures all of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+Made: TypeAlias = "bytes | dict[str, bytes]"
+
+
+class Format(NamedTuple):
+    """How files of a format are named and opened.
+
+    Attributes:
+        file: the name a file is written under.
+        recover: whether it is opened as a torn file too.
+    """
+
+    file: str
+    recover: bool = False
+
+
+FORMATS = {
+    "zt 0.1": Format("a.zt"),
+    "zt 1.0": Format("a.zt"),
+    "zt 1.2": Format("a.zt"),
+    "zt columns": Format("a.zt"),
+    "torn": Format("a.zt", recover=True),
+    "safetensors": Format("a.safetensors"),
+    "index": Format("model.safetensors.index.json"),
+    "npy": Format("a.npy"),
+    "npz": Format("a.npz"),
+    "pt zip": Format("a.pt"),
+    "pt legacy": Format("a.pt"),
+    "gguf": Format("a.gguf"),
+    "onnx": Format("a.onnx"),
+    "hdf5": Format("a.h5"),
+    "keras": Format("a.keras"),
+}
+SHAPES: dict[str, dict[str, Callable[[int], Made]]] = {name: {} for name in FORMATS}
+
+
+def shape(kind: str, name: str = "") -> Callable[[Callable[[int], Made]], Callable[[int], Made]]:
+    """Add a function to the shapes of a format, under a name or its own in words."""
+
+    def add(make: Callable[[int], Made]) -> Callable[[int], Made]:
+        SHAPES[kind][name or make.__name__.strip("_").replace("_", " ")] = make
+        return make
+
+    return add
+
+
+def around(make: Callable[[int], bytes], wrap: Callable[[bytes], Made]) -> Callable[[int], Made]:
+    """Return the shape of what one function makes, put into a file by another."""
+    return lambda length: wrap(make(length))
+
+
+def load() -> dict[str, dict[str, Callable[[int], Made]]]:
+    """Return the shapes of all modules here."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return SHAPES

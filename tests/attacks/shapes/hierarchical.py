@@ -1,0 +1,93 @@
+"""HDF5 and Keras: many groups, attributes and chunks, long heaps, headers that go on and on."""
+
+from __future__ import annotations
+
+import io
+
+from tests.attacks.shapes import shape
+from tests.attacks.shapes.archives import archive
+
+
+def hdf5(length: int, fill: str, *, latest: bool = False) -> bytes:
+    """Return a file with as much of something as makes it about so long, written by h5py."""
+    import h5py
+    import numpy as np
+
+    made = io.BytesIO()
+    with h5py.File(made, "w", libver="latest" if latest else None) as file:
+        n = 1
+        while made.tell() < length and n < 200_000:
+            for i in range(n - 1, 2 * n - 1):
+                if fill == "groups":
+                    file.create_group(f"{i:x}")
+                elif fill == "scalars":
+                    file[f"{i:x}"] = np.uint8(0)
+                elif fill == "attributes":
+                    file.create_group(f"{i:x}").attrs["a"] = "b"
+            n *= 2
+            file.flush()
+            made.seek(0, io.SEEK_END)
+    return made.getvalue()
+
+
+def texts(length: int) -> bytes:
+    import h5py
+    import numpy as np
+
+    made = io.BytesIO()
+    with h5py.File(made, "w") as file:
+        values = np.array([b""] * max(length // 16, 1), object)
+        file.create_dataset("a", data=values, dtype=h5py.string_dtype("ascii"))
+    return made.getvalue()
+
+
+def chunks(length: int) -> bytes:
+    import h5py
+    import numpy as np
+
+    made = io.BytesIO()
+    with h5py.File(made, "w") as file:
+        n = max(length // 80, 1)
+        file.create_dataset("a", data=np.zeros(n, "u1"), chunks=(1,))
+    return made.getvalue()
+
+
+@shape("hdf5")
+def _groups(length: int) -> bytes:
+    return hdf5(length, "groups")
+
+
+@shape("hdf5")
+def _groups_of_the_latest_version(length: int) -> bytes:
+    return hdf5(length, "groups", latest=True)
+
+
+@shape("hdf5")
+def _scalars(length: int) -> bytes:
+    return hdf5(length, "scalars")
+
+
+@shape("hdf5")
+def _attributes(length: int) -> bytes:
+    return hdf5(length, "attributes")
+
+
+@shape("hdf5")
+def _empty_texts(length: int) -> bytes:
+    return texts(length)
+
+
+@shape("hdf5")
+def _chunks_of_a_byte(length: int) -> bytes:
+    return chunks(min(length, 1 << 20))
+
+
+@shape("keras")
+def _weights_of_groups(length: int) -> bytes:
+    return archive({"model.weights.h5": hdf5(length, "groups"), "config.json": b"{}"})
+
+
+@shape("keras")
+def _a_long_configuration(length: int) -> bytes:
+    config = b"[" + b"[]," * (length // 3) + b"0]"
+    return archive({"config.json": config, "model.weights.h5": hdf5(1, "scalars")})

@@ -1,0 +1,185 @@
+"""Manifests that decode to far more than they are, or break a million rules."""
+
+from __future__ import annotations
+
+import contextlib
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+import ztensor
+from tests.attacks.shapes.containers import (
+    ITEMS,
+    component,
+    many,
+    mapped,
+    root,
+    v0_1,
+    v1,
+    v1_0,
+)
+from ztensor.errors import LimitError, Reason
+from ztensor.limits import Budget, Limits
+from ztensor.model.problem import MOST_PROBLEMS
+from ztensor.testing.builder import Raw, item
+from ztensor.wire import cbor
+
+# So small that files of some 10 kB meet it.
+TIGHT = Limits(cost_floor=64 << 10, cost_factor=4)
+# What is held once and not for each item: a decoder's table of words.
+ONCE = 64 << 10
+
+
+def peak_of(work: Callable[[], object]) -> int:
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def refused(data: bytes, limits: Limits = TIGHT) -> Exception:
+    with pytest.raises(ztensor.ZTensorError) as caught:
+        ztensor.open(data, limits=limits)
+    return caught.value
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_what_is_charged_is_what_is_taken(name: str) -> None:
+    """Attack: items of CBOR that take up to a hundred times their bytes."""
+    data = ITEMS[name](20_000)
+    cbor.decode(b"\x00")
+    budget = Budget(Limits(cost_floor=1 << 40), 0)
+    before = budget.bytes_left
+    tracemalloc.start()
+    try:
+        value = cbor.decode(data, budget=budget)
+    except ztensor.ManifestError:
+        return  # broken on purpose; what it takes until then is measured by the table
+    finally:
+        held = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+    assert value is not None
+    assert held <= before - budget.bytes_left + ONCE
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_no_item_takes_more_than_the_budget(name: str) -> None:
+    """Attack: the same in a file of its own; it is opened or refused within the budget."""
+    data = v1(root(attributes={"a": Raw(ITEMS[name](40_000))}))
+    limits = TIGHT
+
+    def opened() -> None:
+        with contextlib.suppress(ztensor.ZTensorError):
+            ztensor.open(data, limits=limits).close()
+
+    opened()  # what is loaded once is not the file's
+    assert peak_of(opened) <= limits.cost_floor + limits.cost_factor * len(data) + 3 * ONCE
+
+
+@pytest.mark.parametrize("wrap", [v0_1, v1], ids=["0.1", "1.2"])
+def test_empty_arrays_are_charged(wrap: Callable[[bytes], bytes]) -> None:
+    """Attack: an array of empty arrays takes 64 bytes for each byte of the manifest."""
+    error = refused(wrap(many(20_000, b"\x80")))
+    assert isinstance(error, LimitError)
+    assert error.reason is Reason.LIMIT_COST
+    assert "cost_floor" in str(error)
+
+
+@pytest.mark.parametrize(
+    "entry", [b"\x00", b"\xa0", component(1 << 60)], ids=["no", "empty", "far"]
+)
+@pytest.mark.parametrize("kind", ["components", "objects", "0.1", "1.0"])
+def test_problems_have_an_end(kind: str, entry: bytes) -> None:
+    """Attack: a component of three bytes each of which breaks a rule, a problem for each."""
+    entries = mapped(30_000, entry)
+    parts = {"shape": [0], "format": "x", "components": Raw(entries)}
+    data = {
+        "components": v1(root(item({"o": parts}))),
+        "objects": v1(root(entries)),
+        "0.1": v0_1(many(30_000, entry)),
+        "1.0": v1_0(item({"version": "1.0", "tensors": {"o": {**parts, "dtype": "uint8"}}})),
+    }[kind]
+    error = refused(data, Limits())
+    assert isinstance(error, ztensor.ManifestError)
+    least = 16 if entry == component(1 << 60) else MOST_PROBLEMS
+    assert least <= len(error.problems) < MOST_PROBLEMS + 16
+    assert len(str(error)) < 1000
+
+
+def test_a_thousand_roles_do_not_fill_the_message() -> None:
+    """Attack: an object whose roles no layout has; the message named all of them."""
+    parts = Raw(mapped(100_000, component()))
+    data = v1(root(item({"o": {"shape": [0], "format": "dense", "components": parts}})),
+              b"ZTEN1000" + bytes(56))  # fmt: skip
+    error = refused(data, Limits())
+    assert "missing" in str(getattr(error, "reason", ""))
+    assert len(str(error)) < 2000
+
+
+def irregular(count: int, **fields: object) -> bytes:
+    """Return objects that no column can hold, each with its 64 bytes of data."""
+    objects = {
+        f"layer.{i}.weight": {
+            "shape": [8, 8],
+            "format": "quantized",
+            "components": {
+                "data": {"dtype": "u8", "offset": 64 * (i + 1), "length": 64, "encoding": "raw"}
+            },
+            **fields,
+        }
+        for i in range(count)
+    }
+    return v1(root(item(objects)), b"ZTEN1000" + bytes(56 + 64 * count))
+
+
+def test_many_irregular_objects_need_little_beside_their_length() -> None:
+    """So a quarter of a million of them, each with a cache line of data, meet no limit."""
+    data = irregular(20_000)
+    with ztensor.open(data, limits=Limits(cost_floor=8 << 20)) as reader:
+        assert len(reader) == 20_000
+        assert reader.metadata("layer.19999.weight").shape == (8, 8)
+
+
+def test_objects_read_one_by_one_are_those_decoded_at_once() -> None:
+    """The ways differ in memory alone: `version` behind the objects makes all be decoded."""
+    for fields in ({}, {"attributes": {"a": [1]}}, {"x": {"y": 1}}):
+        data = irregular(600, **fields)
+        objects = data[64 + 64 * 600 : -16]
+        known = item("version") + item("1.2.0")
+        assert objects[1:].startswith(known)
+        moved = objects[:1] + objects[1 + len(known) :] + known
+        with ztensor.open(data) as one, ztensor.open(v1(moved, data[: 64 + 64 * 600])) as other:
+            assert one.format == other.format
+            assert [one.metadata(name) for name in one] == [other.metadata(name) for name in other]
+
+
+def test_a_name_twice_is_met_one_by_one() -> None:
+    data = irregular(600)
+    changed = data.replace(item("layer.17.weight"), item("layer.16.weight"))
+    error = refused(changed, Limits())
+    assert getattr(error, "reason", None) is Reason.CBOR_DUPLICATE_KEY
+
+
+@pytest.mark.parametrize("key", [b"\xf5", b"\x01", b"\x80"], ids=["true", "number", "array"])
+def test_a_manifest_that_ends_behind_a_key_is_truncated(key: bytes) -> None:
+    """Attack: the root says it has one field more; its key is no text, and the manifest ends."""
+    data = irregular(600)
+    start = 64 + 64 * 600
+    root_of = data[start:-16]
+    assert root_of[0] == 0xA2  # a map of two fields
+    cut = b"\xa3" + root_of[1:] + key
+    error = refused(v1(cut, data[:start]), Limits())
+    assert getattr(error, "reason", None) is Reason.CBOR_TRUNCATED
+
+
+def test_a_root_of_more_fields_than_there_are_bytes_is_truncated() -> None:
+    """Attack: the same reason for small and large manifests, whatever is wrong behind it."""
+    data = irregular(600)
+    start = 64 + 64 * 600
+    root_of = data[start:-16]
+    long = b"\xbb" + (1 << 40).to_bytes(8, "big") + root_of[1:]
+    error = refused(v1(long, data[:start]), Limits())
+    assert getattr(error, "reason", None) is Reason.CBOR_TRUNCATED

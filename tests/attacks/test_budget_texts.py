@@ -1,0 +1,154 @@
+"""JSON headers and indexes that become far more than they are, and indexes that name nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+import ztensor
+from tests.attacks.shapes.texts import ENTRY, VALUES, header, numbered, repeated
+from ztensor.errors import LimitError, Reason, describe
+from ztensor.limits import Budget, Limits
+from ztensor.sharded import index, read_index
+from ztensor.wire.json import charge
+
+TIGHT = Limits(cost_floor=64 << 10)
+NO_LIMIT = Limits(cost_floor=1 << 40)
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+def test_what_json_becomes_is_charged(value: str) -> None:
+    """Attack: short values of JSON that take up to forty times their bytes."""
+    for text in (
+        f"[{repeated(20_000, value)}]",
+        "{%s}" % numbered(20_000, '"%%x":%s' % value.replace("%", "%%")),
+    ):
+        budget = Budget(NO_LIMIT, 0)
+        charge(text.encode(), budget)
+        charged = (1 << 40) - budget.bytes_left
+        tracemalloc.start()
+        try:
+            json.loads(text, object_pairs_hook=dict)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak <= charged
+
+
+def test_json_within_texts_is_not_what_the_text_becomes() -> None:
+    """What trainers put into metadata is a megabyte of JSON as one text."""
+    inner = json.dumps(json.dumps({f"tag {i}": [i] for i in range(2000)})).encode()
+    budget = Budget(Limits(cost_floor=0), len(inner))
+    charge(inner, budget)
+    assert budget.bytes_left >= 0
+
+
+@pytest.mark.parametrize("text", ['"' + '\\"' * 500_000, '"' * 1_000_001, "\\" * 1_000_000])
+def test_quotes_without_an_end_are_looked_through_once(text: str) -> None:
+    """Attack: a text without an end, looked for from each of its quotes: hours for a megabyte."""
+    data = text.encode() + b"[" * 1000
+    budget = Budget(Limits(cost_floor=0, cost_factor=2), len(data))
+    with contextlib.suppress(LimitError):
+        charge(data, budget)
+    assert budget.bytes_left < 2 * len(data)
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+def test_fields_that_are_thrown_away_cost_too(value: str) -> None:
+    """Attack: 8 MB of a header's fields that nobody reads took 300 MiB."""
+    data = header('{"a":{%s,"x":[%s]}}' % (ENTRY, repeated(100_000, value)))
+    with pytest.raises(LimitError) as caught:
+        ztensor.open(data, limits=TIGHT)
+    assert caught.value.reason is Reason.LIMIT_COST
+
+
+def test_many_tensors_are_charged() -> None:
+    """Attack: a header of the shortest tensors there are, regular or not."""
+    for start in ("{", "{ "):
+        data = header(start + numbered(200_000, '"%%x":{%s}' % ENTRY) + "}")
+        with pytest.raises(LimitError) as caught:
+            ztensor.open(data, limits=TIGHT)
+        assert caught.value.reason is Reason.LIMIT_COST
+        ztensor.open(data).close()
+
+
+def test_an_index_of_missing_shards_looks_into_the_folder_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attack: 60,000 names of shards that are not there took 20 s, four times as many 16 times."""
+    place = tmp_path / "model.safetensors.index.json"
+    names = {f"t{i}": f"f{i}.safetensors" for i in range(20_000)}
+    place.write_text(json.dumps({"weight_map": names}))
+    calls: list[str] = []
+    isfile = os.path.isfile
+
+    def counted(path: str) -> bool:
+        calls.append(path)
+        return isfile(path)
+
+    monkeypatch.setattr(os.path, "isfile", counted)
+    with pytest.raises(ztensor.SourceError) as caught:
+        read_index(str(place))
+    assert "20000 of 20000 shards missing" in str(caught.value)
+    assert calls == []
+
+
+def test_an_index_is_read_lean(tmp_path: Path) -> None:
+    """The largest real indexes have 20 MB: they must fit into four times their length."""
+    file = "model-%05d-of-00163.safetensors"
+    entries = {
+        f"model.layers.{i // 800}.mlp.experts.{i % 800}.down_proj.weight": file % (i // 1000 + 1)
+        for i in range(20_000)
+    }
+    text = json.dumps({"metadata": {"total_size": 1}, "weight_map": entries}, indent=2)
+    limits = Limits(cost_floor=4 << 20)
+    assert index.parse_index(text, limits) == json.loads(text)
+    tracemalloc.start()
+    try:
+        index.parse_index(text, limits)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= 4 * len(text) + (2 << 20)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"metadata":{"weight_map":{"x":"y"}},"weight_map":{"a":"b"}}',
+        '{"metadata":{"weight_map":{"x":"y"}},"weight\\u005fmap":{"a":"b"}}',
+        '{"metadata":{"a":"\\"weight_map\\":{"},"weight_map":{"a":"b"}}',
+        '{"weight_map":{"a":"b"},"metadata":{"x":"}"}}',
+        '{"weight_map":{"a}":"b","c":"{d"}}',
+        '{"weight_map":{}}',
+        '{"weight_map" : { "a" : "b" , "c":"b" } , "x":[1,{}]}',
+        '{"weight_map":{"a\\n":"b"}}',
+    ],
+)
+def test_both_readers_of_an_index_agree(text: str) -> None:
+    expected = json.loads(text)
+    assert index.parse_index(text) == expected
+
+
+@pytest.mark.parametrize("text", ['{"weight_map":{"a":"b",}}', '{"weight_map":{"a":"b" "c":"d"}}'])
+def test_a_broken_map_is_no_index(text: str) -> None:
+    with pytest.raises(ztensor.FormatError):
+        index.parse_index(text)
+
+
+def test_what_a_message_shows_is_not_spelled_out_first() -> None:
+    """Attack: a shape of a million dimensions, whose text took six times its memory."""
+    value = [[0] * 200_000] * 3
+    assert describe(value).startswith("[[0, 0, 0")
+    tracemalloc.start()
+    try:
+        describe(value)
+        assert tracemalloc.get_traced_memory()[1] < 200_000
+    finally:
+        tracemalloc.stop()
+    assert describe((1, "a", {"b": [2.5]})) == "(1, 'a', {'b': [2.5]})"

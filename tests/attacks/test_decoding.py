@@ -1,0 +1,505 @@
+"""Files whose stored bytes are right or nearly so, and that make reading them wrong or dear."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.digest import ALGORITHMS, digest_of
+from ztensor.encoding import ENCODINGS
+from ztensor.errors import ArgumentValueError, DigestMismatchError, LimitError, Reason
+from ztensor.layout.quantization.scheme import CODEBOOK, ORDERS, GroupScheme, Packing
+from ztensor.testing.builder import draft, stored
+from ztensor.threads import Turns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+WRONG = "crc32c:0x00000000"
+
+
+def build(objects: Mapping[str, tuple[list[int], Mapping[str, Any], dict[str, Any]]]) -> bytes:
+    """Return a 1.2 file of objects: shape, role to (fields, stored bytes), more fields."""
+    made = draft("1.2.0")
+    made.objects.clear()
+    made.blobs.clear()
+    for name, (shape, parts, fields) in objects.items():
+        made.add(name, shape, parts, **fields)
+    return made.to_bytes()
+
+
+def sharing(count: int, blob: bytes, shape: list[int], **fields: Any) -> bytes:
+    """Return a file of `count` objects over one blob of float32."""
+    made = draft("1.2.0")
+    made.objects.clear()
+    made.blobs.clear()
+    fields["digest"] = digest_of(ALGORITHMS["crc32c"], [blob])
+    made.add("0", shape, {"data": ({"dtype": "f32", "offset": 64, **fields}, blob)})
+    for number in range(1, count):
+        component = {"dtype": "f32", "offset": 64, "length": len(blob), **fields}
+        made.objects[str(number)] = {
+            "shape": shape,
+            "format": "dense",
+            "components": {"data": component},
+        }
+    return made.to_bytes()
+
+
+# --- Digests of bytes that several objects share ------------------------------------------------
+
+
+def two_digests(encoding: str) -> bytes:
+    """Return a file of two objects over the same bytes: the second's digest is wrong."""
+    values = np.arange(64, dtype=np.float32).tobytes()
+    blob = b"".join(ENCODINGS[encoding].encode(memoryview(values), level=1))
+    made = draft("1.2.0")
+    made.objects.clear()
+    made.blobs.clear()
+    for name, digest in (("good", digest_of(ALGORITHMS["crc32c"], [blob])), ("bad", WRONG)):
+        component = {"dtype": "f32", "offset": 64, "length": len(blob), "digest": digest}
+        made.objects[name] = {
+            "shape": [64],
+            "format": "dense",
+            "components": {"data": {**component, "encoding": encoding}},
+        }
+    made.header += bytes(64 - len(made.header)) + blob
+    return made.to_bytes()
+
+
+@pytest.mark.parametrize("mapped", [True, False], ids=["mapped", "read"])
+@pytest.mark.parametrize("encoding", ["raw", "zstd"])
+def test_a_wrong_digest_behind_a_right_one_of_the_same_bytes(
+    tmp_path: Path, encoding: str, mapped: bool
+) -> None:
+    """Two objects over the same bytes: the second's wrong digest hides behind the first's."""
+    path = tmp_path / "m.zt"
+    path.write_bytes(two_digests(encoding))
+    with ztensor.open(path, mmap=mapped, verify=True) as reader:
+        for read in (
+            lambda name: reader[name],
+            reader.read,
+            lambda name: reader.read_numpy(name, copy=True),
+            lambda name: reader.get_slice(name)[3:5],
+            lambda name: b"".join(reader.decoded_chunks(name)),
+        ):
+            read("good")
+            with pytest.raises(DigestMismatchError):
+                read("bad")
+        assert [p.object_name for p in reader.verify().problems] == ["bad"]
+    for copy in (True, False):
+        with pytest.raises(DigestMismatchError):
+            ztensor.numpy.load_file(path, copy=copy, verify=True)
+    with pytest.raises(DigestMismatchError):
+        ztensor.content_hash(path)
+
+
+@pytest.mark.parametrize("compression", [None, 3])
+@pytest.mark.parametrize("encoding", ["raw", "zstd"])
+def test_a_wrong_digest_is_not_made_right_by_a_copy(
+    tmp_path: Path, encoding: str, compression: int | None
+) -> None:
+    """A copy of two objects over the same bytes gives the second the first's right digest."""
+    path = tmp_path / "m.zt"
+    path.write_bytes(two_digests(encoding))
+    with pytest.raises(DigestMismatchError):
+        ztensor.convert(path, tmp_path / "n.zt", compression=compression)
+    with pytest.raises(DigestMismatchError):
+        ztensor.compact(path)
+
+
+def test_a_copy_keeps_every_digest_of_shared_bytes(tmp_path: Path) -> None:
+    values = np.arange(64, dtype=np.float32).tobytes()
+    texts = {
+        "crc": digest_of(ALGORITHMS["crc32c"], [values]),
+        "sha": digest_of(ALGORITHMS["sha256"], [values]),
+        "later": "blake9:zz",
+    }
+    made = draft("1.2.0")
+    made.objects.clear()
+    made.blobs.clear()
+    for name, digest in texts.items():
+        component = {"dtype": "f32", "offset": 64, "length": 256, "digest": digest}
+        made.objects[name] = {"shape": [64], "format": "dense", "components": {"data": component}}
+    made.header += bytes(64 - len(made.header)) + values
+    (tmp_path / "m.zt").write_bytes(made.to_bytes())
+    ztensor.compact(tmp_path / "m.zt")
+    with ztensor.open(tmp_path / "m.zt") as reader:
+        found = {name: reader.metadata(name).components["data"] for name in reader}
+        assert {name: part.digest for name, part in found.items()} == texts
+        assert len({part.offset for part in found.values()}) == 1
+        assert not reader.verify().problems
+
+
+# --- Integers of every width --------------------------------------------------------------------
+
+
+def schemes() -> list[GroupScheme]:
+    """Return every width in every word, packed either way, along either axis."""
+    return [
+        GroupScheme(
+            bits=bits,
+            packing=packing,
+            group_size=4,
+            pack_axis=axis,
+            group_axis=1 - axis,
+            order=order,
+            element=element,
+            shared_zero=True,
+        )
+        for bits, container in itertools.product(range(1, 9), ("u8", "i8", "i32", "u64"))
+        for packing in {Packing.dense(bits, container), _padded(bits, container)}
+        for axis, element in itertools.product((0, 1), (CODEBOOK, "integer"))
+        for order in (ORDERS if packing.words == 1 else ("sequential",))
+    ]
+
+
+def _padded(bits: int, container: str) -> Packing:
+    return Packing(int(container[1:]) // bits, container)
+
+
+def integers_one_by_one(scheme: GroupScheme, words: np.ndarray, shape: tuple[int, int]) -> Any:
+    """Return the integers as the definition has them: bit by bit, in Python's own integers."""
+    packing, order = scheme.packing, list(ORDERS[scheme.order](scheme.packing.count))
+    lines = words.T if scheme.pack_axis else words
+    found = np.zeros(shape, np.uint8)
+    for row, column in np.ndindex(*shape):
+        along, across = (column, row) if scheme.pack_axis else (row, column)
+        block, element = divmod(along, packing.count)
+        bits = b"".join(
+            int(lines[block * packing.words + word, across]).to_bytes(packing.width // 8, "little")
+            for word in range(packing.words)
+        )
+        value = int.from_bytes(bits, "little") >> order.index(element) * scheme.bits
+        found[row, column] = value & ((1 << scheme.bits) - 1)
+    return found
+
+
+@pytest.mark.parametrize("bits", range(1, 9))
+def test_codebooks_and_integers_of_every_width_and_packing(bits: int) -> None:
+    """A right object of 6-bit codes, four to three bytes, along rows: a bare ValueError."""
+    torch = pytest.importorskip("torch")
+    from ztensor.torch.quantized import dequantize
+
+    random = np.random.default_rng(bits)
+    shape = (8, 12)
+    objects: dict[str, Any] = {}
+    expected = {}
+    for number, scheme in enumerate(s for s in schemes() if s.bits == bits):
+        width = scheme.packing.width // 8
+        words = random.integers(0, 256, (*scheme.packed_shape(shape), width), np.uint8)
+        words = words.view(f"u{width}")[..., 0]
+        scales = random.random(scheme.scales_shape(shape), np.float32) + np.float32(0.5)
+        codebook = random.random(1 << bits, np.float32)
+        codes = integers_one_by_one(scheme, words, shape)
+        values = codebook[codes] if scheme.element == CODEBOOK else codes.astype(np.float32)
+        groups = np.arange(shape[scheme.group_axis]) // 4
+        of_each = scales[groups] if scheme.group_axis == 0 else scales[:, groups]
+        expected[str(number)] = codes, (values - np.float32(2)) * of_each
+        container = scheme.packing.container
+        parts = {
+            "packed_weight": ({"dtype": container}, words.tobytes()),
+            "scales": ({"dtype": "f32"}, scales.tobytes()),
+            "zeros": ({"dtype": "f32"}, stored("f32", 2.0)),
+        }
+        if scheme.element == CODEBOOK:
+            parts["codebook"] = ({"dtype": "f32"}, codebook.tobytes())
+        fields = {"format": "quantized_group", "attributes": scheme.to_attributes()}
+        objects[str(number)] = [*shape], parts, fields
+    with ztensor.open(build(objects)) as reader:
+        assert reader.verify().ok
+        for name, (codes, values) in expected.items():
+            tensor = reader.read(name)
+            np.testing.assert_array_equal(tensor.integers(), codes)
+            np.testing.assert_allclose(tensor.dequantize(), values, rtol=1e-6)
+            np.testing.assert_allclose(dequantize(tensor, torch.float32), values, rtol=1e-6)
+            part = reader.get_slice(name)
+            unit = part.row_unit
+            if unit < shape[0]:
+                rows = part[unit : 2 * unit].dequantize()
+                np.testing.assert_allclose(rows, values[unit : 2 * unit], rtol=1e-6)
+
+
+# --- Shapes without elements --------------------------------------------------------------------
+
+HUGE = 1 << 62
+
+
+@pytest.mark.parametrize("mapped", [True, False], ids=["mapped", "read"])
+@pytest.mark.parametrize("dtype", ["f32", "bool", "fp4"])
+@pytest.mark.parametrize("shape", [[0, HUGE], [HUGE, 0], [0, 1 << 40], [3, 0, 1 << 33]])
+def test_indexing_where_there_is_nothing(
+    tmp_path: Path, shape: list[int], dtype: str, mapped: bool
+) -> None:
+    """A shape of no elements and a huge axis: an index out of bounds takes an exbibyte."""
+    fields = {"dtype": "u8", "type": "f4_e2m1"} if dtype == "fp4" else {"dtype": dtype}
+    (tmp_path / "m.zt").write_bytes(build({"x": (shape, {"data": (fields, b"")}, {})}))
+    empty_axis = shape.index(0)
+    lead = (slice(None),) * empty_axis
+    with ztensor.open(tmp_path / "m.zt", mmap=mapped) as reader:
+        part = reader.get_slice("x")
+        for wrong in ([0], [0, 0], np.array([[0], [-1]]), 0, -1):
+            with pytest.raises(ArgumentValueError):
+                part[(*lead, wrong)]
+        inside: list[Any] = [slice(None), slice(None, None, -HUGE), [], slice(5, 9)]
+        for good in inside:
+            with contextlib.suppress(LimitError):  # NumPy has no such shape
+                assert part[(*lead, good)].size == 0
+        assert reader.verify().ok
+
+
+def test_what_does_not_fit_names_its_size() -> None:
+    """A file of 600 bytes whose sparse object is 2^40 elements long: a bare MemoryError."""
+    objects: dict[str, Any] = {
+        "coo": (
+            [1 << 60],
+            {
+                "coords": ({"dtype": "u64"}, stored("u64", 7)),
+                "values": ({"dtype": "f32"}, stored("f32", 1.5)),
+            },
+            {"format": "sparse_coo"},
+        ),
+        "csr": (
+            [2, 1 << 59],
+            {
+                "indptr": ({"dtype": "u64"}, stored("u64", 0, 1, 1)),
+                "indices": ({"dtype": "u64"}, stored("u64", 7)),
+                "values": ({"dtype": "f32"}, stored("f32", 1.5)),
+            },
+            {"format": "sparse_csr"},
+        ),
+    }
+    with ztensor.open(build(objects)) as reader:
+        for tensor in (*reader.read(list(reader)).values(), reader.get_slice("csr")[0:1]):
+            with pytest.raises(LimitError) as caught:
+                tensor.to_dense()
+            assert "bytes" in str(caught.value.found)
+        assert reader.verify().ok
+
+
+@pytest.mark.parametrize("mapped", [True, False], ids=["mapped", "read"])
+def test_a_result_that_does_not_fit(tmp_path: Path, mapped: bool) -> None:
+    """An index of two long lists, whose result has 4 TiB: a bare MemoryError."""
+    path = tmp_path / "m.zt"
+    ztensor.numpy.save_file({"x": np.zeros((4, 4), np.uint8)}, path)
+    places = np.zeros((1 << 21, 1), np.int64)
+    with ztensor.open(path, mmap=mapped) as reader, pytest.raises(LimitError):
+        reader.get_slice("x")[places, places.T]
+
+
+# --- Windows ------------------------------------------------------------------------------------
+
+BLOCK = 128 << 10
+
+
+def far_window(blocks: int, *, window_log: int = 27) -> bytes:
+    """Return a frame of repeated zeros that declares a window, and no content size."""
+    body = b"".join(
+        (BLOCK << 3 | 1 << 1 | (number == blocks - 1)).to_bytes(3, "little") + b"\0"
+        for number in range(blocks)
+    )
+    return b"\x28\xb5\x2f\xfd\x00" + bytes([(window_log - 10) << 3]) + body
+
+
+def windows(count: int, blocks: int) -> bytes:
+    fields = {"dtype": "u8", "encoding": "zstd"}
+    part = {"data": (fields, far_window(blocks))}
+    return build({str(number): ([BLOCK * blocks], part, {}) for number in range(count)})
+
+
+_MEASURED = """
+import resource, sys, ztensor
+work = {
+    "verify": lambda path: ztensor.open(path).verify(threads=4).ok,
+    "stats": lambda path: ztensor.stats(path, bins=0, threads=4),
+    "convert": lambda path: ztensor.convert(path, path + ".zt", compression=1, threads=4),
+}[sys.argv[1]]
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert work(sys.argv[2])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before >> 10)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss in KiB")
+@pytest.mark.parametrize("verb", ["verify", "stats", "convert"])
+def test_windows_of_all_threads_together(tmp_path: Path, verb: str) -> None:
+    """A file of 17 kB whose frames keep 128 MiB each: four threads took 507 MiB."""
+    path = tmp_path / "m.zt"
+    path.write_bytes(windows(4, 1040))
+    run = subprocess.run(
+        [sys.executable, "-c", _MEASURED, verb, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    assert int(run.stdout) < 240  # one window, and what is decoded at a time
+
+
+def test_a_window_waits_for_others_and_never_for_itself() -> None:
+    """Two streams of one thread, or one left half read, must not wait for ever for memory."""
+    turns = Turns(100)
+    order = []
+    is_held, may_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with turns.whole(), turns.lent(80):
+            with turns.lent(80):  # it has some: others could wait for this
+                order.append("both")
+            is_held.set()
+            may_go.wait(30)
+            order.append("given back")
+
+    def wait() -> None:
+        with turns.lent(80, is_whole=True):
+            order.append("next")
+
+    first, second = threading.Thread(target=hold), threading.Thread(target=wait)
+    first.start()
+    assert is_held.wait(30)
+    with turns.lent(80):  # outside of `whole` nothing is counted, and nobody waits
+        order.append("apart")
+    second.start()
+    may_go.set()
+    first.join(30)
+    second.join(30)
+    assert order == ["both", "apart", "given back", "next"]
+
+
+def test_very_many_empty_frames() -> None:
+    """Hundreds of thousands of empty frames, each with a window of 128 MiB: linear time."""
+    empty = b"\x28\xb5\x2f\xfd\x00" + bytes([17 << 3]) + b"\x01\x00\x00"
+    values = b"".join(ENCODINGS["zstd"].encode(memoryview(bytes(64)), level=1))
+    fields = {"dtype": "u8", "encoding": "zstd"}
+
+    def seconds(count: int) -> float:
+        data = build({"x": ([64], {"data": (fields, empty * count + values)}, {})})
+        with ztensor.open(data) as reader:
+            begin = time.process_time()
+            assert not reader["x"].any()
+            return time.process_time() - begin
+
+    assert seconds(24_000) < 20 * seconds(4_000) + 0.5
+
+
+# --- Bytes that many objects share ---------------------------------------------------------------
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list of the lengths of the pieces that zstd decodes."""
+    lengths: list[int] = []
+    real = ENCODINGS["zstd"].decode_chunks
+
+    def counted(*arguments: Any) -> Iterator[memoryview]:
+        for chunk in real(*arguments):
+            lengths.append(chunk.nbytes)
+            yield chunk
+
+    monkeypatch.setattr(ENCODINGS["zstd"], "decode_chunks", counted)
+    return lengths
+
+
+def zeros(nbytes: int) -> bytes:
+    return b"".join(ENCODINGS["zstd"].encode(memoryview(bytes(nbytes)), level=1))
+
+
+@pytest.mark.parametrize("count", [2, 300])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_many_objects_over_one_compressed_blob(
+    decoded: list[int], count: int, threads: int
+) -> None:
+    """A file of 28 kB, hundreds of objects over one blob of zeros: decoded once for each."""
+    size = 1 << 20
+    data = sharing(count, zeros(size), [size // 4], encoding="zstd")
+    with ztensor.open(data) as reader:
+        report = reader.verify(threads=threads)
+        assert (report.ok, report.unsupported, report.objects) == (True, (), count)
+        assert sum(decoded) == size
+        assert len(set(ztensor.tensor_hashes(reader, threads=threads).values())) == 1
+        assert sum(decoded) == 2 * size
+        found = ztensor.stats(reader, bins=0, threads=threads)
+        assert [(one.name, one.zeros) for one in found.values()] == [
+            (str(number), size // 4) for number in range(count)
+        ]
+        assert sum(decoded) == 3 * size
+
+
+def test_what_is_wrong_with_shared_bytes_is_said_of_every_object(decoded: list[int]) -> None:
+    size = 1 << 20
+    data = sharing(40, zeros(size - 4), [size // 4], encoding="zstd")
+    with ztensor.open(data) as reader:
+        problems = reader.verify().problems
+    assert [(p.object_name, p.component) for p in problems] == [
+        (str(number), "data") for number in range(40)
+    ]
+    assert sum(decoded) <= size
+
+
+def overlapping(count: int, frames: int, *, shapes: bool) -> bytes:
+    """Return objects over one blob: each from another frame on, or each of another shape."""
+    size = 4 << 20
+    frame = zeros(size)
+    filling = -(len(frame) + 8) % 64  # objects begin at multiples of 64: a skippable frame
+    frame += b"\x50\x2a\x4d\x18" + filling.to_bytes(4, "little") + bytes(filling)
+    made = draft("1.2.0")
+    made.objects.clear()
+    made.blobs.clear()
+    blob = frame * frames
+    for number in range(count):
+        left = frames if shapes else frames - number
+        start = 64 + (frames - left) * len(frame)
+        component = {"dtype": "bool", "offset": start, "length": len(frame) * left}
+        extra = {"uncompressed_length": size * left, "x": number} if shapes else {}
+        made.objects[str(number)] = {
+            "shape": [size * left],
+            "format": "dense",
+            "components": {"data": {**component, **extra, "encoding": "zstd"}},
+        }
+        if shapes:  # the words of unknown digests make every object another
+            made.objects[str(number)]["components"]["data"]["digest"] = f"blake9:{number:02x}"
+    made.header += bytes(64 - len(made.header)) + blob
+    return made.to_bytes()
+
+
+def test_objects_over_parts_of_one_another(decoded: list[int]) -> None:
+    """Each object begins one frame behind the last: decoded bytes grow with the square."""
+    data = overlapping(60, 60, shapes=False)
+    limits = ztensor.Limits(cost_floor=1 << 20, cost_factor=4)
+    most = 60 * (4 << 20) + 4 * (limits.cost_floor + 4 * len(data))
+    with ztensor.open(data, limits=limits) as reader:
+        report = reader.verify()
+        assert report.problems == ()
+        assert {p.reason for p in report.unsupported} == {Reason.LIMIT_COST}
+        assert 0 < len(report.unsupported) < 60
+        assert sum(decoded) < most + 60 * (1 << 20)
+        for verb in (ztensor.content_hash, ztensor.stats):
+            decoded.clear()
+            with pytest.raises(LimitError) as caught:
+                verb(reader)
+            assert caught.value.reason is Reason.LIMIT_COST
+            assert sum(decoded) < most + 60 * (1 << 20)
+    with ztensor.open(data[:]) as reader:  # of the default limits a part is left
+        assert reader.verify(list(reader)[:2]).unsupported == ()
+
+
+def test_shared_bytes_of_other_words_cost_the_budget(decoded: list[int]) -> None:
+    """Objects over one blob that differ in a word nobody knows: hashed for each."""
+    data = overlapping(60, 8, shapes=True)
+    limits = ztensor.Limits(cost_floor=1 << 20, cost_factor=4)
+    with ztensor.open(data, limits=limits) as reader:
+        assert reader.verify().unsupported == ()
+        assert sum(decoded) == 8 * (4 << 20)
+        decoded.clear()
+        with pytest.raises(LimitError):
+            ztensor.content_hash(reader)
+        assert sum(decoded) < 16 * (4 << 20)

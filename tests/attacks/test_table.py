@@ -1,0 +1,23 @@
+"""The table of attacks names tests that are there, and every file of attacks is in it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+HERE = Path(__file__).parent
+NAMED = re.findall(r"`([a-z0-9_/]+\.py)(?:::(\w+))?`", (HERE / "README.md").read_text("utf-8"))
+# What is about no single attack: the budget's own calibration, and this.
+OTHERS = {"test_table.py", "test_budget_table.py", "test_gguf.py", "test_only_our_errors.py"}
+
+
+def test_what_is_named_is_there() -> None:
+    assert len(NAMED) > 31
+    for file, test in NAMED:
+        text = (HERE / file).read_text("utf-8")
+        assert not test or f"def {test}(" in text, f"{file} has no {test}"
+
+
+def test_every_file_of_attacks_is_named() -> None:
+    files = {path.name for path in HERE.glob("test_*.py")} - OTHERS
+    assert files <= {file for file, _ in NAMED}

@@ -1,0 +1,214 @@
+"""Archives: headers and members that cost more than they are long, and streams at odd lengths."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+
+import numpy as np
+import pytest
+
+import ztensor
+from tests.attacks.peaks import peak_of, require_listed_in_budget
+from tests.attacks.shapes.archives import archive, dtype_header, npy
+from tests.corpus.foreign import make_pt
+from ztensor.errors import EncodingError, LimitError, Reason
+from ztensor.foreign import deflate
+from ztensor.foreign.deflate import Held, Stream, inflated
+from ztensor.limits import MIB, Limits
+
+PIECE = deflate.PIECE_BYTES
+
+
+def deflated(data: bytes, *, is_wrapped: bool = False) -> bytes:
+    packer = zlib.compressobj(9, zlib.DEFLATED, 15 if is_wrapped else -15)
+    return packer.compress(data) + packer.flush()
+
+
+# --- What deflated members are ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True], ids=["raw", "zlib"])
+def test_streams_of_every_length_around_a_piece(is_wrapped: bool) -> None:
+    """A right stream refused: zlib holds bytes back where a piece was full (1 MiB + 0..59)."""
+    for length in (0, 1, *range(PIECE, PIECE + 60)):
+        packed, data = deflated(bytes(length), is_wrapped=is_wrapped), bytes(length)
+        assert inflated(packed, length, is_wrapped=is_wrapped) == data
+        stream = Stream(length, is_wrapped=is_wrapped)
+        assert b"".join(stream.pieces(Held(packed))) == data
+
+
+@pytest.mark.parametrize("k", range(60))
+def test_every_format_reads_zeros_of_a_piece_and_some(k: int) -> None:
+    """The same in `.pt` and `.npz`: 55 of 60 lengths were refused as 'too few' bytes."""
+    length = PIECE + k
+    made = io.BytesIO()
+    np.savez_compressed(made, a=np.zeros(length, np.uint8))
+    assert ztensor.open(made.getvalue())["a"].shape == (length,)
+    body = make_pt.mapping(
+        a=make_pt.tensor((length,), (1,), of=make_pt.storage("0", "torch.ByteStorage", length))
+    )
+    pt = make_pt.archive(body, {"0": bytes(length)}, method=zipfile.ZIP_DEFLATED)
+    assert ztensor.open(pt)["a"].shape == (length,)
+
+
+@pytest.mark.parametrize(
+    ("packed", "size", "reason"),
+    [
+        (deflated(b"abc"), 2, Reason.DECODED_LONG),
+        (deflated(b"abc"), 4, Reason.DECODED_SHORT),
+        (deflated(b"abc")[:-1], 3, Reason.ENCODING_TRUNCATED),
+        (b"", 3, Reason.ENCODING_TRUNCATED),
+        (deflated(b"abc") + b"\0", 3, Reason.ENCODING_MALFORMED),
+        (deflated(b"abc") + bytes(1 << 17), 3, Reason.ENCODING_MALFORMED),
+        (b"\xff" * 9, 3, Reason.ENCODING_MALFORMED),
+    ],
+    ids=["longer", "shorter", "cut", "empty", "a byte behind", "much behind", "no deflate"],
+)
+def test_a_stream_is_exactly_what_was_said(packed: bytes, size: int, reason: Reason) -> None:
+    """Two readers that see two members: a stream longer, shorter, cut, or with bytes behind it."""
+    with pytest.raises(EncodingError) as caught:
+        list(Stream(size).pieces(Held(packed)))
+    assert caught.value.reason is reason
+    if reason is not Reason.DECODED_SHORT:  # here `size` is only the most
+        with pytest.raises(EncodingError) as caught:
+            inflated(packed, size)
+        assert caught.value.reason is reason
+
+
+def test_a_long_stream_is_entered_anywhere() -> None:
+    """Each part of a long stream inflates all before it: here no more than a step of it."""
+    data = np.random.default_rng(1).integers(0, 9, 1 << 16, np.uint8).tobytes() * 40
+    packed, step = Held(deflated(data)), 1 << 18
+    stream = Stream(len(data), step=step)
+    assert b"".join(stream.pieces(packed)) == data
+    for start in (0, 1, step - 1, step, step + 7, len(data) - 9, 5 * step, 3):
+        for length in (0, 1, 9, min(2 * step, len(data) - start), len(data) - start):
+            part = b"".join(stream.pieces(packed, start, start + length))
+            assert part == data[start : start + length]
+
+
+def test_a_damaged_stream_is_inflated_once_for_all_its_parts() -> None:
+    """Ten thousand tensors in one damaged storage: each used to inflate it anew, up to there."""
+    passes = []
+
+    class Counting(Held):
+        def read(self, offset: int, length: int) -> memoryview:
+            passes.append(length)
+            return super().read(offset, length)
+
+    data = np.random.default_rng(1).bytes(1 << 20)
+    stored = Counting(deflated(data)[:-9])
+    stream = Stream(len(data), step=1 << 16)
+    for _ in range(50):
+        with pytest.raises(EncodingError) as caught:
+            list(stream.pieces(stored, 1 << 19, (1 << 19) + 1))
+        assert caught.value.reason is Reason.ENCODING_TRUNCATED
+    assert sum(passes) <= stored.length
+
+
+# --- What reading a part takes ----------------------------------------------------------------
+
+LONG = 80 * MIB
+
+
+def test_an_element_of_a_long_deflated_array_takes_little() -> None:
+    """One element of a long deflated npz array decoded and kept all of it; 80 MiB of 80 kB."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        header = npy(dtype_header("'|u1'", f"({LONG},)"))
+        archive.writestr("a.npy", header + bytes(LONG - 1) + b"\7")
+    reader = ztensor.open(made.getvalue())
+    part = reader.get_slice("a")
+    peak, found = peak_of(lambda: [int(part[-1]), int(part[5]), int(part[LONG // 2])])
+    assert found == [7, 0, 0]
+    assert peak < 32 * MIB
+    damaged = made.getvalue()
+    at = damaged.index(b"PK\1\2") + 16  # its CRC-32
+    damaged = damaged[:at] + b"\0\0\0\0" + damaged[at + 4 :]
+    with pytest.raises(EncodingError) as caught:
+        ztensor.open(damaged).get_slice("a")[5]
+    assert caught.value.reason is Reason.DIGEST_MISMATCH
+
+
+def test_an_element_far_in_a_deflated_storage_takes_little() -> None:
+    """One byte at the end of a deflated `.pt` storage decoded all before it into memory."""
+    whole = make_pt.storage("0", "torch.ByteStorage", LONG)
+    body = make_pt.mapping(
+        last=make_pt.tensor((1,), (1,), LONG - 1, of=whole),
+        far=make_pt.tensor((3,), (LONG // 2 - 1,), 1, of=whole),
+        all=make_pt.tensor((LONG,), (1,), 0, of=whole),
+    )
+    data = bytearray(LONG)
+    data[1], data[LONG // 2], data[-1] = 1, 2, 3
+    file = make_pt.archive(body, {"0": bytes(data)}, method=zipfile.ZIP_DEFLATED)
+    del data
+    assert len(file) < MIB
+    reader = ztensor.open(file)
+
+    def read() -> list[list[int]]:
+        part = reader.get_slice("all")[LONG // 2 : LONG // 2 + 2]
+        return [found.tolist() for found in (reader["last"], reader["far"], part)]
+
+    peak, found = peak_of(read)
+    assert found == [[3], [1, 2, 3], [2, 0]]
+    assert peak < 32 * MIB
+
+
+def test_many_tensors_over_one_deflated_storage_are_counted() -> None:
+    """Thousands of tensors, each the whole of one deflated storage: terabytes to decode."""
+    length = 8 * MIB
+    whole = make_pt.tensor((length,), (1,), of=make_pt.storage("0", "torch.ByteStorage", length))
+    few, many = (
+        make_pt.archive(
+            b"](" + whole + b"q\0" + b"h\0" * count + b"e",
+            {"0": bytes(length)},
+            method=zipfile.ZIP_DEFLATED,
+        )
+        for count in (3, 2_000)
+    )
+    assert len(ztensor.open(few)) == 4
+    with pytest.raises(LimitError) as caught:
+        ztensor.open(many)
+    assert caught.value.reason is Reason.LIMIT_COST
+
+
+# --- What listing takes -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("long", ["0," * 4900, "'a'," * 2400], ids=["numbers", "texts"])
+def test_long_headers_deflated_to_nothing(long: str) -> None:
+    """Each member of 100 bytes inflates to a header of 10 kB: npz of 1 MB took 503 MiB, 12 s."""
+    header = npy(dtype_header("'|u1'", f"({long})"))
+    data = archive({f"{i:x}.npy": header for i in range(600)}, deflated=True)
+    result = require_listed_in_budget(data)
+    assert isinstance(result, ztensor.ZTensorError)
+    assert result.reason in (Reason.LIMIT_COST, Reason.FIELD_TYPE, Reason.MANIFEST_SIZE)
+
+
+def test_members_are_charged() -> None:
+    """Members of nothing: a directory's entries cost more memory than the bytes they take."""
+    data = archive({f"{i:x}.npy": npy(dtype_header("'|u1'", "(0,)")) for i in range(2_000)})
+    assert len(ztensor.open(data)) == 2_000
+    with pytest.raises(LimitError) as caught:
+        ztensor.open(data, limits=Limits(cost_floor=0))
+    assert caught.value.reason is Reason.LIMIT_COST
+
+
+@pytest.mark.parametrize("how", ["again", "beyond"])
+def test_places_of_members_are_checked(how: str) -> None:
+    """Two names for one member's bytes, or a place near 2^64: refused, whatever the order."""
+    data = archive({"a.npy": npy(dtype_header("'|u1'", "(0,)")), "b.npy": b"x"})
+    begin = data.index(b"PK\1\2")
+    entry = data[begin : data.index(b"PK\1\2", begin + 1)]
+    end = bytearray(data[data.index(b"PK\5\6") :])
+    if how == "again":
+        changed = entry + entry
+    else:
+        wide = (1).to_bytes(2, "little") + (8).to_bytes(2, "little") + b"\xff" * 8
+        head = entry[:30] + len(wide).to_bytes(2, "little") + entry[32:42] + b"\xff" * 4
+        changed = entry + head + entry[46:] + wide
+    end[12:16] = len(changed).to_bytes(4, "little")
+    with pytest.raises(ztensor.ContainerError):
+        ztensor.open(data[:begin] + changed + bytes(end))

@@ -1,0 +1,134 @@
+"""Every reader of another format gives a value, or names it in the account of its file.
+
+`cases.py` has the files and the tables. A class of things that a reader drops silently must fail
+the comparison: each class is taken out once, to see that it does.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import ztensor
+from tests.foreign_account.cases import CASES, Case, safetensors_everything
+from ztensor.cli.main import app
+from ztensor.errors import NotRepresentableError
+from ztensor.model.account import MOST_ENTRIES, REST, Tally, Unrepresented
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KINDS = [(case, kind) for case in CASES for kind in dict.fromkeys(kind for kind, _ in case.left)]
+
+
+def require_libraries(case: Case) -> None:
+    for library in case.libraries:
+        pytest.importorskip(library)
+
+
+def require_account(path: Path, case: Case) -> None:
+    """Check that the account of a file has what the table has, no more and no less."""
+    with ztensor.open(path) as reader:
+        found = {(one.kind, one.where): one.count for one in reader.unrepresented}
+        assert found == dict(case.left)
+        assert set(case.names) <= set(reader)
+
+
+@pytest.fixture
+def everything(case: Case, tmp_path: Path) -> Path:
+    require_libraries(case)
+    path = tmp_path / f"everything.{case.name}"
+    case.everything(path)
+    return path
+
+
+@pytest.fixture
+def plain(case: Case, tmp_path: Path) -> Path:
+    require_libraries(case)
+    path = tmp_path / f"plain.{case.name}"
+    case.plain(path)
+    return path
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_all_that_is_not_given_is_named(case: Case, everything: Path) -> None:
+    require_account(everything, case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_of_plain_weights_nothing_is_left(case: Case, plain: Path) -> None:
+    with ztensor.open(plain) as reader:
+        assert reader.unrepresented == ()
+        assert len(reader)
+
+
+@pytest.mark.parametrize(("case", "kind"), KINDS, ids=str)
+def test_a_reader_that_drops_a_class_is_noticed(
+    case: Case, kind: str, everything: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = Tally.add
+
+    def forgetful(self: Tally, what: str, *place: str, **numbers: int | None) -> None:
+        if what != kind:
+            add(self, what, *place, **numbers)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Tally, "add", forgetful)
+    with pytest.raises(AssertionError):
+        require_account(everything, case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_an_input_is_deleted_only_where_nothing_of_it_is_left(
+    case: Case, everything: Path, plain: Path, tmp_path: Path
+) -> None:
+    made = tmp_path / "made.zt"
+    with pytest.raises(NotRepresentableError):
+        ztensor.convert(everything, made, strict=True)
+    result = CliRunner().invoke(app, ["convert", str(everything), str(made), "--delete-input"])
+    assert result.exit_code != 0
+    assert everything.exists()
+    assert not made.exists()
+    result = CliRunner().invoke(app, ["convert", str(plain), str(made), "--delete-input"])
+    assert result.exit_code == 0, result.output
+    assert made.exists()
+    assert not plain.exists()
+
+
+@pytest.mark.parametrize("verb", ["merge", "split", "append"])
+def test_verbs_that_copy_say_what_they_leave(verb: str, tmp_path: Path) -> None:
+    source, made = tmp_path / "in.safetensors", tmp_path / "out.zt"
+    safetensors_everything(source)
+    with ztensor.Writer(made) as writer:
+        writer.write("other", np.zeros(1))
+    words = {
+        "merge": ["merge", made, source, "--force", "--include", "a"],
+        "split": ["split", source, "--include", "a"],
+        "append": ["append", made, source, "--include", "a"],
+    }[verb]
+    ended = CliRunner().invoke(app, [*map(str, words), "--dry-run", "--json"])
+    assert ended.exit_code == 0, ended.output
+    assert {
+        "file": str(source),
+        "kind": "unknown field",
+        "where": "a",
+        "count": 2,
+        "nbytes": None,
+    } in json.loads(ended.stdout)["unrepresented"]
+    ended = CliRunner().invoke(app, [*map(str, words)])
+    assert ended.exit_code == 0, ended.output
+    assert "left out: unknown field 'a', 2 of them" in ended.output
+
+
+def test_a_tally_takes_bounded_memory() -> None:
+    tally = Tally()
+    for number in range(100_000):
+        tally.add("text", str(number) * 1000 if number < 9 else str(number), nbytes=2)
+    found, rest = tally(), 100_000 - MOST_ENTRIES
+    assert len(found) == MOST_ENTRIES + 1
+    assert found[-1] == Unrepresented(REST, "", rest, 2 * rest)
+    assert max(len(one.where) for one in found) < 1000
+    assert sum(one.count for one in found) == 100_000

@@ -1,0 +1,88 @@
+"""What functions return: short at a prompt, and fit to be sent to another process."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.numpy import save_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+COUNT = 3000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two files of many small objects, of which some differ, and one that is damaged."""
+    found = tmp_path_factory.mktemp("results")
+    many = {f"layers.{number}.weight": np.full(4, number, np.float32) for number in range(COUNT)}
+    other = {name: value + (number % 7 == 0) for number, (name, value) in enumerate(many.items())}
+    other["layers.1.weight"] = np.array([np.nan, np.inf, 1, 2], np.float32)
+    note = "x" * 100_000
+    save_file(many, found / "a.zt", {"note": note})
+    save_file(other, found / "b.zt", {"note": note, "only": note})
+    data = bytearray((found / "a.zt").read_bytes())
+    for offset in range(64, 64 * COUNT, 64):
+        data[offset] ^= 1
+    (found / "damaged.zt").write_bytes(data)
+    return found
+
+
+def verified(folder: Path) -> Any:
+    with ztensor.open(folder / "damaged.zt") as reader:
+        return reader.verify()
+
+
+def described(folder: Path) -> Any:
+    with ztensor.open(folder / "a.zt") as reader:
+        return reader.metadata("layers.1.weight")
+
+
+RESULTS: dict[str, Callable[[Path], Any]] = {
+    "stats": lambda folder: ztensor.stats(folder / "b.zt"),
+    "one of stats": lambda folder: ztensor.stats(folder / "b.zt", "layers.1.weight"),
+    "histogram": lambda folder: (
+        ztensor.stats(folder / "a.zt", "layers.1.weight")["layers.1.weight"].histogram
+    ),
+    "diff": lambda folder: ztensor.diff(folder / "a.zt", folder / "b.zt"),
+    "plot": lambda folder: ztensor.plot(folder / "a.zt", [f"layers.{n}.weight" for n in range(99)]),
+    "verify": verified,
+    "metadata": described,
+    "convert": lambda folder: ztensor.convert(folder / "a.zt", folder / "a.npz"),
+    "migrate": lambda folder: ztensor.migrate(folder / "a.zt", folder / "m.zt", version="1.1.0"),
+    "repair": lambda folder: ztensor.repair(folder / "a.zt", dry_run=True),
+}
+
+
+@pytest.fixture(scope="module", params=RESULTS)
+def result(request: pytest.FixtureRequest, folder: Path) -> Any:
+    return RESULTS[request.param](folder)
+
+
+def test_a_result_is_short_at_a_prompt(result: Any) -> None:
+    assert len(repr(result)) < 1200
+    assert len(str(result)) < 1200
+
+
+def test_a_result_survives_pickling_and_copying(result: Any) -> None:
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        again = pickle.loads(pickle.dumps(result, protocol))
+        assert again == result or repr(again) == repr(result)  # NaN is not equal to itself
+    assert repr(copy.deepcopy(result)) == repr(result)
+
+
+def test_they_say_what_matters(folder: Path) -> None:
+    found = repr(RESULTS["stats"](folder))
+    assert "NaN in 1 object" in found
+    assert "'layers.1.weight'" in found
+    assert "430 objects" in repr(RESULTS["diff"](folder))
+    assert "nothing lost" not in repr(RESULTS["convert"](folder))
+    assert isinstance(RESULTS["stats"](folder), dict)
