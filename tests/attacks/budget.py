@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import logging
 import os
 import pickle
@@ -27,8 +28,11 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # started by path
 
+import numpy as np
+
 import ztensor
 import ztensor.container.regular  # loaded when first used, which would look like a file's cost
+import ztensor.numpy
 import ztensor.reading.recovery
 from tests.attacks.shapes import FORMATS, Made, load
 
@@ -120,6 +124,13 @@ def use(path: str, *, floor: int, recover: bool) -> str:
     return outcome
 
 
+@functools.cache
+def many_objects() -> bytes:
+    """Return a right file whose manifest is long enough to be read by columns."""
+    zeros = np.zeros((2, 3), np.float32)
+    return ztensor.numpy.save({f"layer.{number}.weight": zeros for number in range(400)})
+
+
 def _in_a_child(work: Callable[[], object]) -> tuple[object, int]:
     """Return what `work` gives in a process of its own, None where that died, and its status."""
     reading, writing = os.pipe()
@@ -148,10 +159,12 @@ def _most_memory() -> int:
 
 
 def _open_measured(
-    small: str, path: str, floor: int, *, recover: bool
+    small: str, many: str, path: str, floor: int, *, recover: bool
 ) -> tuple[int, float, str, bool]:
-    with contextlib.suppress(Exception):
-        use(small, floor=floor, recover=recover)  # what is loaded once is not the file's
+    # What is loaded once is not the file's, nor are pages of NumPy's code that columns use first.
+    for one in (small, many):
+        with contextlib.suppress(Exception):
+            use(one, floor=floor, recover=recover)
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS + 1))
     if sys.platform == "linux":
         there = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -171,10 +184,13 @@ def measure(kind: str, make: Callable[[int], Made], length: int, floor: int = FL
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "small").mkdir()
         small, _ = write(make(KIB), os.path.join(folder, "small"), name)
+        many, _ = write(many_objects(), os.path.join(folder, "small"), "many.zt")
         made, _ = _in_a_child(lambda: write(make(length), folder, name))
         assert isinstance(made, tuple), f"{kind}: no file of {length} bytes was made"
         path, nbytes = made
-        found, status = _in_a_child(lambda: _open_measured(small, path, floor, recover=recover))
+        found, status = _in_a_child(
+            lambda: _open_measured(small, many, path, floor, recover=recover)
+        )
     allowed = floor + FACTOR * nbytes + (NOT_CHARGED if floor < FLOOR else 0)
     if not isinstance(found, tuple):
         word = signal.Signals(-status).name if status < 0 else f"exit {status}"

@@ -236,6 +236,7 @@ def test_what_was_handed_out_outlives_close(saved: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # of JAX, where another test loaded it
 def test_close_behind_a_fork(saved: Path) -> None:
     """A child of a process whose threads are reading closes and reads: no lock is left held."""
     reader = ztensor.open(saved)

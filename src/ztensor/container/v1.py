@@ -191,8 +191,8 @@ def _read_one_by_one(
                 return root, objects
     except _OtherwiseError:
         pass
-    except ManifestError as error:  # of the end: all at once says where the item there begins
-        if error.reason is not Reason.CBOR_TRUNCATED:
+    except ManifestError as error:  # of the form: all at once says what is around the item
+        if error.reason not in (Reason.CBOR_TRUNCATED, Reason.CBOR_MALFORMED):
             raise
     except LimitError as error:  # of the depth: all at once says how deep that is
         if error.reason is not Reason.LIMIT_DEPTH:
