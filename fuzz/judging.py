@@ -107,6 +107,8 @@ class Judge:
             outcome, memory_error = self._attempt(target, data, whole=whole)
         except MemoryError as error:
             outcome, memory_error = "", error
+        finally:
+            self._allow(MEASURED_SPACE)  # the next case is made in this process, too
         seconds = time.process_time() - start
         self.slowest = max(self.slowest, seconds)
         if self._failures:
@@ -139,7 +141,6 @@ class Judge:
         Raises:
             OverBudget: it takes more.
         """
-        self._allow(MEASURED_SPACE)
         floor = WHOLE_SECONDS if whole else FLOOR_SECONDS
         bound = floor + SECONDS_PER_BYTE * len(data)
         for _ in range(2):  # the machine may have been busy with something else
