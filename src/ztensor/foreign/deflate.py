@@ -13,7 +13,7 @@ import bisect
 import threading
 import zlib
 from array import array
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ztensor.encoding.base import Runs
 from ztensor.errors import EncodingError, Reason, describe
@@ -32,39 +32,19 @@ _WHOLE_BYTES = 64 << 20  # what is read as a whole for any part of it
 _TAKEN_BYTES = 1 << 16  # zlib copies what it leaves of them for every piece it gives
 
 
-class Held(NamedTuple):
-    """Stored bytes that are in memory.
-
-    Attributes:
-        data: the bytes.
-    """
-
-    data: bytes | bytearray | memoryview
-
-    @property
-    def length(self) -> int:
-        """Return how many bytes they are."""
-        return len(self.data)
-
-    def read(self, offset: int, length: int) -> memoryview:
-        """Return `length` bytes from `offset`."""
-        return memoryview(self.data)[offset : offset + length]
-
-
 class Inflater:
     """A place in a deflated stream, moving on as its bytes are read.
 
     Args:
         stored: the deflated bytes.
-        is_wrapped: whether they have the head and the sum of zlib around them.
 
     Attributes:
         position: how many bytes the stream has given.
     """
 
-    def __init__(self, stored: Stored, *, is_wrapped: bool = False) -> None:
+    def __init__(self, stored: Stored) -> None:
         self._stored = stored
-        self._zlib = zlib.decompressobj(zlib.MAX_WBITS if is_wrapped else -zlib.MAX_WBITS)
+        self._zlib = zlib.decompressobj(-zlib.MAX_WBITS)
         self._taken = 0
         self._rest = b""
         self.position = 0
@@ -84,13 +64,13 @@ class Inflater:
             try:
                 piece = inflate.decompress(self._rest, most)
             except zlib.error as error:
-                raise _damaged(f"the deflated bytes are damaged: {error}") from error
+                raise _broken(error) from error
             self._rest = inflate.unconsumed_tail
             if piece:
                 self.position += len(piece)
                 return piece
             if not (inflate.eof or self._rest or self._taken < stored.length):
-                raise _damaged("the deflated bytes are cut", reason=Reason.ENCODING_TRUNCATED)
+                raise _cut()
         return b""
 
     def finish(self) -> None:
@@ -100,12 +80,7 @@ class Inflater:
             EncodingError: they do not, or are damaged.
         """
         if self.read(1):
-            raise _damaged(
-                "the deflated bytes give more than they should",
-                reason=Reason.DECODED_LONG,
-                expected=f"{self.position - 1} bytes",
-                found="more",
-            )
+            raise _too_many(self.position - 1)
         if self._zlib.unused_data or self._taken < self._stored.length:
             raise _damaged("bytes follow the end of the deflated ones")
 
@@ -123,7 +98,6 @@ class Stream:
     Args:
         size: bytes that it must give.
         step: bytes between two places where it can be entered.
-        is_wrapped: whether it has the head and the sum of zlib around it.
         check: gets the pieces of each pass over the whole, and raises at its end where they are
             not the right ones.
     """
@@ -133,12 +107,10 @@ class Stream:
         size: int,
         *,
         step: int = ENTRY_BYTES,
-        is_wrapped: bool = False,
         check: Callable[[Iterator[bytes]], Iterator[bytes]] = iter,
     ) -> None:
         self.size = size
         self.step = step
-        self._is_wrapped = is_wrapped
         self._check = check
         self._entries: list[Inflater] | None = None
         self._failed: EncodingError | None = None
@@ -152,7 +124,7 @@ class Stream:
         """
         stop = self.size if stop is None else stop
         if (start, stop) == (0, self.size):
-            yield from self._check(self._whole(Inflater(stored, is_wrapped=self._is_wrapped)))
+            yield from self._check(self._whole(Inflater(stored)))
             return
         inflater = self._entered(stored, start)
         while inflater.position < stop:
@@ -207,7 +179,7 @@ class Stream:
                     raise
 
     def _passed(self, stored: Stored) -> list[Inflater]:
-        first = Inflater(stored, is_wrapped=self._is_wrapped)
+        first = Inflater(stored)
         inflater, entries = first.at(stored), [first]
         for _ in self._check(self._whole(inflater)):
             if inflater.position >= entries[-1].position + self.step:
@@ -217,7 +189,7 @@ class Stream:
     def _entered(self, stored: Stored, start: int) -> Inflater:
         """Return a place before `start`, and not far."""
         if start < self.step and self._entries is None:
-            return Inflater(stored, is_wrapped=self._is_wrapped)
+            return Inflater(stored)
         self.require(stored)
         entries = self._entries or []
         found = bisect.bisect_right(entries, start, key=lambda entry: entry.position)
@@ -240,23 +212,28 @@ class Stream:
         return piece
 
 
-def inflated(data: bytes | bytearray | memoryview, most: int, *, is_wrapped: bool = False) -> bytes:
-    """Return what a stream in memory gives, which must end with its last byte.
+def inflated(data: bytes | bytearray | memoryview, most: int) -> bytes:
+    """Return what a stream in memory gives that has the head and the sum of zlib around it.
+
+    What follows its end is not asked about: a chunk of HDF5 may have been given a longer room.
 
     Args:
         data: the deflated bytes.
         most: how many bytes it may give.
-        is_wrapped: whether it has the head and the sum of zlib around it.
 
     Raises:
-        EncodingError: it is damaged, cut, followed by bytes, or gives more.
+        EncodingError: it is damaged, cut, or gives more.
     """
-    inflater = Inflater(Held(data), is_wrapped=is_wrapped)
-    pieces = []
-    while inflater.position < most and (piece := inflater.read(most - inflater.position)):
-        pieces.append(piece)
-    inflater.finish()
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    inflater = zlib.decompressobj()
+    try:
+        whole = inflater.decompress(data, most + 1)
+    except zlib.error as error:
+        raise _broken(error) from error
+    if len(whole) > most:
+        raise _too_many(most)
+    if not inflater.eof:  # one byte more was asked for: none is held back
+        raise _cut()
+    return whole
 
 
 def head(stored: Stored, length: int) -> bytes:
@@ -283,3 +260,20 @@ def entry_step(total: int) -> int:
 
 def _damaged(message: str, **details: Any) -> EncodingError:
     return EncodingError(message, **{"reason": Reason.ENCODING_MALFORMED, **details})
+
+
+def _broken(error: zlib.error) -> EncodingError:
+    return _damaged(f"the deflated bytes are damaged: {error}")
+
+
+def _cut() -> EncodingError:
+    return _damaged("the deflated bytes are cut", reason=Reason.ENCODING_TRUNCATED)
+
+
+def _too_many(most: int) -> EncodingError:
+    return _damaged(
+        "the deflated bytes give more than they should",
+        reason=Reason.DECODED_LONG,
+        expected=f"{most} bytes",
+        found="more",
+    )

@@ -1,13 +1,13 @@
-"""HDF5's filters, undone. Bytes in, bytes out; only deflate is left to a library, to zlib."""
+"""HDF5's filters, undone. Bytes in, bytes out."""
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ztensor.errors import EncodingError, Reason
+from ztensor.foreign import deflate
 from ztensor.foreign.hdf5 import lzf, packing
 
 if TYPE_CHECKING:
@@ -49,14 +49,7 @@ def unfiltered(data: Chunk, filters: tuple[Filter, ...], skipped: int, most: int
 
 
 def _inflated(data: Chunk, _: tuple[int, ...], most: int) -> bytes:
-    inflater = zlib.decompressobj()
-    try:
-        whole = inflater.decompress(data, most + 1)
-    except zlib.error as error:
-        raise bad_chunk("deflate", "a zlib stream", error) from error
-    if not inflater.eof:
-        raise bad_chunk("deflate", f"an end within {most} bytes", f"none in {len(whole)}")
-    return whole
+    return deflate.inflated(data, most)
 
 
 def _unshuffled(data: Chunk, parameters: tuple[int, ...], _: int) -> bytes:
