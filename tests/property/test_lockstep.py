@@ -124,6 +124,15 @@ def test_a_file_of_the_corpus(path: str) -> None:
             compare(data, offset)
 
 
+@pytest.mark.parametrize("path", MANIFESTS)
+def test_a_file_of_the_corpus_of_another_version(path: str) -> None:
+    """What is malformed behind a version that cannot be read is still said first."""
+    data, offset = MANIFESTS[path]
+    other = data.replace(b"1.2.0", b"2.2.0").replace(b"1.1.0", b"2.1.0")
+    for changed in (other, other[:-1], other + b"\0", other[:-4] + b"\x61\xff\xff\xff"):
+        compare(changed, offset)
+
+
 def test_most_files_of_the_corpus_are_read_by_columns() -> None:
     results = {path: compare(data, offset) for path, (data, offset) in MANIFESTS.items()}
     counts = Counter(results.values())

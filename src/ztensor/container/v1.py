@@ -137,9 +137,14 @@ def is_1_1(version: object) -> bool:
     return isinstance(version, str) and version.startswith("1.1")
 
 
-def _require_major(version: str) -> None:
+def _is_major(version: str) -> bool:
+    """Return whether a version may be read: of this major version, or of a form of its own."""
     match = _MAJOR.match(version)
-    if match and match[1].lstrip("0") != "1":
+    return match is None or match[1].lstrip("0") == "1"
+
+
+def _require_major(version: str) -> None:
+    if not _is_major(version):
         raise UnsupportedVersionError(
             "the manifest is of another major version; a newer reader is needed",
             expected="1.x",
@@ -177,9 +182,8 @@ def _read_one_by_one(
                 break
             if key == "objects":
                 version = root.get("version")
-                if not isinstance(version, str):
-                    break
-                _require_major(version)
+                if not isinstance(version, str) or not _is_major(version):
+                    break  # what is wrong with the items behind it is said before that
                 root[key] = {}
                 objects, pos = _read_objects(
                     data, pos, frame, budget, problems, is_1_1=is_1_1(version)
