@@ -1,10 +1,19 @@
-"""Hypothesis profiles: `default` keeps the suite short, HYPOTHESIS_PROFILE=long searches."""
+"""Hypothesis profiles, and the table of claims at the end of a run.
+
+The profile `default` keeps the suite short; HYPOTHESIS_PROFILE=long searches.
+"""
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, settings
+
+from tests.honest.table import Outcomes
+
+if TYPE_CHECKING:
+    import pytest
 
 # No deadline: a shared machine is slow now and then, and pytest's timeout notices a hang.
 # A blob is printed, so that a failure on another machine can be repeated here.
@@ -16,3 +25,18 @@ COMMON = settings(
 settings.register_profile("default", COMMON, max_examples=60)
 settings.register_profile("long", COMMON, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+OUTCOMES = Outcomes()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note what each test came to."""
+    if report.when == "call" or report.outcome != "passed":
+        OUTCOMES.add(report.nodeid, report.outcome)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the claims whose tests ran."""
+    if lines := OUTCOMES.lines():
+        terminalreporter.section("what is said, and held")
+        terminalreporter.write("\n".join(lines) + "\n")

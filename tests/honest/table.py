@@ -1,0 +1,136 @@
+"""What the library says, and the tests that hold each sentence: `make honest`.
+
+Each of these was once more than it knew. `make honest` runs the tests that are named here and
+prints the table; `make test` runs them with all others and prints it at the end.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import NamedTuple
+
+
+class Claim(NamedTuple):
+    """One thing that is said to a user.
+
+    Attributes:
+        number: it was found under.
+        before: what was said, or done, in silence.
+        now: what is said now.
+        tests: files of tests, or functions in them, that fail where it is said wrongly.
+    """
+
+    number: int
+    before: str
+    now: str
+    tests: tuple[str, ...]
+
+
+CLAIMS = (
+    Claim(
+        1,
+        "a conversion that drops a graph says that nothing is lost, and deletes its input",
+        "every reader accounts for all of its file; --strict and --delete-input ask it",
+        (
+            "tests/foreign_account/test_foreign_account.py",
+            "tests/unit/test_account.py",
+        ),
+    ),
+    Claim(
+        2,
+        "save_file(t, 'model.safetensors') writes zTensor bytes",
+        "the suffix is obeyed, or refused with what to call; format= overrides",
+        ("tests/unit/foreign/test_saving.py",),
+    ),
+    Claim(
+        3,
+        "pieces of another shape scramble the rows of a stream",
+        "pieces are runs of whole rows, or flat where that is asked for",
+        (
+            "tests/unit/writing/test_writer.py::test_pieces_are_runs_of_rows",
+            "tests/unit/writing/test_writer.py::test_a_piece_that_would_scramble_rows_is_refused",
+            "tests/unit/writing/test_writer.py::test_flat_pieces_are_asked_for_and_end_at_a_row_before_rows_come",
+        ),
+    ),
+    Claim(
+        4,
+        "the recipe for resuming a run loses the learning rate",
+        "pages and examples run, and assert what they claim",
+        ("tests/unit/test_readme.py", "tests/unit/test_examples.py"),
+    ),
+    Claim(
+        5,
+        "verify says ok of files in which it checked nothing",
+        "ok, unchecked or damaged; --require-digests has an exit code of its own",
+        ("tests/unit/reading/test_verify.py", "tests/unit/cli/test_verify.py"),
+    ),
+    Claim(
+        6,
+        "two distributions share an import name and overwrite each other in silence",
+        "whose files are there is said, with the command that mends it",
+        ("tests/unit/test_installation.py",),
+    ),
+    Claim(
+        12,
+        "results print hundreds of thousands of characters at a prompt",
+        "a short line; everything on request",
+        ("tests/unit/test_results.py",),
+    ),
+    Claim(
+        14,
+        "right deflate streams are refused as too short",
+        "every length around a piece is read, in every format that deflates",
+        (
+            "tests/attacks/test_zip.py::test_streams_of_every_length_around_a_piece",
+            "tests/attacks/test_zip.py::test_every_format_reads_zeros_of_a_piece_and_some",
+        ),
+    ),
+)
+
+
+class Outcomes:
+    """Counts what tests came to, claim by claim."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, collections.Counter[str]] = {}
+
+    def add(self, nodeid: str, outcome: str) -> None:
+        """Note what one test came to: `passed`, `failed` or `skipped`."""
+        function = nodeid.partition("[")[0]
+        self._counts.setdefault(function, collections.Counter())[outcome] += 1
+
+    def of(self, claim: Claim) -> collections.Counter[str]:
+        """Return how many tests of a claim passed, failed and were skipped."""
+        found: collections.Counter[str] = collections.Counter()
+        for function, counts in self._counts.items():
+            if any(function == test or function.startswith(f"{test}::") for test in claim.tests):
+                found += counts
+        return found
+
+    def lines(self) -> list[str]:
+        """Return the table, of the claims whose tests ran."""
+        rows = [(claim, self.of(claim)) for claim in CLAIMS]
+        lines = [
+            f"{claim.number:>3}  {verdict(counts):<8}{counts['passed']:>5} passed"
+            f"{counts['failed']:>3} failed{counts['skipped']:>3} skipped  {claim.now}"
+            for claim, counts in rows
+            if counts
+        ]
+        held = sum(verdict(counts) == "held" for _, counts in rows)
+        return [*lines, f"{held} of {len(CLAIMS)} claims held"] if lines else []
+
+
+def verdict(counts: collections.Counter[str]) -> str:
+    """Return what the tests of a claim say of it."""
+    if counts["failed"]:
+        return "BROKEN"
+    return "held" if counts["passed"] else "not run"
+
+
+def main() -> None:
+    """Print the tests of all claims, as arguments of pytest."""
+    print("\n".join(dict.fromkeys(test for claim in CLAIMS for test in claim.tests)))
+
+
+if __name__ == "__main__":
+    main()
