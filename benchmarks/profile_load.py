@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ztensor import opening
-from ztensor.container import regular, v1
+from ztensor.container.v1 import emit, regular, schema
 from ztensor.numpy import load_file, save_file
 from ztensor.reading import loading
 from ztensor.source import sink
@@ -35,7 +35,7 @@ COUNT = 50_000
 LOADING: Sequence[tuple[Any, str, str]] = (
     (opening, "source_of", "open the file"),
     (opening, "read_manifest", "read the manifest's bytes, find the frame, the rest"),
-    (v1, "_parse_commit", "check the manifest's digest"),
+    (schema, "parse_commit", "check the manifest's digest"),
     (regular, "find_all", "find where objects begin"),
     (regular, "_read_block", "read their fields, and check all rules, side by side"),
     (regular._Reading, "_read_plain", "put the blocks together"),
@@ -52,8 +52,8 @@ SAVING: Sequence[tuple[Any, str, str]] = (
     (saving._Batch, "take_run", "look at the arrays, twins included, and compute digests"),
     (saving._Batch, "flush", "places in the file, buffers for the system"),
     (sink.FileSink, "write_all", "write the arrays"),
-    (v1.Emitter12, "_emit_objects", "make the manifest"),
-    (v1, "_with_commit", "its digest, joining it"),
+    (emit.Emitter12, "_emit_objects", "make the manifest"),
+    (emit, "with_commit", "its digest, joining it"),
     (sink.FileSink, "write", "write the manifest"),
     (sink.FileSink, "commit", "rename; the old file's memory is freed"),
 )

@@ -29,7 +29,7 @@ with atheris.instrument_imports(include=["ztensor"]):
     import pieces
     import targets
 
-    import ztensor.container.regular
+    import ztensor.container.v1.regular
     import ztensor.encoding.zstd
     import ztensor.foreign.gguf
     import ztensor.foreign.hdf5

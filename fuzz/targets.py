@@ -31,7 +31,8 @@ import pieces
 from pieces import Pieces
 
 import ztensor
-from ztensor.container import Container, v1
+from ztensor.container import Container
+from ztensor.container.v1 import schema
 from ztensor.encoding.zstd import Held, Zstd
 from ztensor.errors import NotZTensorError, SourceNotFoundError
 from ztensor.foreign import project
@@ -194,8 +195,8 @@ def look(manifest: Any) -> None:
 def both_ways(data: bytes) -> bool:
     """List a small manifest as large ones are, too; both must come to the same."""
     ends = []
-    for least in (v1.REGULAR_BYTES, 0):
-        usual, v1.REGULAR_BYTES = v1.REGULAR_BYTES, least
+    for least in (schema.REGULAR_BYTES, 0):
+        usual, schema.REGULAR_BYTES = schema.REGULAR_BYTES, least
         try:
             manifest = read_manifest(MemorySource(data), LIMITS)[1]
             ends.append((None, list(manifest.objects.items())[:50], manifest.attributes))
@@ -204,7 +205,7 @@ def both_ways(data: bytes) -> bool:
             ends.append((error.reason, None, None))
             last = error
         finally:
-            v1.REGULAR_BYTES = usual
+            schema.REGULAR_BYTES = usual
     if repr(ends[0]) != repr(ends[1]):
         raise PromiseBroken(f"read by columns: {ends[1]}, else {ends[0]}")
     if last is not None:

@@ -20,9 +20,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ztensor.container import EMITTERS, Container, Frame, locate, regular, v1
+from ztensor.container import EMITTERS, Container, Frame, locate
 from ztensor.container.framing import HEAD_BYTES, TAIL_BYTES
-from ztensor.container.regular import RegularObjects
+from ztensor.container.v1 import regular, schema
+from ztensor.container.v1.regular import RegularObjects
 from ztensor.errors import ZTensorError
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
@@ -46,7 +47,7 @@ GENERAL, PLAIN, REFUSED, DECLINED = "general", "plain", "refused", "declined"
 
 
 def read(data: bytes, frame: Frame, limits: Limits) -> Manifest:
-    manifest = v1.parse_manifest(data, frame, Budget(limits, frame.file_size))
+    manifest = schema.parse_manifest(data, frame, Budget(limits, frame.file_size))
     problems = check_layouts(manifest)
     if problems:
         raise manifest_error(problems)
@@ -69,7 +70,7 @@ def facts(manifest: Manifest) -> dict[str, Any]:
 def outcome(
     data: bytes, frame: Frame, limits: Limits, *, least: int
 ) -> tuple[Manifest | None, dict[str, Any]]:
-    with mock.patch.object(v1, "REGULAR_BYTES", least):
+    with mock.patch.object(schema, "REGULAR_BYTES", least):
         try:
             manifest = read(data, frame, limits)
         except ZTensorError as error:

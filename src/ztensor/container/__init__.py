@@ -1,11 +1,10 @@
 """Bytes to Manifest and back, without I/O: framing, then one schema file per container.
 
 Read `framing.py` first: it locates the manifest from head bytes, tail bytes and file size. Then
-`v1.py`, the schema of 1.1 and 1.2, which no reader can tell apart by structure and which
-therefore share a file, and `regular.py`, which reads large manifests of it faster; `v0_1.py`; and
-`v1_0.py`, the undocumented container of releases 1.0.0 and 1.0.1, which is only read. Schemas do
-not import one another. `SCHEMAS` and `EMITTERS` are the tables; a new version is one file and a
-line in each.
+`v1/`, the schema of 1.1 and 1.2, which no reader can tell apart by structure and which therefore
+share a room; `v0_1.py`; and `v1_0.py`, the undocumented container of releases 1.0.0 and 1.0.1,
+which is only read. Schemas do not import one another. `SCHEMAS` and `EMITTERS` are the tables; a
+new version is one file and a line in each.
 """
 
 from __future__ import annotations

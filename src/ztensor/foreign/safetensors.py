@@ -405,7 +405,7 @@ def _spelling(word: str) -> tuple[str, str | None]:
 def _as_columns(entries: _Entries, start: int) -> Mapping[str, TensorObject]:
     """Return the tensors as the reader has those of large manifests of ours."""
     # Not for the few tensors of most files: importing it takes longer than reading them.
-    from ztensor.container.regular import Columns, RegularObjects
+    from ztensor.container.v1.regular import Columns, RegularObjects
 
     count = len(entries.names)
     codes = np.array(entries.codes, np.int64)

@@ -28,7 +28,7 @@ from ztensor.threads import thread_count
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from ztensor.container.regular import Columns
+    from ztensor.container.v1.regular import Columns
     from ztensor.layout.base import Array
     from ztensor.reading.reader import ManifestReader
 

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ztensor.container import Container, Frame, regular, v1
+from ztensor.container import Container, Frame
 from ztensor.container.framing import TAIL_BYTES
-from ztensor.container.regular import Columns, RegularObjects, read_root
+from ztensor.container.v1 import regular, schema
+from ztensor.container.v1.object import parse_object
+from ztensor.container.v1.regular import Columns, RegularObjects, read_root
 from ztensor.errors import DigestMismatchError, ManifestError, Reason, UnsupportedVersionError
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.model import dtype as model_dtype
@@ -30,12 +32,12 @@ def frame_of(data: bytes, blobs_end: int = END) -> Frame:
 
 
 def parse(data: bytes, limits: Limits = DEFAULT_LIMITS, blobs_end: int = END) -> Manifest:
-    return v1.parse_manifest(data, frame_of(data, blobs_end), Budget(limits, len(data)))
+    return schema.parse_manifest(data, frame_of(data, blobs_end), Budget(limits, len(data)))
 
 
 @pytest.fixture(autouse=True)
 def _always_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(v1, "REGULAR_BYTES", 0)
+    monkeypatch.setattr(schema, "REGULAR_BYTES", 0)
 
 
 def plain(shape: tuple[int, ...] = (2,), **fields: Any) -> dict[str, Any]:
@@ -235,7 +237,7 @@ def test_a_few_other_objects_are_read_between(name: str, place: int) -> None:
     assert list(manifest.objects) == names
     assert columns_of(manifest).names == ["a", "b", "c"]
     assert check_layouts(manifest) == []
-    alone = v1.parse_object(
+    alone = parse_object(
         "other", OTHERS[name], frame_of(b""), Budget(DEFAULT_LIMITS, 0), [], is_1_1=False
     )
     assert manifest.objects["other"] == alone
@@ -273,7 +275,7 @@ def test_a_plain_object_inside_another_is_none() -> None:
         objects = {"a": plain(), "b": {**plain(), "attributes": {"copy": hidden}}, "c": plain()}
         data = item(root(objects))
         expected = {
-            name: v1.parse_object(
+            name: parse_object(
                 name, entry, frame_of(b""), Budget(DEFAULT_LIMITS, 0), [], is_1_1=False
             )
             for name, entry in objects.items()
@@ -363,7 +365,7 @@ def test_roots(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = item(ROOTS[name]({"a": plain(), "b": plain()}))
     fast = parse(data)
     assert columns_of(fast).names == ["a", "b"]
-    monkeypatch.setattr(v1, "REGULAR_BYTES", 1 << 60)
+    monkeypatch.setattr(schema, "REGULAR_BYTES", 1 << 60)
     assert fast == parse(data)
 
 
@@ -404,7 +406,7 @@ def test_small_manifests_do_not_try(monkeypatch: pytest.MonkeyPatch) -> None:
     small, large = (
         item(root({f"{number:04}": plain() for number in range(count)})) for count in (50, 900)
     )
-    assert len(small) < v1.REGULAR_BYTES < len(large)
+    assert len(small) < schema.REGULAR_BYTES < len(large)
     assert type(parse(small).objects) is dict
     assert isinstance(parse(large).objects, RegularObjects)
 

@@ -6,8 +6,9 @@ from typing import Any
 import cbor2
 import pytest
 
-from ztensor.container import EMITTERS, SCHEMAS, Container, Frame, locate, v1
+from ztensor.container import EMITTERS, SCHEMAS, Container, Frame, locate
 from ztensor.container.framing import HEAD_BYTES, MAGIC_1, TAIL_BYTES
+from ztensor.container.v1 import object as v1_object
 from ztensor.container.v1 import parse_manifest
 from ztensor.errors import (
     DigestMismatchError,
@@ -628,7 +629,7 @@ def test_the_shortcut_for_plain_objects_changes_nothing(
         cbor2.dumps(root({"w": build(**{field: value})}, version=version)) for value in ODD
     ]
     usual = [outcome_of(manifest) for manifest in manifests]
-    monkeypatch.setattr(v1, "_parse_plain", lambda *_, **__: None)
+    monkeypatch.setattr(v1_object, "_parse_plain", lambda *_, **__: None)
     assert usual == [outcome_of(manifest) for manifest in manifests]
 
 

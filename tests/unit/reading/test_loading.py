@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import ztensor
 from ztensor import Tensor
-from ztensor.container import v1
+from ztensor.container.v1 import schema
 from ztensor.errors import DigestMismatchError
 from ztensor.numpy import load, load_file, save, save_file
 from ztensor.reading.loading import load_all
@@ -63,7 +63,7 @@ def test_any_dict(
 ) -> None:
     data = save(tensors, checksum=checksum, compression=compression)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(v1, "REGULAR_BYTES", 0 if as_columns else 1 << 40)
+        patch.setattr(schema, "REGULAR_BYTES", 0 if as_columns else 1 << 40)
         with ztensor.open(data) as reader:
             require_same(load_all(reader, copy=False, threads=threads), reader)
             require_same(load_all(reader, copy=True, threads=threads), reader)

@@ -1,9 +1,9 @@
-"""Large manifests of 1.1 and 1.2 by columns: what `v1.py` says of one object, for all at once.
+"""Large manifests of 1.1 and 1.2 by columns: what `object.py` says of one object, for all at once.
 
 Most objects of most files are plain: dense, one component, no attributes, the fields in the order
 released writers and ours put them. `wire/lockstep.py` reads those side by side, the rules are
 checked as array operations, and what is kept are columns of numbers; a `TensorObject` is made when
-one is asked for. The few other objects a file may have are read by `v1.py` between them.
+one is asked for. The few other objects a file may have are read by `object.py` between them.
 
 This is only ever a shortcut: where a file is not mostly of that form, or anything in it breaks a
 rule of the schema, `read_root` returns None, and the general decoder reads all and says what is
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ztensor.container import v1
+from ztensor.container.v1.object import WORDS_OF_1_1, is_1_1, parse_object, types_of
 from ztensor.digest import ALGORITHMS, WRITABLE
 from ztensor.errors import LimitError, ManifestError
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
@@ -284,7 +284,7 @@ def _read_root(
             )
     if pos != len(data) or reading is None:
         raise _IrregularError
-    return root, reading.objects(frame, is_1_1=v1.is_1_1(root.get("version")))
+    return root, reading.objects(frame, is_1_1=is_1_1(root.get("version")))
 
 
 # --- The map of objects ---------------------------------------------------------------------
@@ -327,13 +327,11 @@ class _Reading:
         self.end = self._read_names(count, first_name)
 
     def objects(self, frame: Frame, *, is_1_1: bool) -> RegularObjects:
-        """Return what was read, the objects that are not plain parsed by `v1.py`."""
+        """Return what was read, the objects that are not plain parsed by `object.py`."""
         problems: list[Problem] = []
         others = {}
         for name, entry in self._others:
-            tensor_object = v1.parse_object(
-                name, entry, frame, self._budget, problems, is_1_1=is_1_1
-            )
+            tensor_object = parse_object(name, entry, frame, self._budget, problems, is_1_1=is_1_1)
             if tensor_object is None or name in others:
                 raise _IrregularError
             others[name] = tensor_object
@@ -574,12 +572,12 @@ class _Types:
             for word in (*(item.name for item in logical_types), *STORAGE_TYPES)
             if word.isascii() and len(word) <= MOST_CHOICE
         }
-        dtypes = (*STORAGE_TYPES, *v1.WORDS_OF_1_1)
+        dtypes = (*STORAGE_TYPES, *WORDS_OF_1_1)
         self.storage = Vocabulary(dtypes)
         self.logical = Vocabulary(tuple(words.values()))
         self.stride = 1 + len(words)
         self.spellings = tuple(
-            v1.types_of(dtype, word) for dtype in dtypes for word in (None, *words.values())
+            types_of(dtype, word) for dtype in dtypes for word in (None, *words.values())
         )
         ratios = [_ratio(dtype, name, by_name.get(name)) for dtype, name in self.spellings]
         self.is_known = np.array([ratio is not None for ratio in ratios])

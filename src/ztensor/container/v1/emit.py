@@ -1,0 +1,277 @@
+"""The manifest of 1.1 and 1.2, written: the same manifest gives the same bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ztensor.container.framing import MAGIC_1
+from ztensor.container.v1.commit import with_commit
+from ztensor.container.v1.object import WORDS_OF_1_1
+from ztensor.errors import NotRepresentableError, describe
+from ztensor.model.dtype import STORAGE_TYPES
+from ztensor.model.manifest import TensorObject, WrittenObjects
+from ztensor.wire import cbor, columns
+from ztensor.wire.record import kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ztensor.model.manifest import Component, Manifest, PlainRows
+
+_SPELLED_IN_1_1 = {pair: word for word, pair in WORDS_OF_1_1.items()}
+
+# Objects that are put together at once: what they take is still in cache when it is joined.
+_EMITTED = 2048
+
+
+class Emitter12:
+    """Writes 1.2.0."""
+
+    version = "1.2.0"
+    magic = MAGIC_1
+    writes_decoded_length = True
+
+    def __init__(self) -> None:
+        self._fragments: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
+
+    def check_object(self, tensor_object: TensorObject) -> None:
+        """Raise where the version cannot say what the object is, before a byte of it is written.
+
+        Raises:
+            NotRepresentableError: names what cannot be said and the version that can.
+        """
+        self._emit_object(tensor_object)
+
+    def check_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Raise where the file's own attributes cannot be said."""
+        _encode_attributes(attributes, levels=1)
+
+    def _spell(self, component: Component) -> tuple[str, str | None]:
+        return component.dtype, component.type
+
+    def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
+        """Return manifest, size field and footer magic, ready to follow the last blob.
+
+        Objects and roles come in order of their UTF-8 bytes, fields in the order released
+        writers use, unknown ones behind; the same manifest gives the same bytes.
+
+        Args:
+            manifest: what to write; the version text is kept, `commit` is the emitter's own.
+            manifest_offset: where the result will lie in the file.
+            prev: length of the file before this commit, 0 for a new one.
+        """
+        fields: list[tuple[str, bytes | list[bytes]]] = [
+            ("version", cbor.encode_text(manifest.version))
+        ]
+        if manifest.attributes is not None:
+            fields.append(("attributes", _encode_attributes(manifest.attributes, levels=1)))
+        fields.append(("objects", self._emit_objects(manifest.objects)))
+        fields.extend(_unknown(manifest.extra))
+        return with_commit(fields, manifest_offset, prev)
+
+    def _emit_objects(self, objects: Mapping[str, TensorObject]) -> list[bytes]:
+        names = sorted(objects)  # by code points, which is by UTF-8 bytes
+        if not isinstance(objects, WrittenObjects) or not objects.rows:
+            return cbor.map_parts((name, self._emit_object(objects[name])) for name in names)
+        return [cbor.head(5, len(names)), *self._emit_rows(objects, names)]
+
+    def _emit_rows(self, objects: WrittenObjects, names: list[str]) -> Iterable[bytes]:
+        """Return names and objects, most of them rows, some thousand at a time."""
+        rows = objects.rows
+        around = [self._around_row(like) for like in rows.likes]
+        is_in_order = names == rows.names
+        entries: list[str] = []
+        if not is_in_order:
+            of_rows = _entries(rows, around, range(len(rows)))
+            places = map(objects.row_of, names)
+            entries = [
+                self._emit_object(objects[name]).decode("latin-1") if row is None else of_rows[row]
+                for name, row in zip(names, places, strict=True)
+            ]
+        for start in range(0, len(names), _EMITTED):
+            part = range(len(names))[start : start + _EMITTED]
+            heads, texts = columns.encode_texts(names[part.start : part.stop])
+            some = _entries(rows, around, part) if is_in_order else entries[part.start : part.stop]
+            parts = chain.from_iterable(zip(heads, texts, some, strict=True))
+            yield "".join(parts).encode("latin-1")
+
+    def _around_row(self, like: TensorObject) -> tuple[bytes, bytes]:
+        component = like.components["data"]
+        before, after = self._around(like.shape, component)
+        if component.digest is not None:
+            after += cbor.encode_text(component.digest)[: -len(component.digest)]
+        return before, after
+
+    def _emit_object(self, tensor_object: TensorObject) -> bytes:
+        if tensor_object.format == "dense" and len(tensor_object.components) == 1:
+            component = tensor_object.components.get("data")
+            if (
+                component is not None
+                and component.encoding == "raw"
+                and component.extra is None
+                and tensor_object.attributes is None
+                and tensor_object.extra is None
+            ):
+                return self._emit_plain(tensor_object.shape, component)
+        return self._emit_any(tensor_object)
+
+    def _emit_plain(self, shape: tuple[int, ...], component: Component) -> bytes:
+        before, after = self._around(shape, component)
+        offset = cbor.encode_uint(component.offset)
+        if component.digest is None:
+            return before + offset + after
+        return before + offset + after + cbor.encode_text(component.digest)
+
+    def _around(self, shape: tuple[int, ...], component: Component) -> tuple[bytes, bytes]:
+        """Return what comes before and behind the offset of the commonest object.
+
+        It differs from its like in two places only, and checkpoints hold many tensors of few
+        shapes: everything around offset and digest is made once for each (1 us an object instead
+        of 15).
+        """
+        has_digest = component.digest is not None
+        key = (shape, component.dtype, component.type, component.length, has_digest)
+        around = self._fragments.get(key)
+        if around is None:
+            mark = (1 << 64) - 1 - component.length  # an offset no real object can have
+            sample = dataclasses.replace(component, offset=mark, digest=None)
+            fields = list(self._component_fields(sample))
+            if has_digest:
+                fields.append(("digest", b""))
+            data = TensorObject(shape, "dense", {"data": sample})
+            whole = self._emit_any(data, plain_fields=fields)
+            # The last one: the numbers of a shape can spell the same bytes.
+            before, _, after = whole.rpartition(cbor.encode_text("offset") + cbor.encode_uint(mark))
+            around = self._fragments[key] = before + cbor.encode_text("offset"), after
+        return around
+
+    def _emit_any(
+        self,
+        tensor_object: TensorObject,
+        *,
+        plain_fields: list[tuple[str, bytes]] | None = None,
+    ) -> bytes:
+        fields = [
+            ("shape", cbor.array_of(map(cbor.encode_uint, tensor_object.shape))),
+            ("format", cbor.encode_text(tensor_object.format)),
+        ]
+        if tensor_object.attributes is not None:
+            fields.append(("attributes", _encode_attributes(tensor_object.attributes, levels=3)))
+        components = tensor_object.components
+        fields.append(
+            (
+                "components",
+                cbor.map_of(
+                    (role, cbor.map_of(plain_fields or self._component_fields(components[role])))
+                    for role in sorted(components)
+                ),
+            )
+        )
+        return cbor.map_of([*fields, *_unknown(tensor_object.extra)])
+
+    def _component_fields(self, component: Component) -> Iterable[tuple[str, bytes]]:
+        dtype, logical = self._spell(component)
+        yield "dtype", cbor.encode_text(dtype)
+        if logical is not None:
+            yield "type", cbor.encode_text(logical)
+        yield "offset", cbor.encode_uint(component.offset)
+        yield "length", cbor.encode_uint(component.length)
+        if component.encoding != "raw":
+            if component.decoded_length is not None and self.writes_decoded_length:
+                yield "uncompressed_length", cbor.encode_uint(component.decoded_length)
+            yield "encoding", cbor.encode_text(component.encoding)
+        if component.digest is not None:
+            yield "digest", cbor.encode_text(component.digest)
+        yield from _unknown(component.extra)
+
+
+class Emitter11(Emitter12):
+    """Writes 1.1.0: its own words for fp8 and complex, no `type`, no `uncompressed_length`."""
+
+    version = "1.1.0"
+    writes_decoded_length = False
+
+    def _spell(self, component: Component) -> tuple[str, str | None]:
+        if component.type is None:
+            return component.dtype, None
+        word = _SPELLED_IN_1_1.get((component.dtype, component.type))
+        if word is None:
+            raise NotRepresentableError(
+                f"version 1.1.0 has no logical type {describe(component.type)}; write version "
+                f"1.2.0, or pass the {STORAGE_TYPES[component.dtype].long_name} bytes",
+                expected=f"one of {', '.join(WORDS_OF_1_1)}",
+                found=describe(component.type),
+                section="1.1 part II, section 4",
+            )
+        return word, None
+
+    def check_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Raise where an attribute is not text: release 1.1.1 then opens no tensor of the file."""
+        for key, value in attributes.items():
+            if not isinstance(value, str):
+                raise NotRepresentableError(
+                    f"attribute {describe(key)} of a 1.1.0 file must be text, since the released "
+                    "1.1 library reads nothing else there; write version 1.2.0",
+                    found=kind_of(value),
+                    section="1.1 part II, section 1",
+                )
+        super().check_attributes(attributes)
+
+
+def _entries(rows: PlainRows, around: list[tuple[bytes, bytes]], part: range) -> list[str]:
+    """Return what follows the names of some rows, as text of one character a byte.
+
+    Rows of one like, with offsets of one length, differ in some columns only; those are filled
+    for all of them at once.
+
+    Args:
+        rows: all rows.
+        around: of each like, what comes before the offset, and after it up to the digest.
+        part: the rows wanted.
+    """
+    window = slice(part.start, part.stop)
+    kinds = np.array(rows.kinds[window])
+    offsets = np.array(rows.offsets[window], np.uint64)
+    entries = [""] * len(part)
+    for kind in np.unique(kinds).tolist():
+        before, after = around[kind]
+        of_kind = np.flatnonzero(kinds == kind)
+        for places, encoded in columns.encode_uints(offsets[of_kind]):
+            some = of_kind[places].tolist()
+            parts: list[bytes | columns.Bytes] = [before, encoded, after]
+            digests = "".join(rows.digests[part[place]] or "" for place in some).encode("ascii")
+            parts.append(np.frombuffer(digests, np.uint8).reshape(len(some), -1))
+            made = columns.side_by_side(len(some), parts)
+            if len(made) == len(entries):
+                return made
+            for place, entry in zip(some, made, strict=True):
+                entries[place] = entry
+    return entries
+
+
+def _unknown(extra: Mapping[str, object] | None) -> list[tuple[str, bytes]]:
+    """Return fields no version names, so that editing a file loses nothing another writer put."""
+    return [
+        (key, cbor.encode(value))
+        for key, value in sorted((extra or {}).items(), key=lambda item: item[0])
+    ]
+
+
+def _encode_attributes(attributes: Mapping[str, object], *, levels: int) -> bytes:
+    """Return attributes as CBOR, refused where a reader would lose them or find them too deep.
+
+    Args:
+        attributes: what to write.
+        levels: how many maps of the manifest they lie in.
+    """
+    for key in attributes:
+        if not isinstance(key, str):
+            raise NotRepresentableError("the name of an attribute is text", found=kind_of(key))
+    value: object = dict(attributes)
+    for _ in range(levels):
+        value = [value]  # one byte each, so that the whole depth is counted
+    return cbor.encode(value)[levels:]
