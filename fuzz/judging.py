@@ -105,7 +105,7 @@ class Judge:
         self._allow(space + target.room)
         try:
             outcome, memory_error = self._attempt(target, data, whole=whole)
-        except MemoryError as error:
+        except (MemoryError, SystemError) as error:  # CPython raises the other for want of a frame
             outcome, memory_error = "", error
         finally:
             self._allow(MEASURED_SPACE)  # the next case is made in this process, too

@@ -67,6 +67,7 @@ def work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
     logging.getLogger("ztensor").disabled = True  # it tells of each torn file
     first, step, begin = plan
+    parent = os.getppid()
     for name in names:
         for data, whole in warm_up(name):
             with contextlib.suppress(Exception):
@@ -78,8 +79,8 @@ def work(
     for number, name, block in blocks(names, first, step):
         if number < begin:
             continue
-        if time.monotonic() > until[0] or number >= until[1]:
-            break
+        if time.monotonic() > until[0] or number >= until[1] or os.getppid() != parent:
+            break  # where the parent was killed, nobody else ends this process
         target = TARGETS[name]
         judge.begin_block()
         for at, (data, whole) in enumerate(target.cases(seed, block)):

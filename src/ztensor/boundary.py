@@ -57,6 +57,7 @@ _LIBRARIES = frozenset(
 # How libraries say that memory ran out where they do not raise a `MemoryError`.
 _NO_MEMORY = (
     "allocate memory",
+    "error return without exception set",  # CPython, where there is none for one more frame
     "not enough memory",
     "out of memory",
     "can't start new thread",

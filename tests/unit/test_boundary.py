@@ -100,6 +100,7 @@ Thing: Any = boundary.public(OURS["Thing"])
         (MemoryError(), LimitError, Reason.LIMIT_MEMORY),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), LimitError, "limit_memory"),
         (RuntimeError("can't start new thread"), LimitError, Reason.LIMIT_MEMORY),
+        (SystemError("error return without exception set"), LimitError, Reason.LIMIT_MEMORY),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), LimitError, Reason.LIMIT_MEMORY),
         (RecursionError(), LimitError, Reason.LIMIT_STACK),
         (OSError(errno.EIO, "I/O error"), SourceError, Reason.SOURCE_FAILED),
