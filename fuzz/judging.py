@@ -86,6 +86,9 @@ class Judge:
         if self._can_alarm:
             signal.setitimer(signal.ITIMER_PROF, HANG_SECONDS)
         self._quiet = self._forget_peak() + QUIET_BYTES
+        # A process comes to need more in the course of time, and without any room left CPython
+        # itself goes wrong: calls without a frame, arguments of other calls.
+        self._space = _address_space()
 
     def end(self) -> None:
         """Stop the alarm."""
@@ -174,7 +177,7 @@ class Judge:
         return outcome
 
     def _allow(self, space: int) -> None:
-        """Bound the address space to what the process had when it began, and so much more."""
+        """Bound the address space to what the process had before the block, and so much more."""
         if self._space is not None:
             most = self._space + DRIFT_BYTES + space
             resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
