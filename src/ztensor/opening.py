@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _RETRY_SECONDS = 0.1
 # Of the file that tells where the objects of a sharded model are, behind the model's own name.
 INDEX_SUFFIX = ".index.json"
+_INDEX = re.compile(r"index(\.[^./\\]+)?\.json\Z")  # of a variant it is `.index.fp16.json`
 # Shards of GGUF have no index: whoever names the first means all of them.
 FIRST_OF_GGUF = re.compile(r"-00001-of-(?!0000[01])\d{5}\.gguf\Z")
 
@@ -245,12 +246,17 @@ def is_set(source: Any) -> bool:
     if not isinstance(source, (str, os.PathLike)):
         return False
     path = path_text(source)
-    if path.endswith("index.json") or FIRST_OF_GGUF.search(path):
+    if is_index(path) or FIRST_OF_GGUF.search(path):
         return True
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
     except OSError:
         return os.path.exists(path + INDEX_SUFFIX)
+
+
+def is_index(path: str) -> bool:
+    """Return whether a path is called as the index of a sharded model is."""
+    return _INDEX.search(path) is not None
 
 
 def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, dict[str, Any]]:

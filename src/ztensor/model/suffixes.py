@@ -25,6 +25,10 @@ READ_ONLY: Mapping[str, tuple[str, ...]] = {
     "Keras": (".keras",),
     "ONNX": (".onnx",),
 }
+# What files that can be read are called most often; their bytes say what they are.
+READ_SUFFIXES = frozenset(
+    suffix for table in (SUFFIXES, READ_ONLY) for suffixes in table.values() for suffix in suffixes
+) | {".bin", ".ckpt"}
 
 
 def require_written(kind: str, path: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Which files make a set: an index, a folder or a list, turned into paths and nothing else."""
+"""The index of a set: what it says, checked, and turned into paths."""
 
 from __future__ import annotations
 
@@ -11,31 +11,24 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import (
-    ArgumentTypeError,
-    ArgumentValueError,
     FormatError,
     LimitError,
     Reason,
     SourceError,
     SourceNotFoundError,
-    SourceNotRegularError,
     ZTensorError,
     describe,
 )
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
-from ztensor.opening import FIRST_OF_GGUF, INDEX_SUFFIX
-from ztensor.sharded.naming import SHARD, WAITING, index_path, shard_paths
 from ztensor.source.base import read_bytes
-from ztensor.source.beneath import Beneath, cache_of
+from ztensor.source.beneath import Beneath
 from ztensor.source.local import FileSource
-from ztensor.source.paths import path_text
 from ztensor.wire.json import charge as json_charge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-_SAFETENSORS_INDEX = f".safetensors{INDEX_SUFFIX}"
 _MAP = re.compile(r'"weight_map"[ \t\r\n]*:[ \t\r\n]*\{')
 _TEXT = r'[ \t\r\n]*"([^"\\\x00-\x1f]*)"[ \t\r\n]*'
 _PAIR = re.compile(f"{_TEXT}:{_TEXT}([,}}])")
@@ -66,133 +59,6 @@ class FileSet:
     def place(self, file: str) -> Beneath | str:
         """Return what opens one of `files`."""
         return file if self.roots is None else Beneath(file, self.roots)
-
-
-def find_set(source: Any, limits: Limits = DEFAULT_LIMITS) -> FileSet:
-    """Return the set a caller means.
-
-    Args:
-        source: an index, a folder, a list of paths, the first shard of a GGUF model, or the path
-            of a file that is there only as shards beside an index. In a folder an index of `.zt`
-            files decides, unless the file it is about is there too: then that one is the model.
-            Without an index all `.zt` files are the model, and without those an index of other
-            files decides, one of safetensors first; at last all `.safetensors` files are the
-            model, or all shards of GGUF.
-        limits: safety caps.
-
-    Raises:
-        FormatError: the index is damaged, or leads out of its folder.
-        LimitError: it is larger or deeper than the caps allow.
-        SourceError: it cannot be read, or a shard is missing.
-        ArgumentTypeError: `source` is none of these.
-        ArgumentValueError: a list is empty, or a folder has several indexes.
-    """
-    if isinstance(source, (list, tuple)):
-        return _listed(source)
-    path = path_text(source)
-    if os.path.isdir(path):
-        return _in_folder(path, limits)
-    if FIRST_OF_GGUF.search(path):
-        return _with_siblings(path)
-    return read_index(path if path.endswith("index.json") else index_path(path), limits)
-
-
-def _listed(source: Sequence[Any]) -> FileSet:
-    if not source:
-        raise ArgumentValueError("an empty list of files", expected="at least one path", found="[]")
-    for item in source:
-        if not isinstance(item, (str, os.PathLike)):
-            raise ArgumentTypeError(
-                "cannot open this as a part of a set", expected="a path", found=describe(item, 40)
-            )
-    files = tuple(os.path.abspath(path_text(item)) for item in source)
-    if len(set(files)) < len(files):
-        twice = next(file for file in files if files.count(file) > 1)
-        raise ArgumentValueError("a list has one file twice", file=twice)
-    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-    return FileSet(f"{files[0]}{more}", files)
-
-
-def _in_folder(folder: str, limits: Limits) -> FileSet:
-    try:
-        with os.scandir(folder) as entries:
-            names = sorted(entry.name for entry in entries if entry.is_file())
-    except OSError as error:
-        raise SourceError.from_os(error, "cannot list the folder", folder) from error
-    files = [name for name in names if name.endswith(".zt") and not WAITING.fullmatch(name)]
-    # A finished save in one file is newer than the shards it replaces; in between both exist. So
-    # do they while shards are written that will replace a file.
-    files = [
-        name
-        for name in files
-        if not (match := SHARD.fullmatch(name)) or match["stem"] + match["extension"] not in files
-    ]
-    indexes = [name for name in names if name.endswith(f".zt{INDEX_SUFFIX}")]
-    if not files and not indexes:
-        indexes = [name for name in names if name.endswith("index.json")]
-        # Beside one of safetensors, others are about the same model as pickles.
-        indexes = [name for name in indexes if name.endswith(_SAFETENSORS_INDEX)] or indexes
-        if not indexes:
-            files = [name for name in names if name.endswith(".safetensors")] or [
-                name for name in names if name.endswith(".gguf") and SHARD.fullmatch(name)
-            ]
-    roots = frozenset(filter(None, (os.path.realpath(folder), cache_of(folder))))
-    if len(indexes) > 1:
-        raise ArgumentValueError(
-            "the folder has several indexes; open the one that is meant",
-            file=folder,
-            found=", ".join(map(describe, indexes[:8])),
-        )
-    if indexes:
-        whole = indexes[0].removesuffix(INDEX_SUFFIX)
-        if whole not in files:
-            index = os.path.join(folder, indexes[0])
-            with contextlib.closing(Beneath(index, roots).open(mapped=False)):
-                pass  # a link that leads out of the folder is refused
-            return read_index(index, limits)
-        files = [whole]
-    if not files:
-        raise SourceNotRegularError(
-            "cannot open the folder",
-            file=folder,
-            expected="an index, .zt or .safetensors files, or shards of GGUF in it",
-        )
-    _require_complete(folder, files)
-    paths = tuple(os.path.abspath(os.path.join(folder, name)) for name in files)
-    return FileSet(folder, paths, roots=roots)
-
-
-def _with_siblings(path: str) -> FileSet:
-    """Return the set whose first shard a path is."""
-    path = os.path.abspath(path)
-    folder, name = os.path.split(path)
-    match = SHARD.fullmatch(name)
-    if match is None:  # a line break is in it
-        return FileSet(path, (path,))
-    whole = os.path.join(folder, match["stem"] + match["extension"])
-    files = shard_paths(whole, int(match["count"]))
-    _require_complete(folder, [name, *map(os.path.basename, filter(os.path.isfile, files))])
-    roots = frozenset((os.path.realpath(folder), os.path.dirname(os.path.realpath(path))))
-    return FileSet(path, tuple(files), roots=roots)
-
-
-def _require_complete(folder: str, names: list[str]) -> None:
-    """Raise where some of the files are shards of a set that is not there as a whole."""
-    numbers: dict[tuple[str, int, str], set[int]] = {}
-    for name in names:
-        if match := SHARD.fullmatch(name):
-            key = match["stem"], int(match["count"]), match["extension"]
-            numbers.setdefault(key, set()).add(int(match["number"]))
-    for (stem, count, extension), found in numbers.items():
-        missing = [number for number in range(1, count + 1) if number not in found]
-        if missing:
-            raise SourceNotFoundError(
-                "the folder has some shards of a set, and no index; a save or a download was "
-                "interrupted: repeat it, or open those that are there as a list of paths",
-                file=folder,
-                expected=f"{describe(stem)}, {count} shards {describe(extension)}",
-                found=f"{len(missing)} missing, the first is {missing[0]}",
-            )
 
 
 def read_index(path: str, limits: Limits = DEFAULT_LIMITS) -> FileSet:

@@ -26,7 +26,8 @@ from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.model.account import Unrepresented
 from ztensor.model.problem import Problem
 from ztensor.opening import Reader, source_of
-from ztensor.sharded.index import broken_index, find_set, some_of, state_of
+from ztensor.sharded.finding import find_set
+from ztensor.sharded.index import broken_index, some_of, state_of
 from ztensor.sharded.naming import shifted
 from ztensor.source.base import Range
 
@@ -106,14 +107,15 @@ class ShardedReader(Reader):
             names = self.shard(file).keys()
             for name in names:
                 if self._home.setdefault(name, file) != file:
-                    raise FormatError(
-                        "two files hold an object of that name; give those that belong together, "
-                        "or ztensor.merge(..., on_conflict=...) them",
+                    error = FormatError(
+                        "two files hold an object of that name, so they are not parts of one model",
                         reason=Reason.DUPLICATE_NAME,
                         file=file,
                         object_name=name,
                         found=f"also in {describe(self._home[name], 300)}",
                     )
+                    error.hint = f"name the one that is meant: {some_of(self._set.files)}"
+                    raise error
             self._names[file] = names
 
     # --- The set ----------------------------------------------------------------------------
