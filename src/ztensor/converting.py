@@ -40,18 +40,21 @@ from ztensor.reading.ahead import Ahead
 from ztensor.reading.names import keeps
 from ztensor.reading.reader import ManifestReader
 from ztensor.reading.verify import unchecked_names
-from ztensor.sharded import ShardedReader
+from ztensor.sharded import ShardedReader, ShardSet, index_path, parse_size, shard_paths
 from ztensor.sharded.naming import shifted
+from ztensor.sharded.planning import plan_objects
+from ztensor.sharded.saving import place_of_whole, remove_shards, sha256_of, shards_there
 from ztensor.source.appending import AppendSink
 from ztensor.source.paths import path_text
-from ztensor.source.sink import FROM_FILE_WRITE_BYTES, FileSink, Nowhere, StreamSink
+from ztensor.source.sink import FROM_FILE_WRITE_BYTES, FileSink, Nowhere, Place, StreamSink
 from ztensor.wire import cbor
 from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 
     from ztensor.container import Emitter
+    from ztensor.model.account import Unrepresented
     from ztensor.model.manifest import TensorObject
     from ztensor.source.sink import Durable
 
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 _R = TypeVar("_R", bound=ManifestReader)
+DIVIDED = ("zt", "safetensors")  # the formats whose shards the hub's index is for
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,6 +100,9 @@ class ConversionReport:
         is_checked: whether it was read back and compared before it was put in place.
         unchecked: objects whose bytes came without a digest or another checksum: whether they are
             what was once saved nobody can tell, though the new file has digests of them.
+        files: what was written: the new file, or the shards of a set and last their index, which
+            `path` is then.
+        unrepresented: what the source says beside objects and attributes; each is lost, too.
     """
 
     path: str
@@ -108,6 +115,8 @@ class ConversionReport:
     lost: tuple[Loss, ...]
     is_checked: bool
     unchecked: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    unrepresented: tuple[Unrepresented, ...] = ()
 
     @property
     def is_lossless(self) -> bool:
@@ -136,6 +145,7 @@ def convert(
     checksum: str | bool | None = "crc32c",
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
+    max_shard_size: int | str | None = None,
     strict: bool = False,
     check: bool = False,
     durable: Durable = "auto",
@@ -163,6 +173,9 @@ def convert(
             a digest that is there stays.
         include: patterns with `*`, `?` and `[...]`; only objects whose name matches one.
         exclude: likewise; no objects whose name matches one.
+        max_shard_size: most bytes of tensors in a file, as a number or text such as "5GB"; what is
+            larger becomes shards with an index, as `save_file` writes them: `.zt` or
+            `.safetensors` only. What an earlier set or file of that name left goes then.
         strict: True refuses, and puts nothing in place, where something would be lost.
         check: True reads the new file back before it is put in place, and compares every object
             that was not reported as lost.
@@ -193,23 +206,27 @@ def convert(
             "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
         )
     with _Opened(source) as reader:
-        inputs = _files_of(reader)
-        if any(_is_same(one, target) for one in inputs):
-            raise UsageError(
-                "source and target are one file; choose another name, or use ztensor.migrate to "
-                "rewrite a zTensor file in its place",
-                file=target,
-            )
+        inputs = files_of(reader)
+        _require_other(inputs, target)
         part = _part(reader, matching(reader, include, exclude))
-        return _write(
-            part,
-            target,
-            kind,
-            inputs,
-            _How(
-                version, compression, checksum, strict, check, durable, dry_run, threads, progress
-            ),
+        how = How(
+            version, compression, checksum, strict, check, durable, dry_run, threads, progress
         )
+        if max_shard_size is None:
+            return _write(part, Place(target), kind, inputs, how)
+        limit = parse_size(max_shard_size)
+        require_divided(kind)
+        groups = plan_objects(part, part, limit, kind)
+        for old in (*shards_there(target), *shard_paths(target, len(groups))):
+            _require_other(inputs, old)
+        if len(groups) > 1:
+            return write_set(part, target, kind, groups, inputs, how)
+        place, flush = place_of_whole(target, durable)
+        how = dataclasses.replace(how, durable=flush)
+        report = _write(part, place, kind, inputs, how)
+        if not dry_run:
+            remove_shards(target)
+        return report
 
 
 @public
@@ -272,7 +289,7 @@ def migrate(
             locked = AppendSink(source, lock=lock, timeout=timeout)
             stack.enter_context(contextlib.closing(locked))
         reader = stack.enter_context(open_file(path))
-        inputs = _files_of(reader)
+        inputs = files_of(reader)
         if reader.format != "zt" and in_place:
             raise only_ours_change(source, reader.format)
         if isinstance(reader, ShardedReader) and (
@@ -285,10 +302,10 @@ def migrate(
             )
         return _write(
             reader,
-            target,
+            Place(target),
             "zt",
             inputs,
-            _How(
+            How(
                 _version_of(reader) if version is None else version,
                 compression,
                 checksum,
@@ -300,6 +317,28 @@ def migrate(
                 progress=progress,
             ),
             last=None if locked is None else locked.require_in_place,
+        )
+
+
+def _require_other(inputs: Iterable[str], target: str) -> None:
+    """Raise where a file that is read would be written over."""
+    if any(_is_same(one, target) for one in inputs):
+        error = UsageError("source and target are one file; choose another name", file=target)
+        error.hint = "`ztensor migrate` (in Python ztensor.migrate) rewrites a .zt in its place"
+        raise error
+
+
+def require_divided(kind: str) -> None:
+    """Raise where files of a format are not divided into shards with an index.
+
+    Raises:
+        ArgumentValueError: so it is.
+    """
+    if kind not in DIVIDED:
+        raise ArgumentValueError(
+            "files of this format are not divided into shards",
+            expected=f"one of {', '.join(DIVIDED)}",
+            found=describe(kind),
         )
 
 
@@ -376,7 +415,7 @@ class _Opened:
             self.reader.close()
 
 
-def _files_of(reader: Reader) -> tuple[str, ...]:
+def files_of(reader: Reader) -> tuple[str, ...]:
     """Return the paths of what is read, the index of a set first."""
     if isinstance(reader, ShardedReader):
         index = (reader.name,) if reader.name.endswith(".json") else ()
@@ -432,7 +471,7 @@ class _Target(FileSink):
     """A file that is looked at before it takes its place, and says how much is written.
 
     Args:
-        path: the target.
+        place: the target.
         durable: as for `FileSink`.
         look: called with a path of the finished bytes before they are put in place; what it
             raises leaves the target as it was.
@@ -443,13 +482,13 @@ class _Target(FileSink):
 
     def __init__(
         self,
-        path: str,
+        place: Place,
         *,
         durable: Durable,
         look: Callable[[str], None],
         written: Callable[[int], None],
     ) -> None:
-        super().__init__(path, durable=durable)
+        super().__init__(place.path, durable=durable, is_derived=place.is_derived, like=place.like)
         self._look = look
         self._written = written
 
@@ -474,64 +513,212 @@ class _Target(FileSink):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _How:
-    """The arguments `convert` and `migrate` share; see there."""
+class How:
+    """The arguments `convert` and `migrate` share; see there.
 
-    version: str
-    compression: bool | int | str | None
-    checksum: str | bool | None
-    strict: bool
-    check: bool
-    durable: Durable
-    dry_run: bool
-    threads: int | None
-    progress: Progress | None
+    Attributes:
+        makes_folder: whether the folder is made where it is missing, by who calls.
+    """
+
+    version: str = LATEST
+    compression: bool | int | str | None = None
+    checksum: str | bool | None = "crc32c"
+    strict: bool = False
+    check: bool = False
+    durable: Durable = "auto"
+    dry_run: bool = False
+    threads: int | None = None
+    progress: Progress | None = None
+    makes_folder: bool = False
 
 
 def _write(
     reader: Reader,
-    target: str,
+    place: Place,
     kind: str,
     inputs: tuple[str, ...],
-    how: _How,
+    how: How,
     last: Callable[[], None] | None = None,
 ) -> ConversionReport:
-    check = how.check and not how.dry_run
-    stored = sum(found.stored_nbytes for found in reader.metadata(list(reader)))
-    total = stored * (3 if check else 1)  # written once, then two files are hashed
     source_nbytes = reader.nbytes
-    lost = [
-        # What is listed only is said of each object, where it is chosen.
-        *(
-            Loss(None, f"left out: {one}")
-            for one in reader.unrepresented
-            if not (one.kind.startswith(UNREAD) and one.where in reader)
-        ),
+    lost = _lost_of_file(reader, kind, how)
+    _check_sums(reader)
+    count, nbytes = _write_one(reader, place, kind, how, lost, last)
+    path = place.path
+    return _report(reader, path, kind, inputs, how, count, source_nbytes, nbytes, lost, (path,))
+
+
+def write_set(
+    reader: Reader,
+    target: str,
+    kind: str,
+    groups: Sequence[tuple[Sequence[str], int]],
+    inputs: tuple[str, ...],
+    how: How,
+    *,
+    replaces_file: bool = True,
+) -> ConversionReport:
+    """Write objects as shards of a format and the index that tells where each is.
+
+    Args:
+        reader: an open reader of what is written.
+        target: the file they are the shards of.
+        kind: the format.
+        groups: the names in each shard, and their bytes.
+        inputs: the files that are read.
+        how: as for `convert`.
+        replaces_file: whether a file at `target` is older, and goes at the end.
+    """
+    source_nbytes = reader.nbytes
+    lost = _lost_of_file(reader, kind, how)
+    index = index_path(target)
+    _check_sums(reader)
+    shards = ShardSet(
+        target,
+        len(groups),
+        durable=how.durable,
+        sources=reader.source_rights(),
+        replaces_file=replaces_file,
+    )
+    work = _work_of(reader, how)
+    count = nbytes = done = total_size = 0
+    written: list[list[str]] = []
+    try:
+        for (names, _), path in zip(groups, shards.paths, strict=True):
+            part = _part(reader, names)
+            own = dataclasses.replace(
+                how, durable=shards.durable, progress=shifted(how.progress, done, work)
+            )
+            objects, length = _write_one(part, shards.place(path), kind, own, lost, is_shard=True)
+            done += _work_of(part, how)
+            count, nbytes = count + objects, nbytes + length
+            if not how.dry_run:
+                with Reader(path, mmap=False) as shard:
+                    written.append(list(shard))
+                    total_size += sum(shard.metadata(name).nbytes for name in shard)
+        digests = [] if how.dry_run else [sha256_of(path) for path in shards.paths]
+        if any(names for names, _ in groups):
+            _require_some(reader, range(count), lost, index)
+        _require_unlike(written, index)
+    except BaseException:
+        shards.abort()
+        raise
+    files = [*shard_paths(target, len(groups)), index]
+    if not how.dry_run:
+        files = [*shards.commit(written, total_size, digests), index]
+        nbytes += os.path.getsize(index)
+    lost[:] = dict.fromkeys(lost)  # what is the file's own is lost in each shard
+    return _report(
+        reader, index, kind, inputs, how, count, source_nbytes, nbytes, lost, tuple(files)
+    )
+
+
+def _require_unlike(groups: Iterable[Iterable[str]], index: str) -> None:
+    """Raise where two shards hold a tensor of one name: a component's can be another object's."""
+    seen: set[str] = set()
+    for name in (name for names in groups for name in names):
+        if name in seen:
+            raise NotRepresentableError(
+                "two shards would hold a tensor of that name", file=index, object_name=name
+            )
+        seen.add(name)
+
+
+def _report(
+    reader: Reader,
+    path: str,
+    kind: str,
+    inputs: tuple[str, ...],
+    how: How,
+    count: int,
+    source_nbytes: int,
+    nbytes: int,
+    lost: Sequence[Loss],
+    files: tuple[str, ...],
+) -> ConversionReport:
+    return ConversionReport(
+        path,
+        kind,
+        how.version if kind == "zt" else "",
+        inputs,
+        count,
+        source_nbytes,
+        nbytes,
+        tuple(lost),
+        _is_checked(how),
+        tuple(unchecked_names(reader)),
+        files,
+        tuple(_unrepresented(reader)),
+    )
+
+
+def _is_checked(how: How) -> bool:
+    return how.check and not how.dry_run
+
+
+def _work_of(reader: Reader, how: How) -> int:
+    """Return the bytes to be done: written once, then two files are hashed."""
+    stored = sum(found.stored_nbytes for found in reader.metadata(list(reader)))
+    return stored * (3 if _is_checked(how) else 1)
+
+
+def _unrepresented(reader: Reader) -> list[Unrepresented]:
+    """Return what a file says beside its objects; of those that are listed only each is a loss."""
+    return [
+        one
+        for one in reader.unrepresented
+        if not (one.kind.startswith(UNREAD) and one.where in reader)
+    ]
+
+
+def _lost_of_file(reader: Reader, kind: str, how: How) -> list[Loss]:
+    return [
+        *(Loss(None, f"left out: {one}") for one in _unrepresented(reader)),
         *_unknown_fields(reader, kind, how.version),
     ]
+
+
+def _check_sums(reader: Reader) -> None:
+    for one in _files_read(reader):
+        for checksum in one._sums:  # no single object's, so nothing that is copied compares them
+            checksum.check()
+
+
+def _write_one(
+    reader: Reader,
+    place: Place,
+    kind: str,
+    how: How,
+    lost: list[Loss],
+    last: Callable[[], None] | None = None,
+    *,
+    is_shard: bool = False,
+) -> tuple[int, int]:
+    """Write one file, add to `lost` what it cannot say, and return how many objects and bytes."""
+    target = place.path
+    check = _is_checked(how)
+    stored = sum(found.stored_nbytes for found in reader.metadata(list(reader)))
+    total = _work_of(reader, how)
     attributes: dict[str, Any] | None = None  # what the new file has to have, where that is plain
 
     def written(count: int) -> None:
         if how.progress is not None:
             how.progress(min(count, stored), total)
 
-    def look(place: str) -> None:
+    def look(temporary: str) -> None:
         if how.strict:
             _require_lossless(lost, target)
         if check:
             compared = shifted(how.progress, stored, total)
-            _require_equal(reader, place, target, attributes, lost, how.threads, compared)
+            _require_equal(reader, temporary, target, attributes, lost, how.threads, compared)
         if last is not None:
             last()
 
-    for one in _files_read(reader):
-        for checksum in one._sums:  # no single object's, so nothing that is copied compares them
-            checksum.check()
     sink: FileSink | StreamSink
     if how.dry_run:
-        sink = StreamSink(Nowhere(target))
+        sink = StreamSink(Nowhere(target, makes_folder=how.makes_folder))
     else:
-        sink = _Target(target, durable=how.durable, look=look, written=written)
+        sink = _Target(place, durable=how.durable, look=look, written=written)
     try:
         if isinstance(sink, FileSink):
             for rights in reader.source_rights():
@@ -543,7 +730,8 @@ def _write(
             lost += [*unsaid, *of_objects]
             if how.strict:  # before the work, not after it
                 _require_lossless(lost, target)
-            _require_some(reader, chosen, lost, target)
+            if not is_shard:
+                _require_some(reader, chosen, lost, target)
             _copy(chosen, sink, attributes, _extra_of(reader, how.version), how)
             count = len(chosen)
         else:
@@ -562,19 +750,7 @@ def _write(
     except BaseException:
         sink.abort()
         raise
-    version = how.version if kind == "zt" else ""
-    return ConversionReport(
-        target,
-        kind,
-        version,
-        inputs,
-        count,
-        source_nbytes,
-        sink.position,
-        tuple(lost),
-        check,
-        tuple(unchecked_names(reader)),
-    )
+    return count, sink.position
 
 
 def _copy(
@@ -582,7 +758,7 @@ def _copy(
     sink: FileSink | StreamSink,
     attributes: Mapping[str, object],
     extra: Mapping[str, object] | None,
-    how: _How,
+    how: How,
 ) -> None:
     with (
         Writer(
@@ -736,9 +912,7 @@ def _require_lossless(lost: Sequence[Loss], target: str) -> None:
     )
 
 
-def _require_some(
-    reader: Reader, chosen: Mapping[str, object], lost: Sequence[Loss], target: str
-) -> None:
+def _require_some(reader: Reader, chosen: Sized, lost: Sequence[Loss], target: str) -> None:
     if len(reader) and not chosen:
         raise NotRepresentableError(
             f"the new file can hold none of {len(reader)} objects; the first is "

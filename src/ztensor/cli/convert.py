@@ -14,6 +14,7 @@ from ztensor.cli.rewriting import (
     ChecksumOption,
     DeleteOption,
     InputArgument,
+    ShardSizeOption,
     StrictOption,
     ThreadsOption,
     ToOption,
@@ -38,6 +39,7 @@ def convert(
     checksum: ChecksumOption = "crc32c",
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
+    max_shard_size: ShardSizeOption = None,
     strict: StrictOption = False,
     check: CheckOption = False,
     delete_input: DeleteOption = False,
@@ -52,8 +54,9 @@ def convert(
 
     IN is of any known format, a set of shards, or - for standard input. OUT's suffix says what is
     written: .zt, .safetensors, .npz, .npy, .gguf, .h5 or .hdf5; --to says it, too. Bytes are copied
-    as they are stored where that is possible, and with little memory. OUT appears as a whole, or
-    not at all.
+    as they are stored where that is possible, and with little memory. With --max-shard-size a
+    larger model is written as shards beside OUT and an index, as model hubs have it. OUT appears as
+    a whole, or not at all.
 
     Output:
       What the new file cannot say, one thing to a line, and a summary.
@@ -65,8 +68,12 @@ def convert(
                       of OUT; version is null but for .zt
       object_count    of OUT
       nbytes          before and after
+      files           what was written: OUT, or the shards and last the index,
+                      which output is then
       lossless, lost  lost is a list of object (null for the file's own) and
                       sentence
+      unrepresented   a list of kind, where, count, nbytes: what only IN says;
+                      lost has a sentence on each
       checked         whether OUT was read back and compared
       unchecked       objects of IN whose bytes are under no digest
       deleted         paths
@@ -82,6 +89,8 @@ def convert(
     Examples:
       $ ztensor convert tiny.safetensors tiny.zt
         from another format; the first file stays
+      $ ztensor convert model.zt model.safetensors --max-shard-size 40kB
+        shards and an index, as model hubs have them
       $ ztensor convert tiny.safetensors tiny.gguf --dry-run
         what would be written, and lost
       $ ztensor convert model.zt old.zt --version 0.1.0 --include 'layers.*'
@@ -98,6 +107,7 @@ def convert(
             checksum=checksum,
             include=include,
             exclude=exclude,
+            max_shard_size=max_shard_size,
             strict=strict,
             check=check,
             delete_input=delete_input,

@@ -42,7 +42,7 @@ VERBS = {
         "convert": "Write a file of any format as .zt, or in another format.",
         "export": "Write a file in another format, and list what is lost.",
         "merge": "Write the objects of several files into one .zt.",
-        "split": "Write a file as .zt shards of a size, and an index.",
+        "split": "Write a file as shards of a size, and an index.",
     },
     "Change .zt files, safely": {
         "append": "Add objects of other files, of any format.",

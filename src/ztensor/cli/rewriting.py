@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -32,6 +33,15 @@ ToOption = Annotated[
     typer.Option(
         metavar="FORMAT",
         help="zt, safetensors, npz, npy, gguf or hdf5; by default what OUT's suffix says.",
+        show_default=False,
+    ),
+]
+ShardSizeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--max-shard-size",
+        metavar="SIZE",
+        help="What is larger becomes shards with an index: .zt or .safetensors only.",
         show_default=False,
     ),
 ]
@@ -118,6 +128,9 @@ def convert_file(
     if delete_input and str(file) == "-":
         raise UsageError("--delete-input needs a file, not standard input")
     require_free(output, force=force)
+    if options.get("max_shard_size") is not None:
+        for path in shards_of(str(output)):
+            require_free(path, force=force)
     with open_file(file) as reader, terminal.progress(str(output)) as progress:
         report = convert(
             reader,
@@ -149,6 +162,8 @@ def tell(
         terminal.table((Column("lost of"), Column("what")), rows)
     kind = f"{report.format} {report.version}".rstrip()
     sizes = f"{size_text(report.source_nbytes)} -> {size_text(report.nbytes)}"
+    if len(report.files) > 1:
+        kind += f" in {count_text(len(report.files) - 1, 'shard')}"
     facts = f"{kind}, of {count_text(report.objects, 'object')}, {sizes}; "
     lost = "nothing is lost"
     if report.lost:
@@ -171,6 +186,7 @@ def tell(
         {
             "file": file,
             "output": report.path,
+            "files": list(report.files),
             "dry_run": dry_run,
             "format": report.format,
             "version": report.version or None,
@@ -180,11 +196,28 @@ def tell(
             "lost": [
                 {"object": loss.object_name, "sentence": loss.sentence} for loss in report.lost
             ],
+            "unrepresented": [dataclasses.asdict(one) for one in report.unrepresented],
             "checked": report.is_checked,
             "unchecked": list(report.unchecked),
             "deleted": list(deleted),
         }
     )
+
+
+def shards_of(path: str) -> list[str]:
+    """Return the index and the shards that are there of a file's name."""
+    from ztensor.sharded import index_path
+    from ztensor.sharded.naming import SHARD
+
+    folder, name = os.path.split(path)
+    stem, extension = os.path.splitext(name)
+    try:
+        names = os.listdir(folder or os.curdir)
+    except OSError:
+        return []  # what is written there will say so
+    matches = filter(None, map(SHARD.fullmatch, sorted(names)))
+    shards = [one[0] for one in matches if (one["stem"], one["extension"]) == (stem, extension)]
+    return [index_path(path), *(os.path.join(folder, shard) for shard in shards)]
 
 
 def delete(paths: Sequence[str]) -> list[str]:

@@ -29,13 +29,18 @@ def split(
         Path, typer.Argument(metavar="FILE", help="A file of any known format, or a set.")
     ],
     *,
+    to: Annotated[
+        str, typer.Option(metavar="FORMAT", help="Of the shards: zt or safetensors.")
+    ] = "zt",
     max_shard_size: Annotated[
         str, typer.Option(metavar="SIZE", help="Most bytes in a shard, such as 500MB or 5GiB.")
     ] = "5GB",
     into: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Where shards go; by default FILE's folder.", show_default=False
+            metavar="DIR",
+            help="Where shards go, made where it is missing; by default FILE's folder.",
+            show_default=False,
         ),
     ] = None,
     include: IncludeOption = None,
@@ -46,11 +51,12 @@ def split(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a file as .zt shards of a size, and an index.
+    """Write a file as shards of a size, and an index.
 
     FILE is of any known format. The index is what model hubs use for safetensors, and has the
     sha256 of each shard besides. No object is divided: one that is larger than SIZE has a shard of
-    its own. SIZE is a number of bytes, or has a unit: kB, MB, GB of 1000, KiB, MiB, GiB of 1024.
+    its own. DIR and the folders above it are made where they are missing. SIZE is a number of
+    bytes, or has a unit: kB, MB, GB of 1000, KiB, MiB, GiB of 1024.
 
     Output:
       A line for each shard, and the path of the index.
@@ -72,6 +78,8 @@ def split(
     Examples:
       $ ztensor split model.zt --max-shard-size 40kB
         the shards and what each holds
+      $ ztensor split model.zt --to safetensors --max-shard-size 40kB --into hub
+        as model hubs have them, in a new folder
       $ ztensor ls model.zt.index.json --include '*.weight'
         the index is read as the file was
     """
@@ -85,13 +93,14 @@ def split(
             left = left_behind(terminal, file, reader)
             if include or exclude:
                 keep = set(chosen([reader], include, exclude)).__contains__
-        shards, index = plan_split(file, into, max_shard_size=max_shard_size, keep=keep)
+        shards, index = plan_split(file, into, to=to, max_shard_size=max_shard_size, keep=keep)
         for path in (*(shard.path for shard in shards), index):
             require_free(path, force=force)
         with terminal.progress(str(file)) as progress:
             split_file(
                 file,
                 into,
+                to=to,
                 max_shard_size=max_shard_size,
                 keep=keep,
                 durable=not no_durable,

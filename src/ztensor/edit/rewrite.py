@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Literal
 
 from ztensor.boundary import public
 from ztensor.container import EMITTERS, LATEST, Container
+from ztensor.converting import How, files_of, require_divided, write_set
 from ztensor.edit.editor import emitter_for
-from ztensor.errors import ArgumentValueError, Reason, UsageError, describe
+from ztensor.errors import ArgumentValueError, Reason, SourceError, UsageError, describe
+from ztensor.model.suffixes import SUFFIXES
 from ztensor.opening import INDEX_SUFFIX, Reader, only_ours_change
 from ztensor.opening import open as open_files
 from ztensor.sharded import (
@@ -18,13 +20,13 @@ from ztensor.sharded import (
     ShardSet,
     index_path,
     parse_size,
-    plan_shards,
     shard_paths,
 )
+from ztensor.sharded.planning import plan_objects
+from ztensor.sharded.saving import sha256_of
 from ztensor.source.appending import AppendSink
 from ztensor.source.paths import path_text
 from ztensor.source.sink import Nowhere
-from ztensor.writing.overlaps import Overlaps
 from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
@@ -170,6 +172,7 @@ def split(
     path: Path,
     folder: Path | None = None,
     *,
+    to: str = "zt",
     max_shard_size: int | str = "5GB",
     keep: Callable[[str], bool] | None = None,
     durable: Durable = "auto",
@@ -186,7 +189,9 @@ def split(
 
     Args:
         path: the file, or the index of a set to be split anew; of any format.
-        folder: where the shards go; the file's own folder by default.
+        folder: where the shards go; it is made where it is missing, and gone again where nothing
+            was written. The file's own folder by default.
+        to: the format of the shards: `"zt"` or `"safetensors"`.
         max_shard_size: most stored bytes in a shard, a number or text such as "500MB" or "5GiB".
         keep: says of a name whether the object is written; all are by default.
         durable: as for `Writer`.
@@ -194,45 +199,93 @@ def split(
         progress: called with the stored bytes copied so far and those to copy in all.
 
     Raises:
-        ArgumentValueError: the size is no size.
+        ArgumentValueError: the size is no size, or shards of that format are not written.
         FormatError: the file is damaged.
         SourceError: a file cannot be read or written.
     """
     limit = parse_size(max_shard_size)
+    require_divided(to)
     with open_files(path) as reader:
-        name, planned = _plan(reader, path, folder, limit, keep)
-        chosen = [one for names, _ in planned for one in names]
-        version = _version_of(reader)
-        attributes = reader.attributes or None
-        copied = _Progress(progress, sum(_stored(reader, one) for one in chosen))
-        total = sum(reader.metadata(one).nbytes for one in chosen)
-        shards = ShardSet(
-            name,
-            len(planned),
-            durable=durable,
-            replaces_file=False,
-            sources=reader.source_rights(),
-        )
-        try:
-            for (names, _), place in zip(planned, shards.paths, strict=True):
-                with Writer(
-                    Nowhere(place) if dry_run else shards.place(place),
-                    version=version,
-                    attributes=attributes,
-                    durable=shards.durable,
-                    format="zt",
-                ) as writer:
-                    writer._expect((reader, one) for one in names)
-                    for one in names:
-                        writer.copy(one, reader)
-                        copied.add(_stored(reader, one))
-            digests = [] if dry_run else [_sha256_of(place) for place in shards.paths]
-        except BaseException:
-            shards.abort()
-            raise
-        if dry_run:
-            return [*shard_paths(name, len(planned)), index_path(name)]
-        return [*shards.commit([names for names, _ in planned], total, digests), index_path(name)]
+        name, planned = _plan(reader, path, folder, limit, keep, to)
+        with _folder_of(name, is_made=not dry_run):
+            if to != "zt":
+                how = How(durable=durable, dry_run=dry_run, progress=progress, makes_folder=True)
+                inputs = files_of(reader)
+                report = write_set(reader, name, to, planned, inputs, how, replaces_file=False)
+                return list(report.files)
+            return _split(
+                reader, name, planned, durable=durable, dry_run=dry_run, progress=progress
+            )
+
+
+def _split(
+    reader: Reader,
+    name: str,
+    planned: Sequence[tuple[Sequence[str], int]],
+    *,
+    durable: Durable,
+    dry_run: bool,
+    progress: Progress | None,
+) -> list[str]:
+    chosen = [one for names, _ in planned for one in names]
+    version = _version_of(reader)
+    attributes = reader.attributes or None
+    copied = _Progress(progress, sum(_stored(reader, one) for one in chosen))
+    total = sum(reader.metadata(one).nbytes for one in chosen)
+    shards = ShardSet(
+        name,
+        len(planned),
+        durable=durable,
+        replaces_file=False,
+        sources=reader.source_rights(),
+    )
+    try:
+        for (names, _), place in zip(planned, shards.paths, strict=True):
+            with Writer(
+                Nowhere(place, makes_folder=True) if dry_run else shards.place(place),
+                version=version,
+                attributes=attributes,
+                durable=shards.durable,
+                format="zt",
+            ) as writer:
+                writer._expect((reader, one) for one in names)
+                for one in names:
+                    writer.copy(one, reader)
+                    copied.add(_stored(reader, one))
+        digests = [] if dry_run else [sha256_of(place) for place in shards.paths]
+    except BaseException:
+        shards.abort()
+        raise
+    if dry_run:
+        return [*shard_paths(name, len(planned)), index_path(name)]
+    return [
+        *shards.commit([names for names, _ in planned], total, digests),
+        index_path(name),
+    ]
+
+
+@contextlib.contextmanager
+def _folder_of(name: str, *, is_made: bool) -> Iterator[None]:
+    """Make the folder a file is to lie in, and remove what was made where the work fails."""
+    missing: list[str] = []
+    folder = os.path.dirname(name)
+    while is_made and folder and not os.path.lexists(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    made: list[str] = []
+    try:
+        for folder in reversed(missing):
+            try:
+                os.mkdir(folder)
+            except OSError as error:
+                raise SourceError.from_os(error, "cannot make the folder", folder) from error
+            made.append(folder)
+        yield
+    except BaseException:
+        for folder in reversed(made):
+            with contextlib.suppress(OSError):  # another program has put something there
+                os.rmdir(folder)
+        raise
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -255,6 +308,7 @@ def plan_split(
     path: Path,
     folder: Path | None = None,
     *,
+    to: str = "zt",
     max_shard_size: int | str = "5GB",
     keep: Callable[[str], bool] | None = None,
 ) -> tuple[list[Shard], str]:
@@ -265,6 +319,7 @@ def plan_split(
     Args:
         path: as for `split`.
         folder: as for `split`.
+        to: as for `split`.
         max_shard_size: as for `split`.
         keep: as for `split`.
 
@@ -274,8 +329,9 @@ def plan_split(
         SourceError: it cannot be read.
     """
     limit = parse_size(max_shard_size)
+    require_divided(to)
     with open_files(path) as reader:
-        name, planned = _plan(reader, path, folder, limit, keep)
+        name, planned = _plan(reader, path, folder, limit, keep, to)
     places = shard_paths(name, len(planned))
     shards = [
         Shard(place, tuple(names), stored)
@@ -290,34 +346,19 @@ def _plan(
     folder: Path | None,
     limit: int,
     keep: Callable[[str], bool] | None,
+    kind: str,
 ) -> tuple[str, list[tuple[list[str], int]]]:
     """Return the path shards are named after, and the names and the bytes of each."""
     given = reader.name if reader.name.endswith(INDEX_SUFFIX) else path_text(path)
     name = os.path.abspath(given).removesuffix(INDEX_SUFFIX)
     if os.path.isdir(name):
-        name += ".zt"
-    elif reader.format != "zt":  # what is written is ours, and must not take the source's place
-        name = os.path.splitext(name)[0] + ".zt"
+        name += SUFFIXES[kind][0]
+    elif reader.format != kind:  # what is written must not take the source's place
+        name = os.path.splitext(name)[0] + SUFFIXES[kind][0]
     if folder is not None:
         name = os.path.join(path_text(folder), os.path.basename(name))
 
-    blobs: dict[object, list[tuple[int, int]]] = {}
-    for one in reader:
-        blobs.setdefault(reader.reader_of(one), []).extend(
-            (part.offset, part.length) for part in reader.metadata(one).components.values()
-        )
-    overlaps = {home: Overlaps(found) for home, found in blobs.items()}
-
-    def objects() -> Iterator[tuple[str, int, object]]:
-        for one in filter(keep, reader) if keep is not None else reader:
-            parts = reader.metadata(one).components.values()
-            places = tuple((part.offset, part.length) for part in parts)
-            stored = sum(part.length for part in parts)
-            home = reader.reader_of(one)
-            runs = tuple(overlaps[home].around(*place) or place for place in places)
-            yield one, stored, (home, runs) if stored else None
-
-    return name, plan_shards(objects(), limit)
+    return name, plan_objects(reader, filter(keep, reader) if keep else reader, limit, kind)
 
 
 def _own(name: str) -> Reader:
@@ -363,15 +404,3 @@ def _copy_all(
     for new, reader, name in objects:
         writer.copy(new, reader, name)
         copied.add(_stored(reader, name))
-
-
-def _sha256_of(path: str) -> str:
-    from ztensor.digest import ALGORITHMS, digest_of
-    from ztensor.source.base import Range
-    from ztensor.source.local import FileSource
-
-    source = FileSource(path)
-    try:
-        return digest_of(ALGORITHMS["sha256"], Range(source, 0, source.size).pieces(8 << 20))
-    finally:
-        source.close()

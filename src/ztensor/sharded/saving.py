@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.container import LATEST
+from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
 from ztensor.foreign.saving import save_as
 from ztensor.limits import DEFAULT_LIMITS
@@ -26,6 +27,8 @@ from ztensor.sharded.naming import (
     shard_paths,
     shifted,
 )
+from ztensor.source.base import Range
+from ztensor.source.local import FileSource
 from ztensor.source.paths import is_path, path_text
 from ztensor.source.rights import narrowest_of
 from ztensor.source.sink import FileSink, Nowhere, Place
@@ -216,6 +219,29 @@ def _remove(paths: Iterable[str]) -> None:
             os.unlink(path)
 
 
+def place_of_whole(path: str, durable: Durable) -> tuple[Place, Durable]:
+    """Return how a file is to be written that may take the place of shards, which go next."""
+    if durable == "auto" and os.path.lexists(index_path(path)):
+        durable = True
+    return Place(path, like=narrowest_of(_old_shards(path))), durable
+
+
+def shards_there(path: str) -> list[str]:
+    """Return the index and the shards of an earlier save of a file, whether they exist or not."""
+    return [index_path(path), *_old_shards(path), *_waiting(path)]
+
+
+def remove_shards(path: str) -> None:
+    """Remove the index and the shards of an earlier save of a file, which now is one file."""
+    _remove(shards_there(path))
+
+
+def sha256_of(path: str) -> str:
+    """Return the digest of a whole file, as an index notes it."""
+    with contextlib.closing(FileSource(path)) as source:
+        return digest_of(ALGORITHMS["sha256"], Range(source, 0, source.size).pieces(8 << 20))
+
+
 def save_files(
     tensors: Mapping[str, Any],
     target: Any,
@@ -283,11 +309,9 @@ def save_files(
         ((name, size, _memory(tensors, name)) for name, size in sizes.items()), limit
     )
     if len(groups) == 1:
-        old = _old_shards(path)
-        if durable == "auto" and os.path.lexists(index_path(path)):
-            durable = True  # it replaces shards, which go next
-        shared = save_one(tensors, Place(path, like=narrowest_of(old)), progress, durable)
-        _remove([index_path(path), *old, *_waiting(path)])
+        whole, durable = place_of_whole(path, durable)
+        shared = save_one(tensors, whole, progress, durable)
+        remove_shards(path)
         return shared
     total, done = sum(sizes.values()), 0
     shards = ShardSet(path, len(groups), durable=durable)

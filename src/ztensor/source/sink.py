@@ -694,12 +694,13 @@ class Nowhere:
 
     Args:
         path: where the file would appear.
+        makes_folder: whether its folder would be made where it is missing.
 
     Raises:
         SourceError: none could: the folder is missing, or the target is not a regular file.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, makes_folder: bool = False) -> None:
         path = path_text(path)
         self.name = path
         target = os.path.realpath(path)
@@ -709,8 +710,9 @@ class Nowhere:
             if isinstance(error, SourceError):
                 raise
             raise SourceError.from_os(error, "cannot write", path) from error
-        if not os.path.isdir(os.path.dirname(target)):
-            raise _no_folder(path, os.path.dirname(target))
+        folder = os.path.dirname(target)
+        if not os.path.isdir(folder) and (os.path.lexists(folder) or not makes_folder):
+            raise _no_folder(path, folder)
 
     def write(self, data: Buffer, /) -> int:
         """Take bytes."""

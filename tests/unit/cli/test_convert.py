@@ -44,6 +44,7 @@ def test_convert_as_json(run: Run, plain: Path, tmp_path: Path) -> None:
     assert run("convert", plain, new, "--check", "--json").json == {
         "file": str(plain),
         "output": str(new),
+        "files": [str(new)],
         "dry_run": False,
         "format": "zt",
         "version": "1.2.0",
@@ -51,6 +52,7 @@ def test_convert_as_json(run: Run, plain: Path, tmp_path: Path) -> None:
         "nbytes": {"before": plain.stat().st_size, "after": new.stat().st_size},
         "lossless": True,
         "lost": [],
+        "unrepresented": [],
         "checked": True,
         "unchecked": [],
         "deleted": [],

@@ -367,9 +367,9 @@ def test_a_split_that_fails_on_the_way_leaves_no_index(model: Path, tmp_path: Pa
     assert model.read_bytes() == data
 
 
-def test_a_folder_that_is_missing(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(SourceError):
-        split(model, tmp_path / "missing")
+def test_a_folder_that_is_missing_is_made(model: Path, tmp_path: Path) -> None:
+    split(model, tmp_path / "missing" / "deeper")
+    assert values(tmp_path / "missing" / "deeper") == values(model)
 
 
 @pytest.mark.parametrize(
