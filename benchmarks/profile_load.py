@@ -41,7 +41,7 @@ LOADING: Sequence[tuple[Any, str, str]] = (
     (regular._Reading, "_read_plain", "put the blocks together"),
     (regular, "_texts", "cut out the names"),
     (regular._Reading, "_read_names", "check that names and objects meet"),
-    (regular, "RegularObjects", "check that no name comes twice"),
+    (regular._Reading, "objects", "check that no name comes twice"),
     (FileSource, "view", "map the file"),
     (loading, "_rows_of", "which objects are plain, and their element types"),
     (loading, "_lay", "make the arrays"),

@@ -23,12 +23,12 @@ from hypothesis import strategies as st
 from ztensor.container import EMITTERS, Container, Frame, locate
 from ztensor.container.framing import HEAD_BYTES, TAIL_BYTES
 from ztensor.container.v1 import regular, schema
-from ztensor.container.v1.regular import RegularObjects
 from ztensor.errors import ZTensorError
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.model.problem import manifest_error
+from ztensor.model.table import TableObjects
 from ztensor.reading.listing import check_layouts
 from ztensor.testing import strategies
 from ztensor.testing.builder import Raw, item
@@ -92,7 +92,7 @@ def compare(data: bytes, blobs_end: int = END, limits: Limits = DEFAULT_LIMITS) 
     assert found == expected
     if fast is None or slow is None:
         return REFUSED
-    if isinstance(fast.objects, RegularObjects):
+    if isinstance(fast.objects, TableObjects):
         assert fast == slow
         assert all(name in fast.objects for name in slow.objects)
         return PLAIN

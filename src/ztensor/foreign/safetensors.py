@@ -348,7 +348,7 @@ def _objects(entries: _Entries, start: int, size: int) -> Mapping[str, TensorObj
                     found=f"{nbytes}",
                 )
     if len(names) >= _COLUMNS_FROM:
-        return _as_columns(entries, start)
+        return _as_table(entries, start)
     spelled = [(_spelling(word), shape) for word, shape in kinds]
     return {
         name: TensorObject(
@@ -402,37 +402,17 @@ def _spelling(word: str) -> tuple[str, str | None]:
     return _TYPES[word][1:] if word in _TYPES else (word, None)
 
 
-def _as_columns(entries: _Entries, start: int) -> Mapping[str, TensorObject]:
+def _as_table(entries: _Entries, start: int) -> Mapping[str, TensorObject]:
     """Return the tensors as the reader has those of large manifests of ours."""
-    # Not for the few tensors of most files: importing it takes longer than reading them.
-    from ztensor.container.v1.regular import Columns, RegularObjects
+    from ztensor.model.table import Table, TableObjects  # not for the few tensors of most files
 
-    count = len(entries.names)
-    codes = np.array(entries.codes, np.int64)
-    words = {word: place for place, word in enumerate(dict.fromkeys(w for w, _ in entries.kinds))}
-    dims: list[int] = []
-    rows = []
-    for word, shape in entries.kinds:
-        rows.append((words[word], len(shape), len(dims)))
-        dims += shape
-    types, ranks, dim_starts = np.array(rows, np.int64).reshape(-1, 3).T
     starts = np.array(entries.starts, np.int64)
-    none = np.zeros(count, np.int64)
-    columns = Columns(
-        names=list(entries.names),
-        offsets=starts + start,
-        lengths=np.array(entries.stops, np.int64) - starts,
-        types=types[codes],
-        spellings=tuple(map(_spelling, words)),
-        ranks=ranks[codes],
-        dims=np.array(dims, np.uint64),
-        dim_starts=dim_starts[codes],
-        is_raw=np.ones(count, np.bool_),
-        decoded_lengths=none - 1,
-        digest_starts=none,
-        digest_lengths=none,
+    names = list(entries.names)
+    kinds = [(_spelling(word), shape) for word, shape in entries.kinds]
+    lengths = np.array(entries.stops, np.int64) - starts
+    return TableObjects(
+        Table.of_raw(names, kinds, entries.codes, starts + start, lengths), {}, names
     )
-    return RegularObjects(b"{}", columns, {}, columns.names, is_1_1=False)
 
 
 def _broken(message: str, **details: Any) -> ManifestError:

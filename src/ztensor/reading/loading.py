@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.digest import crc32c, require_match, shifted, zeros_operator
+from ztensor.digest import ALGORITHMS, crc32c, require_match, shifted, zeros_operator
 from ztensor.errors import UnsupportedError, ZTensorError
 from ztensor.layout.base import empty_array
 from ztensor.layout.elements import HOST_ORDER, result_dtype
 from ztensor.model.manifest import Component, TensorObject
+from ztensor.model.table import Table, TableObjects
 from ztensor.reading.reader import digest_of
 from ztensor.threads import thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from ztensor.container.v1.regular import Columns
     from ztensor.layout.base import Array
     from ztensor.reading.reader import ManifestReader
 
@@ -86,9 +86,9 @@ def load_all(
 
 def _load_views(reader: ManifestReader, whole: memoryview, workers: int) -> dict[str, Any]:
     objects = reader._manifest.objects
-    if hasattr(objects, "columns"):
+    if isinstance(objects, TableObjects):
         rows = _rows_of(objects, reader._limits.rank, checked=False)
-        result = _in_order(objects, rows.names, _lay(rows, whole, 0))
+        result = _in_order(objects, rows.table.names, _lay(rows, whole, 0))
     else:
         result = _lay_few(objects, reader._limits.rank, whole)
     others = [name for name, value in result.items() if value is None]
@@ -127,47 +127,34 @@ def _in_order(
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
-    """Plain dense tensors by columns: stored bytes that are the elements as NumPy has them.
+    """Plain dense tensors whose stored bytes are the elements as NumPy has them.
 
     Attributes:
-        names: their names.
-        dtypes: the element types there are.
-        kinds: (count,) places in `dtypes`.
-        ranks: (count,) how many dimensions.
-        dims: the dimensions of all.
-        dim_starts: (count,) where in `dims` a tensor's own begin.
-        offsets: (count,) first bytes in the file.
-        lengths: (count,) bytes, none of them 0.
+        table: the tensors, none of them of 0 bytes.
+        dtypes: the element types, by the table's types.
         checks: (count,) the crc32c of the bytes, or one of `_NO_CHECK` and `_OTHER_CHECK`.
     """
 
-    names: list[str]
+    table: Table
     dtypes: list[np.dtype[Any]]
-    kinds: Ints
-    ranks: Ints
-    dims: Array
-    dim_starts: Ints
-    offsets: Ints
-    lengths: Ints
     checks: Ints
 
     def take(self, places: Ints) -> _Rows:
         """Return some of the rows."""
-        names = self.names
-        return dataclasses.replace(
-            self,
-            names=[names[place] for place in places.tolist()],
-            **{key: getattr(self, key)[places] for key in _COLUMNS},
-        )
+        return _Rows(self.table.take(places), self.dtypes, self.checks[places])
 
-    def shape(self, row: int) -> tuple[int, ...]:
-        """Return the shape of one."""
-        start = self.dim_starts.item(row)
-        return tuple(self.dims[start : start + self.ranks.item(row)].tolist())
+    def dtype(self, row: int) -> np.dtype[Any]:
+        """Return the element type of one."""
+        return self.dtypes[self.table.types.item(row)]
 
 
-_COLUMNS = ("kinds", "ranks", "dim_starts", "offsets", "lengths", "checks")
 _NO_CHECK, _OTHER_CHECK = -1, -2
+_CRC32C = ALGORITHMS["crc32c"]
+_BEFORE_DIGITS = len(_CRC32C.spell(""))
+# The value of a hexadecimal digit by its character.
+_HEXADECIMAL = np.zeros(256, np.int64)
+for _digits in (b"0123456789abcdef", b"0123456789ABCDEF"):
+    _HEXADECIMAL[list(_digits)] = range(16)
 
 
 def _rows_of(objects: Mapping[str, TensorObject], most_rank: int, *, checked: bool) -> _Rows:
@@ -175,51 +162,60 @@ def _rows_of(objects: Mapping[str, TensorObject], most_rank: int, *, checked: bo
 
     One of more dimensions than the limits allow is none of them: the reader refuses it.
     """
-    # Asked for by name: small manifests are not read as columns, and never import what does it.
-    columns: Columns | None = getattr(objects, "columns", None)
+    if not isinstance(objects, TableObjects):
+        return _rows_of_few(objects, most_rank, checked=checked)
+    table = objects.table
+    known = _Dtypes()
+    dtypes: list[np.dtype[Any] | None] = [None] * len(table.spellings)
+    for used in np.unique(table.types).tolist():
+        dtypes[used] = known.plain(_sample(*table.spellings[used]))
+    has_dtype = np.array([dtype is not None for dtype in dtypes])
+    rows = _Rows(
+        table,
+        [dtype or np.dtype(np.uint8) for dtype in dtypes],
+        _checks_of(table) if checked else np.full(len(table), _NO_CHECK),
+    )
+    is_plain = table.is_raw & (table.lengths > 0) & has_dtype[table.types]
+    is_plain &= table.ranks <= most_rank
+    return rows if is_plain.all() else rows.take(np.flatnonzero(is_plain))
+
+
+def _checks_of(table: Table) -> Ints:
+    """Return the digests as numbers: a crc32c, or what stands for none and for another one."""
+    starts, lengths = table.digest_starts, table.digest_lengths
+    checks = np.where(lengths == 0, _NO_CHECK, _OTHER_CHECK)
+    some = np.flatnonzero(lengths == _BEFORE_DIGITS + _CRC32C.digits)
+    if len(some):
+        characters = np.frombuffer(table.digest_text, np.uint8)
+        value = np.zeros(len(some), np.int64)
+        for place in range(_BEFORE_DIGITS, _BEFORE_DIGITS + _CRC32C.digits):
+            value = value * 16 + _HEXADECIMAL[characters[starts[some] + place]]
+        checks[some] = value
+    return checks
+
+
+def _rows_of_few(objects: Mapping[str, TensorObject], most_rank: int, *, checked: bool) -> _Rows:
     dtypes = _Dtypes()
-    if columns is not None:
-        known: list[np.dtype[Any] | None] = [None] * len(columns.spellings)
-        for used in np.unique(columns.types).tolist():
-            known[used] = dtypes.plain(_sample(*columns.spellings[used]))
-        has_dtype = np.array([dtype is not None for dtype in known])
-        rows = _Rows(
-            columns.names,
-            [dtype or np.dtype(np.uint8) for dtype in known],
-            columns.types,
-            columns.ranks,
-            columns.dims,
-            columns.dim_starts,
-            columns.offsets,
-            columns.lengths,
-            objects.crc32c_digests(_NO_CHECK, _OTHER_CHECK)  # type: ignore[attr-defined]
-            if checked
-            else np.full(len(columns.names), _NO_CHECK),
-        )
-        is_plain = columns.is_raw & (columns.lengths > 0) & has_dtype[columns.types]
-        is_plain &= columns.ranks <= most_rank
-        return rows if is_plain.all() else rows.take(np.flatnonzero(is_plain))
     names, found = [], []
-    dims: list[int] = []
-    kinds: dict[np.dtype[Any], int] = {}
+    kinds: dict[tuple[tuple[str, str | None], tuple[int, ...]], int] = {}
     for name, tensor_object in objects.items():
         component = tensor_object.components.get("data")
         if component is None or component.length == 0:
             continue
-        dtype = dtypes.plain(tensor_object)
-        if dtype is None or len(tensor_object.shape) > most_rank:
+        if dtypes.plain(tensor_object) is None or len(tensor_object.shape) > most_rank:
             continue
         digest, check = digest_of(component) if checked else None, _NO_CHECK
         if digest is not None and digest.known is not None:
             check = int(digest.expected, 16) if digest.algorithm == "crc32c" else _OTHER_CHECK
         names.append(name)
-        kind = kinds.setdefault(dtype, len(kinds))
-        rank = len(tensor_object.shape)
-        found.append((kind, rank, len(dims), component.offset, component.length, check))
-        dims += tensor_object.shape
-    table = np.array(found, np.int64).reshape(-1, len(_COLUMNS)).T
-    values = dict(zip(_COLUMNS, table, strict=True))
-    return _Rows(names, list(kinds), dims=np.array(dims, np.uint64), **values)
+        kind = kinds.setdefault(
+            ((component.dtype, component.type), tensor_object.shape), len(kinds)
+        )
+        found.append((kind, component.offset, component.length, check))
+    codes, offsets, lengths, checks = np.array(found, np.int64).reshape(-1, 4).T
+    table = Table.of_raw(names, list(kinds), codes, offsets, lengths)
+    found_dtypes = [dtypes.plain(_sample(*spelling)) for spelling in table.spellings]
+    return _Rows(table, [dtype or np.dtype(np.uint8) for dtype in found_dtypes], checks)
 
 
 def _sample(dtype: str, logical: str | None) -> TensorObject:
@@ -235,16 +231,16 @@ def _lay(rows: _Rows, memory: memoryview, start: int) -> list[Array | None]:
         start: an offset in the file.
     """
     values: list[Array | None] = []
-    runs = _runs(rows)
-    dims = [] if sum(map(len, runs)) == len(rows.names) else rows.dims.tolist()
+    runs = _runs(rows.table)
+    dims = [] if sum(map(len, runs)) == len(rows.table) else rows.table.dims.tolist()
     first = 0
     for run in runs:
         values += _lay_each(rows, dims, slice(first, run.start), memory, start)
         # Equal tensors at equal distances are the rows of one array, which costs a fourth.
-        row, shape = run.start, rows.shape(run.start)
-        dtype, place = rows.dtypes[rows.kinds[row]], rows.offsets.item(row) - start
+        row, shape, dtype = run.start, rows.table.shape(run.start), rows.dtype(run.start)
+        place, following = (rows.table.offsets[row : row + 2] - start).tolist()
         strides = np.ndarray(shape, dtype, memory, place).strides
-        step = rows.offsets.item(row + 1) - rows.offsets.item(row)
+        step = following - place
         values.extend(np.ndarray((len(run), *shape), dtype, memory, place, (step, *strides)))
         first = run.stop
     return values + _lay_each(rows, dims, slice(first, None), memory, start)
@@ -254,36 +250,37 @@ def _lay_each(
     rows: _Rows, dims: list[int], window: slice, memory: memoryview, start: int
 ) -> list[Array | None]:
     values: list[Array | None] = []
-    dim_starts, ndarray = rows.dim_starts[window], np.ndarray
+    table, dtypes, ndarray = rows.table, rows.dtypes, np.ndarray
+    dim_starts = table.dim_starts[window]
     for kind, place, begin, end in zip(
-        rows.kinds[window].tolist(),
-        (rows.offsets[window] - start).tolist(),
+        table.types[window].tolist(),
+        (table.offsets[window] - start).tolist(),
         dim_starts.tolist(),
-        (dim_starts + rows.ranks[window]).tolist(),
+        (dim_starts + table.ranks[window]).tolist(),
         strict=True,
     ):
         try:
-            values.append(ndarray(tuple(dims[begin:end]), rows.dtypes[kind], memory, place))
+            values.append(ndarray(tuple(dims[begin:end]), dtypes[kind], memory, place))
         except (ValueError, TypeError):
             values.append(None)
     return values
 
 
-def _runs(rows: _Rows) -> list[range]:
+def _runs(table: Table) -> list[range]:
     """Return runs of `_LEAST_RUN` or more tensors of one shape and type at equal distances."""
-    count = len(rows.names)
+    count = len(table)
     if count < _LEAST_RUN:
         return []
     here, there = slice(None, -1), slice(1, None)
-    steps = np.diff(rows.offsets)
+    steps = np.diff(table.offsets)
     # The elements of an array of one dimension are no arrays: scalars stay single.
-    is_like = rows.ranks[here] == rows.ranks[there]
-    is_like &= (rows.ranks[here] > 0) & (rows.ranks[here] <= _MOST_RANK)
-    is_like &= (rows.kinds[here] == rows.kinds[there]) & (steps >= rows.lengths[here])
-    for axis in range(min(int(rows.ranks.max()), _MOST_RANK)):
-        has_axis = np.flatnonzero(is_like & (rows.ranks[here] > axis))
-        starts = rows.dim_starts + axis
-        is_like[has_axis] = rows.dims[starts[has_axis]] == rows.dims[starts[has_axis + 1]]
+    is_like = table.ranks[here] == table.ranks[there]
+    is_like &= (table.ranks[here] > 0) & (table.ranks[here] <= _MOST_RANK)
+    is_like &= (table.types[here] == table.types[there]) & (steps >= table.lengths[here])
+    for axis in range(min(int(table.ranks.max()), _MOST_RANK)):
+        has_axis = np.flatnonzero(is_like & (table.ranks[here] > axis))
+        starts = table.dim_starts + axis
+        is_like[has_axis] = table.dims[starts[has_axis]] == table.dims[starts[has_axis + 1]]
     joins = is_like.copy()
     joins[1:] &= (steps[1:] == steps[:-1]) | ~is_like[:-1]
     edges = np.flatnonzero(np.diff(joins, prepend=False, append=False))
@@ -356,29 +353,31 @@ def _read_one(reader: ManifestReader, name: str, *, copy: bool) -> Any:
 def _load_owned(reader: ManifestReader, workers: int, *, separate: bool) -> dict[str, Any]:
     objects = reader._manifest.objects
     rows = _rows_of(objects, reader._limits.rank, checked=reader._verify is not False)
-    order = np.argsort(rows.offsets, kind="stable")
+    offsets = rows.table.offsets
+    order = np.argsort(offsets, kind="stable")
     in_file = rows if (order[1:] > order[:-1]).all() else rows.take(order)
     values: list[Array | None] = []
     jobs: list[Callable[[], None]] = []
     last: list[Callable[[], None]] = []  # what can be checked when all is read
-    for group in _groups(in_file, separate=separate):
+    for group in _groups(in_file.table, separate=separate):
         part = in_file.take(group)
-        start = part.offsets.item(0)
-        slab = _aligned(int((part.offsets + part.lengths).max()) - start)
+        table = part.table
+        start = table.offsets.item(0)
+        slab = _aligned(int((table.offsets + table.lengths).max()) - start)
         values += _lay(part, slab.data, start)
-        if len(part.names) > 1:
+        if len(table) > 1:
             jobs.extend(_fill_runs(reader, part, slab.data, start))
         elif workers > 1 and part.checks[0] != _OTHER_CHECK:
             large = _InPieces(reader, part, slab.data)
             jobs.extend(large.jobs())
             last.append(large.check)
         else:
-            jobs.append(functools.partial(_fill_one, reader, part.names[0], slab.data))
+            jobs.append(functools.partial(_fill_one, reader, table.names[0], slab.data))
     _run(jobs, workers)
     for check in last:
         check()
     # In the order of the file's names, which need not be that of its bytes.
-    result = _in_order(objects, in_file.names, values)
+    result = _in_order(objects, in_file.table.names, values)
     if in_file is not rows:
         result = {name: result[name] for name in objects}
     others = [name for name, value in result.items() if value is None]
@@ -386,19 +385,19 @@ def _load_owned(reader: ManifestReader, workers: int, *, separate: bool) -> dict
     return result
 
 
-def _groups(rows: _Rows, *, separate: bool) -> Iterable[Ints]:
+def _groups(table: Table, *, separate: bool) -> Iterable[Ints]:
     """Yield tensors that share memory: neighbours in the file, a slab at most."""
-    count = len(rows.names)
+    count = len(table)
     if count == 0:
         return
-    is_alone = (rows.lengths >= _OWN_BYTES) | separate
-    ends = np.maximum.accumulate(rows.offsets + rows.lengths)
-    is_border = is_alone[1:] | is_alone[:-1] | (rows.offsets[1:] > ends[:-1] + _GAP_BYTES)
+    is_alone = (table.lengths >= _OWN_BYTES) | separate
+    ends = np.maximum.accumulate(table.offsets + table.lengths)
+    is_border = is_alone[1:] | is_alone[:-1] | (table.offsets[1:] > ends[:-1] + _GAP_BYTES)
     borders = [0, *(np.flatnonzero(is_border) + 1).tolist(), count]
     for start, stop in itertools.pairwise(borders):
         first = start
         while first < stop:
-            bound = rows.offsets[first] + _SLAB_BYTES
+            bound = table.offsets[first] + _SLAB_BYTES
             after = int(np.searchsorted(ends[first:stop], bound, "right")) + first
             after = max(after, first + 1)
             yield np.arange(first, after)
@@ -423,8 +422,8 @@ class _InPieces:
 
     def __init__(self, reader: ManifestReader, rows: _Rows, memory: memoryview) -> None:
         self._reader = reader
-        self._name = rows.names[0]
-        self._offset = rows.offsets.item(0)
+        self._name = rows.table.names[0]
+        self._offset = rows.table.offsets.item(0)
         self._check = rows.checks.item(0)
         self._memory = memory
         # The last piece, which may be shorter, continues the CRC of the others in the end.
@@ -473,10 +472,11 @@ def _fill_runs(
     reader: ManifestReader, rows: _Rows, memory: memoryview, start: int
 ) -> Iterable[Callable[[], None]]:
     """Yield the reads that fill a group's memory, each a run of neighbours."""
-    ends = np.maximum.accumulate(rows.offsets + rows.lengths)
+    table = rows.table
+    ends = np.maximum.accumulate(table.offsets + table.lengths)
     first = 0
-    while first < len(rows.names):
-        bound = rows.offsets[first] + _JOB_BYTES
+    while first < len(table):
+        bound = table.offsets[first] + _JOB_BYTES
         after = max(int(np.searchsorted(ends, bound, "right")), first + 1)
         yield functools.partial(
             _fill_run, reader, rows.take(np.arange(first, after)), memory, start
@@ -491,10 +491,11 @@ def _fill_one(reader: ManifestReader, name: str, memory: memoryview) -> None:
 
 def _fill_run(reader: ManifestReader, rows: _Rows, memory: memoryview, start: int) -> None:
     """Read neighbours at once, and check each while it is in the processor's cache."""
-    begins = (rows.offsets - start).tolist()
-    ends = (rows.offsets + rows.lengths - start).tolist()
+    table = rows.table
+    begins = (table.offsets - start).tolist()
+    ends = (table.offsets + table.lengths - start).tolist()
     first, last = begins[0], max(ends)
-    with reader._located(rows.names[0]):
+    with reader._located(table.names[0]):
         reader._source.read_into(start + first, memory[first:last])
     if not (rows.checks != _NO_CHECK).any():
         return
@@ -505,7 +506,7 @@ def _fill_run(reader: ManifestReader, rows: _Rows, memory: memoryview, start: in
         return
     for row, check in enumerate(checks):
         if check not in (_NO_CHECK, found[row]):
-            _require_digest(reader, rows.names[row], memory[begins[row] : ends[row]])
+            _require_digest(reader, table.names[row], memory[begins[row] : ends[row]])
 
 
 def _run(jobs: list[Callable[[], None]], workers: int) -> None:

@@ -12,12 +12,13 @@ from ztensor.container import Container, Frame
 from ztensor.container.framing import TAIL_BYTES
 from ztensor.container.v1 import regular, schema
 from ztensor.container.v1.object import parse_object
-from ztensor.container.v1.regular import Columns, RegularObjects, read_root
+from ztensor.container.v1.regular import read_root
 from ztensor.errors import DigestMismatchError, ManifestError, Reason, UnsupportedVersionError
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.model import dtype as model_dtype
 from ztensor.model.dtype import LogicalType, register_logical_type
 from ztensor.model.manifest import Component, Manifest, TensorObject
+from ztensor.model.table import Table, TableObjects
 from ztensor.reading.listing import check_layouts
 from ztensor.testing.builder import committed, item
 
@@ -54,15 +55,15 @@ def root(objects: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"version": "1.2.0", "objects": objects, **fields}
 
 
-def columns_of(manifest: Manifest) -> Columns:
-    assert isinstance(manifest.objects, RegularObjects)
-    return manifest.objects.columns
+def table_of(manifest: Manifest) -> Table:
+    assert isinstance(manifest.objects, TableObjects)
+    return manifest.objects.table
 
 
 def only(entry: dict[str, Any], **fields: Any) -> TensorObject:
     """Return an object as the fast path reads it, which has to find it plain."""
     manifest = parse(item({**root({"w": entry}), **fields}))
-    assert columns_of(manifest).names == ["w"]
+    assert table_of(manifest).names == ["w"]
     assert check_layouts(manifest) == []
     return manifest.objects["w"]
 
@@ -140,7 +141,7 @@ def test_every_storage_and_logical_type() -> None:
         for at, (dtype, logical, length) in enumerate(pairs)
     }
     manifest = parse(item(root(entries)))
-    assert columns_of(manifest).names == list(entries)
+    assert table_of(manifest).names == list(entries)
     found = [tensor_object.components["data"] for tensor_object in manifest.objects.values()]
     assert [(each.dtype, each.type, each.length) for each in found] == pairs
 
@@ -149,10 +150,10 @@ def test_a_registered_type_is_known_from_then_on(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(model_dtype, "LOGICAL_TYPES", dict(model_dtype.LOGICAL_TYPES))
     monkeypatch.setattr(regular, "LOGICAL_TYPES", model_dtype.LOGICAL_TYPES)
     data = item(root({"a": plain(), "w": plain((9,), dtype="u16", type="i3_packed", length=4)}))
-    assert columns_of(parse(data)).names == ["a"]
+    assert table_of(parse(data)).names == ["a"]
     register_logical_type(LogicalType("i3_packed", "u16", "int3", elements_per_storage=5))
     manifest = parse(data)
-    assert columns_of(manifest).names == ["a", "w"]
+    assert table_of(manifest).names == ["a", "w"]
     assert check_layouts(manifest) == []
 
 
@@ -175,7 +176,7 @@ def test_names_in_the_order_of_the_file(names: list[str], monkeypatch: pytest.Mo
         manifest = parse(
             item(root({name: plain(offset=64 + 64 * at) for at, name in enumerate(names)}))
         )
-        assert columns_of(manifest).names == names == list(manifest.objects)
+        assert table_of(manifest).names == names == list(manifest.objects)
         offsets = [each.components["data"].offset for each in manifest.objects.values()]
         assert offsets == [64 + 64 * at for at in range(len(names))]
 
@@ -235,7 +236,7 @@ def test_a_few_other_objects_are_read_between(name: str, place: int) -> None:
     objects = {key: OTHERS[name] if key == "other" else plain() for key in names}
     manifest = parse(item(root(objects)))
     assert list(manifest.objects) == names
-    assert columns_of(manifest).names == ["a", "b", "c"]
+    assert table_of(manifest).names == ["a", "b", "c"]
     assert check_layouts(manifest) == []
     alone = parse_object(
         "other", OTHERS[name], frame_of(b""), Budget(DEFAULT_LIMITS, 0), [], is_1_1=False
@@ -250,7 +251,7 @@ def test_many_other_objects_are_for_the_general_decoder(kind: str) -> None:
     names = [f"{number:03}" for number in range(400)]
     for count, is_regular in ((16 + 400 // 16, True), (17 + 400 // 16, False)):
         objects = {name: other if at < count else plain() for at, name in enumerate(names)}
-        assert isinstance(parse(item(root(objects))).objects, RegularObjects) is is_regular
+        assert isinstance(parse(item(root(objects))).objects, TableObjects) is is_regular
 
 
 def test_many_objects_that_only_begin_like_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +324,7 @@ def test_a_broken_rule_has_the_general_error(name: str) -> None:
 )
 def test_a_size_that_does_not_fit_is_found_by_the_layout(entry: dict[str, Any]) -> None:
     manifest = parse(item(root({"a": plain(), "b": entry})))
-    assert columns_of(manifest).names == ["a"]
+    assert table_of(manifest).names == ["a"]
     problems = check_layouts(manifest)
     assert [problem.reason for problem in problems] == [Reason.SIZE_MISMATCH]
     assert problems[0].object_name == "b"
@@ -333,7 +334,7 @@ def test_a_damaged_manifest_is_noticed_by_its_digest() -> None:
     fields = {"prev": 0, "end": 0, "digest": CRC}
     data = committed(root({"a": plain(), "b": plain()}, commit=fields), END)
     manifest = parse(data)
-    assert columns_of(manifest).names == ["a", "b"]
+    assert table_of(manifest).names == ["a", "b"]
     assert manifest.commit is not None
     changed = data.replace(item("b"), item("c"), 1)
     with pytest.raises(DigestMismatchError):
@@ -364,7 +365,7 @@ ROOTS: dict[str, Callable[[dict[str, Any]], Any]] = {
 def test_roots(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = item(ROOTS[name]({"a": plain(), "b": plain()}))
     fast = parse(data)
-    assert columns_of(fast).names == ["a", "b"]
+    assert table_of(fast).names == ["a", "b"]
     monkeypatch.setattr(schema, "REGULAR_BYTES", 1 << 60)
     assert fast == parse(data)
 
@@ -408,12 +409,12 @@ def test_small_manifests_do_not_try(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert len(small) < schema.REGULAR_BYTES < len(large)
     assert type(parse(small).objects) is dict
-    assert isinstance(parse(large).objects, RegularObjects)
+    assert isinstance(parse(large).objects, TableObjects)
 
 
 def test_limits_of_depth() -> None:
     data = item(root({"a": plain(())}))
-    assert isinstance(parse(data, Limits(depth=5)).objects, RegularObjects)
+    assert isinstance(parse(data, Limits(depth=5)).objects, TableObjects)
     assert read_root(data, frame_of(data), Budget(Limits(depth=4), len(data))) is None
 
 
@@ -421,14 +422,14 @@ def test_limits_of_depth() -> None:
 
 
 @pytest.fixture
-def objects() -> RegularObjects:
+def objects() -> TableObjects:
     entries = {"b": plain(), "other": OTHERS["attributes"], "a": plain((2, 1), digest=CRC)}
     found = parse(item(root(entries))).objects
-    assert isinstance(found, RegularObjects)
+    assert isinstance(found, TableObjects)
     return found
 
 
-def test_it_answers_like_a_dict(objects: RegularObjects) -> None:
+def test_it_answers_like_a_dict(objects: TableObjects) -> None:
     as_dict = dict(objects)
     assert list(as_dict) == list(objects) == list(objects.keys()) == ["b", "other", "a"]
     assert len(objects) == 3
@@ -448,7 +449,7 @@ def test_it_answers_like_a_dict(objects: RegularObjects) -> None:
         objects["c"]
 
 
-def test_only_the_other_objects_have_layouts_to_check(objects: RegularObjects) -> None:
+def test_only_the_other_objects_have_layouts_to_check(objects: TableObjects) -> None:
     assert list(objects.others) == ["other"]
 
 
@@ -456,25 +457,25 @@ def test_columns_say_what_the_objects_say() -> None:
     entries = {name: entry for name, (entry, _) in COMPONENTS.items()}
     entries["scalar"] = plain((), length=4)
     manifest = parse(item(root({**entries, "other": OTHERS["attributes"]})))
-    columns = columns_of(manifest)
-    assert columns.names == list(entries)
-    shapes = columns.shapes()
-    data = manifest.objects.others  # type: ignore[attr-defined]  # columns_of looked at the type
+    table = table_of(manifest)
+    assert table.names == list(entries)
+    shapes = [table.shape(row) for row in range(len(table))]
+    data = manifest.objects.others  # type: ignore[attr-defined]  # table_of looked at the type
     assert list(data) == ["other"]
-    for row, name in enumerate(columns.names):
+    for row, name in enumerate(table.names):
         tensor_object = manifest.objects[name]
         component = tensor_object.components["data"]
         assert shapes[row] == tensor_object.shape
-        assert columns.ranks[row] == len(tensor_object.shape)
-        assert columns.offsets[row] == component.offset
-        assert columns.lengths[row] == component.length
-        assert columns.spellings[columns.types[row]] == (component.dtype, component.type)
-        assert columns.is_raw[row] == (component.encoding == "raw")
-        assert columns.decoded_lengths[row] == (
+        assert table.ranks[row] == len(tensor_object.shape)
+        assert table.offsets[row] == component.offset
+        assert table.lengths[row] == component.length
+        assert table.spellings[table.types[row]] == (component.dtype, component.type)
+        assert table.is_raw[row] == (component.encoding == "raw")
+        assert table.decoded_lengths[row] == (
             -1 if component.decoded_length is None else component.decoded_length
         )
-        assert columns.digest_lengths[row] == len(component.digest or "")
-    for column in (columns.offsets, columns.lengths, columns.types, columns.ranks):
+        assert table.digest_lengths[row] == len(component.digest or "")
+    for column in (table.offsets, table.lengths, table.types, table.ranks):
         assert column.dtype == np.int64
 
 

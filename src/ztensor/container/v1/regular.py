@@ -17,11 +17,10 @@ wrong. Why both give the same:
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import operator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,8 +28,8 @@ from ztensor.container.v1.object import WORDS_OF_1_1, is_1_1, parse_object, type
 from ztensor.digest import ALGORITHMS, WRITABLE
 from ztensor.errors import LimitError, ManifestError
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
-from ztensor.model.manifest import CheckedObjects, Component, TensorObject
 from ztensor.model.rules import ALIGNMENT
+from ztensor.model.table import Table, TableObjects
 from ztensor.wire import cbor
 from ztensor.wire.lockstep import (
     ARRAY,
@@ -44,16 +43,11 @@ from ztensor.wire.lockstep import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ztensor.container.framing import Frame
     from ztensor.limits import Budget
     from ztensor.model.dtype import LogicalType
     from ztensor.model.problem import Problem
-
-Bools: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
-Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
-Uints: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
+    from ztensor.model.table import Ints, Uints
 
 _BLOCK = 4096  # objects read side by side: what is gathered of them stays in cache
 _NAMES = 512  # names taken from memory that is still in cache, and used again and again
@@ -81,161 +75,8 @@ _DIGESTS = tuple(
 )
 
 
-# The value of a hexadecimal digit by its character.
-_HEXADECIMAL = np.zeros(256, np.int64)
-for _digits in (b"0123456789abcdef", b"0123456789ABCDEF"):
-    _HEXADECIMAL[list(_digits)] = range(16)
-
-
 class _IrregularError(Exception):
     """The manifest is for the general decoder."""
-
-
-# --- What is read ---------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Columns:
-    """The plain objects of a manifest: row i of every column is about the i-th of them.
-
-    They are dense with the one component `data`, little-endian and without attributes, and all
-    is right with them that the manifest alone can show: types and encodings are known, blobs lie
-    where they may, sizes fit the shapes.
-
-    Attributes:
-        names: in the order of the file.
-        offsets: first byte in the file.
-        lengths: bytes on disk.
-        types: places in `spellings`.
-        spellings: pairs of storage type and logical type (None for none), as the model has them;
-            those nothing refers to need not make sense.
-        ranks: how many dimensions, 0 to 8.
-        dims: the dimensions of all objects; some of it may belong to none.
-        dim_starts: where in `dims` an object's own begin.
-        is_raw: whether the encoding is `raw`; else it is `zstd`.
-        decoded_lengths: `uncompressed_length`, -1 where there is none.
-        digest_starts: where in the manifest the digest's text begins.
-        digest_lengths: how long it is, 0 where there is none.
-    """
-
-    names: list[str]
-    offsets: Ints
-    lengths: Ints
-    types: Ints
-    spellings: tuple[tuple[str, str | None], ...]
-    ranks: Ints
-    dims: Uints
-    dim_starts: Ints
-    is_raw: Bools
-    decoded_lengths: Ints
-    digest_starts: Ints
-    digest_lengths: Ints
-
-    def shapes(self) -> list[tuple[int, ...]]:
-        """Return all shapes."""
-        dims = self.dims.tolist()
-        starts, stops = self.dim_starts.tolist(), (self.dim_starts + self.ranks).tolist()
-        return [tuple(dims[start:stop]) for start, stop in zip(starts, stops, strict=True)]
-
-
-class RegularObjects(CheckedObjects):
-    """The objects of a manifest by name; a plain one is made whenever it is asked for.
-
-    Args:
-        data: the manifest.
-        columns: the plain objects.
-        others: the other ones.
-        order: all names, in the order of the file.
-        is_1_1: whether digests may cover decoded bytes.
-
-    Attributes:
-        columns: the plain objects.
-
-    Raises:
-        _IrregularError: a name comes twice.
-    """
-
-    __slots__ = ("_data", "_is_1_1", "_order", "_rows", "columns", "others")
-
-    def __init__(
-        self,
-        data: bytes,
-        columns: Columns,
-        others: dict[str, TensorObject],
-        order: list[str],
-        *,
-        is_1_1: bool,
-    ) -> None:
-        self.columns = columns
-        self.others = others
-        self._data = data
-        self._order = order
-        self._is_1_1 = is_1_1
-        self._rows: dict[str, int] | None = None
-        # Writers sort names: to see that is four times faster than to hash them.
-        is_sorted = all(map(operator.lt, order, islice(order, 1, None)))
-        if not is_sorted and len(set(order)) < len(order):
-            raise _IrregularError
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._order)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._row_of() or name in self.others
-
-    def __getitem__(self, name: str) -> TensorObject:
-        row = self._row_of().get(name)
-        if row is None:
-            return self.others[name]
-        columns = self.columns
-        dtype, logical = columns.spellings[columns.types[row]]
-        first_dim = columns.dim_starts[row]
-        shape = columns.dims[first_dim : first_dim + columns.ranks[row]].tolist()
-        digest = None
-        if digest_length := columns.digest_lengths.item(row):
-            start = columns.digest_starts.item(row)
-            digest = self._data[start : start + digest_length].decode("ascii")
-        decoded_length = columns.decoded_lengths.item(row)
-        component = Component(
-            dtype,
-            columns.offsets.item(row),
-            columns.lengths.item(row),
-            logical,
-            "raw" if columns.is_raw[row] else "zstd",
-            digest,
-            None if decoded_length < 0 else decoded_length,
-            digest_may_cover_decoded=self._is_1_1,
-        )
-        return TensorObject(tuple(shape), "dense", {"data": component})
-
-    def crc32c_digests(self, none: int, other: int) -> Ints:
-        """Return the plain objects' digests as numbers.
-
-        Args:
-            none: stands for an object without a digest.
-            other: stands for one with another digest.
-        """
-        starts, lengths = self.columns.digest_starts, self.columns.digest_lengths
-        (_, text, digits), *_ = (entry for entry in _DIGESTS if entry[1].startswith(b"crc32c"))
-        numbers = np.where(lengths == 0, none, other)
-        some = np.flatnonzero(lengths == len(text) + digits)
-        characters = np.frombuffer(self._data, np.uint8)
-        value = np.zeros(len(some), np.int64)
-        for place in range(len(text), len(text) + digits):
-            value = value * 16 + _HEXADECIMAL[characters[starts[some] + place]]
-        numbers[some] = value
-        return numbers
-
-    def _row_of(self) -> dict[str, int]:
-        """Return the rows by name; made on first use, as listing a file needs none."""
-        rows = self._rows
-        if rows is None:
-            names = self.columns.names
-            rows = self._rows = dict(zip(names, range(len(names)), strict=True))
-        return rows
 
 
 # --- The root -------------------------------------------------------------------------------
@@ -243,7 +84,7 @@ class RegularObjects(CheckedObjects):
 
 def read_root(
     data: bytes, frame: Frame, budget: Budget
-) -> tuple[dict[str, object], RegularObjects] | None:
+) -> tuple[dict[str, object], TableObjects] | None:
     """Return the root's fields, with an empty map as `objects`, and the objects.
 
     Args:
@@ -264,9 +105,7 @@ def read_root(
         return None
 
 
-def _read_root(
-    data: bytes, frame: Frame, budget: Budget
-) -> tuple[dict[str, object], RegularObjects]:
+def _read_root(data: bytes, frame: Frame, budget: Budget) -> tuple[dict[str, object], TableObjects]:
     root: dict[str, object] = {}
     reading = None
     pairs, pos = cbor.map_head(data, 0)
@@ -326,8 +165,12 @@ class _Reading:
         self._columns = self._read_plain(starts)
         self.end = self._read_names(count, first_name)
 
-    def objects(self, frame: Frame, *, is_1_1: bool) -> RegularObjects:
-        """Return what was read, the objects that are not plain parsed by `object.py`."""
+    def objects(self, frame: Frame, *, is_1_1: bool) -> TableObjects:
+        """Return what was read, the objects that are not plain parsed by `object.py`.
+
+        Raises:
+            _IrregularError: something is wrong with one of those, or a name comes twice.
+        """
         problems: list[Problem] = []
         others = {}
         for name, entry in self._others:
@@ -335,8 +178,13 @@ class _Reading:
             if tensor_object is None or name in others:
                 raise _IrregularError
             others[name] = tensor_object
-        columns = Columns(**self._columns)
-        return RegularObjects(self._data, columns, others, self._order, is_1_1=is_1_1)
+        # Writers sort names: to see that is four times faster than to hash them.
+        order = self._order
+        is_sorted = all(map(operator.lt, order, islice(order, 1, None)))
+        if not is_sorted and len(set(order)) < len(order):
+            raise _IrregularError
+        table = Table(**self._columns, digest_text=self._data, digest_may_cover_decoded=is_1_1)
+        return TableObjects(table, others, order)
 
     def _read_plain(self, starts: Ints) -> dict[str, Any]:
         """Return the columns of those guessed objects that are plain, if they are objects."""
@@ -443,7 +291,7 @@ def _texts(data: bytes, starts: Ints, stops: Ints) -> list[str]:
 def _read_block(lanes: Lanes, types: _Types, blobs_end: int) -> dict[str, Any]:
     """Return the columns of the objects that begin where the lanes stand.
 
-    Beside those of `Columns`: `ok`, whether the row is of a plain object; `ends`, where it ends;
+    Beside those of `Table`: `ok`, whether the row is of a plain object; `ends`, where it ends;
     `next_names` and `next_starts`, where the text of the name behind it begins and ends.
     """
     lanes.literal(_START)
