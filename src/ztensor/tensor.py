@@ -22,7 +22,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.layout import LAYOUTS, View
+from ztensor.layout import LAYOUTS, View, scipy_sparse
 from ztensor.layout.elements import as_type, numpy_dtype, spell
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
@@ -753,8 +753,10 @@ class Tensor(DLPackExporter):
     def to_scipy(self) -> Any:
         """Return a sparse tensor as `scipy.sparse.csr_array` or `coo_array`.
 
-        Values are shared with this tensor; indices are converted to int64. Everything is checked
-        first, since SciPy reads out of bounds where indices lie.
+        What was read from a file of SciPy's that holds another kind (`scipy.sparse_csc` and its
+        like) becomes an array of that kind. Values are shared with this tensor; indices are
+        converted to int64. Everything is checked first, since SciPy reads out of bounds where
+        indices lie.
 
         Raises:
             UsageError: the tensor is not sparse.
@@ -762,18 +764,23 @@ class Tensor(DLPackExporter):
             NotRepresentableError: SciPy has no such element type.
             MissingDependencyError: SciPy is not installed.
         """
-        if self.format not in ("sparse_csr", "sparse_coo"):
+        kind = self.format.removeprefix(scipy_sparse.PREFIX)
+        is_theirs = kind != self.format and kind in scipy_sparse.ROLES
+        if self.format not in ("sparse_csr", "sparse_coo") and not is_theirs:
             raise UsageError(
                 "only sparse tensors become SciPy matrices", found=f"format {describe(self.format)}"
             )
         self.require_valid()
+        indices: Sequence[Array] = ()
+        values = self.components.get("values", np.zeros(0)).reshape(-1)
+        if is_theirs:
+            values, *indices = scipy_sparse.scipy_parts(kind, self._view())
         try:
             import scipy.sparse
         except ImportError as error:
             raise MissingDependencyError(
                 "to_scipy() needs SciPy: pip install 'pyztensor[sparse]'"
             ) from error
-        values = self.components["values"].reshape(-1)
         if values.dtype.name not in _SCIPY_TYPES:
             raise NotRepresentableError(
                 "SciPy has no sparse matrices of this element type; use to_dense(), or convert "
@@ -782,6 +789,9 @@ class Tensor(DLPackExporter):
             )
         shape: Any = self.shape  # SciPy's stubs know two dimensions; it checks the rest itself
         try:
+            if is_theirs:
+                array = getattr(scipy.sparse, f"{kind}_array")
+                return array((values, *(one.astype(np.int64) for one in indices)), shape=shape)
             if self.format == "sparse_csr":
                 return scipy.sparse.csr_array(
                     (

@@ -106,7 +106,7 @@ def merge(
 
     Args:
         inputs: the files, of any format; also indexes and folders of shards. The array of a
-            `.npy` has no name of its own, and is called as its file.
+            `.npy`, or of a file of SciPy's, has no name of its own, and is called as its file.
         output: the new file; it may be one of the inputs.
         on_conflict: what happens to a name two files have: an error, the first or the last wins.
         keep: says of a name whether the object is written; all are by default.
@@ -160,9 +160,12 @@ def merge(
 def names_in(reader: Reader) -> dict[str, str]:
     """Return what the objects of one of several sources are called, and their names there.
 
-    The array of a `.npy` has no name, and gets that of its file.
+    The array of a `.npy` has no name, and gets that of its file; so does a sparse one of SciPy's.
     """
-    if reader.format == "npy" and len(reader) == 1 and os.path.isfile(reader.name):
+    is_nameless = reader.format == "npy" or (
+        reader.format == "npz" and any(reader.metadata(name).format != "dense" for name in reader)
+    )
+    if is_nameless and len(reader) == 1 and os.path.isfile(reader.name):
         return {os.path.splitext(os.path.basename(reader.name))[0]: next(iter(reader))}
     return {name: name for name in reader}
 

@@ -441,7 +441,7 @@ def export(
 ) -> int:
     """Write the one array that a reader holds; its name is lost where it is not `array`.
 
-    Elements that NumPy has no name for are written as their bits, as in `npz.py`.
+    Elements that NumPy has no name for are written as their bits, as in `npz/`.
 
     Args:
         reader: an open reader.

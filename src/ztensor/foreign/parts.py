@@ -101,7 +101,7 @@ def parts_of(reader: ManifestReader, lose: Lose) -> list[Part]:
                 continue
             taken.add(own)
             try:
-                parts.append(_part(home, name, tensor_object, role, component, own))
+                parts.append(part_of(home, name, tensor_object, role, component, own))
             except UnsupportedError as error:
                 lose(name, f"component {describe(role)} is left out: {error.message}")
     return parts
@@ -117,7 +117,7 @@ def require_known_layout(tensor_object: TensorObject) -> None:
         raise UnsupportedError("the layout is unknown, and only it tells what the bytes are")
 
 
-def _part(
+def part_of(
     reader: ManifestReader,
     name: str,
     tensor_object: TensorObject,
@@ -125,6 +125,22 @@ def _part(
     component: Component,
     own: str,
 ) -> Part:
+    """Return a component as an array of its own, flat where the object is not dense.
+
+    Args:
+        reader: the reader of the file it is in.
+        name: the object's name.
+        tensor_object: the object.
+        role: the component's.
+        component: the component.
+        own: what the array is called.
+
+    Raises:
+        UnsupportedError: its type, encoding or layout is unknown.
+        FormatError: the size of compressed data had to be counted, and it is damaged.
+        LimitError: a safety cap is exceeded.
+        SourceError: bytes could not be read.
+    """
     require_known_layout(tensor_object)
     require_known(component)
     reader.encoding_of(component)

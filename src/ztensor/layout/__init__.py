@@ -2,6 +2,7 @@
 
 Read `base.py` (the contract), `elements.py` (stored bytes to typed arrays), `dense.py`, then the
 sparse ones, `quantized_group.py` with its arithmetic in `quantization/`, and `gguf_blocks.py`.
+`scipy_sparse.py` has the rules of SciPy's sparse arrays, also of those that are no layout of ours.
 Nothing here reads files; what comes in are objects of the manifest and decoded arrays. `LAYOUTS` is
 the table; a format that is not in it is listed and its components read, but it has no dense value.
 """

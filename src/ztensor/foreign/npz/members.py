@@ -1,0 +1,195 @@
+"""A member that is an array: what its header says, and how its elements are decoded."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from ztensor.errors import EncodingError, Reason
+from ztensor.foreign import deflate, npy
+from ztensor.foreign.base import ForeignEncoding
+from ztensor.foreign.deflate import PIECE_BYTES, Stream
+from ztensor.foreign.npy import Header, parse_header, transpose
+from ztensor.foreign.zip import DEFLATED, STORED, Member
+from ztensor.layout.base import empty_array
+from ztensor.source.base import Range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ztensor.encoding import Stored
+    from ztensor.encoding.base import Runs
+    from ztensor.limits import Budget, Limits
+    from ztensor.source.base import Source
+
+Piece = TypeVar("Piece", bytes, memoryview)
+
+SUFFIX = ".npy"
+
+_USUAL_HEAD = 1 << 9
+_LONG_STEPS = 4  # for each byte of a header beyond that, which may be a number
+_NUMBER_COST = 40  # of a dimension, in memory
+
+
+def is_array(source: Source, member: Member) -> bool:
+    """Return whether a member begins as .npy files do."""
+    try:
+        return _head(Range(source, member.offset, member.length), member, len(npy.MAGIC)) == (
+            npy.MAGIC
+        )
+    except EncodingError:  # damaged, but none of ours
+        return False
+
+
+def header_of(source: Source, member: Member, budget: Budget) -> tuple[Header, bytes]:
+    """Return what a member's header says, and its bytes, perhaps with some behind them.
+
+    Raises:
+        FormatError: it is malformed, or the data is not of the array's size.
+        LimitError: it costs more to read than the budget has.
+        SourceError: it cannot be read.
+    """
+    stored = Range(source, member.offset, member.length)
+    # First what most headers fit into: a member may be nothing but the longest header, deflated.
+    head = _head(stored, member, _USUAL_HEAD)
+    length = npy.header_length(head)
+    budget.charge_steps(length + _LONG_STEPS * max(length - _USUAL_HEAD, 0))
+    if length > len(head):
+        head = _head(stored, member, length)
+    header = parse_header(memoryview(head))
+    budget.charge_bytes(len(header.shape) * _NUMBER_COST + 4 * len(header.dtype))
+    header.require_length(member.size - header.length)
+    return header, head
+
+
+def _head(stored: Stored, member: Member, length: int) -> bytes:
+    """Return the first bytes of a member, unpacked."""
+    if member.method == STORED:
+        return bytes(stored.read(0, min(member.length, length)))
+    return deflate.head(stored, min(member.size, length))
+
+
+class Whole(ForeignEncoding):
+    """A member that has to be read as a whole: deflated, in Fortran's order, or both.
+
+    Of a long deflated one in our order parts can be read too, once all of it was checked.
+
+    Args:
+        name: the word components have for it.
+        member: the member; its bytes, with the header of the array, are the stored ones.
+        header: that header.
+        step: bytes between two places where it can be entered.
+    """
+
+    def __init__(self, name: str, member: Member, header: Header, step: int) -> None:
+        super().__init__(name)
+        self.has_sum = True  # the archive's CRC-32, compared whenever all is read
+        self._member = member
+        self._header = header
+        self._stream = Stream(member.size, step=step, check=self._checked)
+
+    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse an expected length that is not the one the archive tells.
+
+        Raises:
+            EncodingError: it is not.
+        """
+        length = self._member.size - self._header.length
+        if expected_length != length or stored.length != self._member.length:
+            raise EncodingError(
+                "the member is not as long as the array",
+                reason=Reason.SIZE_MISMATCH,
+                expected=f"{expected_length} bytes",
+                found=f"{length}",
+            )
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Fill `destination` with the array's elements in our order.
+
+        Raises:
+            EncodingError: the stored bytes are damaged: not of deflate, or of another CRC-32.
+            LimitError: NumPy holds no such shape.
+        """
+        self.check_length(stored, len(destination), limits)
+        whole = destination
+        if self._header.is_transposed:
+            whole = empty_array((len(destination),), np.dtype(np.uint8)).data
+        at = 0
+        for piece in self._unpacked(stored):
+            whole[at : at + len(piece)] = piece
+            at += len(piece)
+        if self._header.is_transposed:
+            transpose(whole, destination, self._header.shape, self._header.width or 1)
+
+    def decode_chunks(
+        self, stored: Stored, expected_length: int | None, limits: Limits
+    ) -> Iterator[memoryview]:
+        """Yield the array's elements, without holding them all where they are in our order.
+
+        Raises:
+            EncodingError: the stored bytes are damaged: not of deflate, or of another CRC-32.
+            LimitError: a safety cap is exceeded.
+        """
+        if self._header.is_transposed or expected_length is None:
+            yield from super().decode_chunks(stored, expected_length, limits)
+            return
+        self.check_length(stored, expected_length, limits)
+        yield from self._unpacked(stored)
+
+    def is_streamed(self, stored: Stored) -> bool:
+        """Return whether the elements need not be put in another order."""
+        del stored
+        return not self._header.is_transposed
+
+    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
+        """Return the parts of a long deflated array that are read without all of it.
+
+        Raises:
+            EncodingError: the stored bytes are damaged.
+        """
+        self.check_length(stored, expected_length, limits)
+        if self._member.method != DEFLATED or self._header.is_transposed:
+            return None
+        return self._stream.runs(expected_length)
+
+    def decode_run(
+        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
+    ) -> None:
+        """Fill `destination` with one part, after a check of the whole the first time.
+
+        Raises:
+            EncodingError: the stored bytes are damaged: not of deflate, or of another CRC-32.
+        """
+        del stop, limits
+        self._stream.require(stored)
+        self._stream.fill(stored, self._header.length + start, destination)
+
+    def _unpacked(self, stored: Stored) -> Iterator[memoryview]:
+        """Yield the member's bytes behind the array's header; exactly as many as it has."""
+        skip = self._header.length
+        is_deflated = self._member.method == DEFLATED
+        pieces = self._stream.pieces(stored) if is_deflated else self._checked(_read(stored))
+        for piece in pieces:
+            if skip < len(piece):
+                yield memoryview(piece)[skip:]
+            skip = max(skip - len(piece), 0)
+
+    def _checked(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
+        crc = 0
+        for piece in pieces:
+            crc = zlib.crc32(piece, crc)
+            yield piece
+        if crc != self._member.crc:
+            raise EncodingError(
+                "the CRC-32 differs",
+                reason=Reason.DIGEST_MISMATCH,
+                expected=f"{self._member.crc:08x}",
+                found=f"{crc:08x}",
+            )
+
+
+def _read(stored: Stored) -> Iterator[memoryview]:
+    for at in range(0, stored.length, PIECE_BYTES):
+        yield stored.read(at, min(PIECE_BYTES, stored.length - at))

@@ -1,0 +1,109 @@
+"""What an archive holds: each of its .npy members is one object.
+
+A member is one by its name or, as for NumPy, by its first bytes.
+
+Stored members in our order of elements are ranges of the file and are mapped; their CRC-32 is a
+digest as those of our own files are, checked when a read copies, and by verify. Deflated ones, and
+those in Fortran's order, are decoded when they are read, and their CRC-32 is then checked. `npy.py`
+says which arrays are listed only, `zip.py` which archives are refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.digest import zip_crc32
+from ztensor.errors import FormatError
+from ztensor.foreign.base import RAW, Projection
+from ztensor.foreign.deflate import entry_step
+from ztensor.foreign.npz import sparse
+from ztensor.foreign.npz.members import SUFFIX, Whole, header_of, is_array
+from ztensor.foreign.zip import DEFLATED, Member, read_members, unread_bytes
+from ztensor.model.account import Tally
+from ztensor.model.manifest import Component, Manifest, TensorObject
+
+if TYPE_CHECKING:
+    from ztensor.encoding import Encoding
+    from ztensor.limits import Budget
+    from ztensor.model.account import Unrepresented
+    from ztensor.source.base import Source
+
+NAME = "npz"
+
+# What a member costs beside its entry in the archive: a name, an object, and a component; how a
+# deflated one is decoded.
+_MEMBER_COST, _ENCODING_COST = 1024, 640
+
+
+def project(source: Source, budget: Budget) -> Projection:
+    """Return what an archive holds: its .npy members, by their names without the suffix.
+
+    Names of other members are in the file's attribute `other_members`; so are those of arrays
+    whose own names lack the suffix, where the name without it is another array's. What SciPy
+    wrote of a sparse matrix is one object, see `sparse.py`.
+
+    Raises:
+        FormatError: the archive or the header of a member is damaged.
+        UnsupportedError: a member is encrypted or compressed by another method than deflate.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    objects: dict[str, TensorObject] = {}
+    encodings: dict[str, Encoding] = dict(RAW)
+    others: list[str] = []
+    left: list[Member] = []
+    members = read_members(source, budget)
+    step = entry_step(sum(one.size for one in members.values() if one.method == DEFLATED))
+    for member in members.values():
+        budget.charge_bytes(_MEMBER_COST)
+        name = member.name.removesuffix(SUFFIX)
+        if name == member.name and (f"{name}{SUFFIX}" in members or not is_array(source, member)):
+            others.append(name)
+            left.append(member)
+            continue
+        try:
+            objects[name] = _object(source, member, encodings, step, budget)
+        except FormatError as error:
+            error.locate(object_name=name)
+            raise
+    if sparse.are_parts(members):
+        objects = sparse.combined(source, members, objects, encodings, budget)
+    attributes = {"other_members": others} if others else None
+
+    def account() -> list[Unrepresented]:
+        tally = Tally()
+        for member in left:
+            tally.add("member that is no array", member.name, nbytes=member.size)
+        tally.extend(unread_bytes(source))
+        return tally()
+
+    return Projection(NAME, Manifest("", objects, attributes), encodings, account)
+
+
+def _object(
+    source: Source,
+    member: Member,
+    encodings: dict[str, Encoding],
+    step: int,
+    budget: Budget,
+) -> TensorObject:
+    header, head = header_of(source, member, budget)
+    length = member.size - header.length
+    word, offset, nbytes = "raw", member.offset + header.length, length
+    is_transposed = header.is_transposed and header.width is not None
+    if member.method == DEFLATED or is_transposed:
+        budget.charge_bytes(_ENCODING_COST + 4 * len(member.name))
+        word = f"{'fortran' if is_transposed else 'deflate'}:{member.name}"
+        encodings[word] = Whole(word, member, header, step)
+        offset, nbytes = member.offset, member.length
+    component = Component(
+        header.dtype,
+        offset,
+        nbytes,
+        header.type,
+        word,
+        zip_crc32(head[: header.length], member.crc) if word == "raw" else None,
+        None if word == "raw" else length,
+        byte_order=header.byte_order,
+    )
+    return TensorObject(header.shape, "dense", {"data": component})
