@@ -20,7 +20,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test lint test-pythons test-minimum honest budget fuzz faults interop frameworks formats bench bench-quick bench-paths docs cli-page release-check clean
+.PHONY: help demo check test lint test-pythons test-minimum honest budget fuzz faults interop frameworks formats bench bench-quick bench-paths docs cli-page release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -31,6 +31,14 @@ demo: $(VENV)/demo.stamp ## save, map, slice, verify and damage a real-sized che
 # TORCH= and JAX= (empty) leave them out: no test fails for their absence.
 test: $(VENV)/real.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) $(if $(strip $(JAX)),$(VENV)/jax.stamp) ## run all tests
 	$(BIN)/python -m pytest -m "not fuzz and not interop" $(PYTEST_ARGS)
+
+# The minute before a commit; `make lint test` is what every change must pass.
+check: $(VENV)/dev.stamp ## check style, types and the tests of what changed
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports
+	$(BIN)/python -m pytest -q -m "not slow and not fuzz and not interop" $$($(BIN)/python tests/tree.py) $(PYTEST_ARGS)
 
 lint: $(VENV)/dev.stamp ## check style, types and who imports whom
 	$(BIN)/ruff check .

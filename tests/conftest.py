@@ -36,7 +36,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the claims whose tests ran."""
+    """Print what came of the claims, where the tests of all ran."""
     if lines := OUTCOMES.lines():
         terminalreporter.section("what is said, and held")
         terminalreporter.write("\n".join(lines) + "\n")

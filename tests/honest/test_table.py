@@ -32,5 +32,7 @@ def test_one_failing_test_breaks_its_claim() -> None:
     assert verdict(outcomes.of(CLAIMS[1])) == "not run"
     outcomes.add(f"{first.tests[0]}::test_one[b]", "failed")
     assert verdict(outcomes.of(first)) == "BROKEN"
-    assert outcomes.lines()[-1] == f"0 of {len(CLAIMS)} claims held"
-    assert Outcomes().lines() == []
+    assert outcomes.lines() == []  # of a run that leaves claims out, nothing is said
+    for claim in CLAIMS[1:]:
+        outcomes.add(claim.tests[0], "passed")
+    assert outcomes.lines()[-1] == f"{len(CLAIMS) - 1} of {len(CLAIMS)} claims held"

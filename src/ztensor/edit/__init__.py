@@ -2,7 +2,7 @@
 
 Read `editor.py` first: several changes as one commit, appended behind the old state or, on
 demand, as a new file put in its place. `operations.py` has each change as a function,
-`rewrite.py` what makes new files out of old ones (compact, merge, split), `repair.py` finds the
+`rewrite.py` what makes new files out of old ones (compact, merge, split), `repairing.py` finds the
 last committed state of a torn file.
 """
 

@@ -1,0 +1,114 @@
+"""Which tests hold which module, and which of them to run for what changed: `make check`.
+
+A module `src/ztensor/a/b.py` is tested in `tests/unit/a/test_b.py`. Where that file is missing, a
+line of `ELSEWHERE` says which files test it; a test holds the lines to the tree.
+
+    python tests/tree.py        those of what differs from the last commit, or of that commit
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE, UNIT = ROOT / "src" / "ztensor", ROOT / "tests" / "unit"
+
+_VERBS = ("unit/cli/test_edit_verbs.py", "unit/cli/test_every_verb.py")
+_HDF5 = ("unit/foreign/test_hdf5.py", "unit/foreign/test_hdf5_structures.py")
+_PT = ("unit/foreign/test_pt.py", "unit/foreign/test_pickle_reader.py")
+_NPZ = ("unit/foreign/test_npz.py", "attacks/test_zip.py")
+_QUANTIZATION = ("unit/layout/test_quantization.py", "unit/layout/test_checkpoints.py")
+
+# A module, or a folder of them for those that have no line of their own, and its tests.
+ELSEWHERE: dict[str, tuple[str, ...]] = {
+    "arguments.py": ("unit/test_boundary.py", "unit/writing/test_writer.py"),
+    "flax.py": ("unit/test_jax.py",),
+    "limits.py": ("attacks/test_budget_manifests.py", "attacks/test_budget_rank.py"),
+    "metadata.py": ("unit/reading/test_reader.py",),
+    "threads.py": ("unit/reading/test_loading.py", "attacks/test_decoding.py"),
+    "cli": _VERBS,
+    "cli/demo.py": ("unit/test_demo.py",),
+    "cli/summary.py": ("unit/cli/test_ls.py", "unit/cli/test_info.py"),
+    "cli/terminal.py": ("unit/cli/test_main.py", "unit/cli/test_show.py"),
+    "container/v1": ("unit/container/test_v1.py", "unit/container/test_regular.py"),
+    "edit/repairing.py": ("unit/edit/test_repair.py",),
+    "encoding/base.py": ("unit/encoding/test_raw.py", "unit/encoding/test_zstd.py"),
+    "foreign/base.py": ("unit/foreign/test_npz.py", "unit/foreign/test_gguf.py"),
+    "foreign/deflate.py": ("attacks/test_zip.py",),
+    "foreign/hdf5": _HDF5,
+    "foreign/npy.py": _NPZ,
+    "foreign/parts.py": ("unit/foreign/test_gguf.py", "unit/foreign/test_onnx.py"),
+    "foreign/pt": _PT,
+    "foreign/zip.py": _NPZ,
+    "layout/base.py": ("unit/layout/test_dense.py", "unit/layout/test_sparse.py"),
+    "layout/gguf_decoding.py": ("unit/layout/test_gguf_blocks.py",),
+    "layout/quantization": _QUANTIZATION,
+    "layout/sparse_coo.py": ("unit/layout/test_sparse.py",),
+    "layout/sparse_csr.py": ("unit/layout/test_sparse.py",),
+    "model/account.py": ("unit/test_account.py",),
+    "model/shape.py": ("unit/reading/test_selection.py",),
+    "model/showing.py": ("unit/test_results.py",),
+    "model/suffixes.py": ("unit/foreign/test_saving.py",),
+    "model/table.py": ("unit/container/test_regular.py", "unit/reading/test_loading.py"),
+    "reading/listing.py": ("unit/container/test_regular.py", "unit/reading/test_reader.py"),
+    "reading/names.py": ("unit/cli/test_convert.py", "unit/test_converting.py"),
+    "reading/overlaps.py": ("attacks/test_decoding.py",),
+    "reading/stored_array.py": ("unit/reading/test_slices.py",),
+    "sharded": ("unit/test_sharded.py", "unit/cli/test_sets.py"),
+    "source/base.py": ("unit/source/test_local.py", "unit/source/test_memory.py"),
+    "source/descriptor.py": ("attacks/test_descriptors.py",),
+    "source/paths.py": ("attacks/test_paths.py",),
+    "source/rights.py": ("attacks/test_rights.py",),
+    "testing/strategies.py": ("property/test_files.py",),
+    "wire/json.py": ("attacks/test_budget_texts.py",),
+    "writing/blob.py": ("unit/writing/test_writer.py",),
+    "writing/overlaps.py": ("attacks/test_shared_blobs.py",),
+}
+
+
+def files_for(module: Path) -> tuple[Path, ...]:
+    """Return the test files of a module; none where nothing says so.
+
+    Args:
+        module: its path below `src/ztensor`.
+    """
+    if module.name in ("__init__.py", "__main__.py"):
+        here = UNIT / module.parent
+        return tuple(sorted(here.glob("test_*.py"))) if module.parent.name else ()
+    own = UNIT / module.parent / f"test_{module.name}"
+    if own.exists():
+        return (own,)
+    for place in (module, *module.parents):
+        if lines := ELSEWHERE.get(place.as_posix()):
+            return tuple(ROOT / "tests" / line for line in lines)
+    return ()
+
+
+def changed() -> list[Path]:
+    """Return what differs from the last commit; where nothing does, what that one changed."""
+    names = _git("diff", "--name-only", "HEAD") + _git("ls-files", "--others", "--exclude-standard")
+    names = names or _git("diff", "--name-only", "HEAD~1", "HEAD")
+    return [path for name in names if (path := ROOT / name).exists()]
+
+
+def _git(*arguments: str) -> list[str]:
+    done = subprocess.run(
+        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return done.stdout.split("\n")[:-1] if done.returncode == 0 else []
+
+
+def main() -> None:
+    """Print the test files of what changed, and of the tree itself."""
+    found = {UNIT / "test_tree.py"}
+    for path in changed():
+        if path.is_relative_to(SOURCE) and path.suffix == ".py":
+            found.update(files_for(path.relative_to(SOURCE)))
+        elif path.is_relative_to(ROOT / "tests") and path.name.startswith("test_"):
+            found.add(path)
+    print("\n".join(sorted(str(path.relative_to(ROOT)) for path in found)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""The maps of the tree are true: what they name is there, and what is there is named."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.tree import ELSEWHERE, ROOT, SOURCE, UNIT, files_for
+
+MODULES = sorted(
+    path.relative_to(SOURCE)
+    for path in SOURCE.rglob("*.py")
+    if path.name not in ("__init__.py", "__main__.py")
+)
+ROOMS = sorted(path.parent for path in SOURCE.rglob("*/__init__.py"))
+PAGES = [ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md"]
+NAMED = re.compile(r"`([\w./*-]+\.(?:py|md|toml|json))`")
+# Names of files that are no part of the tree: examples of what a user or a contributor has.
+ELSEWHERES = frozenset(["x.json"])
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_every_module_has_its_tests(module: Path) -> None:
+    found = files_for(module)
+    assert found, f"{module} has no test file of its own and no line in tests/tree.py"
+    assert [path for path in found if not path.exists()] == []
+
+
+def test_no_line_is_left_of_what_is_gone() -> None:
+    for place in ELSEWHERE:
+        assert (SOURCE / place).exists(), f"tests/tree.py has a line for {place}"
+        if place.endswith(".py"):
+            own = UNIT / Path(place).parent / f"test_{Path(place).name}"
+            assert not own.exists(), f"{place} has tests of its own"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, *(room / "__init__.py" for room in ROOMS), SOURCE / "__init__.py"],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_every_file_a_map_names_is_there(page: Path) -> None:
+    text = page.read_text("utf-8")
+    if page.suffix == ".py":
+        text = text.split('"""')[1] if '"""' in text else ""
+    for name in NAMED.findall(text):
+        if name in ELSEWHERES or "*" in name:
+            continue
+        places = (page.parent / name, ROOT / name, SOURCE / name)
+        # The map of a room speaks of the room; a page of the whole tree.
+        folders = [page.parent] if page.suffix == ".py" else [SOURCE, ROOT / "tests", ROOT / "docs"]
+        anywhere = "/" not in name and any(any(folder.rglob(name)) for folder in folders)
+        assert anywhere or any(place.exists() for place in places), f"{page.name} names {name}"
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: str(room.relative_to(SOURCE)))
+def test_every_room_is_on_the_map(room: Path) -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    names = (f"{room.relative_to(SOURCE).as_posix()}/", f"`{room.name}/")
+    assert any(name in text for name in names), f"architecture.md does not name {room.name}/"
