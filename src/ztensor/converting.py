@@ -48,6 +48,8 @@ from ztensor.source.appending import AppendSink
 from ztensor.source.paths import path_text
 from ztensor.source.sink import FROM_FILE_WRITE_BYTES, FileSink, Nowhere, Place, StreamSink
 from ztensor.wire import cbor
+from ztensor.writing.blob import level_of
+from ztensor.writing.frames import require_chunk_rows
 from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
@@ -142,6 +144,7 @@ def convert(
     to: str | None = None,
     version: str = LATEST,
     compression: bool | int | str | None = None,
+    chunk_rows: int | None = None,
     checksum: str | bool | None = "crc32c",
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
@@ -169,6 +172,8 @@ def convert(
         compression: of a `.zt` file: None keeps how components are stored, and stores raw what
             only another format knows to decode; False stores all raw; True or a zstd level
             compresses all.
+        chunk_rows: of a `.zt` file that is compressed anew: rows that are decoded together, as for
+            `ztensor.Writer`.
         checksum: of a `.zt` file: digest of components that come without one or are stored anew;
             a digest that is there stays.
         include: patterns with `*`, `?` and `[...]`; only objects whose name matches one.
@@ -205,12 +210,22 @@ def convert(
         raise ArgumentValueError(
             "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
         )
+    _require_compressed(kind, compression, chunk_rows)
     with _Opened(source) as reader:
         inputs = files_of(reader)
         _require_other(inputs, target)
         part = _part(reader, matching(reader, include, exclude))
         how = How(
-            version, compression, checksum, strict, check, durable, dry_run, threads, progress
+            version,
+            compression,
+            chunk_rows,
+            checksum,
+            strict,
+            check,
+            durable,
+            dry_run,
+            threads,
+            progress,
         )
         if max_shard_size is None:
             return _write(part, Place(target), kind, inputs, how)
@@ -236,6 +251,7 @@ def migrate(
     *,
     version: str | None = None,
     compression: bool | int | str | None = None,
+    chunk_rows: int | None = None,
     checksum: str | bool | None = "crc32c",
     strict: bool = True,
     durable: Durable = "auto",
@@ -257,6 +273,8 @@ def migrate(
         version: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`; None keeps the file's own, where it is written.
         compression: None keeps how components are stored, False stores all raw, True or a zstd
             level compresses all.
+        chunk_rows: of what is compressed anew: rows that are decoded together, as for
+            `ztensor.Writer`.
         checksum: digest of components that come without one or are stored anew.
         strict: False writes what the version can say and reports the rest; only with an `output`.
         durable: as for `ztensor.Writer`.
@@ -280,6 +298,7 @@ def migrate(
         raise ArgumentValueError(
             "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
         )
+    _require_compressed("zt", compression, chunk_rows)
     in_place = output is None or _is_same(source, target)
     if not in_place:
         require_ours(target)
@@ -308,6 +327,7 @@ def migrate(
             How(
                 _version_of(reader) if version is None else version,
                 compression,
+                chunk_rows,
                 checksum,
                 strict,
                 check=True,
@@ -339,6 +359,22 @@ def require_divided(kind: str) -> None:
             "files of this format are not divided into shards",
             expected=f"one of {', '.join(DIVIDED)}",
             found=describe(kind),
+        )
+
+
+def _require_compressed(
+    kind: str,
+    compression: bool | int | str | None,  # noqa: FBT001  # as callers pass it
+    chunk_rows: int | None,
+) -> None:
+    """Raise where nothing is compressed whose rows could be decoded together."""
+    if require_chunk_rows(chunk_rows) is None:
+        return
+    if kind != "zt" or compression is None or level_of(compression) is None:
+        raise ArgumentValueError(
+            "chunk_rows goes with a zTensor file that is compressed",
+            expected="compression: 'zstd' or a level, and a .zt file to write",
+            found=f"chunk_rows {chunk_rows}, compression {describe(compression)}, format {kind}",
         )
 
 
@@ -522,6 +558,7 @@ class How:
 
     version: str = LATEST
     compression: bool | int | str | None = None
+    chunk_rows: int | None = None
     checksum: str | bool | None = "crc32c"
     strict: bool = False
     check: bool = False
@@ -767,6 +804,7 @@ def _copy(
             checksum=how.checksum,
             attributes=attributes or None,
             threads=how.threads,
+            chunk_rows=how.chunk_rows,
         ) as writer,
         Ahead(
             _decoded(chosen, is_kept=how.compression is None), how.threads, is_portable=True

@@ -58,6 +58,7 @@ def save_file(
     metadata: Mapping[str, object] | None = None,
     *,
     compression: bool | int | str = False,
+    chunk_rows: int | None = None,
     checksum: str | bool | None = "crc32c",
     version: str = "1.2.0",
     durable: Durable = "auto",
@@ -77,6 +78,7 @@ def save_file(
         filename: the file; also a file object open for writing bytes.
         metadata: key-value pairs of the file.
         compression: as in `ztensor.numpy.save_file`, like all that follow.
+        chunk_rows: rows of a compressed tensor that are decoded together.
         checksum: `"crc32c"`, `"sha256"` or None.
         version: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`.
         durable: True flushes to disk before this returns.
@@ -99,6 +101,7 @@ def save_file(
         filename,
         metadata,
         compression=compression,
+        chunk_rows=chunk_rows,
         checksum=checksum,
         version=version,
         durable=durable,
@@ -115,6 +118,7 @@ def save(
     metadata: Mapping[str, object] | None = None,
     *,
     compression: bool | int | str = False,
+    chunk_rows: int | None = None,
     checksum: str | bool | None = "crc32c",
     version: str = "1.2.0",
     deduplicate: Literal["memory", "content", False] = "memory",
@@ -124,6 +128,7 @@ def save(
         _stored(tensors),
         metadata,
         compression=compression,
+        chunk_rows=chunk_rows,
         checksum=checksum,
         version=version,
         deduplicate=deduplicate,

@@ -291,7 +291,7 @@ def opened(files: Files, framework: str = "np") -> ztensor.safe_open:
 
 SAVED = {
     "tensors": {"w": F32}, "metadata": None, "compression": False, "checksum": "crc32c",
-    "version": "1.2.0", "deduplicate": "memory",
+    "version": "1.2.0", "deduplicate": "memory", "chunk_rows": None,
 }  # fmt: skip
 LOADED = {"verify": None, "threads": None}
 SHARED = {"durable": "auto", "max_shard_size": None, "progress": None}
@@ -309,7 +309,8 @@ FUNCTIONS: dict[str, Make] = {
     ),
     "convert": lambda f: case(
         ztensor.convert, source=f.zt("a.npz"), path=f.out(), to=None, version="1.2.0",
-        compression=None, checksum="crc32c", include=None, exclude=(), strict=False, check=True,
+        compression=None, chunk_rows=None, checksum="crc32c", include=None, exclude=(),
+        strict=False, check=True,
         durable="auto", dry_run=False, threads=None, progress=None,
     ),
     "diff": lambda f: case(
@@ -322,8 +323,8 @@ FUNCTIONS: dict[str, Make] = {
     ),
     "migrate": lambda f: case(
         ztensor.migrate, path=f.zt("v11.zt"), output=None, version="1.2.0", compression=None,
-        checksum="crc32c", strict=True, durable="auto", lock=True, timeout=0.0, dry_run=False,
-        threads=None, progress=None,
+        chunk_rows=None, checksum="crc32c", strict=True, durable="auto", lock=True, timeout=0.0,
+        dry_run=False, threads=None, progress=None,
     ),
     "plot": lambda f: case(
         ztensor.plot, source=f.zt(), names=["w"], bins=8, scale="linear", log_counts=False,
@@ -686,7 +687,7 @@ METHODS: dict[str, Make] = {
     **under("Writer", of_writer(Files.writer)),
     "Writer.__init__": lambda f: case(
         ztensor.Writer, path=f.out(), version="1.2.0", compression=False, checksum="crc32c",
-        attributes=None, durable="auto", threads=None,
+        attributes=None, durable="auto", threads=None, chunk_rows=None,
     ),
     **under("Editor", of_writer(Files.editor)),
     "Editor.__init__": lambda f: case(ztensor.Editor, path=f.zt(), **EDITING),

@@ -33,7 +33,7 @@ def saving(path: Path, arrays: dict[str, Array], mixed: Mapping[str, Array | Ten
         durable="auto",
         progress=lambda done, total: None,
     )
-    save_file(arrays, path, compression=9, checksum=None, durable=False)
+    save_file(arrays, path, compression=9, chunk_rows=64, checksum=None, durable=False)
     save_file(tensors=arrays, filename="m.zt", metadata=None, compression=True)  # as in 1.2
     save_file(arrays, "m.zt", None, True)
     save(arrays, None, True)
@@ -48,7 +48,7 @@ def converting(path: Path) -> None:
     assert_type(report.lost[0].object_name, str | None)
     ztensor.convert([path], "m.bin", to="npz", progress=lambda done, total: None)
     with ztensor.open(path) as reader:
-        ztensor.convert(reader, "m.zt", version="1.1.0", compression=9, check=True)
+        ztensor.convert(reader, "m.zt", version="1.1.0", compression=9, chunk_rows=8, check=True)
     assert_type(ztensor.migrate(path, version="1.2.0"), ztensor.ConversionReport)
     assert_type(ztensor.content_hash(path, attributes=True), str)
     assert_type(ztensor.tensor_hashes(path, ["w"], threads=2), dict[str, str])

@@ -14,7 +14,13 @@ from ztensor.cli.changing import (
     NoLockOption,
     TimeoutOption,
 )
-from ztensor.cli.rewriting import ChecksumOption, OutputOption, ThreadsOption, migrate_file
+from ztensor.cli.rewriting import (
+    ChecksumOption,
+    ChunkRowsOption,
+    OutputOption,
+    ThreadsOption,
+    migrate_file,
+)
 from ztensor.cli.verb import JsonOption, QuietOption, running
 
 
@@ -24,6 +30,7 @@ def compress(
     level: Annotated[
         int, typer.Option(metavar="LEVEL", help="Of zstd, up to 22; higher is smaller and slower.")
     ] = 3,
+    chunk_rows: ChunkRowsOption = None,
     output: OutputOption = None,
     checksum: ChecksumOption = "crc32c",
     threads: ThreadsOption = None,
@@ -38,7 +45,8 @@ def compress(
     """Rewrite a file with all data as zstd.
 
     The new file is read back and compared with the old one before it takes its place as a whole.
-    Compressed data is decoded when it is read: it cannot be mapped.
+    Compressed data is decoded when it is read: it cannot be mapped. Some rows of
+    a tensor are decoded together; --chunk-rows says how many.
 
     Output:
       A summary, with the size before and after.
@@ -64,6 +72,7 @@ def compress(
             file,
             output,
             compression=level,
+            chunk_rows=chunk_rows,
             checksum=checksum,
             threads=threads,
             force=force,

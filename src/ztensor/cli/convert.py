@@ -12,6 +12,7 @@ from ztensor.cli.choosing import ExcludeOption, IncludeOption
 from ztensor.cli.rewriting import (
     CheckOption,
     ChecksumOption,
+    ChunkRowsOption,
     DeleteOption,
     InputArgument,
     ShardSizeOption,
@@ -36,6 +37,7 @@ def convert(
         str,
         typer.Option(metavar="HOW", help="Of a .zt: keep, raw, zstd, or a zstd level up to 22."),
     ] = "keep",
+    chunk_rows: ChunkRowsOption = None,
     checksum: ChecksumOption = "crc32c",
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
@@ -104,6 +106,7 @@ def convert(
             to=to,
             version=version,
             compression=compression_of(compression),
+            chunk_rows=chunk_rows,
             checksum=checksum,
             include=include,
             exclude=exclude,

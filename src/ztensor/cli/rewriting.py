@@ -62,6 +62,16 @@ Checksum = Literal["crc32c", "sha256", "none"]
 ChecksumOption = Annotated[
     Checksum, typer.Option(metavar="crc32c|sha256|none", help="Digest of what has none.")
 ]
+ChunkRowsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--chunk-rows",
+        metavar="N",
+        min=1,
+        help="Rows that are decompressed together; by default as many as 64 KiB hold.",
+        show_default=False,
+    ),
+]
 OutputOption = Annotated[
     Path | None,
     typer.Option(

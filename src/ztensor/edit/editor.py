@@ -63,6 +63,7 @@ class Editor(Writer):
             length the file would have, and the file stays as it is.
         progress: called with the bytes copied so far and those to copy, where `atomic` or an
             older container asks for a copy of the file before the first change.
+        chunk_rows: for new objects, as for `Writer`.
 
     Attributes:
         old_nbytes: the file's length when it was opened.
@@ -87,6 +88,7 @@ class Editor(Writer):
         timeout: float = 0.0,
         dry_run: bool = False,
         progress: Callable[[int, int], None] | None = None,
+        chunk_rows: int | None = None,
     ) -> None:
         self._state = "opening"
         name = path_text(path)
@@ -99,7 +101,9 @@ class Editor(Writer):
         try:
             frame, self._manifest = _read_committed(self._locked)
             emitter = emitter_for(frame, self._manifest)
-            self._prepare(emitter, compression=compression, checksum=checksum)
+            self._prepare(
+                emitter, compression=compression, checksum=checksum, chunk_rows=chunk_rows
+            )
             self._attributes = dict(self._manifest.attributes or {}) or None
             if frame.container is not Container.V1:
                 self._rewrite(name, durable, progress, dry_run=dry_run)

@@ -78,8 +78,17 @@ class Encoding(Protocol):
         """Return whether `decode_chunks` holds little more than the piece it gives."""
         ...
 
-    def encode(self, data: memoryview, *, level: int) -> Iterator[bytes | memoryview]:
-        """Yield the stored form of `data` (flat, bytes) in pieces; same bytes, same result."""
+    def encode(
+        self, data: memoryview, *, level: int, frame_bytes: int | None = None
+    ) -> Iterator[bytes | memoryview]:
+        """Yield the stored form of `data` (flat, bytes) in pieces; same bytes, same result.
+
+        Args:
+            data: decoded bytes.
+            level: how hard to try, where that means something.
+            frame_bytes: how many bytes of `data` can be decoded without those before them, where
+                that means something; None for the encoding's own measure.
+        """
         ...
 
 

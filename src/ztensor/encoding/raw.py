@@ -63,8 +63,10 @@ class Raw:
         del stored
         return True
 
-    def encode(self, data: memoryview, *, level: int) -> Iterator[memoryview]:
-        """Yield `data` itself; `level` has no meaning here."""
+    def encode(
+        self, data: memoryview, *, level: int, frame_bytes: int | None = None
+    ) -> Iterator[memoryview]:
+        """Yield `data` itself; `level` and `frame_bytes` have no meaning here."""
         yield data
 
 

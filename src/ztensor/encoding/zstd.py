@@ -32,12 +32,14 @@ if TYPE_CHECKING:
     from ztensor.encoding.base import Stored
     from ztensor.limits import Limits
 
-FRAME_BYTES = 4 << 20  # decoded bytes per frame written: enough to compress well, to share out
+# Decoded bytes per frame written, by default. zstd codes blocks of 128 KiB at most, each by itself:
+# measured on weights, tables and tokens, longer frames save under 1 % and make every row dear.
+FRAME_BYTES = 64 << 10
 CHUNK_BYTES = 1 << 20  # largest piece `decode_chunks` yields, and one read of a streamed frame
 HELD_BYTES = 1 << 20  # stored bytes that are read once and kept, even where that copies them
 ONE_PASS_BYTES = 8 << 20  # a frame up to here, stored, is read whole: see `_is_one_pass`
 LOOK_BYTES = 4 << 10  # one look at headers: little to copy for each block of tens of KiB
-RUN_BYTES = 64 << 10  # frames that decode to less than this are found together: see `find_runs`
+RUN_BYTES = 4 << 10  # frames that decode to less than this are found together: see `find_runs`
 
 FASTEST_LEVEL = -(1 << 17)
 STRONGEST_LEVEL = 22
@@ -700,17 +702,20 @@ class Zstd:
         del stored
         return True
 
-    def encode(self, data: memoryview, *, level: int) -> Iterator[bytes]:
-        """Yield `data` (flat, bytes) as frames of `FRAME_BYTES` of it each; no data, one frame.
+    def encode(
+        self, data: memoryview, *, level: int, frame_bytes: int | None = None
+    ) -> Iterator[bytes]:
+        """Yield `data` (flat, bytes) as frames of `frame_bytes` of it each; no data, one frame.
 
         Each frame declares its content size and carries no checksum: the manifest's digest covers
         the stored bytes. Frames know nothing of one another, so slices of `data` cut at multiples
-        of `FRAME_BYTES` may be encoded, and frames decoded, in parallel with the same result.
+        of `frame_bytes` may be encoded, and frames decoded, in parallel with the same result.
         The same library release gives the same bytes.
 
         Args:
             data: what to compress.
             level: 1 (fast) to 22 (small), or -1 down to -131072 (faster still).
+            frame_bytes: by default `FRAME_BYTES`.
 
         Raises:
             ArgumentTypeError: the level is no integer.
@@ -718,13 +723,15 @@ class Zstd:
             MissingDependencyError: no zstd library is installed.
         """
         _require_level(level)
-        return self._encode_frames(self._bound(), data, level)
+        return self._encode_frames(self._bound(), data, level, frame_bytes or FRAME_BYTES)
 
-    def _encode_frames(self, binding: Binding, data: memoryview, level: int) -> Iterator[bytes]:
+    def _encode_frames(
+        self, binding: Binding, data: memoryview, level: int, frame_bytes: int
+    ) -> Iterator[bytes]:
         idle = self._encoders.get(level)
-        for start in range(0, max(len(data), 1), FRAME_BYTES):
+        for start in range(0, max(len(data), 1), frame_bytes):
             encoder = _pop(idle) or binding.encoder(level)
-            frame = encoder.encode_frame(data[start : start + FRAME_BYTES])
+            frame = encoder.encode_frame(data[start : start + frame_bytes])
             if idle is not None:
                 idle.append(encoder)
             yield frame

@@ -191,7 +191,9 @@ class ForeignEncoding(abc.ABC):
         del stored
         return False
 
-    def encode(self, data: memoryview, *, level: int) -> Iterator[bytes | memoryview]:
+    def encode(
+        self, data: memoryview, *, level: int, frame_bytes: int | None = None
+    ) -> Iterator[bytes | memoryview]:
         """Refuse: no file of ours is written so.
 
         Raises:

@@ -37,6 +37,7 @@ def save_as(
     *,
     durable: Durable = "auto",
     compression: object = False,
+    chunk_rows: object = None,
     checksum: object = "crc32c",
     version: object = None,
 ) -> None:
@@ -50,6 +51,7 @@ def save_as(
         progress: called with the bytes of tensors written so far and of all of them.
         durable: as for `Writer`.
         compression: must be False: these formats are written raw.
+        chunk_rows: must be None, likewise.
         checksum: must be the default, or none: these formats have no digests.
         version: must be None: it is one of ours.
 
@@ -61,6 +63,7 @@ def save_as(
     """
     for name, value, is_default in (
         ("compression", compression, compression is False),
+        ("chunk_rows", chunk_rows, chunk_rows is None),
         ("checksum", checksum, checksum in ("crc32c", "none", None, False)),
         ("version", version, version is None),
     ):

@@ -44,6 +44,7 @@ from ztensor.layout.elements import (
 )
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.model.dtype import element_count
+from ztensor.reading.runs import RunCache
 from ztensor.source.base import Range
 from ztensor.source.local import FileSource
 from ztensor.tensor import Tensor, is_torch
@@ -119,6 +120,7 @@ class ManifestReader(Mapping[str, Any]):
         self._is_closed = False
         self._verified: set[tuple[int, int, Digest]] = set()
         self._lock = threading.Lock()
+        self._run_cache = RunCache()
 
     # --- The file ---------------------------------------------------------------------------
 
@@ -169,6 +171,7 @@ class ManifestReader(Mapping[str, Any]):
     def close(self) -> None:
         """Give back the file; arrays that are views of it stay valid. May be called again."""
         self._is_closed = True
+        self._run_cache.clear()
         self._source.close()
 
     def __enter__(self) -> Any:

@@ -5,13 +5,13 @@ Every layout's lazy slices are made of these: a dense object is one, a sparse on
 
 from __future__ import annotations
 
-import bisect
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from ztensor.encoding.base import EncodingInRuns, Runs
+from ztensor.encoding import ENCODINGS
+from ztensor.encoding.base import EncodingInRuns
 from ztensor.errors import (
     ArgumentValueError,
     DigestMismatchError,
@@ -25,17 +25,16 @@ from ztensor.layout.base import empty_array
 from ztensor.layout.elements import HOST_ORDER, result_dtype, storage_dtype, typed_array
 from ztensor.model.dtype import LOGICAL_TYPES, element_count
 from ztensor.model.manifest import Component
+from ztensor.reading.runs import RunReader
 from ztensor.reading.selection import picked, plan, select
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ztensor.layout.base import Array
-    from ztensor.limits import Limits
     from ztensor.model.manifest import TensorObject
     from ztensor.reading.reader import ManifestReader
     from ztensor.reading.selection import Selection
-    from ztensor.source.base import Range
 
     ReadInto = Callable[[int, memoryview], None]  # fills with decoded bytes from an offset
 
@@ -109,12 +108,10 @@ class StoredArray:
         "_decoded",
         "_elements",
         "_entries",
-        "_last_run",
         "_name",
         "_object",
         "_reader",
         "_role",
-        "_runs",
         "dtype",
         "shape",
     )
@@ -140,10 +137,8 @@ class StoredArray:
         self._elements = _elements(component)
         self.dtype = self._elements.dtype
         self.shape = shape
-        # What was found out or decoded, for the next index. Threads may find it out twice.
+        # What had to be decoded as a whole, for the next index. Threads may do it twice.
         self._decoded: Array | None = None
-        self._runs: Runs | None = None
-        self._last_run: tuple[int, Array] | None = None
 
     def __getitem__(self, key: Any) -> Any:
         """Return what NumPy returns for this index of the array.
@@ -223,7 +218,7 @@ class StoredArray:
             return part.copy() if whole is self._decoded else part
         counts = tuple(map(len, selection.wanted))
         block = empty_array(counts, self.dtype)
-        if block.size:
+        if block.size and not self._read_rows(read_into, selection, block):
             for piece in plan(self.shape, selection.wanted, self.dtype.itemsize):
                 target = block[piece.target]
                 if piece.window is None:
@@ -236,9 +231,18 @@ class StoredArray:
                     window[piece.lead : piece.lead + piece.stop - piece.start],
                 )
                 target[...] = picked(window.reshape(piece.window), piece.picks)
-            if isinstance(read_into, _RunReader):
-                self._last_run = read_into.last
         return block[selection.key]
+
+    def _read_rows(self, read_into: ReadInto, selection: Selection, block: Array) -> bool:
+        """Read whole rows of a component in runs, if that is what is wanted; say whether."""
+        if not isinstance(read_into, RunReader) or not self._elements.is_native:
+            return False
+        rows, *others = selection.wanted
+        if any(
+            len(indices) != length for indices, length in zip(others, self.shape[1:], strict=True)
+        ):
+            return False
+        return read_into.rows(rows, block.reshape(len(rows), -1).view(np.uint8))
 
     def _fill(self, read_into: ReadInto, start: int, target: Array) -> None:
         """Fill a flat, contiguous array with the elements from number `start` on."""
@@ -294,13 +298,22 @@ class StoredArray:
         if component.encoding == "raw":
             return lambda offset, target: stored.source.read_into(stored.offset + offset, target)
         encoding = reader.encoding_of(component)
-        if not isinstance(encoding, EncodingInRuns):
+        if not _has_runs(type(encoding)):
             return None
-        if self._runs is None:
-            self._runs = encoding.find_runs(stored, needed, reader._limits)
-        if self._runs is None or len(self._runs.decoded) < 3:
+        in_runs = cast("EncodingInRuns", encoding)
+        key: tuple[object, ...] = component.encoding, component.offset, component.length, needed
+        if component.encoding not in ENCODINGS:  # another format's may have no place of their own
+            key = component.encoding, self._name, self._role, needed
+        cache, limits = reader._run_cache, reader._limits
+        runs = cache.table(key, lambda: in_runs.find_runs(stored, needed, limits))
+        if runs is None or len(runs.decoded) < 3:
             return None  # one run is the whole
-        return _RunReader(encoding, stored, self._runs, reader._limits, self._last_run)
+        return RunReader(in_runs, stored, runs, limits, cache, key)
+
+
+@functools.cache
+def _has_runs(kind: type) -> bool:
+    return issubclass(kind, EncodingInRuns)  # 10 us: hence once for a kind, not for a row
 
 
 def _gives_view(key: Any, rank: int) -> bool:
@@ -314,54 +327,3 @@ def _gives_view(key: Any, rank: int) -> bool:
         elif part is not None and type(part) is not slice:
             return False
     return is_array or integers < rank
-
-
-class _RunReader:
-    """Reads decoded bytes, decoding only the runs they are in; for one call of one thread."""
-
-    __slots__ = ("_encoding", "_limits", "_runs", "_stored", "last")
-
-    def __init__(
-        self,
-        encoding: EncodingInRuns,
-        stored: Range,
-        runs: Runs,
-        limits: Limits,
-        last: tuple[int, Array] | None,
-    ) -> None:
-        self._encoding = encoding
-        self._stored = stored
-        self._runs = runs
-        self._limits = limits
-        self.last = last  # number and bytes of the run that was needed in part
-
-    def __call__(self, offset: int, target: memoryview) -> None:
-        """Fill `target` with the decoded bytes from `offset`."""
-        decoded = self._runs.decoded
-        number = bisect.bisect_right(decoded, offset) - 1
-        while len(target):
-            begin, end = decoded[number], decoded[number + 1]
-            count = min(end - offset, len(target))
-            is_kept = self.last is not None and self.last[0] == number
-            if count == end - begin and not is_kept:
-                self._decode(number, target[:count])
-            else:
-                run = self._run(number)
-                target[:count] = run.data[offset - begin : offset - begin + count]
-            target = target[count:]
-            offset += count
-            number += 1
-
-    def _run(self, number: int) -> Array:
-        if self.last is None or self.last[0] != number:
-            decoded = self._runs.decoded
-            run = empty_array((decoded[number + 1] - decoded[number],), np.dtype(np.uint8))
-            self._decode(number, run.data)
-            self.last = number, run
-        return self.last[1]
-
-    def _decode(self, number: int, target: memoryview) -> None:
-        stored = self._runs.stored
-        self._encoding.decode_run(
-            self._stored, stored[number], stored[number + 1], target, self._limits
-        )

@@ -73,6 +73,7 @@ def save_file(
     metadata: Mapping[str, object] | None = None,
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
+    chunk_rows: int | None = None,
     checksum: str | bool | None = "crc32c",
     version: str = "1.2.0",
     durable: Durable = "auto",
@@ -93,6 +94,8 @@ def save_file(
             written, as for `ztensor.numpy.save_file`.
         metadata: key-value pairs of the file.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
+        chunk_rows: of compressed tensors, how many rows (indices of the first axis) are decoded
+            together; by default as many as 64 KiB hold. See `ztensor.Writer`.
         checksum: `"crc32c"`, `"sha256"` or None.
         version: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`.
         durable: True flushes to disk before this returns; "auto" does so when an existing file is
@@ -122,6 +125,7 @@ def save_file(
         deduplicate,
         max_shard_size=max_shard_size,
         compression=compression,
+        chunk_rows=chunk_rows,
         checksum=checksum,
         version=version,
         durable=durable,
@@ -135,6 +139,7 @@ def save(
     metadata: Mapping[str, object] | None = None,
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
+    chunk_rows: int | None = None,
     checksum: str | bool | None = "crc32c",
     version: str = "1.2.0",
     deduplicate: Literal["memory", "content", False] = "memory",
@@ -148,6 +153,7 @@ def save(
         None,
         deduplicate,
         compression=compression,
+        chunk_rows=chunk_rows,
         checksum=checksum,
         version=version,
     )

@@ -49,6 +49,7 @@ from ztensor.source.sink import Durable, FileSink, Place, Sink, StreamSink
 from ztensor.tensor import Tensor, is_torch, shape_of
 from ztensor.threads import Crew, thread_count
 from ztensor.writing.blob import BlobWriter, level_of
+from ztensor.writing.frames import Frames, frames_of, require_chunk_rows
 from ztensor.writing.overlaps import Overlaps
 
 if TYPE_CHECKING:
@@ -85,6 +86,9 @@ class Writer:
         threads: how many compress and hash beside the writing; by default as many as there are
             cores, four at most, or what `ZTENSOR_NUM_THREADS` says.
         format: `"zt"` writes a zTensor file also where the path has another format's suffix.
+        chunk_rows: of compressed tensors, how many rows (indices of the first axis) are decoded
+            together, up to 16 MiB: more make smaller files, fewer make reading rows cheaper. By
+            default as many as 64 KiB hold.
 
     Raises:
         ArgumentValueError: an argument has an unknown value, or the path another format's suffix.
@@ -103,6 +107,7 @@ class Writer:
         durable: Durable = "auto",
         threads: int | None = None,
         format: Literal["zt"] | None = None,
+        chunk_rows: int | None = None,
     ) -> None:
         if is_path(path):
             require_ours(path_text(path), format)
@@ -111,7 +116,13 @@ class Writer:
             raise ArgumentValueError(
                 "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
             )
-        self._prepare(emitter(), compression=compression, checksum=checksum, threads=threads)
+        self._prepare(
+            emitter(),
+            compression=compression,
+            checksum=checksum,
+            threads=threads,
+            chunk_rows=chunk_rows,
+        )
         given = _attributes_of(attributes)
         if given is not None:
             self._emitter.check_attributes(given)
@@ -135,9 +146,11 @@ class Writer:
         compression: bool | int | str,
         checksum: str | bool | None,
         threads: int | None = None,
+        chunk_rows: int | None = None,
     ) -> None:
         self._emitter = emitter
         self._level = level_of(compression)
+        self._chunk_rows = require_chunk_rows(chunk_rows)
         self._algorithm = require_writable(checksum)
         self._attributes = None
         written = WrittenObjects()
@@ -190,6 +203,7 @@ class Writer:
         attributes: Mapping[str, object] | None = None,
         compress: bool | int | str | None = None,
         checksum: str | bool | None = None,
+        chunk_rows: int | None = None,
     ) -> None:
         """Write one object.
 
@@ -202,6 +216,7 @@ class Writer:
             attributes: key-value pairs of the object; a tensor's own by default.
             compress: as the writer's `compression`, for this object; None takes the writer's.
             checksum: as the writer's `checksum`, for this object; False or "none" for no digest.
+            chunk_rows: as the writer's, for this object; None takes the writer's.
 
         Raises:
             NotRepresentableError: the version cannot hold it; the message says what would work.
@@ -209,7 +224,9 @@ class Writer:
             SourceError: the bytes could not be stored. The writer is then aborted.
         """
         try:
-            self._write(name, data, attributes, compress=compress, checksum=checksum)
+            self._write(
+                name, data, attributes, compress=compress, checksum=checksum, chunk_rows=chunk_rows
+            )
         except Exception as error:
             turn(error)
             raise
@@ -222,6 +239,7 @@ class Writer:
         *,
         compress: bool | int | str | None,
         checksum: str | bool | None,
+        chunk_rows: int | None,
     ) -> None:
         self._require_ready(name)
         arrays: Mapping[str, Array]
@@ -241,12 +259,21 @@ class Writer:
                 arrays = tensor.components
             level = self._level if compress is None else level_of(compress)
             algorithm = self._algorithm if checksum is None else require_writable(checksum)
+            rows = require_chunk_rows(chunk_rows) or self._chunk_rows
         except ZTensorError as error:
             error.locate(file=self._sink.name, object_name=name)
             raise
         try:
             components = {
-                role: self._write_component(name, role, component, arrays[role], level, algorithm)
+                role: self._write_component(
+                    name,
+                    role,
+                    component,
+                    arrays[role],
+                    level,
+                    algorithm,
+                    frames_of(plan, role, rows),
+                )
                 for role, component in plan.components.items()
             }
         except BaseException:
@@ -263,9 +290,10 @@ class Writer:
         *,
         compress: bool | int | str | None = None,
         checksum: str | bool | None = None,
+        chunk_rows: int | None = None,
     ) -> None:
         """Write a dense object from an array; see `write`."""
-        self.write(name, data, compress=compress, checksum=checksum)
+        self.write(name, data, compress=compress, checksum=checksum, chunk_rows=chunk_rows)
 
     def write_torch(
         self,
@@ -275,9 +303,17 @@ class Writer:
         attributes: Mapping[str, object] | None = None,
         compress: bool | int | str | None = None,
         checksum: str | bool | None = None,
+        chunk_rows: int | None = None,
     ) -> None:
         """Write a torch tensor, dense or sparse, from any device; see `write`."""
-        self.write(name, data, attributes=attributes, compress=compress, checksum=checksum)
+        self.write(
+            name,
+            data,
+            attributes=attributes,
+            compress=compress,
+            checksum=checksum,
+            chunk_rows=chunk_rows,
+        )
 
     def add(
         self,
@@ -285,9 +321,11 @@ class Writer:
         data: Any,
         compress: bool | int | str | None = None,  # noqa: FBT001  # positional in the 1.2 API
         checksum: str | bool | None = None,  # noqa: FBT001
+        *,
+        chunk_rows: int | None = None,
     ) -> None:
         """Write a dense object from an array; see `write`."""
-        self.write(name, data, compress=compress, checksum=checksum)
+        self.write(name, data, compress=compress, checksum=checksum, chunk_rows=chunk_rows)
 
     def copy(
         self,
@@ -333,7 +371,9 @@ class Writer:
             raise
         try:
             components = {
-                role: self._recode_component(reader, source_name, role, component, level, progress)
+                role: self._recode_component(
+                    reader, source_name, role, tensor_object, level, progress
+                )
                 if stored is None or (compress is not None and _differs(component, level))
                 else self._copy_component(reader, source_name, role, component, progress)
                 for role, component in tensor_object.components.items()
@@ -383,6 +423,7 @@ class Writer:
         attributes: Mapping[str, object] | None = None,
         compress: bool | int | str | None = None,
         checksum: str | bool | None = None,
+        chunk_rows: int | None = None,
     ) -> ObjectSink:
         """Return a sink for one dense object that takes its elements in pieces.
 
@@ -398,6 +439,7 @@ class Writer:
             attributes: key-value pairs of the object.
             compress: as the writer's `compression`, for this object; None takes the writer's.
             checksum: as the writer's `checksum`, for this object; False or "none" for no digest.
+            chunk_rows: as the writer's, for this object; None takes the writer's.
 
         Raises:
             NotRepresentableError: the version cannot hold it.
@@ -415,10 +457,11 @@ class Writer:
             plan = dataclasses.replace(plan, attributes=copy.deepcopy(plan.attributes))
             level = self._level if compress is None else level_of(compress)
             algorithm = self._algorithm if checksum is None else require_writable(checksum)
+            rows = require_chunk_rows(chunk_rows) or self._chunk_rows
         except ZTensorError as error:
             error.locate(file=self._sink.name, object_name=name)
             raise
-        blob = BlobWriter(self._sink, level, algorithm)
+        blob = BlobWriter(self._sink, level, algorithm, frames=frames_of(plan, "data", rows))
         self._stream = ObjectSink(self, name, plan, target, blob)
         return self._stream
 
@@ -572,9 +615,10 @@ class Writer:
         array: Array,
         level: int | None,
         algorithm: Algorithm | None,
+        frames: Frames,
     ) -> Component:
         is_kept = self._keeps_data and array.flags.c_contiguous and is_stored_as_is(array.dtype)
-        blob = BlobWriter(self._sink, level, algorithm, self._crew, is_kept=is_kept)
+        blob = BlobWriter(self._sink, level, algorithm, self._crew, is_kept=is_kept, frames=frames)
         for block in blocks(array):
             blob.write(block)
         if blob.digest_later is not None:
@@ -601,11 +645,12 @@ class Writer:
         reader: ManifestReader,
         name: str,
         role: str,
-        component: Component,
+        tensor_object: TensorObject,
         level: int | None,
         progress: Callable[[int], None] | None,
     ) -> Component:
         """Write a component's decoded bytes, or find them written for another that has them."""
+        component = tensor_object.components[role]
         there = reader._object(name).components[role]
         key = reader._source, dataclasses.replace(there, digest=None, extra=None), level
         digest = None if there.digest is None else parse_digest(there.digest)
@@ -616,7 +661,8 @@ class Writer:
                 for _ in reader.decoded_chunks(name, role):
                     pass
         else:
-            blob = BlobWriter(self._sink, level, self._algorithm, self._crew)
+            frames = frames_of(tensor_object, role, self._chunk_rows)
+            blob = BlobWriter(self._sink, level, self._algorithm, self._crew, frames=frames)
             for chunk in self._chunks(reader, name, role):
                 blob.write(chunk)
                 if progress is not None:

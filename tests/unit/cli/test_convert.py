@@ -10,7 +10,11 @@ import pytest
 
 import ztensor
 from ztensor.cli.exits import ExitCode
+from ztensor.encoding.zstd import walk_frames
+from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save_file
+from ztensor.source.base import Range
+from ztensor.source.memory import MemorySource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,6 +83,28 @@ def test_compression(run: Run, tmp_path: Path, text: str, encoding: str) -> None
     assert ended.code == 0
     with ztensor.open(tmp_path / "new.zt") as reader:
         assert reader.metadata("w").components["data"].encoding == encoding
+
+
+def frames(path: Path) -> list[int]:
+    with ztensor.open(path) as reader:
+        place = reader.location("w")
+    stored = Range(MemorySource(path.read_bytes()), place.offset, place.length)
+    return [frame.content_length or 0 for frame in walk_frames(stored, DEFAULT_LIMITS)]
+
+
+def test_chunk_rows_reach_the_file(run: Run, tmp_path: Path) -> None:
+    old, new = tmp_path / "old.zt", tmp_path / "new.zt"
+    save_file({"w": np.zeros((10, 3), np.int8)}, old)
+    how = ("--chunk-rows", "4")
+    assert run("convert", old, new, "--compression", "zstd", *how).code == 0
+    assert frames(new) == [12, 12, 6]
+    assert run("compress", old, *how).code == 0
+    assert frames(old) == [12, 12, 6]
+    for wrong in (("--chunk-rows", "0", "--compression", "3"), how):
+        ended = run("convert", old, tmp_path / "no.zt", *wrong)
+        assert ended.code == ExitCode.USAGE
+        assert "chunk" in ended.err
+    assert not (tmp_path / "no.zt").exists()
 
 
 def test_export_lists_what_is_lost(run: Run, model: Path) -> None:

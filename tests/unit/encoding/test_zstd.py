@@ -226,7 +226,8 @@ def noise(length: int, seed: int = 1) -> bytes:
 
 
 def encoded(data: bytes, level: int = 3) -> bytes:
-    return b"".join(Zstd().encode(memoryview(data), level=level))
+    """Return one frame."""
+    return b"".join(Zstd().encode(memoryview(data), level=level, frame_bytes=16 * MIB))
 
 
 # --- The walker -----------------------------------------------------------------------------
@@ -769,7 +770,7 @@ def test_many_threads_decode_and_encode_at_once(encoding: Zstd) -> None:
 
 def test_frames_are_independent_and_declare_their_size(encoding: Zstd) -> None:
     content = text_like(MIB) * 9
-    parts = list(encoding.encode(memoryview(content), level=1))
+    parts = list(encoding.encode(memoryview(content), level=1, frame_bytes=4 * MIB))
     found = list(walk_frames(Mapped(b"".join(parts)), DEFAULT_LIMITS))
     assert [each.content_length for each in found] == [4 * MIB, 4 * MIB, 1 * MIB]
     position = 0
@@ -790,6 +791,12 @@ def test_slices_at_frame_ends_encode_to_the_same_bytes(encoding: Zstd) -> None:
     assert b"".join(Zstd().encode(content, level=1)) == whole  # another context, the same bytes
 
 
+def test_the_usual_frame_is_small(encoding: Zstd) -> None:
+    data = b"".join(encoding.encode(memoryview(bytes(200_000)), level=1))
+    found = [each.content_length for each in walk_frames(Mapped(data), DEFAULT_LIMITS)]
+    assert found == [65_536, 65_536, 65_536, 200_000 - 3 * 65_536]
+
+
 def test_no_data_is_one_empty_frame(encoding: Zstd) -> None:
     assert list(encoding.encode(memoryview(b""), level=3)) == [
         frame(raw(b""), size=0, size_bytes=1, window=None)
@@ -797,7 +804,8 @@ def test_no_data_is_one_empty_frame(encoding: Zstd) -> None:
 
 
 def test_a_multiple_of_the_frame_size_has_no_empty_frame_behind_it(encoding: Zstd) -> None:
-    assert len(list(encoding.encode(memoryview(bytes(8 * MIB)), level=1))) == 2
+    data = memoryview(bytes(8 * MIB))
+    assert len(list(encoding.encode(data, level=1, frame_bytes=4 * MIB))) == 2
 
 
 @pytest.mark.parametrize("level", [-(1 << 17), -1, 1, 7, 8, 22])

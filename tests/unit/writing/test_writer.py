@@ -978,7 +978,7 @@ def test_a_failed_end_of_a_stream_aborts_the_writer(
 ) -> None:
     before = files(folder)
     writer = Writer(folder / "m.zt", compression=True)
-    sink = writer.stream("w", (100_000,), "f64")
+    sink = writer.stream("w", (100_000,), "f64", chunk_rows=10**6)  # compressed at its end
     sink.write(np.random.default_rng(0).normal(size=100_000))
 
     def fail(*_: Any) -> int:

@@ -1,0 +1,91 @@
+"""What the size of zstd frames costs and saves: the table of `docs/slices.md`.
+
+    python benchmarks/frames.py [MiB of each tensor, by default 64]
+
+One process, bytes in memory, the best of three; `load` is with all threads, `one by one` takes
+random rows, each with an index of its own as a data loader does, `gathered` 1,000 with one.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+import ztensor
+from ztensor.numpy import load, save
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WIDTH, MIB = 512, 1 << 20
+SIZES = (16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 4 << 20)
+
+
+def tensors(nbytes: int) -> dict[str, np.ndarray[Any, Any]]:
+    """Return tensors as models have them, of about so many bytes each."""
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((nbytes // WIDTH // 4, WIDTH), np.float32) * np.float32(0.02)
+    twice = np.concatenate((weight, weight[::-1]))
+    return {
+        "float32 weights": weight,
+        "bfloat16 weights": twice.astype(ml_dtypes.bfloat16),
+        "int8 weights": np.clip(np.rint(np.concatenate((twice, twice)) * 2000), -128, 127).astype(
+            np.int8
+        ),
+        "float32, 90 % zeros": np.where(rng.random(weight.shape) < 0.1, weight, np.float32(0)),
+        "int32 tokens": rng.zipf(1.3, weight.shape).clip(0, 50_000).astype(np.int32),
+    }
+
+
+def best(act: Callable[[], object], times: int = 3) -> float:
+    """Return the seconds of the fastest of some calls."""
+    found = []
+    for _ in range(times):
+        start = time.perf_counter()
+        act()
+        found.append(time.perf_counter() - start)
+    return min(found)
+
+
+def row_of(array: np.ndarray[Any, Any], size: int | None) -> list[str]:
+    """Return the cells of one frame size; None stores raw."""
+    chunk = None if size is None else size // (array.nbytes // len(array))
+    how: dict[str, Any] = {"compression": size is not None, "chunk_rows": chunk}
+    saved: list[bytes] = []
+    seconds = best(lambda: saved.append(save({"w": array}, **how)))
+    data, places = saved[-1], np.random.default_rng(1).integers(0, len(array), 1000)
+    loading = best(lambda: load(data))
+    with ztensor.open(data) as reader:
+        part = reader.get_slice("w")
+        part[0]
+        few = places[: 1000 if size is None or size < MIB else 100].tolist()
+        one = best(lambda: [part[place] for place in few]) / len(few)
+        gathered = best(lambda: part[places]) / len(places)
+        if part[places].tobytes() != array[places].tobytes():
+            raise SystemExit("the rows are wrong")
+    return [
+        f"{len(data) / array.nbytes:.4f}",
+        f"{array.nbytes / seconds / 1e6:,.0f}",
+        f"{array.nbytes / loading / 1e6:,.0f}",
+        f"{1 / one:,.0f}",
+        f"{1 / gathered:,.0f}",
+    ]
+
+
+def main(nbytes: int) -> None:
+    """Print one table."""
+    head = ("tensor", "frame", "size", "save MB/s", "load MB/s", "rows/s, one by one", "gathered")
+    print("| " + " | ".join(head) + " |")
+    print("| " + " | ".join("---" for _ in head) + " |")
+    for name, array in tensors(nbytes).items():
+        for size in (None, *SIZES):
+            frame = "raw" if size is None else f"{size >> 10} KiB"
+            print("| " + " | ".join((name, frame, *row_of(array, size))) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(float(sys.argv[1] if len(sys.argv) > 1 else 64) * MIB))

@@ -1,0 +1,219 @@
+"""Rows of an encoded component: which runs of it are decoded for them, and what is kept of that.
+
+An encoding says where its stored bytes may be entered: `Runs`, for zstd its frames. A reader keeps
+the runs of what it was asked for and what it decoded last, so that one row after another costs no
+more than its own run, whoever asks for it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import collections
+import concurrent.futures
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ztensor.layout.base import empty_array
+from ztensor.threads import thread_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator
+
+    from ztensor.encoding.base import EncodingInRuns, Runs
+    from ztensor.layout.base import Array
+    from ztensor.limits import Limits
+    from ztensor.reading.selection import Indices
+    from ztensor.source.base import Range
+
+KEPT_BYTES = 4 << 20  # decoded bytes that a reader keeps: some frames of rows
+KEPT_TABLE_BYTES = 16 << 20  # of what `Runs` take: 64 GiB of tensors in frames of 64 KiB
+_WORTH_THREADS = 24  # runs: a millisecond or two of work; starting threads takes 0.2
+_BATCH = 8  # runs that a thread takes at a time
+
+
+class RunCache:
+    """What a reader found out about runs, and the runs it decoded last; safe to share."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tables: collections.OrderedDict[Hashable, Runs] = collections.OrderedDict()
+        self._decoded: collections.OrderedDict[Hashable, Array] = collections.OrderedDict()
+        self._table_bytes = self._decoded_bytes = 0
+
+    def table(self, key: Hashable, find: Callable[[], Runs | None]) -> Runs | None:
+        """Return the runs of a component, which `find` finds the first time."""
+        with self._lock:
+            runs = self._tables.get(key)
+            if runs is not None:
+                self._tables.move_to_end(key)
+                return runs
+        runs = find()
+        if runs is not None:
+            with self._lock:
+                if key not in self._tables:
+                    self._tables[key] = runs
+                    self._table_bytes += _nbytes(runs)
+                while self._table_bytes > KEPT_TABLE_BYTES and len(self._tables) > 1:
+                    self._table_bytes -= _nbytes(self._tables.popitem(last=False)[1])
+        return runs
+
+    def decoded(self, key: Hashable) -> Array | None:
+        """Return a run that was kept."""
+        with self._lock:
+            run = self._decoded.get(key)
+            if run is not None:
+                self._decoded.move_to_end(key)
+            return run
+
+    def keep(self, key: Hashable, run: Array) -> None:
+        """Keep a decoded run, and drop those that were not asked for longest; one stays."""
+        with self._lock:
+            if key not in self._decoded:
+                self._decoded[key] = run
+                self._decoded_bytes += run.nbytes
+            while self._decoded_bytes > KEPT_BYTES and len(self._decoded) > 1:
+                self._decoded_bytes -= self._decoded.popitem(last=False)[1].nbytes
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._tables.clear()
+            self._decoded.clear()
+            self._table_bytes = self._decoded_bytes = 0
+
+
+def _nbytes(runs: Runs) -> int:
+    return 2 * len(runs.decoded) * runs.decoded.itemsize
+
+
+class _Group(NamedTuple):
+    """Wanted rows that lie in one run: those from number `first` to `last` of them."""
+
+    run: int
+    first: int
+    last: int
+
+
+class RunReader:
+    """Reads decoded bytes of one component, decoding only the runs they are in.
+
+    Args:
+        encoding: the component's.
+        stored: its stored bytes.
+        runs: its runs.
+        limits: the caps in force.
+        cache: the reader's.
+        key: what says there which component it is.
+    """
+
+    __slots__ = ("_cache", "_encoding", "_key", "_limits", "_runs", "_stored")
+
+    def __init__(
+        self,
+        encoding: EncodingInRuns,
+        stored: Range,
+        runs: Runs,
+        limits: Limits,
+        cache: RunCache,
+        key: Hashable,
+    ) -> None:
+        self._encoding = encoding
+        self._stored = stored
+        self._runs = runs
+        self._limits = limits
+        self._cache = cache
+        self._key = key
+
+    def __call__(self, offset: int, target: memoryview) -> None:
+        """Fill `target` with the decoded bytes from `offset`."""
+        decoded = self._runs.decoded
+        number = bisect.bisect_right(decoded, offset) - 1
+        while len(target):
+            begin, end = decoded[number], decoded[number + 1]
+            count = min(end - offset, len(target))
+            self._copy(number, offset - begin, target[:count])
+            target = target[count:]
+            offset += count
+            number += 1
+
+    def rows(self, rows: Indices, target: Array) -> bool:
+        """Fill `target` with rows, each run decoded once and several at a time.
+
+        Args:
+            rows: which, rising, each once.
+            target: (rows, bytes of a row) uint8, contiguous.
+
+        Returns:
+            Whether it was done; False where a row lies in several runs.
+        """
+        groups = list(self._groups(rows, target.shape[1]))
+        if groups and groups[-1].run < 0:
+            return False
+        workers = thread_count() if len(groups) >= _WORTH_THREADS else 1
+        if workers == 1:
+            self._take(groups, rows, target)
+            return True
+        batches = [groups[start : start + _BATCH] for start in range(0, len(groups), _BATCH)]
+        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+            for done in [pool.submit(self._take, batch, rows, target) for batch in batches]:
+                done.result()
+        return True
+
+    def _groups(self, rows: Indices, row_bytes: int) -> Iterator[_Group]:
+        """Yield the rows by the run they are in; last one in run -1 where a row is in several."""
+        decoded = self._runs.decoded
+        first, count = 0, len(rows)
+        while first < count:
+            run = bisect.bisect_right(decoded, int(rows[first]) * row_bytes) - 1
+            behind = decoded[run + 1] // row_bytes  # the first row that is not whole in this run
+            if isinstance(rows, range):
+                last = min(count, max(0, -(-(behind - rows.start) // rows.step)))
+            else:
+                last = int(np.searchsorted(rows, behind))
+            if last <= first:
+                yield _Group(-1, first, count)
+                return
+            yield _Group(run, first, last)
+            first = last
+
+    def _take(self, groups: list[_Group], rows: Indices, target: Array) -> None:
+        decoded, row_bytes = self._runs.decoded, target.shape[1]
+        for number, first, last in groups:
+            start, low = int(rows[first]) * row_bytes - decoded[number], int(rows[first])
+            count = int(rows[last - 1]) - low + 1
+            part = target[first:last]
+            if count == last - first:
+                self._copy(number, start, part.reshape(-1).data)
+                continue
+            run = self._run(number)[start : start + count * row_bytes].reshape(count, row_bytes)
+            if isinstance(rows, range):
+                part[...] = run[:: rows.step]
+            else:
+                np.take(run, rows[first:last] - low, axis=0, out=part)
+
+    def _copy(self, number: int, start: int, target: memoryview) -> None:
+        """Fill `target` with a part of a run; a whole one is decoded into it and not kept."""
+        decoded = self._runs.decoded
+        is_whole = len(target) == decoded[number + 1] - decoded[number]
+        if is_whole and self._cache.decoded((self._key, number)) is None:
+            self._decode(number, target)
+        else:
+            target[:] = self._run(number).data[start : start + len(target)]
+
+    def _run(self, number: int) -> Array:
+        key = self._key, number
+        run = self._cache.decoded(key)
+        if run is None:
+            decoded = self._runs.decoded
+            run = empty_array((decoded[number + 1] - decoded[number],), np.dtype(np.uint8))
+            self._decode(number, run.data)
+            self._cache.keep(key, run)
+        return run
+
+    def _decode(self, number: int, target: memoryview) -> None:
+        stored = self._runs.stored
+        self._encoding.decode_run(
+            self._stored, stored[number], stored[number + 1], target, self._limits
+        )

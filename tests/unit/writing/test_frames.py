@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import io
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ztensor
+from tests.corpus.foreign.make_gguf import blocks_of
+from ztensor.encoding.zstd import FRAME_BYTES, walk_frames
+from ztensor.errors import ArgumentTypeError, ArgumentValueError
+from ztensor.limits import DEFAULT_LIMITS
+from ztensor.model.manifest import Component, TensorObject
+from ztensor.numpy import load, save
+from ztensor.source.base import Range
+from ztensor.source.memory import MemorySource
+from ztensor.writing.frames import Frames, batches, frames_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+RNG = np.random.default_rng(0)
+
+
+def lengths(data: bytes, name: str = "w") -> list[int]:
+    """Return the decoded bytes of each frame of an object."""
+    with ztensor.open(data) as reader:
+        place = reader.location(name)
+    stored = Range(MemorySource(data), place.offset, place.length)
+    return [frame.content_length or 0 for frame in walk_frames(stored, DEFAULT_LIMITS)]
+
+
+def dense(shape: tuple[int, ...], dtype: str = "f32", type: str | None = None) -> TensorObject:
+    return TensorObject(shape, "dense", {"data": Component(dtype, 0, 0, type)})
+
+
+@pytest.mark.parametrize(
+    ("plan", "chunk_rows", "frames"),
+    [
+        (dense((100, 10)), None, Frames(65_520, 65_520)),
+        (dense((100, 16_384)), None, Frames(65_536, 65_536)),
+        (dense((100, 10_000)), None, Frames(40_000, 40_000)),
+        (dense((100, 16_385)), None, Frames(65_540, 32_832)),  # two parts, of whole words
+        (dense((3, 500, 500)), None, Frames(1_000_000, 62_528)),
+        (dense((100_000,)), None, Frames(FRAME_BYTES, FRAME_BYTES)),
+        (dense(()), None, Frames(FRAME_BYTES, FRAME_BYTES)),
+        (dense((0, 10)), None, Frames(FRAME_BYTES, FRAME_BYTES)),
+        (dense((10, 0)), None, Frames(FRAME_BYTES, FRAME_BYTES)),
+        (dense((8, 4), "u8", "f4_e2m1"), 3, Frames(6, 6)),
+        (dense((100, 10)), 1, Frames(40, 40)),
+        (dense((100,)), 7, Frames(28, 28)),
+        (dense((100, 10)), 10**12, Frames(16_777_200, 16_777_200)),
+        (dense((9, 5 << 20)), 1, Frames(20 << 20, 10 << 20)),
+        (dense((9, 9), "u9"), 1, Frames(FRAME_BYTES, FRAME_BYTES)),
+        (TensorObject((5, 512), "gguf.q4_k", {"data": Component("u8", 0, 0)}), 2, Frames(576, 576)),
+    ],
+)  # fmt: skip
+def test_where_frames_end(plan: TensorObject, chunk_rows: int | None, frames: Frames) -> None:
+    assert frames_of(plan, "data", chunk_rows) == frames
+
+
+def test_sparse_components_have_no_rows() -> None:
+    parts = {role: Component("u64", 0, 0) for role in ("indptr", "indices", "values")}
+    plan = TensorObject((9, 9), "sparse_csr", parts)
+    assert frames_of(plan, "values", 1) == Frames(FRAME_BYTES, FRAME_BYTES)
+
+
+@given(period=st.integers(1, 50), piece=st.integers(1, 50), count=st.integers(0, 300))
+def test_frames_cut_what_comes_in_any_pieces(period: int, piece: int, count: int) -> None:
+    frames = Frames(period, piece)
+    data = memoryview(bytes(index % 251 for index in range(count)))
+    parts = list(frames.cut(0, data))
+    assert b"".join(parts) == data
+    ends = list(itertools.accumulate(map(len, parts)))
+    for start, end in itertools.pairwise([0, *ends]):
+        assert frames.start(start) == start
+        assert end in (frames.end(start), count)
+        assert {frames.start(byte) for byte in range(start, end)} <= {start}
+    assert all(part.nbytes for part in parts) or not count
+
+
+def test_batches_are_as_long_as_wanted() -> None:
+    parts = [memoryview(bytes(3))] * 7
+    assert [len(batch) for batch in batches(iter(parts), 6)] == [2, 2, 2, 1]
+
+
+WRITERS: dict[str, Callable[[Any, int | None], bytes]] = {}
+
+
+def by_writer(use: Callable[[ztensor.Writer, Any, int | None], None]) -> None:
+    def make(array: Any, chunk_rows: int | None) -> bytes:
+        target = io.BytesIO()
+        with ztensor.Writer(target, compression=True) as writer:
+            use(writer, array, chunk_rows)
+        return target.getvalue()
+
+    WRITERS[use.__name__] = make
+
+
+@by_writer
+def write(writer: ztensor.Writer, array: Any, rows: int | None) -> None:
+    writer.write("w", array, chunk_rows=rows)
+
+
+@by_writer
+def add(writer: ztensor.Writer, array: Any, rows: int | None) -> None:
+    writer.add("w", array, chunk_rows=rows)
+
+
+@by_writer
+def write_numpy(writer: ztensor.Writer, array: Any, rows: int | None) -> None:
+    writer.write_numpy("w", array, chunk_rows=rows)
+
+
+@by_writer
+def stream(writer: ztensor.Writer, array: Any, rows: int | None) -> None:
+    with writer.stream("w", array.shape, array.dtype, chunk_rows=rows) as sink:
+        for start in range(0, len(array), 11):
+            sink.write(array[start : start + 11])
+
+
+@by_writer
+def transposed(writer: ztensor.Writer, array: Any, rows: int | None) -> None:
+    writer.write("w", np.asfortranarray(array), chunk_rows=rows)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("rows", [None, 1, 7, 100, 10**9])
+def test_every_way_of_writing_gives_the_same_frames(rows: int | None, dtype: Any) -> None:
+    array = RNG.integers(-99, 99, (530, 300)).astype(dtype)
+    row = array.itemsize * 300
+    chunk = min(530, FRAME_BYTES // row if rows is None else rows)
+    made = {make(array, rows) for make in WRITERS.values()}
+    made.add(save({"w": array}, compression=True, chunk_rows=rows))
+    assert len(made) == 1
+    data = made.pop()
+    whole, rest = divmod(530, chunk)
+    assert lengths(data) == [chunk * row] * whole + [rest * row] * bool(rest)
+    assert load(data)["w"].tobytes() == array.tobytes()
+
+
+def test_the_number_of_threads_does_not_change_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    array = RNG.standard_normal((5000, 300), np.float32)
+    made = set()
+    for threads in ("1", "2", "5"):
+        monkeypatch.setenv("ZTENSOR_NUM_THREADS", threads)
+        made.add(save({"w": array}, compression=1, chunk_rows=9))
+    assert len(made) == 1
+
+
+def test_long_rows_are_cut_at_their_ends_too() -> None:
+    array = RNG.integers(0, 9, (3, 100_000), np.int8)
+    assert lengths(save({"w": array}, compression=True)) == [50_048, 49_952] * 3
+
+
+def test_rows_of_gguf_blocks() -> None:
+    data = blocks_of("q4_k", 64).reshape(-1)
+    tensor = ztensor.Tensor({"data": data}, shape=(16, 1024), format="gguf.q4_k")
+    saved = save({"w": tensor}, compression=True, chunk_rows=5)
+    assert lengths(saved) == [5 * 576] * 3 + [576]
+
+
+def test_a_writers_measure_is_for_all_its_objects(tmp_path: Path) -> None:
+    array = RNG.integers(0, 9, (100, 50), np.int8)
+    path = tmp_path / "m.zt"
+    with ztensor.Writer(path, compression=True, chunk_rows=30) as writer:
+        writer.write("w", array)
+        writer.write("v", array, chunk_rows=50)
+    data = path.read_bytes()
+    assert lengths(data) == [1500, 1500, 1500, 500]
+    assert lengths(data, "v") == [2500, 2500]
+    with ztensor.Writer.append(path, compression=True, chunk_rows=80) as editor:
+        editor.write("u", array)
+    assert lengths(path.read_bytes(), "u") == [4000, 1000]
+
+
+def test_convert_and_migrate_cut_anew(tmp_path: Path) -> None:
+    array = RNG.integers(0, 9, (100, 50), np.int8)
+    path, other = tmp_path / "m.zt", tmp_path / "n.zt"
+    ztensor.numpy.save_file({"w": array}, path, compression=True)
+    ztensor.convert(path, other, compression=True, chunk_rows=40, check=True)
+    assert lengths(other.read_bytes()) == [2000, 2000, 1000]
+    ztensor.migrate(path, compression=3, chunk_rows=60)
+    assert lengths(path.read_bytes()) == [3000, 2000]
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [(0, ArgumentValueError), (-1, ArgumentValueError), ("9", ArgumentTypeError),
+     (True, ArgumentTypeError), (1.0, ArgumentTypeError)],
+)  # fmt: skip
+def test_what_is_no_number_of_rows(value: Any, error: type[Exception], tmp_path: Path) -> None:
+    with pytest.raises(error):
+        ztensor.Writer(io.BytesIO(), chunk_rows=value)
+    with pytest.raises(error):
+        save({"w": np.ones(3)}, compression=True, chunk_rows=value)
+    with ztensor.Writer(io.BytesIO()) as writer:
+        for refuse in (
+            lambda: writer.write("w", np.ones(3), chunk_rows=value),
+            lambda: writer.stream("w", (3,), "f4", chunk_rows=value),
+        ):
+            with pytest.raises(error):
+                refuse()
+    source = tmp_path / "m.zt"
+    ztensor.numpy.save_file({"w": np.ones(3)}, source)
+    with pytest.raises(error):
+        ztensor.convert(source, tmp_path / "n.zt", compression=True, chunk_rows=value)
+
+
+@pytest.mark.parametrize(
+    ("target", "compression"), [("n.zt", None), ("n.zt", False), ("n.npz", True)]
+)
+def test_rows_of_what_is_not_compressed(
+    target: str, compression: bool | None, tmp_path: Path
+) -> None:
+    source = tmp_path / "m.zt"
+    ztensor.numpy.save_file({"w": np.ones(3)}, source)
+    with pytest.raises(ArgumentValueError, match="chunk_rows"):
+        ztensor.convert(source, tmp_path / target, compression=compression, chunk_rows=3)
+    with pytest.raises(ArgumentValueError, match="chunk_rows"):
+        ztensor.numpy.save_file({"w": np.ones(3)}, tmp_path / "n.npz", chunk_rows=3)
+    assert [path.name for path in tmp_path.iterdir()] == ["m.zt"]
