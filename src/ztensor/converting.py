@@ -45,8 +45,10 @@ from ztensor.sharded.naming import shifted
 from ztensor.sharded.planning import plan_objects
 from ztensor.sharded.saving import place_of_whole, remove_shards, sha256_of, shards_there
 from ztensor.source.appending import AppendSink
+from ztensor.source.gathering import FROM_FILE_WRITE_BYTES
 from ztensor.source.paths import path_text
-from ztensor.source.sink import FROM_FILE_WRITE_BYTES, FileSink, Nowhere, Place, StreamSink
+from ztensor.source.sink import FileSink, Place, StreamSink
+from ztensor.source.targets import Nowhere
 from ztensor.wire import cbor
 from ztensor.writing.blob import level_of
 from ztensor.writing.frames import require_chunk_rows

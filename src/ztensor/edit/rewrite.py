@@ -26,7 +26,7 @@ from ztensor.sharded.planning import plan_objects
 from ztensor.sharded.saving import sha256_of
 from ztensor.source.appending import AppendSink
 from ztensor.source.paths import path_text
-from ztensor.source.sink import Nowhere
+from ztensor.source.targets import Nowhere
 from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:

@@ -31,7 +31,8 @@ from ztensor.source.base import Range
 from ztensor.source.local import FileSource
 from ztensor.source.paths import is_path, path_text
 from ztensor.source.rights import narrowest_of
-from ztensor.source.sink import FileSink, Nowhere, Place
+from ztensor.source.sink import FileSink, Place
+from ztensor.source.targets import Nowhere
 from ztensor.writing.saving import save_all
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
 """Where bytes come from and go to; knows offsets, not formats.
 
-Read `base.py` (the contract), `memory.py`, `local.py`, then `sink.py` for the way out. `open` and
+Read `base.py` (the contract), `memory.py`, `local.py`, then `sink.py` for the way out, with
+`gathering.py` (how bytes are written) and `targets.py` (what may be written over). `open` and
 `mmap` live here and nowhere else in the library.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import errno
 import io
@@ -19,16 +18,15 @@ from ztensor.errors import (
     ArgumentValueError,
     ClosedError,
     SourceError,
-    SourceNotFoundError,
-    SourceNotRegularError,
-    SourcePermissionError,
     describe,
 )
 from ztensor.source import locking
 from ztensor.source.base import shrunk
 from ztensor.source.descriptor import Descriptor
+from ztensor.source.gathering import Gatherer
 from ztensor.source.paths import path_text
 from ztensor.source.rights import PERMISSIONS, Rights, hand_over, narrow, rights_of
+from ztensor.source.targets import no_folder, require_own_link, require_place, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,24 +35,10 @@ if TYPE_CHECKING:
 
 Durable = Literal["auto"] | bool
 
-# Writes up to this size are gathered, since a system call costs more than the copy.
-_GATHER_BYTES = 1 << 15
-_BUFFER_BYTES = 1 << 20
-# No write goes over a multiple of this in the file. Linux keeps a write in pages of its length
-# where it can, and stalls at times to make room for long ones (ext4, Linux 6.18 in a virtual
-# machine, new processes, medians: saves of 2 GB 0.50 s by 256 KiB, 0.47 by 512 KiB, 3.6 by 2 MiB,
-# 3.3 by 8 MiB).
-WRITE_BYTES = 1 << 19
-# The same where the source is a mapped file, whose pages are in the way (copies of 2.5 GB, of the
-# speed of copyfile: 64 KiB 0.68, 128 KiB 0.84, 256 KiB 0.87, 512 KiB 0.37).
-FROM_FILE_WRITE_BYTES = 1 << 18
 _COPY_BYTES = 8 << 20
-# Linux takes at most 1024 buffers in one call.
-MOST_PIECES = 1024
 # What the kernel copies in one call, so that a copy of gigabytes can be watched and interrupted.
 _KERNEL_BYTES = 256 << 20
 _TRIES = 100
-_MOST_LINKS = 40
 # Of a new file, from which the umask takes; and of a temporary that has a name.
 _NEW_MODE = 0o666
 _PRIVATE_MODE = 0o600
@@ -105,64 +89,7 @@ class Sink(Protocol):
         ...
 
 
-class _Gatherer(abc.ABC):
-    """Joins small writes, hands large ones on without a copy, and counts."""
-
-    write_bytes = WRITE_BYTES
-
-    def __init__(self) -> None:
-        self.position = 0
-        self._buffer = bytearray()
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        count = data.nbytes if isinstance(data, memoryview) else len(data)
-        if count <= _GATHER_BYTES:
-            self._buffer += data
-            if len(self._buffer) >= _BUFFER_BYTES:
-                self._flush()
-        else:
-            self._flush()
-            self._write_through(memoryview(data), self.position)
-        self.position += count
-
-    def write_all(self, pieces: Sequence[Buffer], nbytes: int) -> None:
-        """Append up to `MOST_PIECES` C-contiguous buffers, together less than 1 GiB.
-
-        Args:
-            pieces: the buffers; they may change once this returns.
-            nbytes: how long they are together.
-
-        Raises:
-            SourceError: the bytes could not be stored.
-        """
-        self._flush()
-        self._write_pieces(pieces, nbytes)
-        self.position += nbytes
-
-    def _write_pieces(self, pieces: Sequence[Buffer], nbytes: int) -> None:
-        self._write_through(memoryview(b"".join(pieces)), self.position)
-
-    def barrier(self) -> int:
-        """Return the position: the file appears as a whole, so its parts need no order."""
-        return self.position
-
-    def _flush(self) -> None:
-        if self._buffer:
-            gathered, self._buffer = self._buffer, bytearray()
-            self._write_through(memoryview(gathered), self.position - len(gathered))
-
-    def _write_through(self, data: memoryview, at: int) -> None:
-        while data.nbytes:
-            count = self._write_some(data[: self.write_bytes - at % self.write_bytes])
-            data = data[count:]
-            at += count
-
-    @abc.abstractmethod
-    def _write_some(self, data: memoryview) -> int:
-        """Write what the system takes in one call, and return how much that was."""
-
-
-class FileSink(_Gatherer):
+class FileSink(Gatherer):
     """A file that appears, or replaces the old one, only as a whole.
 
     Bytes go to a temporary in the target's folder: nameless where the system has `O_TMPFILE`, so
@@ -220,17 +147,17 @@ class FileSink(_Gatherer):
                 if is_new and os.path.lexists(self._target):
                     raise FileExistsError(errno.EEXIST, "the name is taken", path)
             else:
-                _require_own_link(path)
+                require_own_link(path)
                 self._target = os.path.realpath(path)
             self._folder = os.path.dirname(self._target)
-            _require_place(self._target, path, is_followed=not is_derived)
+            require_place(self._target, path, is_followed=not is_derived)
             self._old = self._rights_of_target()
             self._open_temporary()
         except SourceError:
             raise
         except OSError as error:
             if isinstance(error, FileNotFoundError):
-                raise _no_folder(path, self._folder) from error
+                raise no_folder(path, self._folder) from error
             raise SourceError.from_os(
                 error, f"cannot create a temporary file in {describe(self._folder)}", path
             ) from error
@@ -371,7 +298,7 @@ class FileSink(_Gatherer):
         return done
 
     def _temporary_name(self) -> str:
-        name = f".{_shown(self._target)}.{secrets.token_hex(8)}.tmp"
+        name = f".{shown(self._target)}.{secrets.token_hex(8)}.tmp"
         return os.path.join(self._folder, name)
 
     def _write_some(self, data: memoryview) -> int:
@@ -478,7 +405,7 @@ class FileSink(_Gatherer):
     def _sweep(self) -> None:
         """Remove temporaries of this target whose process was killed: nobody holds their lock."""
         pattern = re.compile(
-            re.escape(f".{_shown(self._target)}.") + r"[0-9a-f]{16}\.tmp", re.DOTALL
+            re.escape(f".{shown(self._target)}.") + r"[0-9a-f]{16}\.tmp", re.DOTALL
         )
         with contextlib.suppress(OSError):
             with os.scandir(self._folder) as entries:
@@ -568,61 +495,6 @@ class Place(NamedTuple):
         return FileSink(self.path, durable=durable, is_derived=self.is_derived, like=self.like)
 
 
-def _shown(target: str) -> str:
-    # A file name has at most 255 bytes; ours must fit however long the target's is.
-    base = os.path.basename(target).encode("utf-8", "surrogateescape")[:200]
-    return base.decode("utf-8", "ignore")
-
-
-def _no_folder(path: str, folder: str) -> SourceNotFoundError:
-    return SourceNotFoundError(
-        "cannot write: the folder does not exist; create it first",
-        errno=errno.ENOENT,
-        file=path,
-        found=describe(folder),
-    )
-
-
-def _require_own_link(path: str) -> None:
-    """Refuse a link that another user put where everyone may put one, as Linux does by itself.
-
-    It does so where a file is opened through one (`fs.protected_symlinks`), but not to who finds
-    out where it leads, and puts a new file there.
-    """
-    for _ in range(_MOST_LINKS if hasattr(os, "geteuid") else 0):
-        try:
-            status = os.lstat(path)
-        except FileNotFoundError:
-            return
-        if not stat.S_ISLNK(status.st_mode):
-            return
-        folder = os.stat(os.path.dirname(path) or os.curdir)
-        if folder.st_mode & stat.S_IWOTH and status.st_uid not in (os.geteuid(), folder.st_uid):
-            raise SourcePermissionError(
-                "cannot write: the target is a link of another user in a folder where everyone "
-                "may put one; remove it, or name the file it leads to",
-                errno=errno.EACCES,
-                file=path,
-            )
-        path = os.path.join(os.path.dirname(path), os.readlink(path))
-
-
-def _require_place(target: str, path: str, *, is_followed: bool = True) -> None:
-    """Raise where something is at a target that is no file to be replaced."""
-    try:
-        mode = os.stat(target, follow_symlinks=is_followed).st_mode
-    except FileNotFoundError:
-        return
-    if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
-        return
-    raise SourceNotRegularError(
-        "cannot write",
-        file=path,
-        expected="a regular file, or nothing, at the target",
-        found="a folder" if stat.S_ISDIR(mode) else "a device or pipe",
-    )
-
-
 class WritableFile(Protocol):
     """What is used of an open binary file object."""
 
@@ -631,7 +503,7 @@ class WritableFile(Protocol):
         ...
 
 
-class StreamSink(_Gatherer):
+class StreamSink(Gatherer):
     """An open binary file object, which need not be seekable.
 
     The object stays the caller's: it is flushed at the end where it can be, and not closed. What
@@ -687,33 +559,3 @@ class StreamSink(_Gatherer):
     def abort(self) -> None:
         """Drop what is gathered."""
         self._buffer.clear()
-
-
-class Nowhere:
-    """A file object that takes bytes and keeps none: what a dry run writes to.
-
-    Args:
-        path: where the file would appear.
-        makes_folder: whether its folder would be made where it is missing.
-
-    Raises:
-        SourceError: none could: the folder is missing, or the target is not a regular file.
-    """
-
-    def __init__(self, path: str, *, makes_folder: bool = False) -> None:
-        path = path_text(path)
-        self.name = path
-        target = os.path.realpath(path)
-        try:
-            _require_place(target, path)
-        except OSError as error:
-            if isinstance(error, SourceError):
-                raise
-            raise SourceError.from_os(error, "cannot write", path) from error
-        folder = os.path.dirname(target)
-        if not os.path.isdir(folder) and (os.path.lexists(folder) or not makes_folder):
-            raise _no_folder(path, folder)
-
-    def write(self, data: Buffer, /) -> int:
-        """Take bytes."""
-        return memoryview(data).nbytes

@@ -11,7 +11,7 @@ from ztensor.encoding.zstd import FASTEST_LEVEL, FRAME_BYTES, STRONGEST_LEVEL
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.model.manifest import Component
 from ztensor.model.rules import align
-from ztensor.source.sink import WRITE_BYTES
+from ztensor.source.gathering import WRITE_BYTES
 from ztensor.writing.frames import Frames, batches
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from ztensor.digest import ALGORITHMS
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, NotRepresentableError, describe
 from ztensor.layout.elements import blocks, is_stored_as_is, spell
 from ztensor.model.rules import ALIGNMENT, align
-from ztensor.source.sink import MOST_PIECES
+from ztensor.source.gathering import MOST_PIECES
 from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
