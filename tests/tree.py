@@ -17,7 +17,7 @@ SOURCE, UNIT = ROOT / "src" / "ztensor", ROOT / "tests" / "unit"
 _VERBS = ("unit/cli/test_edit_verbs.py", "unit/cli/test_every_verb.py")
 _HDF5 = ("unit/foreign/test_hdf5.py", "unit/foreign/test_hdf5_structures.py")
 _PT = ("unit/foreign/test_pt.py", "unit/foreign/test_pickle_reader.py")
-_NPZ = ("unit/foreign/test_npz.py", "attacks/test_zip.py")
+_NPZ = ("unit/foreign/test_npz.py", "unit/foreign/test_scipy_npz.py", "attacks/test_zip.py")
 _QUANTIZATION = ("unit/layout/test_quantization.py", "unit/layout/test_checkpoints.py")
 
 # A module, or a folder of them for those that have no line of their own, and its tests.
@@ -45,7 +45,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "layout/base.py": ("unit/layout/test_dense.py", "unit/layout/test_sparse.py"),
     "layout/gguf_decoding.py": ("unit/layout/test_gguf_blocks.py",),
     "layout/quantization": _QUANTIZATION,
-    "layout/scipy_sparse.py": ("unit/foreign/test_npz.py", "unit/layout/test_sparse.py"),
+    "layout/scipy_sparse.py": ("unit/foreign/test_scipy_npz.py",),
     "layout/sparse_coo.py": ("unit/layout/test_sparse.py",),
     "layout/sparse_csr.py": ("unit/layout/test_sparse.py",),
     "model/account.py": ("unit/test_account.py",),
