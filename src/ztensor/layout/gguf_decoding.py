@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ztensor.layout.gguf_grids import words
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -216,6 +218,124 @@ def _tq2_0(blocks: Array) -> Parts:
     return Parts(_less(_codes(blocks[:, :64], 2, 32), 1), _half(blocks, 64))
 
 
+def _half_ue4m3(code: int) -> float:
+    """Return half of 4 bits of exponent and 3 of mantissa; 0x7f is 0, as ggml has it."""
+    exponent, mantissa = code >> 3 & 15, code & 7
+    if code == 0x7F:
+        return 0.0
+    return (mantissa + 8 * (exponent > 0)) * 2.0 ** (max(exponent, 1) - 11)
+
+
+_HALF_UE4M3 = np.array([_half_ue4m3(code) for code in range(256)], np.float32)
+
+
+def _nvfp4(blocks: Array) -> Parts:
+    return Parts(_FP4[_codes(blocks[:, 4:], 4, 8)], _HALF_UE4M3[blocks[:, :4]])
+
+
+# --- Points of a grid, which have 4 or 8 neighbours at once ------------------------------------
+
+# The sign bits of eight neighbours as factors, and the eighth of them, told by the others: an even
+# number of them is set.
+_SIGNS = 1 - 2 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+_SIGN_WORDS = _SIGNS.astype(np.int8).view(np.uint64).reshape(-1)
+_EVEN = np.arange(128, dtype=np.uint8)
+_EVEN = _EVEN | (np.unpackbits(_EVEN[:, None], axis=1).sum(axis=1, dtype=np.uint8) & 1) << 7
+
+
+def _points(name: str, index: Array) -> Array:
+    """Return the points of (blocks, n) numbers, as (blocks, n * width) int8."""
+    found: Array = words(name)[index].view(np.int8)
+    return found
+
+
+def _signed(codes: Array, signs: Array) -> Array:
+    """Return codes by the signs of (blocks, codes / 8) bytes."""
+    codes *= _SIGN_WORDS[signs].view(np.int8)
+    return codes
+
+
+def _fields(packed: Array, shifts: tuple[int, ...], mask: int) -> Array:
+    """Return bit fields of (blocks, n) integers, as (blocks, n * len(shifts)) of the same type."""
+    by = np.array(shifts, packed.dtype)
+    found: Array = packed[:, :, None] >> by & packed.dtype.type(mask)
+    return found.reshape(len(packed), -1)
+
+
+def _integers(part: Array, dtype: str) -> Array:
+    found: Array = np.ascontiguousarray(part).view(dtype)
+    return found
+
+
+def _iq2_scale(blocks: Array, steps: Array) -> Array:
+    scale: Array = _half(blocks, 0) * (np.float32(0.5) + steps.astype(np.float32))
+    return scale * np.float32(0.25)
+
+
+def _iq2_xxs(blocks: Array) -> Parts:
+    pairs = _integers(blocks[:, 2:], "<u4")
+    signs = _EVEN[_fields(pairs[:, 1::2], (0, 7, 14, 21), 127)]
+    codes = _points("iq2_xxs", _integers(pairs[:, ::2], "u1"))
+    return Parts(_signed(codes, signs), _iq2_scale(blocks, pairs[:, 1::2] >> 28))
+
+
+def _iq2_xs(blocks: Array) -> Parts:
+    both = _integers(blocks[:, 2:66], "<u2")
+    codes = _signed(_points("iq2_xs", both & 511), _EVEN[both >> 9])
+    return Parts(codes, _iq2_scale(blocks, _fields(blocks[:, 66:], (0, 4), 15)))
+
+
+def _iq2_s(blocks: Array) -> Parts:
+    high = _fields(blocks[:, 66:74], (0, 2, 4, 6), 3).astype(np.uint16)
+    codes = _points("iq2_s", blocks[:, 2:34] | high << 8)
+    scale = _iq2_scale(blocks, _fields(blocks[:, 74:], (0, 4), 15))
+    return Parts(_signed(codes, blocks[:, 34:66]), scale)
+
+
+def _iq3_xxs(blocks: Array) -> Parts:
+    both = _integers(blocks[:, 66:], "<u4")
+    signs = _EVEN[_fields(both, (0, 7, 14, 21), 127)]
+    steps = np.float32(0.5) + (both >> 28).astype(np.float32)
+    codes = _signed(_points("iq3_xxs", blocks[:, 2:66]), signs)
+    return Parts(codes, _half(blocks, 0) * steps * np.float32(0.5))
+
+
+def _iq3_s(blocks: Array) -> Parts:
+    codes = _points("iq3_s", blocks[:, 2:66] | _bits(blocks[:, 66:74]).astype(np.uint16) << 8)
+    steps = _fields(blocks[:, 106:], (0, 4), 15) * 2 + 1
+    return Parts(_signed(codes, blocks[:, 74:106]), _half(blocks, 0) * steps.astype(np.float32))
+
+
+def _iq1(low: Array, high: Array, is_less: Array, scale: Array) -> Parts:
+    """Return points of -1, 0 and 1 with an eighth more or less, in eighths; `scale` is of wholes.
+
+    An eighth of a scale is exact: scales are multiples of the smallest float16.
+    """
+    codes = _points("iq1_s", low | high.astype(np.uint16) << 8)
+    codes <<= 3
+    groups = codes.reshape(*is_less.shape, -1)
+    groups += np.where(is_less, np.int8(-1), np.int8(1))[:, :, None]
+    return Parts(codes, scale * np.float32(0.125))
+
+
+def _iq1_s(blocks: Array) -> Parts:
+    high = _integers(blocks[:, 34:], "<u2")
+    steps = (high >> 12 & 7) * 2 + 1
+    scale = _half(blocks, 0) * steps.astype(np.float32)
+    return _iq1(blocks[:, 2:34], _fields(high, (0, 3, 6, 9), 7), high >> 15 != 0, scale)
+
+
+def _iq1_m(blocks: Array) -> Parts:
+    # The float16 is in the high nibbles of four words, whose low bits are four scales each.
+    parts = _integers(blocks[:, 48:], "<u2")
+    nibbles = parts >> 12 << np.array((0, 4, 8, 12), np.uint16)
+    half = np.bitwise_or.reduce(nibbles, axis=1).view(np.float16).astype(np.float32)
+    steps = _fields(parts, (0, 3, 6, 9), 7) * 2 + 1
+    scale = half[:, None] * steps.astype(np.float32)
+    high = _fields(blocks[:, 32:48], (0, 4), 15)
+    return _iq1(blocks[:, :32], high & 7, high & 8 != 0, scale)
+
+
 PARTS: Mapping[str, Callable[[Array], Parts]] = {
     "q4_0": _q4_0,
     "q4_1": _q4_1,
@@ -233,4 +353,12 @@ PARTS: Mapping[str, Callable[[Array], Parts]] = {
     "tq1_0": _tq1_0,
     "tq2_0": _tq2_0,
     "mxfp4": _mxfp4,
+    "nvfp4": _nvfp4,
+    "iq1_s": _iq1_s,
+    "iq1_m": _iq1_m,
+    "iq2_xxs": _iq2_xxs,
+    "iq2_xs": _iq2_xs,
+    "iq2_s": _iq2_s,
+    "iq3_xxs": _iq3_xxs,
+    "iq3_s": _iq3_s,
 }

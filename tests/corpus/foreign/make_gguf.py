@@ -127,10 +127,14 @@ def blocks_of(name: str, count: int = 1) -> np.ndarray[Any, np.dtype[np.uint8]]:
     (block_type,) = (one for one in BLOCK_TYPES if one.name == name)
     rng = np.random.default_rng(block_type.number)
     blocks = rng.integers(0, 256, (count, block_type.nbytes), dtype=np.uint8)
-    halves = {"q2_k": (80, 82), "q3_k": (108,), "q6_k": (208,), "tq1_0": (52,), "tq2_0": (64,)}
+    halves: dict[str, tuple[int, ...]] = {"q2_k": (80, 82), "q3_k": (108,), "q6_k": (208,)}
+    halves |= {"tq1_0": (52,), "tq2_0": (64,)}
+    halves |= {"nvfp4": ()}
     halves |= dict.fromkeys(("q4_1", "q5_1", "q4_k", "q5_k"), (0, 2))
     if name == "q8_k":
         blocks[:, :4] = np.linspace(0.5, 2, count, dtype="<f4").reshape(-1, 1).view(np.uint8)
+    elif name == "iq1_m":
+        blocks[:, 55] &= 0xBF  # a half whose exponent is not the highest
     elif name != "mxfp4":
         for at in halves.get(name, (0,)):
             values = rng.uniform(-2, 2, (count, 1)).astype("<f2")
