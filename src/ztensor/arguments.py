@@ -20,8 +20,24 @@ from ztensor.errors import ArgumentTypeError, describe
 _CONTAINERS = ("Callable", "Iterable", "Mapping", "Sequence")
 _MOST_ITEMS = 10_000  # of a container that are looked at
 
+# Of `ztensor.typing`: what these rule out only the library that has the value could tell.
+_OPEN = (
+    "Array",
+    "Bytes",
+    "ElementType",
+    "Index",
+    "JaxDevice",
+    "JaxLike",
+    "JaxSharding",
+    "Openable",
+    "Readable",
+    "Target",
+    "TensorLike",
+    "TorchDevice",
+    "TorchTensor",
+)
 _ALIASES = {
-    "Array": "Any",
+    **dict.fromkeys(_OPEN, "Any"),
     "Durable": "bool | Literal['auto']",
     "Path": "str | os.PathLike",
     "Progress": "Callable[[int, int], None]",
@@ -85,7 +101,7 @@ def fits(value: Any, annotation: ast.expr) -> bool:
             return fits(value, kind)
         case ast.Constant(value=None):
             return value is None
-        case ast.Attribute(attr=name) | ast.Name(id=name):
+        case ast.Attribute(value=ast.Name(id="os"), attr=name) | ast.Name(id=name):
             return _is_kind(value, name)
     return True
 

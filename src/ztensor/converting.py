@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
     Path = str | os.PathLike[str]
     Progress = Callable[[int, int], None]
+    from ztensor.typing import Readable
 
 _R = TypeVar("_R", bound=ManifestReader)
 DIVIDED = ("zt", "safetensors")  # the formats whose shards the hub's index is for
@@ -140,7 +141,7 @@ class ConversionReport:
 
 @public
 def convert(
-    source: Any,
+    source: Readable,
     path: Path,
     *,
     to: str | None = None,
@@ -799,9 +800,10 @@ def _copy(
     extra: Mapping[str, object] | None,
     how: How,
 ) -> None:
+    target: Any = sink  # a writer takes sinks as well; callers have none
     with (
         Writer(
-            sink,
+            target,
             version=how.version,
             checksum=how.checksum,
             attributes=attributes or None,

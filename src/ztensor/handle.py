@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, cast, overload
 
 import numpy as np
 
@@ -16,7 +16,17 @@ from ztensor.sharded import load_files
 from ztensor.tensor import Tensor
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    from ztensor.layout.base import Array
     from ztensor.reading.slices import TensorSlice
+    from ztensor.typing import Index, JaxArray, JaxDevice, Openable, TorchDevice, TorchTensor
+
+    Value = TypeVar("Value", default=Any)
+else:
+    from typing import TypeVar
+
+    Value = TypeVar("Value")  # with a default from Python 3.13 on
 
 _FRAMEWORKS = {
     "np": "numpy",
@@ -43,7 +53,7 @@ _KINDS = (("float8_", "F8_"), ("uint", "U"), ("int", "I"), ("float", "F"))
 
 
 @public
-class safe_open:  # the name users of safetensors know
+class safe_open(Generic[Value]):  # the name users of safetensors know
     """A file, or a set of shards, open for reading one tensor at a time.
 
     Code written for `safetensors.safe_open` runs with the import changed; files are those
@@ -69,11 +79,51 @@ class safe_open:  # the name users of safetensors know
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
 
+    @overload
+    def __init__(
+        self: safe_open[Array | Any],
+        filename: Openable,
+        framework: Literal["np", "numpy"],
+        device: Literal["cpu"] | None = "cpu",
+        *,
+        backend: Literal["mmap", "pread"] = "mmap",
+        verify: bool | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: safe_open[TorchTensor],
+        filename: Openable,
+        framework: Literal["pt", "torch", "pytorch"],
+        device: TorchDevice | None = "cpu",
+        *,
+        backend: Literal["mmap", "pread"] = "mmap",
+        verify: bool | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: safe_open[JaxArray | Any],
+        filename: Openable,
+        framework: Literal["jax", "flax"],
+        device: JaxDevice | None = "cpu",
+        *,
+        backend: Literal["mmap", "pread"] = "mmap",
+        verify: bool | None = None,
+    ) -> None: ...
+    @overload
     def __init__(
         self,
-        filename: Any,
+        filename: Openable,
         framework: str,
-        device: Any = "cpu",
+        device: TorchDevice | JaxDevice | None = "cpu",
+        *,
+        backend: str = "mmap",
+        verify: bool | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        filename: Openable,
+        framework: str,
+        device: TorchDevice | JaxDevice | None = "cpu",
         *,
         backend: str = "mmap",
         verify: bool | None = None,
@@ -136,7 +186,7 @@ class safe_open:  # the name users of safetensors know
         attributes = self._reader.attributes
         return {key: _as_text(value) for key, value in attributes.items()} or None
 
-    def get_tensor(self, name: str) -> Any:
+    def get_tensor(self, name: str) -> Value:
         """Return one object as a tensor of the framework.
 
         Raises:
@@ -148,10 +198,10 @@ class safe_open:  # the name users of safetensors know
             ClosedError: the handle is closed.
         """
         if self._framework == "numpy":
-            return self._reader[name]
-        return self._read(name)
+            return cast("Value", self._reader[name])
+        return cast("Value", self._read(name))
 
-    def get_tensors(self) -> dict[str, Any]:
+    def get_tensors(self) -> dict[str, Value]:
         """Return all objects in the order of `offset_keys`; see `get_tensor` for errors."""
         names = self.offset_keys()
         if self._framework == "numpy":
@@ -165,7 +215,7 @@ class safe_open:  # the name users of safetensors know
             return self._reader.read_torch(names, device=self._device)
         return self._reader.read_jax(names, device=self._device)
 
-    def get_slice(self, name: str) -> HandleSlice:
+    def get_slice(self, name: str) -> HandleSlice[Value]:
         """Return a lazy object, which reads what it is indexed for.
 
         Raises:
@@ -177,7 +227,7 @@ class safe_open:  # the name users of safetensors know
 
 
 @public
-class HandleSlice:
+class HandleSlice(Generic[Value]):
     """A lazy tensor of a handle: `handle.get_slice("w")[10:20, ::2]` gives the framework's values.
 
     Args:
@@ -203,7 +253,7 @@ class HandleSlice:
         """Return name, shape and element type."""
         return f"<HandleSlice of {self._lazy!r}>"
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Index) -> Value:
         """Return what the index asks for, as a tensor of the framework.
 
         It takes what `ztensor.TensorSlice` takes, which is more than safetensors does.
@@ -218,15 +268,15 @@ class HandleSlice:
         if not isinstance(value, Tensor):
             value = np.asarray(value)  # also of one element
         if self._framework == "numpy":
-            return value
+            return cast("Value", value)
         tensor = value if isinstance(value, Tensor) else Tensor(value)
         if self._framework == "torch":
             from ztensor.torch.values import to_torch
 
-            return to_torch(tensor).to(self._device)
+            return cast("Value", to_torch(tensor).to(self._device))
         from ztensor.jax import to_jax
 
-        return to_jax(tensor, device=self._device)
+        return cast("Value", to_jax(tensor, device=self._device))
 
 
 def _device_of(framework: str, device: Any) -> Any:

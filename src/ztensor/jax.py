@@ -38,12 +38,13 @@ except ImportError as error:
     raise MissingDependencyError("ztensor.jax needs JAX: pip install 'pyztensor[jax]'") from error
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
 
     from ztensor.layout.base import Array
+    from ztensor.metadata import TensorMetadata
     from ztensor.reading.reader import ManifestReader
     from ztensor.source.sink import Durable
+    from ztensor.typing import Bytes, JaxDevice, JaxLike, JaxSharding, Openable, Progress, Target
 
 __all__ = ["load", "load_abstract", "load_file", "save", "save_file"]
 
@@ -53,8 +54,8 @@ _SMALL_BYTES = 64 << 10
 
 @public
 def save_file(
-    tensors: Mapping[str, Any],
-    filename: str | os.PathLike[str],
+    tensors: Mapping[str, JaxLike],
+    filename: Target,
     metadata: Mapping[str, object] | None = None,
     *,
     compression: bool | int | str = False,
@@ -65,7 +66,7 @@ def save_file(
     deduplicate: Literal["memory", "content", False] = "memory",
     max_shard_size: int | str | None = None,
     format: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, str]:
     """Save a dict of JAX arrays as one file, replacing an old one as a whole or not at all.
 
@@ -114,7 +115,7 @@ def save_file(
 
 @public
 def save(
-    tensors: Mapping[str, Any],
+    tensors: Mapping[str, JaxLike],
     metadata: Mapping[str, object] | None = None,
     *,
     compression: bool | int | str = False,
@@ -137,14 +138,14 @@ def save(
 
 @public
 def load_file(
-    filename: str | os.PathLike[str],
+    filename: Openable,
     *,
-    device: Any = None,
-    sharding: Any = None,
+    device: JaxDevice | None = None,
+    sharding: JaxSharding | None = None,
     copy: bool = False,
     verify: bool | None = None,
     threads: int | None = None,
-) -> dict[str, Any]:
+) -> dict[str, jax.Array | Any]:
     """Load all objects of a file, or of a model that is kept in several.
 
     Args:
@@ -182,14 +183,14 @@ def load_file(
 
 @public
 def load(
-    data: Any,
+    data: Bytes,
     *,
-    device: Any = None,
-    sharding: Any = None,
+    device: JaxDevice | None = None,
+    sharding: JaxSharding | None = None,
     copy: bool = True,
     verify: bool | None = None,
     threads: int | None = None,
-) -> dict[str, Any]:
+) -> dict[str, jax.Array | Any]:
     """Load all objects from bytes; see `load_file`.
 
     Args:
@@ -207,7 +208,9 @@ def load(
 
 
 @public
-def load_abstract(filename: str | os.PathLike[str], *, sharding: Any = None) -> dict[str, Any]:
+def load_abstract(
+    filename: Openable, *, sharding: JaxSharding | None = None
+) -> dict[str, jax.ShapeDtypeStruct | TensorMetadata]:
     """Return what `load_file` would, without data: shapes, element types and shardings.
 
     Only the manifest is read. The result goes where JAX takes abstract values, such as
@@ -228,7 +231,7 @@ def load_abstract(filename: str | os.PathLike[str], *, sharding: Any = None) -> 
     """
     with open_files(filename) as reader:
         choose = _chooser(reader, sharding)
-        result: dict[str, Any] = {}
+        result: dict[str, jax.ShapeDtypeStruct | TensorMetadata] = {}
         for name in reader:
             struct = _abstract(reader, name)
             if isinstance(struct, jax.ShapeDtypeStruct):
@@ -249,7 +252,7 @@ def read(reader: ManifestReader, name: Any, *, device: Any = None, sharding: Any
     return found[name] if isinstance(name, str) else found
 
 
-def to_jax(tensor: Tensor, *, device: Any = None) -> Any:
+def to_jax(tensor: Tensor, *, device: JaxDevice | None = None) -> jax.Array | Any:
     """Return a tensor as a JAX value; see `ztensor.Tensor.jax`."""
     value = tensor.numpy() if tensor.format == "dense" else tensor
     found = _placed({"": value}, _device(device))[""]

@@ -14,18 +14,19 @@ from ztensor.sharded import load_files, save_files
 from ztensor.writing.saving import save_all
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
 
+    from ztensor.layout.base import Array
     from ztensor.source.sink import Durable
+    from ztensor.typing import Bytes, Openable, Progress, Target, TensorLike
 
 __all__ = ["load", "load_file", "save", "save_file"]
 
 
 @public
 def save_file(
-    tensors: Mapping[str, Any],
-    filename: str | os.PathLike[str],
+    tensors: Mapping[str, TensorLike],
+    filename: Target,
     metadata: Mapping[str, object] | None = None,
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
@@ -36,7 +37,7 @@ def save_file(
     deduplicate: Literal["memory", "content", False] = "memory",
     max_shard_size: int | str | None = None,
     format: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, str]:
     """Save a dict of tensors as one file, replacing an old one as a whole or not at all.
 
@@ -93,7 +94,7 @@ def save_file(
 
 @public
 def save(
-    tensors: Mapping[str, Any],
+    tensors: Mapping[str, TensorLike],
     metadata: Mapping[str, object] | None = None,
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
@@ -120,13 +121,13 @@ def save(
 
 @public
 def load_file(
-    filename: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    filename: Openable,
     copy: bool = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
     verify: bool | None = None,
     threads: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> dict[str, Any]:
+    progress: Progress | None = None,
+) -> dict[str, Array | Any]:
     """Load all tensors of a file, or of a sharded model.
 
     Args:
@@ -156,8 +157,8 @@ def load_file(
 
 @public
 def load(
-    data: Any, *, copy: bool = True, verify: bool | None = None, threads: int | None = None
-) -> dict[str, Any]:
+    data: Bytes, *, copy: bool = True, verify: bool | None = None, threads: int | None = None
+) -> dict[str, Array | Any]:
     """Load all tensors from bytes; see `load_file`.
 
     Args:

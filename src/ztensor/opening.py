@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from ztensor.boundary import public
 from ztensor.container.framing import MAGIC_1, MAGIC_2
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ztensor.model.manifest import Manifest
     from ztensor.reading.verify import VerifyReport
     from ztensor.source.base import Source
+    from ztensor.typing import JaxArray, JaxDevice, JaxSharding, Openable, TorchDevice, TorchTensor
 
 _RETRY_SECONDS = 0.1
 # Of the file that tells where the objects of a sharded model are, behind the model's own name.
@@ -75,7 +76,7 @@ class Reader(ManifestReader):
 
     def __init__(
         self,
-        path: Any,
+        path: Openable,
         *,
         verify: bool | None = None,
         mmap: bool = True,
@@ -113,6 +114,10 @@ class Reader(ManifestReader):
             self._frame = frame
         super().__init__(opened, manifest, verify=verify, limits=caps, **how)
 
+    def reader_of(self, name: str) -> Reader:
+        """Return the reader of the file an object is in: this one, where there is one file."""
+        return self
+
     def verify(
         self,
         names: Iterable[str] | None = None,
@@ -136,9 +141,29 @@ class Reader(ManifestReader):
         self._require_open()
         return verify_reader(self, names, threads=threads, progress=progress)
 
+    @overload
     def read_jax(
-        self, name: str | Iterable[str], *, device: Any = None, sharding: Any = None
-    ) -> Any:
+        self,
+        name: str,
+        *,
+        device: JaxDevice | None = None,
+        sharding: JaxSharding | None = None,
+    ) -> JaxArray | Any: ...
+    @overload
+    def read_jax(
+        self,
+        name: Iterable[str],
+        *,
+        device: JaxDevice | None = None,
+        sharding: JaxSharding | None = None,
+    ) -> dict[str, JaxArray | Any]: ...
+    def read_jax(
+        self,
+        name: str | Iterable[str],
+        *,
+        device: JaxDevice | None = None,
+        sharding: JaxSharding | None = None,
+    ) -> JaxArray | Any | dict[str, JaxArray | Any]:
         """Return objects as JAX values: a `jax.Array`, or `BCOO` or `BCSR` where they are sparse.
 
         In the CPU's memory they share that of the arrays this reader gives where they can: write
@@ -165,9 +190,17 @@ class Reader(ManifestReader):
 
         return read(self, name, device=device, sharding=sharding)
 
+    @overload
     def read_torch(
-        self, name: str | Iterable[str], *, device: Any = "cpu", copy: bool = False
-    ) -> Any:
+        self, name: str, *, device: TorchDevice = "cpu", copy: bool = False
+    ) -> TorchTensor: ...
+    @overload
+    def read_torch(
+        self, name: Iterable[str], *, device: TorchDevice = "cpu", copy: bool = False
+    ) -> dict[str, TorchTensor]: ...
+    def read_torch(
+        self, name: str | Iterable[str], *, device: TorchDevice = "cpu", copy: bool = False
+    ) -> TorchTensor | dict[str, TorchTensor]:
         """Return objects as torch tensors: dense ones of their shape, sparse ones sparse.
 
         On the CPU, raw data is a view of the file, as with `read_numpy`. For other devices it is
@@ -218,7 +251,7 @@ def _reopen(source: Any, how: dict[str, Any]) -> Reader:
 
 @public
 def open(  # the name released libraries and users know
-    path: Any,
+    path: Openable,
     *,
     verify: bool | None = None,
     mmap: bool = True,

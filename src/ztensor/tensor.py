@@ -32,7 +32,18 @@ from ztensor.protocols import DLPackExporter, to_buffer
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy.typing as npt
+    import scipy.sparse
+
     from ztensor.layout.base import Array
+    from ztensor.typing import (
+        JaxArray,
+        JaxDevice,
+        SparseMatrix,
+        TensorLike,
+        TorchDevice,
+        TorchTensor,
+    )
 
 
 # float16 is missing there; what ml_dtypes adds may look like a float and is not known either.
@@ -77,7 +88,7 @@ class Tensor(DLPackExporter):
 
     def __init__(
         self,
-        components: Mapping[str, Any] | Any,
+        components: Mapping[str, TensorLike] | TensorLike,
         *,
         shape: Sequence[int] | None = None,
         dtype: str | None = None,
@@ -158,7 +169,12 @@ class Tensor(DLPackExporter):
     # --- Constructors -----------------------------------------------------------------------
 
     @classmethod
-    def from_scipy(cls, matrix: Any, *, attributes: Mapping[str, object] | None = None) -> Tensor:
+    def from_scipy(
+        cls,
+        matrix: scipy.sparse.sparray | scipy.sparse.spmatrix,
+        *,
+        attributes: Mapping[str, object] | None = None,
+    ) -> Tensor:
         """Return a sparse tensor over a SciPy sparse matrix or array.
 
         CSR becomes `sparse_csr`; COO, of any number of dimensions, `sparse_coo`; every other kind
@@ -168,24 +184,25 @@ class Tensor(DLPackExporter):
             ArgumentTypeError: `matrix` is no SciPy sparse matrix.
             NotRepresentableError: its element type cannot be stored.
         """
-        kind = getattr(matrix, "format", None)
-        if not isinstance(kind, str) or not hasattr(matrix, "tocsr"):
+        given: Any = matrix  # SciPy's stubs say less than its matrices have
+        kind = getattr(given, "format", None)
+        if not isinstance(kind, str) or not hasattr(given, "tocsr"):
             raise ArgumentTypeError(
                 "not a SciPy sparse matrix", expected="a scipy.sparse array", found=_kind(matrix)
             )
-        spell(matrix.dtype)
+        spell(given.dtype)
         if kind == "coo":
-            coordinates = getattr(matrix, "coords", None)
-            axes = coordinates if coordinates is not None else (matrix.row, matrix.col)
-            return cls.coo(matrix.data, axes, matrix.shape, attributes=attributes)
+            coordinates = getattr(given, "coords", None)
+            axes = coordinates if coordinates is not None else (given.row, given.col)
+            return cls.coo(given.data, axes, given.shape, attributes=attributes)
         if kind != "csr":
-            matrix = matrix.tocsr()
-        return cls.csr(
-            matrix.data, matrix.indices, matrix.indptr, matrix.shape, attributes=attributes
-        )
+            given = given.tocsr()
+        return cls.csr(given.data, given.indices, given.indptr, given.shape, attributes=attributes)
 
     @classmethod
-    def from_torch(cls, tensor: Any, *, attributes: Mapping[str, object] | None = None) -> Tensor:
+    def from_torch(
+        cls, tensor: TorchTensor, *, attributes: Mapping[str, object] | None = None
+    ) -> Tensor:
         """Return a torch tensor as one of ours: dense, `sparse_csr` or `sparse_coo`.
 
         Elements are shared with tensors on the CPU and copied from other devices; sparse indices
@@ -209,9 +226,9 @@ class Tensor(DLPackExporter):
     @classmethod
     def csr(
         cls,
-        values: Any,
-        indices: Any,
-        indptr: Any,
+        values: TensorLike,
+        indices: TensorLike,
+        indptr: TensorLike,
         shape: Sequence[int],
         *,
         attributes: Mapping[str, object] | None = None,
@@ -233,8 +250,8 @@ class Tensor(DLPackExporter):
     @classmethod
     def coo(
         cls,
-        values: Any,
-        coords: Any,
+        values: TensorLike,
+        coords: TensorLike | Sequence[TensorLike],
         shape: Sequence[int],
         *,
         attributes: Mapping[str, object] | None = None,
@@ -266,7 +283,7 @@ class Tensor(DLPackExporter):
     @classmethod
     def quantize(
         cls,
-        array: Any,
+        array: TensorLike,
         recipe: str | None = None,
         *,
         attributes: Mapping[str, object] | None = None,
@@ -300,10 +317,10 @@ class Tensor(DLPackExporter):
     @classmethod
     def from_gptq(
         cls,
-        qweight: Any,
-        qzeros: Any,
-        scales: Any,
-        g_idx: Any = None,
+        qweight: TensorLike,
+        qzeros: TensorLike,
+        scales: TensorLike,
+        g_idx: TensorLike | None = None,
         *,
         bits: int = 4,
         group_size: int | None = None,
@@ -344,9 +361,9 @@ class Tensor(DLPackExporter):
     @classmethod
     def from_awq(
         cls,
-        qweight: Any,
-        qzeros: Any,
-        scales: Any,
+        qweight: TensorLike,
+        qzeros: TensorLike,
+        scales: TensorLike,
         *,
         bits: int = 4,
         group_size: int | None = None,
@@ -381,7 +398,11 @@ class Tensor(DLPackExporter):
 
     @classmethod
     def from_int8(
-        cls, weight: Any, absmax: Any, *, attributes: Mapping[str, object] | None = None
+        cls,
+        weight: TensorLike,
+        absmax: TensorLike,
+        *,
+        attributes: Mapping[str, object] | None = None,
     ) -> Tensor:
         """Return int8 rows and their largest magnitudes, as bitsandbytes has them, as one.
 
@@ -403,12 +424,12 @@ class Tensor(DLPackExporter):
     @classmethod
     def from_nf4(
         cls,
-        weight: Any,
-        absmax: Any,
+        weight: TensorLike,
+        absmax: TensorLike,
         shape: Sequence[int],
         *,
         block_size: int = 64,
-        codebook: Any = None,
+        codebook: TensorLike | None = None,
         attributes: Mapping[str, object] | None = None,
     ) -> Tensor:
         """Return 4-bit codes and their blocks' largest magnitudes, as bitsandbytes has them.
@@ -441,8 +462,8 @@ class Tensor(DLPackExporter):
     @classmethod
     def from_mxfp4(
         cls,
-        blocks: Any,
-        scales: Any,
+        blocks: TensorLike,
+        scales: TensorLike,
         *,
         shape: Sequence[int] | None = None,
         attributes: Mapping[str, object] | None = None,
@@ -473,9 +494,9 @@ class Tensor(DLPackExporter):
     @classmethod
     def from_nvfp4(
         cls,
-        weight: Any,
-        scales: Any,
-        global_scale: Any,
+        weight: TensorLike,
+        scales: TensorLike,
+        global_scale: TensorLike,
         *,
         shape: Sequence[int] | None = None,
         attributes: Mapping[str, object] | None = None,
@@ -656,7 +677,7 @@ class Tensor(DLPackExporter):
             )
         return layout.to_dense(self._view())
 
-    def torch(self, *, device: Any = "cpu") -> Any:
+    def torch(self, *, device: TorchDevice = "cpu") -> TorchTensor:
         """Return a dense tensor as a `torch.Tensor`, a sparse one as a sparse one.
 
         On the CPU memory is shared, but for arrays torch has no tensors for, which are copied:
@@ -680,7 +701,7 @@ class Tensor(DLPackExporter):
         place = device_of(device)
         return moved(to_torch(self), place)
 
-    def dequantize(self, dtype: Any = "float32", *, threads: int | None = None) -> Array:
+    def dequantize(self, dtype: npt.DTypeLike = "float32", *, threads: int | None = None) -> Array:
         """Return the weights that a `quantized_group` or `gguf` tensor stands for; a new array.
 
         `ztensor.torch.dequantize` does the same for torch and its devices.
@@ -731,7 +752,7 @@ class Tensor(DLPackExporter):
             )
         return self._view()
 
-    def jax(self, *, device: Any = None) -> Any:
+    def jax(self, *, device: JaxDevice | None = None) -> JaxArray | Any:
         """Return the tensor as a `jax.Array`, or as `BCOO` or `BCSR` where it is sparse.
 
         In the CPU's memory it may share that of this tensor: write to neither.
@@ -750,7 +771,7 @@ class Tensor(DLPackExporter):
 
         return to_jax(self, device=device)
 
-    def to_scipy(self) -> Any:
+    def to_scipy(self) -> SparseMatrix:
         """Return a sparse tensor as `scipy.sparse.csr_array` or `coo_array`.
 
         What was read from a file of SciPy's that holds another kind (`scipy.sparse_csc` and its

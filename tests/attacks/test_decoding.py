@@ -222,7 +222,7 @@ def test_codebooks_and_integers_of_every_width_and_packing(bits: int) -> None:
             np.testing.assert_array_equal(tensor.integers(), codes)
             np.testing.assert_allclose(tensor.dequantize(), values, rtol=1e-6)
             np.testing.assert_allclose(dequantize(tensor, torch.float32), values, rtol=1e-6)
-            part = reader.get_slice(name)
+            part: Any = reader.get_slice(name)
             unit = part.row_unit
             if unit < shape[0]:
                 rows = part[unit : 2 * unit].dequantize()
@@ -279,6 +279,7 @@ def test_what_does_not_fit_names_its_size() -> None:
         ),
     }
     with ztensor.open(build(objects)) as reader:
+        tensor: Any
         for tensor in (*reader.read(list(reader)).values(), reader.get_slice("csr")[0:1]):
             with pytest.raises(LimitError) as caught:
                 tensor.to_dense()

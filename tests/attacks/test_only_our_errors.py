@@ -1256,4 +1256,4 @@ def test_a_disk_that_runs_out(files: Files) -> None:
         with pytest.raises((ztensor.SourceError, ztensor.UsageError)):
             ztensor.numpy.save_file({"w": F32}, target)
     with open("/dev/full", "wb", buffering=0) as full, pytest.raises(ztensor.SourceError):
-        ztensor.numpy.save_file({"w": F32}, full)  # type: ignore[arg-type]
+        ztensor.numpy.save_file({"w": F32}, full)

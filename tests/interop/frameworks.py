@@ -214,7 +214,8 @@ class SciPy:
         ztensor.numpy.save_file({NAME: Tensor.from_scipy(value)}, path)
 
     def load(self, path: Path) -> Any:
-        return ztensor.numpy.load_file(path)[NAME].to_scipy()
+        found: Any = ztensor.numpy.load_file(path)[NAME]
+        return found.to_scipy()
 
     def seen(self, value: Any) -> Seen:
         if value.format == "csr":

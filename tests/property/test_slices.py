@@ -195,7 +195,7 @@ def test_rows_of_sparse_objects(
         for reader in readers(tensor, frame):
             part = reader.get_slice("w")
             for _ in range(2):
-                found = part[key]
+                found: Any = part[key]
                 found.require_valid()
                 assert (found.format, found.type) == (tensor.format, tensor.type)
                 dense = found.to_dense()
@@ -216,7 +216,7 @@ def test_rows_of_quantized_objects(
         for reader in readers(tensor, frame):
             part = reader.get_slice("w")
             try:
-                found = part[start:stop]
+                found: Any = part[start:stop]
             except ArgumentValueError:
                 event("unaligned")
                 assert start != stop

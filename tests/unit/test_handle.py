@@ -132,7 +132,7 @@ def test_a_slice_is_what_numpy_says(path: Path, key: Any) -> None:
         assert found.shape == GRID[key].shape
         assert "'z'" in repr(part)
         assert f.get_slice("scalar")[...].shape == ()
-        rows = f.get_slice("s")[1:]
+        rows: Any = f.get_slice("s")[1:]
         assert rows.to_dense().tolist() == [[2, 0, 0]]
 
 
@@ -191,7 +191,7 @@ def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(FormatError):
         ztensor.safe_open(tmp_path / "bad.zt", "np")
     with pytest.raises(ArgumentTypeError):
-        ztensor.safe_open(5, "np")
+        ztensor.safe_open(5, "np")  # type: ignore[call-overload]
 
 
 def test_names_and_indices_that_are_none(path: Path) -> None:

@@ -324,7 +324,7 @@ def test_what_is_no_dict_cannot_be_saved() -> None:
 
 def test_load_takes_bytes_and_load_file_paths(tmp_path: Path) -> None:
     with pytest.raises(ArgumentTypeError, match="load_file takes a path"):
-        load(str(tmp_path))
+        load(str(tmp_path))  # type: ignore[arg-type]
 
 
 # --- Single objects -------------------------------------------------------------------------
@@ -415,7 +415,7 @@ def test_only_dense_objects_are_sharded(tmp_path: Path) -> None:
 def test_abstract_values_go_where_jax_takes_them(tmp_path: Path) -> None:
     path = saved(tmp_path, {"w": MATRIX, "b": np.ones(3, np.float32), "q": QUANTIZED})
     sharding = jnp.ones(1).sharding
-    found = load_abstract(path, sharding={"w": sharding})
+    found: Any = load_abstract(path, sharding={"w": sharding})
     assert isinstance(found.pop("q"), ztensor.TensorMetadata)
     assert {name: (one.shape, one.dtype) for name, one in found.items()} == {
         "w": ((2, 3), np.float32),

@@ -32,6 +32,7 @@ def test_a_dict_comes_back(tmp_path: Path, copy: bool, compression: bool | int) 
     save_file(TENSORS, tmp_path / "m.zt", {"k": "v"}, compression=compression)
     data = save(TENSORS, {"k": "v"}, compression=compression)
     assert (tmp_path / "m.zt").read_bytes() == data
+    found: dict[str, Any]
     for found in (load_file(tmp_path / "m.zt", copy=copy), load(data, copy=copy)):
         assert list(found) == sorted(TENSORS)
         assert type(found["a"]) is np.ndarray
@@ -121,7 +122,7 @@ def test_metadata_that_cannot_be(metadata: Any) -> None:
 def test_a_path_is_not_bytes(tmp_path: Path) -> None:
     for path in (tmp_path / "m.zt", "m.zt"):
         with pytest.raises(ArgumentTypeError):
-            load(path)
+            load(path)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

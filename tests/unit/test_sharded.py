@@ -133,6 +133,7 @@ def test_what_a_reader_does_is_done_by_the_one_of_the_file(model: Path) -> None:
         for name in reader:
             place = reader.location(name, next(iter(reader.metadata(name).components)))
             assert place.path == reader.reader_of(name).name
+            assert isinstance(reader, ztensor.ShardedReader)
             assert place.path in reader.files
         assert reader.stored_object("layer.1") is not None
 
@@ -764,7 +765,7 @@ def test_sizes_that_are_none(size: Any, tmp_path: Path) -> None:
 
 def test_a_file_object_has_no_name_for_shards(tmp_path: Path) -> None:
     with (tmp_path / "m.zt").open("wb") as file, pytest.raises(ArgumentTypeError):
-        save_file(tensors(), file, max_shard_size=100)  # type: ignore[arg-type]
+        save_file(tensors(), file, max_shard_size=100)
     with pytest.raises(ArgumentTypeError, match="mapping"):
         save_file([1], tmp_path / "m.zt", max_shard_size=100)  # type: ignore[arg-type]
 

@@ -357,7 +357,7 @@ def test_what_scipy_has_no_matrix_for(sparse: Any) -> None:
             tensor.to_scipy()
     for thing in (FOUR, None, "csr"):
         with pytest.raises(ArgumentTypeError):
-            Tensor.from_scipy(thing)
+            Tensor.from_scipy(thing)  # type: ignore[arg-type]
 
 
 def test_without_scipy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

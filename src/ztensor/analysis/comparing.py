@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ztensor.reading.reader import ManifestReader
 
     _Pairs = dict[str, tuple[str | None, str]]
+    from ztensor.typing import Readable
 
 _CACHED = 1 << 15  # elements whose float64 copies stay in cache
 _SMALL = 1 << 24  # elements of a sparse object that may be written out with all its zeros
@@ -158,8 +159,8 @@ MISSING = _Missing()
 
 @public
 def diff(
-    a: Any,
-    b: Any,
+    a: Readable,
+    b: Readable,
     names: str | Iterable[str] | None = None,
     *,
     atol: float = 0.0,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ztensor.model.manifest import Component
 
     Progress = Callable[[int, int], None]
+    from ztensor.typing import Readable
 
 # Part of what is hashed: another definition gets another word, and so other ids.
 _WORD = "ztensor content 1"
@@ -37,7 +38,7 @@ _PLAIN_LAYOUTS = frozenset({"dense", "sparse_csr", "sparse_coo"})
 
 @public
 def content_hash(
-    source: Any,
+    source: Readable,
     *,
     attributes: bool = False,
     threads: int | None = None,
@@ -73,7 +74,7 @@ def content_hash(
 
 @public
 def tensor_hashes(
-    source: Any,
+    source: Readable,
     names: Iterable[str] | None = None,
     *,
     attributes: bool = False,

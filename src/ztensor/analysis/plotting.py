@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ztensor.analysis.streaming import Progress
 
     Anchor = Literal["start", "middle", "end"]
+    from ztensor.typing import Readable
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 ASCII_BLOCKS = " .:#"
@@ -170,7 +171,7 @@ def require_picture(path: str) -> None:
 
 @public
 def plot(
-    source: Any,
+    source: Readable,
     names: str | Iterable[str] | None = None,
     *,
     bins: int = BINS,

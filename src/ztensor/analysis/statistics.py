@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ztensor.metadata import TensorMetadata
     from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.reader import ManifestReader
+    from ztensor.typing import Readable
 
 Scale = Literal["linear", "log"]
 
@@ -159,7 +160,7 @@ class TensorStats:
 
 @public
 def stats(
-    source: Any,
+    source: Readable,
     names: str | Iterable[str] | None = None,
     *,
     quantiles: Sequence[float] = QUANTILES,

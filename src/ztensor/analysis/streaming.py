@@ -117,7 +117,8 @@ def dequantized_blocks(reader: ManifestReader, name: str) -> Iterator[Array]:
     length, unit = part.shape[0], part.row_unit if isinstance(part, QuantizedSlice) else 1
     rows = max(_ROWS_ELEMENTS // (part.size // length) // unit, 1) * unit
     for start in range(0, length, rows):
-        yield part[start : start + rows].dequantize().reshape(-1)
+        block: Any = part[start : start + rows]  # a tensor, as it is no dense object
+        yield block.dequantize().reshape(-1)
 
 
 def in_step(one: Iterator[Array], other: Iterator[Array]) -> Iterator[tuple[Array, Array]]:

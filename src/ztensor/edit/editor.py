@@ -36,8 +36,10 @@ from ztensor.writing.writer import ObjectSink, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Unpack
 
     from ztensor.container import Emitter, Frame
+    from ztensor.typing import ElementType, TensorLike, WriteOptions
 
 _LOG = logging.getLogger("ztensor")
 
@@ -192,7 +194,7 @@ class Editor(Writer):
         """
         return describe_object(name, self._require_object(name))
 
-    def replace(self, name: str, data: Any, **options: Any) -> None:
+    def replace(self, name: str, data: TensorLike, **options: Unpack[WriteOptions]) -> None:
         """Put other data under a name, of any shape, element type and layout.
 
         Args:
@@ -215,7 +217,11 @@ class Editor(Writer):
         self._has_changed = True
 
     def replace_stream(
-        self, name: str, shape: Sequence[int], dtype: Any, **options: Any
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: ElementType,
+        **options: Unpack[WriteOptions],
     ) -> ObjectSink:
         """Return a sink that takes in pieces what comes under a name, as `stream` does.
 

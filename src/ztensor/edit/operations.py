@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from ztensor.boundary import public
 from ztensor.edit.editor import Editor
@@ -15,9 +14,11 @@ from ztensor.writing.writer import Writer
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ztensor.typing import EditOptions, Path, RemoveOptions, TensorLike
+
 
 @public
-def replace_tensor(path: str | os.PathLike[str], name: str, data: Any, **options: Any) -> int:
+def replace_tensor(path: Path, name: str, data: TensorLike, **options: Unpack[EditOptions]) -> int:
     """Put other data under a name, and return the file's new length in bytes.
 
     Unlike writing in place, this takes any shape, element type and layout, and leaves the old
@@ -41,10 +42,10 @@ def replace_tensor(path: str | os.PathLike[str], name: str, data: Any, **options
 
 @public
 def remove_tensors(
-    input: str | os.PathLike[str],  # the 1.2 API's name
-    output: str | os.PathLike[str] | None = None,
+    input: Path,  # the 1.2 API's name
+    output: Path | None = None,
     names: str | Iterable[str] = (),
-    **options: Any,
+    **options: Unpack[RemoveOptions],
 ) -> int:
     """Remove objects, and return the length of the resulting file in bytes.
 
@@ -65,13 +66,14 @@ def remove_tensors(
     if output is None:
         if not wanted:
             raise ArgumentValueError("no names to remove", file=path_text(input))
-        with Editor(input, **options) as editor:
+        with Editor(input, **cast("EditOptions", options)) as editor:
             editor.remove(wanted)
             return editor.finish()
     with Reader(input) as reader:
         reader.metadata(wanted)  # raises where one is missing
         attributes = reader.attributes or None
-        with Writer(output, attributes=attributes, **options) as writer:
+        others = cast("dict[str, Any]", options)  # an option of Editor alone is refused
+        with Writer(output, attributes=attributes, **others) as writer:
             kept = [name for name in reader if name not in wanted]
             writer._expect((reader, name) for name in kept)
             for name in kept:
@@ -80,7 +82,7 @@ def remove_tensors(
 
 
 @public
-def rename_tensors(path: str | os.PathLike[str], names: Mapping[str, str], **options: Any) -> int:
+def rename_tensors(path: Path, names: Mapping[str, str], **options: Unpack[EditOptions]) -> int:
     """Give objects other names, and return the file's new length in bytes.
 
     Only a manifest is written.
@@ -103,12 +105,12 @@ def rename_tensors(path: str | os.PathLike[str], names: Mapping[str, str], **opt
 
 @public
 def set_attributes(
-    path: str | os.PathLike[str],
+    path: Path,
     attributes: Mapping[str, object],
     *,
     name: str | None = None,
     replace: bool = False,
-    **options: Any,
+    **options: Unpack[EditOptions],
 ) -> int:
     """Set key-value pairs of a file or one object, and return the file's new length in bytes.
 

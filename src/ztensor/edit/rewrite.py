@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ztensor.boundary import public
 from ztensor.container import EMITTERS, LATEST, Container
@@ -244,8 +244,10 @@ def _split(
     )
     try:
         for (names, _), place in zip(planned, shards.paths, strict=True):
+            # Beyond what callers may pass, a writer takes a place that is filled later.
+            target: Any = Nowhere(place, makes_folder=True) if dry_run else shards.place(place)
             with Writer(
-                Nowhere(place, makes_folder=True) if dry_run else shards.place(place),
+                target,
                 version=version,
                 attributes=attributes,
                 durable=shards.durable,

@@ -11,7 +11,7 @@ import dataclasses
 import threading
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.layout import LAYOUTS, View
-from ztensor.layout.base import empty_array
+from ztensor.layout.base import Array, empty_array
 from ztensor.layout.elements import (
     HOST_ORDER,
     blocks,
@@ -54,13 +54,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ztensor.encoding import Encoding
-    from ztensor.layout.base import Array
     from ztensor.metadata import TensorMetadata
     from ztensor.model.account import Unrepresented
     from ztensor.model.manifest import Component, Manifest, TensorObject
     from ztensor.reading.slices import TensorSlice
     from ztensor.source.base import Source
     from ztensor.source.rights import Rights
+    from ztensor.typing import TorchTensor
 
 # Digests are computed on pieces this long: small enough to stay in cache, large enough that the
 # calls cost nothing.
@@ -82,7 +82,7 @@ class Location(NamedTuple):
 
 
 @public
-class ManifestReader(Mapping[str, Any]):
+class ManifestReader(Mapping[str, Array | Any]):
     """A mapping from object names to arrays over one source; `ztensor.Reader` adds the opening.
 
     Args:
@@ -174,7 +174,7 @@ class ManifestReader(Mapping[str, Any]):
         self._run_cache.clear()
         self._source.close()
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         """Return the reader itself."""
         self._require_open()
         return self
@@ -213,7 +213,7 @@ class ManifestReader(Mapping[str, Any]):
         """Return whether there is an object of that name; nothing is read."""
         return isinstance(name, str) and name in self._manifest.objects
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Array | Any:
         """Return a dense object as an array, and one of another layout as a `Tensor`.
 
         Raw data is a view of the file, copied only where it is written to; see `read_numpy`.
@@ -311,7 +311,15 @@ class ManifestReader(Mapping[str, Any]):
         """Return several dense objects as a dict of arrays; `read_numpy` by its older name."""
         return self.read_numpy([names] if isinstance(names, str) else names, copy=copy)
 
-    def read_into(self, name: str | Mapping[str, Any], dst: Any = None) -> None:
+    @overload
+    def read_into(self, name: str, dst: Array | TorchTensor) -> None: ...
+    @overload
+    def read_into(self, name: Mapping[str, Array] | Mapping[str, TorchTensor]) -> None: ...
+    def read_into(
+        self,
+        name: str | Mapping[str, Array] | Mapping[str, TorchTensor],
+        dst: Array | TorchTensor | None = None,
+    ) -> None:
         """Fill arrays of the caller with dense objects.
 
         Args:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ztensor.reading.reader import ManifestReader
     from ztensor.reading.selection import Indices
     from ztensor.tensor import Tensor
+    from ztensor.typing import Index
 
 
 @public
@@ -72,7 +73,7 @@ class TensorSlice(DLPackExporter, abc.ABC):
         self.shape: tuple[int, ...] = tensor_object.shape
 
     @abc.abstractmethod
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Index) -> Array | Any:
         """Return the part that an index selects.
 
         Of a dense object, what NumPy returns for the same index of the whole array: integers,
@@ -136,7 +137,7 @@ class TensorSlice(DLPackExporter, abc.ABC):
             )
         return self.shape[0]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Array | Any]:
         """Iterate over the first axis: `self[0]`, `self[1]`, and so on."""
         return map(self.__getitem__, range(len(self)))
 
@@ -210,7 +211,7 @@ class DenseSlice(TensorSlice):
             raise
         self.dtype = self._data.dtype
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Index) -> Array | Any:
         return self._data.owned(key) if self._copy else self._data[key]
 
     def _exported(self) -> Array:
@@ -232,7 +233,7 @@ class RowSlice(TensorSlice):
         with reader._located(name, self.main_role):  # a part of the reader
             self.dtype = result_dtype(tensor_object.components[self.main_role])
 
-    def __getitem__(self, key: Any) -> Tensor:
+    def __getitem__(self, key: Index) -> Tensor:
         reader, shape = self._reader, self.shape
         with reader._located(self._name):
             reader._require_open()

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ztensor.boundary import public
 from ztensor.digest import digest_of, parse_digest
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ztensor.source.beneath import Beneath
     from ztensor.source.rights import Rights
     from ztensor.tensor import Tensor
+    from ztensor.typing import Openable, TorchDevice, TorchTensor
 
 
 # What only says which part of a set a file is: GGUF's keys for it.
@@ -75,7 +76,7 @@ class ShardedReader(Reader):
 
     def __init__(
         self,
-        source: Any,
+        source: Openable,
         *,
         verify: bool | None = None,
         mmap: bool = True,
@@ -362,9 +363,17 @@ class ShardedReader(Reader):
         """Yield a component's bytes as 1.2 has them; see `Reader.portable_chunks`."""
         return self.reader_of(name).portable_chunks(name, role)
 
+    @overload
     def read_torch(
-        self, name: str | Iterable[str], *, device: Any = "cpu", copy: bool = False
-    ) -> Any:
+        self, name: str, *, device: TorchDevice = "cpu", copy: bool = False
+    ) -> TorchTensor: ...
+    @overload
+    def read_torch(
+        self, name: Iterable[str], *, device: TorchDevice = "cpu", copy: bool = False
+    ) -> dict[str, TorchTensor]: ...
+    def read_torch(
+        self, name: str | Iterable[str], *, device: TorchDevice = "cpu", copy: bool = False
+    ) -> TorchTensor | dict[str, TorchTensor]:
         """Return objects as torch tensors, those of one file at a time; see `Reader.read_torch`."""
         if isinstance(name, str):
             return self.reader_of(name).read_torch(name, device=device, copy=copy)
@@ -372,7 +381,7 @@ class ShardedReader(Reader):
         wanted: dict[Reader, list[str]] = {}
         for one in names:
             wanted.setdefault(self.reader_of(one), []).append(one)
-        found: dict[str, Any] = {}
+        found: dict[str, TorchTensor] = {}
         for reader, some in wanted.items():
             found.update(reader.read_torch(some, device=device, copy=copy))
         return {one: found[one] for one in names}

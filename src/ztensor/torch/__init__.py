@@ -45,10 +45,23 @@ from ztensor.torch.quantized import dequantize
 from ztensor.torch.values import PLAIN, SPARSE, array_to_torch, from_torch, to_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
+    from typing import Unpack
 
     from ztensor.reading.reader import ManifestReader
     from ztensor.source.sink import Durable
+    from ztensor.typing import (
+        Bytes,
+        LoadOptions,
+        ModelOptions,
+        Openable,
+        Path,
+        Progress,
+        SaveOptions,
+        Target,
+        TensorLike,
+        TorchDevice,
+    )
 
 __all__ = [
     "dequantize",
@@ -68,8 +81,8 @@ __all__ = [
 
 @public
 def save_file(
-    tensors: Mapping[str, Any],
-    filename: str | os.PathLike[str],
+    tensors: Mapping[str, TensorLike],
+    filename: Target,
     metadata: Mapping[str, object] | None = None,
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
@@ -80,7 +93,7 @@ def save_file(
     deduplicate: Literal["memory", "content", False] = "memory",
     max_shard_size: int | str | None = None,
     format: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, str]:
     """Save a dict of tensors as one file, replacing an old one as a whole or not at all.
 
@@ -135,7 +148,7 @@ def save_file(
 
 @public
 def save(
-    tensors: Mapping[str, Any],
+    tensors: Mapping[str, TensorLike],
     metadata: Mapping[str, object] | None = None,
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
@@ -162,14 +175,14 @@ def save(
 
 @public
 def load_file(
-    filename: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    device: Any = "cpu",
+    filename: Openable,
+    device: TorchDevice = "cpu",
     copy: bool = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
     verify: bool | None = None,
     threads: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> dict[str, Any]:
+    progress: Progress | None = None,
+) -> dict[str, torch.Tensor | Any]:
     """Load all tensors of a file, or of a sharded model.
 
     Args:
@@ -204,12 +217,12 @@ def load_file(
 
 @public
 def load(
-    data: Any,
+    data: Bytes,
     *,
-    device: Any = "cpu",
+    device: TorchDevice = "cpu",
     verify: bool | None = None,
     threads: int | None = None,
-) -> dict[str, Any]:
+) -> dict[str, torch.Tensor | Any]:
     """Load all tensors from bytes into memory of their own; see `load_file`.
 
     Args:
@@ -230,11 +243,11 @@ def load(
 
 @public
 def save_model(
-    model: Any,
-    filename: str | os.PathLike[str],
+    model: torch.nn.Module,
+    filename: Target,
     metadata: Mapping[str, object] | None = None,
     force_contiguous: bool = True,  # noqa: FBT001, FBT002  # positional in safetensors
-    **options: Any,
+    **options: Unpack[ModelOptions],
 ) -> dict[str, str]:
     """Save the state of a model; see `save_file`.
 
@@ -259,10 +272,10 @@ def save_model(
 
 @public
 def load_model(
-    model: Any,
-    filename: str | os.PathLike[str],
+    model: torch.nn.Module,
+    filename: Openable,
     strict: bool = True,  # noqa: FBT001, FBT002  # positional in safetensors
-    device: Any = "cpu",
+    device: TorchDevice = "cpu",
     copy: bool = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
     assign: bool = False,
@@ -322,12 +335,12 @@ def load_model(
 
 @public
 def save_pretrained(
-    model: Any,
-    folder: str | os.PathLike[str],
+    model: torch.nn.Module | Mapping[str, TensorLike],
+    folder: Path,
     *,
     max_shard_size: int | str = "5GB",
     metadata: Mapping[str, object] | None = None,
-    **options: Any,
+    **options: Unpack[SaveOptions],
 ) -> dict[str, str]:
     """Save a model into a folder: `model.zt`, or shards of it and `model.zt.index.json`.
 
@@ -359,12 +372,12 @@ def save_pretrained(
 
 @public
 def load_pretrained(
-    model: Any,
-    folder: str | os.PathLike[str],
+    model: torch.nn.Module,
+    folder: Path,
     *,
     strict: bool = True,
-    device: Any = "cpu",
-    **options: Any,
+    device: TorchDevice = "cpu",
+    **options: Unpack[LoadOptions],
 ) -> tuple[list[str], list[str]]:
     """Load a folder of `save_pretrained` into a model; see `load_model`.
 
@@ -475,7 +488,7 @@ def _load(reader: Reader, device: Any, *, copy: bool, threads: int | None) -> di
 
 
 def read_torch(
-    reader: ManifestReader, name: str | Iterable[str], *, device: Any, copy: bool
+    reader: ManifestReader, name: str | Iterable[str], *, device: TorchDevice, copy: bool
 ) -> Any:
     """Return one object as a tensor, or several as a dict; see `ztensor.Reader.read_torch`."""
     place = device_of(device)

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 
     from ztensor.layout.base import Array
     from ztensor.tensor import Tensor
+    from ztensor.typing import TorchDevice
 
 
 @public
-def dequantize(tensor: Tensor, dtype: Any = torch.float32, *, device: Any = "cpu") -> Any:
+def dequantize(
+    tensor: Tensor, dtype: torch.dtype | str = torch.float32, *, device: TorchDevice = "cpu"
+) -> torch.Tensor:
     """Return the weights a `quantized_group` or `gguf` tensor stands for, as a torch tensor.
 
     The packed weights go to the device, and become floats there; blocks of `gguf` become floats

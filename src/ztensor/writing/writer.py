@@ -56,12 +56,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
     from types import TracebackType
+    from typing import Unpack
+
+    import numpy.typing as npt
 
     from ztensor.container import Emitter
     from ztensor.edit.editor import Editor
     from ztensor.layout.base import Array
     from ztensor.reading.reader import ManifestReader
     from ztensor.source.base import Source
+    from ztensor.typing import EditOptions, ElementType, Path, Target, TensorLike, TorchTensor
 
 
 _MOST_WAITING_BYTES = 256 << 20
@@ -98,7 +102,7 @@ class Writer:
 
     def __init__(
         self,
-        path: Any,
+        path: Target,
         *,
         version: str = LATEST,
         compression: bool | int | str = False,
@@ -181,7 +185,7 @@ class Writer:
             raise
 
     @classmethod
-    def append(cls, path: str | os.PathLike[str], **options: Any) -> Editor:
+    def append(cls, path: Path, **options: Unpack[EditOptions]) -> Editor:
         """Return a writer that adds objects to a finished file; see `ztensor.edit.Editor`.
 
         Raises:
@@ -198,7 +202,7 @@ class Writer:
     def write(
         self,
         name: str,
-        data: Any,
+        data: TensorLike,
         *,
         attributes: Mapping[str, object] | None = None,
         compress: bool | int | str | None = None,
@@ -286,7 +290,7 @@ class Writer:
     def write_numpy(
         self,
         name: str,
-        data: Any,
+        data: npt.ArrayLike,
         *,
         compress: bool | int | str | None = None,
         checksum: str | bool | None = None,
@@ -298,7 +302,7 @@ class Writer:
     def write_torch(
         self,
         name: str,
-        data: Any,
+        data: TorchTensor,
         *,
         attributes: Mapping[str, object] | None = None,
         compress: bool | int | str | None = None,
@@ -318,7 +322,7 @@ class Writer:
     def add(
         self,
         name: str,
-        data: Any,
+        data: npt.ArrayLike,
         compress: bool | int | str | None = None,  # noqa: FBT001  # positional in the 1.2 API
         checksum: str | bool | None = None,  # noqa: FBT001
         *,
@@ -418,7 +422,7 @@ class Writer:
         self,
         name: str,
         shape: Sequence[int],
-        dtype: Any,
+        dtype: ElementType,
         *,
         attributes: Mapping[str, object] | None = None,
         compress: bool | int | str | None = None,
@@ -787,7 +791,7 @@ class ObjectSink:
         self._missing = element_count(plan.shape)
         self._is_open = True
 
-    def write(self, piece: Any, *, flat: bool = False) -> None:
+    def write(self, piece: TensorLike, *, flat: bool = False) -> None:
         """Store the next rows: an array of shape `(k, *shape[1:])`, or one row of `shape[1:]`.
 
         Args:
@@ -906,7 +910,7 @@ class ObjectSink:
         if not self._is_open or self._writer._state != "open":
             raise ClosedError("the stream is closed", object_name=self.name)
 
-    def __enter__(self) -> ObjectSink:
+    def __enter__(self) -> Self:
         """Return the sink itself."""
         return self
 

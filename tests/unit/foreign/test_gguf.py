@@ -427,7 +427,7 @@ def shards(tmp_path: Path) -> list[Path]:
 
 @pytest.mark.parametrize("what", ["the first", "the folder", "a list"])
 def test_a_split_model_is_opened_as_one(shards: list[Path], what: str, tmp_path: Path) -> None:
-    source = {"the first": shards[0], "the folder": tmp_path, "a list": shards}[what]
+    source: Any = {"the first": shards[0], "the folder": tmp_path, "a list": shards}[what]
     with ztensor.open(source) as reader:
         assert {name: reader[name][0] for name in reader} == {"t0": 0, "t1": 1, "t2": 2}
         assert reader.attributes == {

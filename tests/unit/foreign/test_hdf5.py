@@ -77,7 +77,7 @@ def test_a_damaged_file_is_refused(name: str, reason: str) -> None:
 def test_a_golden_file(path: Path, how: str) -> None:
     expected = json.loads(path.with_name("expected.json").read_text("utf-8"))
     data = path.read_bytes()
-    source = {"path": path, "bytes": data, "file object": io.BytesIO(data)}[how]
+    source: Any = {"path": path, "bytes": data, "file object": io.BytesIO(data)}[how]
     with ztensor.open(source) as reader:
         assert reader.format == "hdf5"
         assert reader.attributes == {

@@ -69,7 +69,7 @@ def test_format_overrides_the_suffix(tmp_path: Path, suffix: str) -> None:
     with ztensor.open(tmp_path / "plain.dat") as reader:
         assert reader.format == "npz"
     buffer = io.BytesIO()
-    save_file(TENSORS, buffer, format="safetensors")  # type: ignore[arg-type]  # file objects too
+    save_file(TENSORS, buffer, format="safetensors")
     with ztensor.open(buffer.getvalue()) as reader:
         assert reader.format == "safetensors"
 

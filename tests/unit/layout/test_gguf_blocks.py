@@ -215,7 +215,7 @@ def test_a_slice_reads_rows(index: Any, is_compressed: bool, tmp_path: Path) -> 
     with ztensor.Writer(tmp_path / "a.zt", compression=is_compressed) as writer:
         writer.write("a", kept)
     reader = ztensor.open(tmp_path / "a.zt")
-    part = reader.get_slice("a")[index]
+    part: Any = reader.get_slice("a")[index]
     expected = kept.dequantize()[index].reshape(-1, 256)
     assert part.format == "gguf.q5_k"
     assert np.array_equal(part.dequantize(), expected)
@@ -226,7 +226,7 @@ def test_rows_of_three_axes_are_matrices(tmp_path: Path) -> None:
     kept = ztensor.Tensor({"data": data}, shape=(4, 3, 64), format="gguf.q8_0")
     with ztensor.Writer(tmp_path / "a.zt") as writer:
         writer.write("a", kept)
-    part = ztensor.open(tmp_path / "a.zt").get_slice("a")[1:3]
+    part: Any = ztensor.open(tmp_path / "a.zt").get_slice("a")[1:3]
     assert np.array_equal(part.dequantize(), kept.dequantize()[1:3])
 
 
@@ -234,7 +234,7 @@ def test_one_row_is_not_cut(tmp_path: Path) -> None:
     kept = ztensor.Tensor({"data": blocks_of("q8_0").reshape(-1)}, shape=(32,), format="gguf.q8_0")
     with ztensor.Writer(tmp_path / "a.zt") as writer:
         writer.write("a", kept)
-    lazy = ztensor.open(tmp_path / "a.zt").get_slice("a")
+    lazy: Any = ztensor.open(tmp_path / "a.zt").get_slice("a")
     assert np.array_equal(lazy[...].dequantize(), kept.dequantize())
     with pytest.raises(ArgumentValueError, match="dequantize"):
         lazy[:8]

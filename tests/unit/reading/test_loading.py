@@ -27,7 +27,8 @@ DTYPES = ["f4", "i1", "c8", ml_dtypes.bfloat16]
 def require_same(found: dict[str, Any], reader: ztensor.Reader) -> None:
     assert list(found) == list(reader)
     for name in found:
-        value, expected = found[name], reader[name]
+        value: Any = found[name]
+        expected: Any = reader[name]
         assert type(value) is type(expected), name
         if isinstance(value, Tensor):
             value, expected = value.to_dense(), expected.to_dense()

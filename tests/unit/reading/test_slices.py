@@ -532,6 +532,7 @@ def test_only_the_frames_that_are_needed_are_decoded(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(selection, "GAP_BYTES", 1)
     size = len(zstd_frame(bytes(24)))
     part = ztensor.open(framed(W, small_frames(W, 24))).get_slice("w")  # a frame for each row
+    key: Any
     for key, frames in [
         ((slice(1, 3), 0), [1, 2]),
         (2, []),  # what was decoded last is still there
@@ -758,8 +759,8 @@ def rows_of(array: Any, key: Any) -> Any:
 def test_rows_of_sparse_objects(tensor: Tensor, key: Any) -> None:
     expected = rows_of(tensor.to_dense(), key)
     for reader in manners(tensor):
-        part = reader.get_slice("w")
-        found = part[key]
+        part: Any = reader.get_slice("w")
+        found: Any = part[key]
         found.require_valid()
         assert (found.format, found.shape) == (tensor.format, expected.shape)
         assert found.components["values"].dtype == tensor.components["values"].dtype
@@ -831,7 +832,7 @@ def wide_csr() -> Tensor:
 def test_rows_of_csr_read_their_pointers_columns_and_values_only() -> None:
     tensor = wide_csr()
     reader, source = counted(save({"w": tensor}))
-    found = reader.get_slice("w")[5000:5010]
+    found: Any = reader.get_slice("w")[5000:5010]
     indptr = tensor.components["indptr"]
     low, high = int(indptr[5000]), int(indptr[5010])
     assert found.to_dense().tolist() == tensor.to_dense()[5000:5010].tolist()
@@ -848,7 +849,8 @@ def test_rows_of_csr_read_their_pointers_columns_and_values_only() -> None:
 
 def test_rows_of_mapped_csr_are_views() -> None:
     with ztensor.open(save({"w": CSR})) as reader:
-        whole, part = reader.read("w"), reader.get_slice("w")[2:4]
+        whole = reader.read("w")
+        part: Any = reader.get_slice("w")[2:4]
         for role in ("indices", "values"):
             assert np.shares_memory(whole.components[role], part.components[role])
 
@@ -858,7 +860,7 @@ def test_rows_of_sorted_coo_read_one_run_of_each_axis() -> None:
     axes = [np.arange(count) // 50, np.arange(count) % 50, np.arange(count) % 3]
     tensor = Tensor.coo(np.arange(count), axes, (1000, 50, 3))
     reader, source = counted(save({"w": tensor}))
-    found = reader.get_slice("w")[500:510]
+    found: Any = reader.get_slice("w")[500:510]
     assert found.components["values"].tolist() == list(range(25_000, 25_500))
     assert found.to_dense().tolist() == tensor.to_dense()[500:510].tolist()
     assert places(source, reader, "values") == [(25_000, 25_500)]
@@ -914,7 +916,7 @@ def test_row_pointers_that_cannot_be(indptr: list[int], key: Any) -> None:
 
 def test_pointers_of_other_rows_are_not_looked_at() -> None:
     data = stored_sparse(CSR, {"indptr": [0, 9, 2, 5, 6, -6, 8]})
-    found = counted(data)[0].get_slice("w")[2:4]
+    found: Any = counted(data)[0].get_slice("w")[2:4]
     assert found.to_dense().tolist() == CSR.to_dense()[2:4].tolist()
 
 
@@ -944,7 +946,7 @@ def test_coordinates_outside_the_shape(axis: int, wrong: int) -> None:
 @pytest.mark.parametrize("key", [2, slice(1, 4), [5, 2]], ids=str)
 def test_compressed_parts_whose_length_nothing_tells(tensor: Tensor, key: Any) -> None:
     """1.1 has no `uncompressed_length`: the last row pointer tells, or decoding."""
-    part = ztensor.open(stored_sparse(tensor, {}, "1.1.0", encoding="zstd")).get_slice("w")
+    part: Any = ztensor.open(stored_sparse(tensor, {}, "1.1.0", encoding="zstd")).get_slice("w")
     assert part[key].to_dense().tolist() == rows_of(tensor.to_dense(), key).tolist()
 
 
@@ -966,8 +968,8 @@ def test_a_sparse_axis_longer_than_any_array() -> None:
         {"coords": (u64, coords.tobytes()), "values": (u64, np.arange(3, dtype="u8").tobytes())},
         format="sparse_coo",
     )
-    part = ztensor.open(made.to_bytes()).get_slice("w")
-    found = part[5:]
+    part: Any = ztensor.open(made.to_bytes()).get_slice("w")
+    found: Any = part[5:]
     assert found.shape == ((1 << 64) - 6, 3)
     assert found.components["coords"].tolist() == [(1 << 64) - 7, 2, 1, 2]
     found = part[::-1]
@@ -979,7 +981,7 @@ def test_a_sparse_axis_longer_than_any_array() -> None:
 
 def test_a_sparse_scalar_has_no_rows() -> None:
     tensor = Tensor.coo([7], [], ())
-    part = ztensor.open(save({"w": tensor})).get_slice("w")
+    part: Any = ztensor.open(save({"w": tensor})).get_slice("w")
     assert part[()].to_dense() == part[...].to_dense() == 7
     with pytest.raises(ArgumentValueError):
         part[0]
@@ -1013,10 +1015,10 @@ def test_rows_of_quantized_objects(kind: str) -> None:
     tensor = Tensor.quantize(WEIGHTS, **scheme)
     expected = tensor.dequantize()
     for reader in manners(tensor):
-        part = reader.get_slice("w")
+        part: Any = reader.get_slice("w")
         starts = range(0, 100, unit)
         for start, stop in [(0, unit), (starts[-1], 100), (starts[len(starts) // 2], 100), (0, 0)]:
-            found = part[start:stop]
+            found: Any = part[start:stop]
             assert (found.format, found.attributes) == ("quantized_group", tensor.attributes)
             assert found.shape == (min(stop, 100) - start, 24)
             assert found.dequantize().tobytes() == expected[start:stop].tobytes()
@@ -1072,7 +1074,7 @@ def with_groups(groups: Any, **scheme: Any) -> Tensor:
 def test_groups_of_neighbours_may_be_listed() -> None:
     tensor = with_groups(np.arange(100) // 16)
     for reader in manners(tensor):
-        found = reader.get_slice("w")[32:64]
+        found: Any = reader.get_slice("w")[32:64]
         assert found.components["g_idx"].tolist() == [0] * 16 + [1] * 16
         assert found.dequantize().tobytes() == tensor.dequantize()[32:64].tobytes()
 
@@ -1086,7 +1088,7 @@ def test_scattered_groups_cannot_be_cut() -> None:
 
 def test_scattered_groups_of_columns_do_not_matter_to_rows() -> None:
     tensor = with_groups(np.arange(24) % 2, group_axis=1, pack_axis=1)
-    found = ztensor.open(save({"w": tensor})).get_slice("w")[3:7]
+    found: Any = ztensor.open(save({"w": tensor})).get_slice("w")[3:7]
     assert found.dequantize().tobytes() == tensor.dequantize()[3:7].tobytes()
 
 

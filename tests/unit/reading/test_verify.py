@@ -180,7 +180,8 @@ def test_wrong_elements_are_found_in_any_piece(compression: bool) -> None:
         assert found(reader.verify()) == [(Reason.BOOL_VALUE, "flags", "data")]
         assert "2999999" in reader.verify().problems[0].message
         narrow = dataclasses.replace(reader._manifest.objects["points"], shape=(5,))
-        reader._manifest.objects["points"] = narrow
+        objects: Any = reader._manifest.objects
+        objects["points"] = narrow
         assert found(reader.verify("points")) == [(Reason.INDEX_RANGE, "points", "coords")]
         assert "399999" in reader.verify("points").problems[0].message
 

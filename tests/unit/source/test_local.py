@@ -280,7 +280,7 @@ def test_reads_take_the_place_of_a_map_that_fails(
 
     monkeypatch.setattr("ztensor.source.local.mmap.mmap", fail)
     with ztensor.open(saved) as reader:
-        array = reader["w"]
+        array: Any = reader["w"]
         assert array[999, 99] == 99_999
         assert reader.get_slice("w")[5, :2].tolist() == [500, 501]
         assert reader.verify().ok
@@ -525,7 +525,7 @@ def test_file_objects_that_cannot_be_used(saved: Path, wrap: Callable[[bytes], A
 
 def test_text_mode_and_pipes_are_no_binary_files(saved: Path) -> None:
     with saved.open(encoding="latin-1") as text, pytest.raises(ArgumentTypeError):
-        ztensor.open(text)
+        ztensor.open(text)  # type: ignore[arg-type]
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "wb"):
         assert not stat.S_ISREG(os.fstat(reading).st_mode)

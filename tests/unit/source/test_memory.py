@@ -119,6 +119,6 @@ def test_load_gives_memory_of_its_own_unless_asked() -> None:
     [None, 5, object(), np.arange(4)[::2], [1, 2], np.zeros((2, 0))],
     ids=["none", "number", "object", "strided", "list", "empty and two axes"],
 )
-def test_what_is_no_buffer_is_said_so(thing: object) -> None:
+def test_what_is_no_buffer_is_said_so(thing: Any) -> None:
     with pytest.raises(ArgumentTypeError):
         ztensor.open(thing)

@@ -194,7 +194,7 @@ def test_broken_objects_are_refused_on_every_way(name: str, way: str) -> None:
         calls: dict[str, Any] = {
             "onto a device": lambda: devices.read_onto(reader, reader, CPU, 1),
             "a dict": lambda: ztorch.load(data),
-            "one object": lambda: reader.read_torch(rule.object_name, copy=True),
+            "one object": lambda: reader.read_torch(str(rule.object_name), copy=True),
         }
         with pytest.raises(ztensor.ZTensorError) as caught:
             calls[way]()

@@ -63,7 +63,7 @@ def test_a_reader_gives_tensors_of_all_files(tmp_path: Path) -> None:
         with pytest.raises(ztensor.ObjectNotFoundError):
             reader.read_torch(["layer.5", "x"])
         with pytest.raises(ArgumentTypeError):
-            reader.read_torch(5)
+            reader.read_torch(5)  # type: ignore[call-overload]
 
 
 def network(seed: int) -> Any:

@@ -1,0 +1,164 @@
+"""Names for what public functions take and give, for annotations of your own.
+
+For type checkers; nothing here loads a framework. Where torch or JAX is not installed, what comes
+from it is Any to the checker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypedDict
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+    from types import EllipsisType
+    from typing import Any
+
+    import jax
+    import jax.experimental.sparse
+    import numpy as np
+    import numpy.typing as npt
+    import scipy.sparse
+    import torch
+    from typing_extensions import Buffer
+
+    from ztensor.reading.reader import ManifestReader
+    from ztensor.source.sink import Durable
+    from ztensor.tensor import Tensor
+
+__all__ = [
+    "Array",
+    "Bytes",
+    "EditOptions",
+    "ElementType",
+    "Index",
+    "JaxArray",
+    "JaxDevice",
+    "JaxLike",
+    "JaxSharding",
+    "LoadOptions",
+    "ModelOptions",
+    "Openable",
+    "Path",
+    "Progress",
+    "Readable",
+    "ReadableFile",
+    "RemoveOptions",
+    "SaveOptions",
+    "SparseMatrix",
+    "Target",
+    "TensorLike",
+    "TorchDevice",
+    "TorchTensor",
+    "WritableFile",
+    "WriteOptions",
+]
+
+
+class ReadableFile(Protocol):
+    """A binary file object that can be sought in."""
+
+    def read(self, size: int = ..., /) -> bytes:
+        """Return the next bytes."""
+        ...
+
+    def seek(self, offset: int, whence: int = ..., /) -> int:
+        """Go to a place, and return which it is."""
+        ...
+
+
+class WritableFile(Protocol):
+    """A binary file object that takes any bytes-like object."""
+
+    def write(self, data: Buffer, /) -> object:
+        """Take bytes."""
+        ...
+
+
+# What is opened, and written to.
+Bytes: TypeAlias = "Buffer"
+Path: TypeAlias = "str | os.PathLike[str]"
+Openable: TypeAlias = "Path | Buffer | ReadableFile | Sequence[Path]"
+Readable: TypeAlias = "Openable | ManifestReader"
+Target: TypeAlias = "Path | WritableFile"
+Progress: TypeAlias = "Callable[[int, int], None]"
+
+# What is stored, and how elements are named and selected.
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+SparseMatrix: TypeAlias = "scipy.sparse.csr_array[Any] | scipy.sparse.coo_array[Any]"
+TorchTensor: TypeAlias = "torch.Tensor"
+TensorLike: TypeAlias = "Tensor | npt.ArrayLike | torch.Tensor"
+ElementType: TypeAlias = "str | npt.DTypeLike | torch.dtype"
+Index: TypeAlias = (
+    "npt.ArrayLike | slice | EllipsisType | tuple[npt.ArrayLike | slice | EllipsisType | None, ...]"
+    " | None"
+)
+
+# Where tensors of a framework go.
+TorchDevice: TypeAlias = "str | int | torch.device"
+JaxArray: TypeAlias = "jax.Array"
+JaxDevice: TypeAlias = "str | jax.Device"
+JaxLike: TypeAlias = (
+    "Tensor | npt.ArrayLike | jax.Array"
+    " | jax.experimental.sparse.BCOO | jax.experimental.sparse.BCSR"
+)
+JaxSharding: TypeAlias = (
+    "jax.sharding.Sharding | Mapping[str, jax.sharding.Sharding]"
+    " | Callable[[str, jax.ShapeDtypeStruct], jax.sharding.Sharding | None]"
+)
+
+
+# What functions pass on to others, by name.
+class WriteOptions(TypedDict, total=False):
+    """Options of `Writer.write`."""
+
+    attributes: Mapping[str, object] | None
+    compress: bool | int | str | None
+    checksum: str | bool | None
+
+
+class EditOptions(TypedDict, total=False):
+    """Options of `Editor`."""
+
+    atomic: bool
+    compression: bool | int | str
+    checksum: str | bool | None
+    durable: Durable
+    lock: bool
+    timeout: float
+    dry_run: bool
+    progress: Progress | None
+
+
+class RemoveOptions(EditOptions, total=False):
+    """Options of `remove_tensors`: of `Editor`, or with an output of `Writer`."""
+
+    version: str
+    threads: int | None
+
+
+class SaveOptions(TypedDict, total=False):
+    """Options of `ztensor.torch.save_pretrained`."""
+
+    compression: bool | int | str
+    checksum: str | bool | None
+    version: str
+    durable: Durable
+    deduplicate: Literal["memory", "content", False]
+    format: str | None
+    progress: Progress | None
+
+
+class ModelOptions(SaveOptions, total=False):
+    """Options of `ztensor.torch.save_model`: those of `save_file`."""
+
+    max_shard_size: int | str | None
+
+
+class LoadOptions(TypedDict, total=False):
+    """Options of `ztensor.torch.load_pretrained`: those of `load_model`."""
+
+    copy: bool
+    assign: bool
+    verify: bool | None
+    threads: int | None
