@@ -97,7 +97,7 @@ _HOMES = {
     "ztensor.writing.writer": "ObjectSink Writer",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
-_SUBMODULES = frozenset({"errors", "flax", "jax", "numpy", "torch"})
+_SUBMODULES = frozenset({"errors", "flax", "jax", "numpy", "torch", "typing"})
 
 __all__ = [
     "ArgumentTypeError",

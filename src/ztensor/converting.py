@@ -617,7 +617,7 @@ def write_set(
         target,
         len(groups),
         durable=how.durable,
-        sources=reader.source_rights(),
+        sources=reader._source_rights(),
         replaces_file=replaces_file,
     )
     work = _work_of(reader, how)
@@ -761,7 +761,7 @@ def _write_one(
         sink = _Target(place, durable=how.durable, look=look, written=written)
     try:
         if isinstance(sink, FileSink):
-            for rights in reader.source_rights():
+            for rights in reader._source_rights():
                 sink.narrow(rights)
         if kind == "zt":
             emitter = EMITTERS[how.version]()
@@ -834,7 +834,7 @@ def _decoded(
     seen: set[tuple[ManifestReader, int, int]] = set()
     for name, reader in chosen.items():
         home = reader.reader_of(name)
-        if is_kept and home.stored_object(name) is not None:
+        if is_kept and home._stored_object(name) is not None:
             continue
         for role, component in home._object(name).components.items():
             place = home, component.offset, component.length
@@ -887,7 +887,7 @@ def _plan(reader: Reader, emitter: Emitter) -> tuple[dict[str, ManifestReader], 
     lost: list[Loss] = []
     for name in reader:
         try:
-            found = reader.stored_object(name) or reader.portable_object(name)
+            found = reader._stored_object(name) or reader._portable_object(name)
         except UnsupportedError as error:
             if reader.format == "zt":
                 raise

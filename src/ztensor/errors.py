@@ -16,6 +16,41 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ztensor.model.problem import Problem
+
+__all__ = [
+    "ArgumentTypeError",
+    "ArgumentValueError",
+    "BufferExportError",
+    "ClosedError",
+    "ContainerError",
+    "DigestMismatchError",
+    "EncodingError",
+    "FormatError",
+    "InternalError",
+    "LayoutError",
+    "LimitError",
+    "ManifestError",
+    "MissingDependencyError",
+    "NotRepresentableError",
+    "NotZTensorError",
+    "ObjectNotFoundError",
+    "Reason",
+    "SourceError",
+    "SourceNotFoundError",
+    "SourceNotRegularError",
+    "SourcePermissionError",
+    "UnsupportedError",
+    "UnsupportedVersionError",
+    "UsageError",
+    "ZTensorError",
+]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
 
 class Reason(enum.StrEnum):
     """The rule that was broken. Closed: a new rule is a new member and a new corpus file."""
@@ -150,7 +185,7 @@ class ZTensorError(Exception):
         hint: what to do next, as a sentence, once someone knows.
     """
 
-    default_reason: Reason | None = None
+    _default_reason: Reason | None = None
 
     def __init__(
         self,
@@ -166,7 +201,7 @@ class ZTensorError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.reason = reason if reason is not None else self.default_reason
+        self.reason = reason if reason is not None else self._default_reason
         self.file = file
         self.object_name = object_name
         self.component = component
@@ -238,7 +273,7 @@ class FormatError(ZTensorError, ValueError, RuntimeError):
 class NotZTensorError(FormatError):
     """The first bytes are not those of any zTensor file."""
 
-    default_reason = Reason.NOT_ZTENSOR
+    _default_reason = Reason.NOT_ZTENSOR
 
 
 class ContainerError(FormatError):
@@ -252,9 +287,9 @@ class ManifestError(FormatError):
         problems: each problem as a value with `path`, `reason` and `message`.
     """
 
-    def __init__(self, message: str, *, problems: Sequence[Any] = (), **details: Any) -> None:
+    def __init__(self, message: str, *, problems: Sequence[Problem] = (), **details: Any) -> None:
         super().__init__(message, **details)
-        self.problems = tuple(problems)
+        self.problems: tuple[Problem, ...] = tuple(problems)
 
 
 class EncodingError(FormatError):
@@ -270,7 +305,7 @@ class DigestMismatchError(FormatError):
         actual: digest of the bytes that are there, hexadecimal.
     """
 
-    default_reason = Reason.DIGEST_MISMATCH
+    _default_reason = Reason.DIGEST_MISMATCH
 
     def __init__(
         self, message: str, *, algorithm: str = "", actual: str = "", **details: Any
@@ -294,13 +329,13 @@ class UnsupportedError(ZTensorError, RuntimeError):
 class UnsupportedVersionError(UnsupportedError):
     """The file belongs to a container or major version this release does not read."""
 
-    default_reason = Reason.UNKNOWN_VERSION
+    _default_reason = Reason.UNKNOWN_VERSION
 
 
 class MissingDependencyError(UnsupportedError, ImportError):
     """An optional library is needed; the message names the extra to install."""
 
-    default_reason = Reason.MISSING_DEPENDENCY
+    _default_reason = Reason.MISSING_DEPENDENCY
 
 
 class LimitError(ZTensorError, ValueError, RuntimeError):
@@ -316,7 +351,7 @@ class LimitError(ZTensorError, ValueError, RuntimeError):
 class SourceError(ZTensorError, OSError):
     """Bytes could not be fetched or stored; `errno` is kept where the system gave one."""
 
-    default_reason = Reason.SOURCE_FAILED
+    _default_reason = Reason.SOURCE_FAILED
 
     def __init__(self, message: str, *, errno: int | None = None, **details: Any) -> None:
         super().__init__(message, **details)
@@ -347,19 +382,19 @@ class SourceError(ZTensorError, OSError):
 class SourceNotFoundError(SourceError, FileNotFoundError):
     """No file at that path."""
 
-    default_reason = Reason.SOURCE_NOT_FOUND
+    _default_reason = Reason.SOURCE_NOT_FOUND
 
 
 class SourcePermissionError(SourceError, PermissionError):
     """The system does not allow it."""
 
-    default_reason = Reason.SOURCE_PERMISSION
+    _default_reason = Reason.SOURCE_PERMISSION
 
 
 class SourceNotRegularError(SourceError):
     """A folder, device or pipe where a regular file is needed."""
 
-    default_reason = Reason.SOURCE_NOT_REGULAR
+    _default_reason = Reason.SOURCE_NOT_REGULAR
 
 
 # --- The caller -----------------------------------------------------------------------------
@@ -368,7 +403,7 @@ class SourceNotRegularError(SourceError):
 class UsageError(ZTensorError, RuntimeError):
     """The caller's mistake; the message says what would work."""
 
-    default_reason = Reason.ARGUMENT
+    _default_reason = Reason.ARGUMENT
 
 
 class ArgumentValueError(UsageError, ValueError):
@@ -385,25 +420,25 @@ class ArgumentTypeError(UsageError, TypeError, ValueError):
 class ObjectNotFoundError(UsageError, KeyError):
     """No object of that name in the file."""
 
-    default_reason = Reason.OBJECT_NOT_FOUND
+    _default_reason = Reason.OBJECT_NOT_FOUND
 
 
 class ClosedError(UsageError):
     """The reader or writer was closed, finished or aborted."""
 
-    default_reason = Reason.CLOSED
+    _default_reason = Reason.CLOSED
 
 
 class NotRepresentableError(UsageError, ValueError, TypeError):
     """The value cannot be stored in the chosen version; the message says what would work."""
 
-    default_reason = Reason.NOT_REPRESENTABLE
+    _default_reason = Reason.NOT_REPRESENTABLE
 
 
 class BufferExportError(UsageError, BufferError):
     """The array cannot be handed to another library by DLPack or as a buffer."""
 
-    default_reason = Reason.NOT_REPRESENTABLE
+    _default_reason = Reason.NOT_REPRESENTABLE
 
 
 # --- Us -------------------------------------------------------------------------------------
@@ -412,4 +447,4 @@ class BufferExportError(UsageError, BufferError):
 class InternalError(ZTensorError, RuntimeError):
     """A bug of this library; `__cause__` is what was raised. Please report it."""
 
-    default_reason = Reason.INTERNAL
+    _default_reason = Reason.INTERNAL

@@ -48,6 +48,12 @@ if TYPE_CHECKING:
 
 __all__ = ["load", "load_abstract", "load_file", "save", "save_file"]
 
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
 # Arrays up to this size are copied into JAX, which is faster by half than what may share memory.
 _SMALL_BYTES = 64 << 10
 

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["load", "load_file", "save", "save_file"]
 
 
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
 @public
 def save_file(
     tensors: Mapping[str, TensorLike],

@@ -55,6 +55,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
 class ReadableFile(Protocol):
     """A binary file object that can be sought in."""
 
@@ -77,35 +82,52 @@ class WritableFile(Protocol):
 
 # What is opened, and written to.
 Bytes: TypeAlias = "Buffer"
+"""Whatever has the buffer protocol: bytes, a bytearray, an mmap."""
 Path: TypeAlias = "str | os.PathLike[str]"
+"""A path."""
 Openable: TypeAlias = "Path | Buffer | ReadableFile | Sequence[Path]"
+"""What `ztensor.open` takes: a path, bytes, a file object, or several paths."""
 Readable: TypeAlias = "Openable | ManifestReader"
+"""What is opened, or an open reader."""
 Target: TypeAlias = "Path | WritableFile"
+"""Where a file is written: a path, or a file object."""
 Progress: TypeAlias = "Callable[[int, int], None]"
+"""Called with what is done and what there is to do."""
 
 # What is stored, and how elements are named and selected.
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+"""A NumPy array of any shape and element type."""
 SparseMatrix: TypeAlias = "scipy.sparse.csr_array[Any] | scipy.sparse.coo_array[Any]"
+"""What `Tensor.to_scipy` gives."""
 TorchTensor: TypeAlias = "torch.Tensor"
+"""A `torch.Tensor`, dense or sparse."""
 TensorLike: TypeAlias = "Tensor | npt.ArrayLike | torch.Tensor"
+"""What is stored: a `ztensor.Tensor`, what NumPy makes an array of, or torch's tensor."""
 ElementType: TypeAlias = "str | npt.DTypeLike | torch.dtype"
+"""A name such as "float32", a type of NumPy, or a `torch.dtype`."""
 Index: TypeAlias = (
     "npt.ArrayLike | slice | EllipsisType | tuple[npt.ArrayLike | slice | EllipsisType | None, ...]"
     " | None"
 )
+"""What a slice is indexed with: whatever NumPy takes."""
 
 # Where tensors of a framework go.
 TorchDevice: TypeAlias = "str | int | torch.device"
+"""A name such as "cuda:1", a number, or a `torch.device`."""
 JaxArray: TypeAlias = "jax.Array"
+"""A `jax.Array`."""
 JaxDevice: TypeAlias = "str | jax.Device"
+"""A name such as "cpu", or a `jax.Device`."""
 JaxLike: TypeAlias = (
     "Tensor | npt.ArrayLike | jax.Array"
     " | jax.experimental.sparse.BCOO | jax.experimental.sparse.BCSR"
 )
+"""What `ztensor.jax.save_file` stores: arrays of JAX or NumPy, BCOO, BCSR, a `ztensor.Tensor`."""
 JaxSharding: TypeAlias = (
     "jax.sharding.Sharding | Mapping[str, jax.sharding.Sharding]"
     " | Callable[[str, jax.ShapeDtypeStruct], jax.sharding.Sharding | None]"
 )
+"""A `Sharding`, a mapping from names to them, or a function of a name and its struct."""
 
 
 # What functions pass on to others, by name.
@@ -138,7 +160,7 @@ class RemoveOptions(EditOptions, total=False):
 
 
 class SaveOptions(TypedDict, total=False):
-    """Options of `ztensor.torch.save_pretrained`."""
+    """Options of `ztensor.torch.save_pretrained`; see `save_file`."""
 
     compression: bool | int | str
     checksum: str | bool | None

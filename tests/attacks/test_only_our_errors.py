@@ -445,17 +445,12 @@ def of_reader(make: Callable[[Files], Any]) -> dict[str, Make]:
         "version": lambda f: case(lambda: make(f).version),
         "close": on("close"),
         "decoded_chunks": on("decoded_chunks", name="w", role="data"),
-        "encoding_of": lambda f: case(
-            make(f).encoding_of, component=f.reader().portable_object("w").components["data"]
-        ),
         "get": lambda f: case(lambda key, default: make(f).get(key, default), key="w", default=1),
         "get_slice": on("get_slice", name="w"),
         "items": lambda f: case(lambda: dict(make(f).items())),
         "keys": on("keys"),
         "location": on("location", name="w", component="data"),
         "metadata": on("metadata", name="w"),
-        "portable_chunks": on("portable_chunks", name="csr", role="indices"),
-        "portable_object": on("portable_object", name="w"),
         "read": on("read", name="csr", copy=True),
         "read_into": lambda f: case(make(f).read_into, name="w", dst=np.zeros_like(F32)),
         "read_jax": on("read_jax", name="w", device=None, sharding=None),
@@ -463,12 +458,7 @@ def of_reader(make: Callable[[Files], Any]) -> dict[str, Make]:
         "read_tensors": on("read_tensors", names=["w"], copy=True),
         "read_torch": on("read_torch", name="w", device="cpu", copy=True),
         "reader_of": on("reader_of", name="w"),
-        "stored_object": on("stored_object", name="w"),
-        "source_rights": on("source_rights"),
         "unrepresented": lambda f: case(lambda: make(f).unrepresented),
-        "stored_range": lambda f: case(
-            make(f).stored_range, component=f.reader().portable_object("w").components["data"]
-        ),
         "values": lambda f: case(lambda: list(make(f).values())),
         "verify": on("verify", names=None, threads=None, progress=None),
     }  # fmt: skip
@@ -759,7 +749,7 @@ REFUSED = {
     "Tensor:quantized.__array__", "Tensor:quantized.__buffer__", "Tensor:quantized.__dlpack__",
     "Tensor:quantized.jax", "Tensor:quantized.numpy", "Tensor:quantized.to_scipy",
     "Tensor:quantized.torch", "TensorSlice.__dlpack__", "safe_open:torch.get_tensors",
-    "safe_open:jax.get_tensors", "ShardedReader.encoding_of", "ShardedReader.stored_range",
+    "safe_open:jax.get_tensors",
 }  # fmt: skip
 CASES = {**FUNCTIONS, **METHODS}
 

@@ -192,7 +192,7 @@ def errors(path: Path) -> None:
         assert_type(error.algorithm, str)
         assert_type(error.actual, str)
     except ztensor.ManifestError as error:
-        assert_type(error.problems, tuple[Any, ...])
+        assert_type(error.problems, tuple[ztensor.Problem, ...])
     except (FileNotFoundError, PermissionError):
         pass
     except ztensor.ZTensorError as error:

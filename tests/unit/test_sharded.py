@@ -135,7 +135,7 @@ def test_what_a_reader_does_is_done_by_the_one_of_the_file(model: Path) -> None:
             assert place.path == reader.reader_of(name).name
             assert isinstance(reader, ztensor.ShardedReader)
             assert place.path in reader.files
-        assert reader.stored_object("layer.1") is not None
+        assert reader._stored_object("layer.1") is not None
 
 
 def test_arrays_outlive_the_set(model: Path) -> None:

@@ -159,7 +159,7 @@ def _ids(
 
 
 def _tensor_id(reader: ManifestReader, name: str, overlaps: Overlaps, *, attributes: bool) -> str:
-    found = reader.portable_object(name)
+    found = reader._portable_object(name)
     there = reader._object(name)
     components = {}
     for role, component in found.components.items():
@@ -167,7 +167,7 @@ def _tensor_id(reader: ManifestReader, name: str, overlaps: Overlaps, *, attribu
 
         def hexdigest(role: str = role, stored: Component = stored) -> str:
             hasher = ALGORITHMS["sha256"].hasher()
-            chunks = reader.portable_chunks(name, role)
+            chunks = reader._portable_chunks(name, role)
             for chunk in overlaps.metered(reader, stored, chunks, "elements"):
                 hasher.update(chunk)
             return hasher.hexdigest()

@@ -114,7 +114,7 @@ def dequantized_blocks(reader: ManifestReader, name: str) -> Iterator[Array]:
     if is_scattered or part.size <= _ROWS_ELEMENTS or part.ndim < 2:
         yield reader.read(name, copy=True).dequantize().reshape(-1)
         return
-    length, unit = part.shape[0], part.row_unit if isinstance(part, QuantizedSlice) else 1
+    length, unit = part.shape[0], part._row_unit if isinstance(part, QuantizedSlice) else 1
     rows = max(_ROWS_ELEMENTS // (part.size // length) // unit, 1) * unit
     for start in range(0, length, rows):
         block: Any = part[start : start + rows]  # a tensor, as it is no dense object

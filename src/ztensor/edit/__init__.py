@@ -32,3 +32,8 @@ __all__ = [
     "set_attributes",
     "split",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__

@@ -240,7 +240,7 @@ def _split(
         len(planned),
         durable=durable,
         replaces_file=False,
-        sources=reader.source_rights(),
+        sources=reader._source_rights(),
     )
     try:
         for (names, _), place in zip(planned, shards.paths, strict=True):

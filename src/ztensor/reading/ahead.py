@@ -48,7 +48,7 @@ class Ahead:
             then; those that are passed over were decoded in vain.
         threads: how many decode; see `thread_count`. With one everything is decoded when it is
             asked for, by who asks.
-        is_portable: whether pieces are `portable_chunks`, not `decoded_chunks`.
+        is_portable: whether pieces are `_portable_chunks`, not `decoded_chunks`.
 
     Raises:
         ArgumentValueError: the number of threads is none.
@@ -85,7 +85,7 @@ class Ahead:
         Only the component that was asked for last can be read on.
 
         Raises:
-            ZTensorError: what `ManifestReader.decoded_chunks` or `portable_chunks` raises.
+            ZTensorError: what `ManifestReader.decoded_chunks` or `_portable_chunks` raises.
         """
         key = reader, name, role
         self._begin()
@@ -102,7 +102,7 @@ class Ahead:
 
     def _read(self, key: Key) -> Iterator[memoryview]:
         reader, name, role = key
-        return (reader.portable_chunks if self._is_portable else reader.decoded_chunks)(name, role)
+        return (reader._portable_chunks if self._is_portable else reader.decoded_chunks)(name, role)
 
     def _pieces(self, stream: _Stream) -> Iterator[memoryview]:
         self._begin()  # others, in the place of those that are behind

@@ -376,7 +376,7 @@ class ManifestReader(Mapping[str, Array | Any]):
             )
         return Location(self._source.path, found.offset, found.length)
 
-    def source_rights(self) -> set[Rights]:
+    def _source_rights(self) -> set[Rights]:
         """Return the rights of the files whose bytes this reads; none of bytes in memory.
 
         Raises:
@@ -511,7 +511,7 @@ class ManifestReader(Mapping[str, Array | Any]):
         component = tensor_object.components[role]
         with self._located(name, role):
             require_known(component)
-            encoding = self.encoding_of(component)
+            encoding = self._encoding_of(component)
             if component.encoding == "raw":
                 data = self._raw(component, copy=copy)
             else:
@@ -527,7 +527,7 @@ class ManifestReader(Mapping[str, Array | Any]):
                     return array[: element_count(tensor_object.shape)]  # the rest is padding
             return array
 
-    def encoding_of(self, component: Component) -> Encoding:
+    def _encoding_of(self, component: Component) -> Encoding:
         """Return the encoding a component names.
 
         Raises:
@@ -544,7 +544,7 @@ class ManifestReader(Mapping[str, Array | Any]):
             )
         return encoding
 
-    def stored_range(self, component: Component) -> Range:
+    def _stored_range(self, component: Component) -> Range:
         """Return a component's stored bytes, to be read piece by piece.
 
         Raises:
@@ -584,10 +584,10 @@ class ManifestReader(Mapping[str, Array | Any]):
             for piece in whole_elements(component, chunks):
                 yield from blocks(typed_array(component, piece))
 
-    def portable_object(self, name: str) -> TensorObject:
+    def _portable_object(self, name: str) -> TensorObject:
         """Return an object as 1.2 has it once decoded: raw, little-endian, its indices u64.
 
-        Places, lengths and digests are those of the file; the bytes are `portable_chunks`.
+        Places, lengths and digests are those of the file; the bytes are `_portable_chunks`.
 
         Raises:
             ObjectNotFoundError: no object of that name.
@@ -619,10 +619,10 @@ class ManifestReader(Mapping[str, Array | Any]):
             for role, component in tensor_object.components.items():
                 with self._located(name, role):
                     require_known(component)
-                    self.encoding_of(component)
+                    self._encoding_of(component)
 
-    def portable_chunks(self, name: str, role: str) -> Iterator[memoryview]:
-        """Yield `decoded_chunks`, indices as u64: the bytes `portable_object` speaks of.
+    def _portable_chunks(self, name: str, role: str) -> Iterator[memoryview]:
+        """Yield `decoded_chunks`, indices as u64: the bytes `_portable_object` speaks of.
 
         Raises:
             LayoutError: indices are no integers, or one is negative.
@@ -663,7 +663,7 @@ class ManifestReader(Mapping[str, Array | Any]):
                     if not component.digest_may_cover_decoded:
                         raise
                     hasher = digest.known.hasher()
-            encoding, stored = self.encoding_of(component), self.stored_range(component)
+            encoding, stored = self._encoding_of(component), self._stored_range(component)
             for chunk in encoding.decode_chunks(stored, expected, self._limits):
                 if hasher is not None:
                     hasher.update(chunk)
@@ -671,7 +671,7 @@ class ManifestReader(Mapping[str, Array | Any]):
             if digest is not None and hasher is not None:
                 require_match(digest, hasher.hexdigest())
 
-    def stored_object(self, name: str) -> TensorObject | None:
+    def _stored_object(self, name: str) -> TensorObject | None:
         """Return an object whose stored bytes can be copied into a file of 1.1 or 1.2.
 
         Returns:
@@ -712,8 +712,8 @@ class ManifestReader(Mapping[str, Array | Any]):
         known = known_length(tensor_object, role)
         if known is None:
             with self._located(name, role):
-                chunks = self.encoding_of(component).decode_chunks(
-                    self.stored_range(component), None, self._limits
+                chunks = self._encoding_of(component).decode_chunks(
+                    self._stored_range(component), None, self._limits
                 )
                 with WINDOWS.whole():
                     known = sum(chunk.nbytes for chunk in chunks)
@@ -746,7 +746,7 @@ class ManifestReader(Mapping[str, Array | Any]):
 
     def _decoded(self, component: Component, encoding: Encoding, expected: int | None) -> Array:
         covers_decoded = False
-        stored = self.stored_range(component)
+        stored = self._stored_range(component)
         stored.keep()
         if self._verify is not False:
             try:
@@ -791,7 +791,7 @@ class ManifestReader(Mapping[str, Array | Any]):
         if once and key in self._verified:
             return
         hasher = digest.known.hasher()
-        for piece in (stored or self.stored_range(component)).pieces():
+        for piece in (stored or self._stored_range(component)).pieces():
             hasher.update(piece)
         require_match(digest, hasher.hexdigest())
         with self._lock:

@@ -223,15 +223,15 @@ class DenseSlice(TensorSlice):
 class RowSlice(TensorSlice):
     """An object of several components; an index selects rows and gives a `Tensor` of them."""
 
-    main_role: str
+    _main_role: str
 
     @public_inside  # made by `get_slice` alone, whose edge is around it
     def __init__(
         self, reader: ManifestReader, name: str, tensor_object: TensorObject, *, copy: bool = False
     ) -> None:
         super().__init__(reader, name, tensor_object, copy=copy)
-        with reader._located(name, self.main_role):  # a part of the reader
-            self.dtype = result_dtype(tensor_object.components[self.main_role])
+        with reader._located(name, self._main_role):  # a part of the reader
+            self.dtype = result_dtype(tensor_object.components[self._main_role])
 
     def __getitem__(self, key: Index) -> Tensor:
         reader, shape = self._reader, self.shape
@@ -274,7 +274,7 @@ def _count(rows: Indices) -> int:
 class CsrSlice(RowSlice):
     """A `sparse_csr` object: of the row pointers, columns and values those of the rows are read."""
 
-    main_role = "values"
+    _main_role = "values"
 
     @functools.cached_property
     def _pointers(self) -> StoredArray:
@@ -349,7 +349,7 @@ class CooSlice(RowSlice):
     Entries keep their order.
     """
 
-    main_role = "values"
+    _main_role = "values"
 
     @functools.cached_property
     def _parts(self) -> tuple[StoredArray, StoredArray]:
@@ -401,7 +401,7 @@ def _found(along: Array, rows: Indices) -> tuple[Array, Array]:
 class QuantizedSlice(RowSlice):
     """A `quantized_group` object: rows are cut where words and groups of all components end."""
 
-    main_role = "packed_weight"
+    _main_role = "packed_weight"
 
     @functools.cached_property
     def _scheme(self) -> GroupScheme:
@@ -432,7 +432,7 @@ class QuantizedSlice(RowSlice):
         return self._scheme.has_packed_zeros(zeros)
 
     @property
-    def row_unit(self) -> int:
+    def _row_unit(self) -> int:
         """Return how many rows make a whole: selections begin and end at multiples of it."""
         scheme = self._scheme
         group = scheme.group_length(self.shape) if scheme.group_axis == 0 else 1
@@ -444,7 +444,7 @@ class QuantizedSlice(RowSlice):
         parts, scheme, shape = self._parts, self._scheme, self.shape
         group = scheme.group_length(shape) if scheme.group_axis == 0 else 1
         are_zeros_in_words = self._has_packed_zeros and scheme.group_axis == 1
-        start, stop = self._bounds(rows, self.row_unit)
+        start, stop = self._bounds(rows, self._row_unit)
         words = slice(scheme.packing.word_count(start), scheme.packing.word_count(stop))
         groups = slice(start // group, -(-stop // group))
         arrays = {
@@ -501,7 +501,7 @@ class QuantizedSlice(RowSlice):
 class BlockSlice(RowSlice):
     """A `gguf` object: rows of two axes or more are whole blocks, in any order."""
 
-    main_role = "data"
+    _main_role = "data"
 
     def _cut(self, rows: Indices) -> dict[str, Array]:
         shape = self.shape

@@ -287,7 +287,7 @@ class StoredArray:
         is_guess = known is None and component.type is not None and component.logical is None
         if not count or not self.shape or is_guess or known not in (None, needed):
             return None  # nothing to gain; or the sizes differ, and the reader says so
-        stored = reader.stored_range(component)
+        stored = reader._stored_range(component)
         if reader._verify is True:
             try:
                 reader._require_digest(component, once=True)
@@ -297,7 +297,7 @@ class StoredArray:
                 return None  # it may be that of the decoded bytes
         if component.encoding == "raw":
             return lambda offset, target: stored.source.read_into(stored.offset + offset, target)
-        encoding = reader.encoding_of(component)
+        encoding = reader._encoding_of(component)
         if not _has_runs(type(encoding)):
             return None
         in_runs = cast("EncodingInRuns", encoding)

@@ -397,7 +397,7 @@ def _check_digest(
         return True
 
     def hexdigest() -> str:
-        pieces = reader.stored_range(component).pieces()
+        pieces = reader._stored_range(component).pieces()
         for piece in overlaps.metered(reader, component, pieces, "digest"):
             hasher.update(piece)
             findings.nbytes += piece.nbytes
@@ -471,12 +471,12 @@ class ComponentWalk:
             and self._expected is None
             and self.watch is None
             and (component.dtype != "bool" or component.nonzero_is_true or self._is_opaque)
-            and self._reader.encoding_of(component) is ENCODINGS["raw"]
+            and self._reader._encoding_of(component) is ENCODINGS["raw"]
         )
 
     def _count(self) -> None:
         component = self._component
-        stored = self._reader.stored_range(component)
+        stored = self._reader._stored_range(component)
         if self._is_opaque or not stored.length:
             return
         logical = component.logical
@@ -492,8 +492,8 @@ class ComponentWalk:
     def _whole_elements(self, hasher: Hasher | None) -> Iterator[memoryview]:
         """Return decoded pieces cut at element borders."""
         component, reader = self._component, self._reader
-        chunks = reader.encoding_of(component).decode_chunks(
-            reader.stored_range(component), self._expected, reader._limits
+        chunks = reader._encoding_of(component).decode_chunks(
+            reader._stored_range(component), self._expected, reader._limits
         )
         if self._overlaps is not None:
             chunks = self._overlaps.metered(reader, component, chunks, "elements")

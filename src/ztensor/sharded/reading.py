@@ -329,23 +329,23 @@ class ShardedReader(Reader):
         """Return where a component's stored bytes lie: the path is that of the shard."""
         return self.reader_of(name).location(name, component)
 
-    def source_rights(self) -> set[Rights]:
-        """Return the rights of all files, which this opens; see `Reader.source_rights`."""
-        return {rights for file in self._set.files for rights in self.shard(file).source_rights()}
+    def _source_rights(self) -> set[Rights]:
+        """Return the rights of all files, which this opens; see `Reader._source_rights`."""
+        return {rights for file in self._set.files for rights in self.shard(file)._source_rights()}
 
-    def stored_object(self, name: str) -> TensorObject | None:
-        """Return an object whose stored bytes can be copied; see `Reader.stored_object`."""
-        return self.reader_of(name).stored_object(name)
+    def _stored_object(self, name: str) -> TensorObject | None:
+        """Return an object whose stored bytes can be copied; see `Reader._stored_object`."""
+        return self.reader_of(name)._stored_object(name)
 
-    def portable_object(self, name: str) -> TensorObject:
-        """Return an object as 1.2 has it once decoded; see `Reader.portable_object`."""
-        return self.reader_of(name).portable_object(name)
+    def _portable_object(self, name: str) -> TensorObject:
+        """Return an object as 1.2 has it once decoded; see `Reader._portable_object`."""
+        return self.reader_of(name)._portable_object(name)
 
-    def encoding_of(self, component: Component) -> Encoding:
+    def _encoding_of(self, component: Component) -> Encoding:
         """Raise: a component is one of a file; ask `reader_of` for that file's reader."""
         raise self._of_one_file()
 
-    def stored_range(self, component: Component) -> Range:
+    def _stored_range(self, component: Component) -> Range:
         """Raise: a component is one of a file; ask `reader_of` for that file's reader."""
         raise self._of_one_file()
 
@@ -359,9 +359,9 @@ class ShardedReader(Reader):
         """Yield a component's decoded bytes in order; see `Reader.decoded_chunks`."""
         return self.reader_of(name).decoded_chunks(name, role)
 
-    def portable_chunks(self, name: str, role: str) -> Iterator[memoryview]:
-        """Yield a component's bytes as 1.2 has them; see `Reader.portable_chunks`."""
-        return self.reader_of(name).portable_chunks(name, role)
+    def _portable_chunks(self, name: str, role: str) -> Iterator[memoryview]:
+        """Yield a component's bytes as 1.2 has them; see `Reader._portable_chunks`."""
+        return self.reader_of(name)._portable_chunks(name, role)
 
     @overload
     def read_torch(

@@ -140,7 +140,7 @@ class Writer:
     _attributes: dict[str, object] | None
     # Who copies many objects may have their bytes decoded before they are asked for.
     _chunks: Callable[[ManifestReader, str, str], Iterator[memoryview]] = staticmethod(
-        lambda reader, name, role: reader.portable_chunks(name, role)
+        lambda reader, name, role: reader._portable_chunks(name, role)
     )
 
     def _prepare(
@@ -367,8 +367,8 @@ class Writer:
             reader = reader.reader_of(source_name)
             level = self._level if compress is None else level_of(compress)
             self._narrow(reader)
-            stored = reader.stored_object(source_name)
-            tensor_object = reader.portable_object(source_name) if stored is None else stored
+            stored = reader._stored_object(source_name)
+            tensor_object = reader._portable_object(source_name) if stored is None else stored
             self._emitter.check_object(tensor_object)
         except ZTensorError as error:
             error.locate(file=self._sink.name, object_name=name)
@@ -393,7 +393,7 @@ class Writer:
         """Grant nobody more of a new file than of the one whose bytes it gets."""
         if isinstance(self._sink, FileSink) and reader not in self._narrowed:
             self._narrowed.add(reader)
-            for rights in reader.source_rights():
+            for rights in reader._source_rights():
                 self._sink.narrow(rights)
 
     def share(self, name: str, of: str) -> None:
@@ -704,7 +704,7 @@ class Writer:
         stated = digest, component.encoding
         if stated not in checked:  # what others say of the same bytes is no check of this
             if found is None and algorithm is not None:
-                found = digest_of(algorithm, reader.stored_range(component).pieces(BLOCK_BYTES))
+                found = digest_of(algorithm, reader._stored_range(component).pieces(BLOCK_BYTES))
             text = component.digest or found
             if digest is not None and found is not None:
                 try:
@@ -742,11 +742,11 @@ class Writer:
         """Copy stored bytes, and return the component with its place and their digest."""
         blob = BlobWriter(self._sink, None, algorithm)
         first = BLOCK_BYTES - self._sink.position % BLOCK_BYTES  # so no write is cut in two
-        for piece in reader.stored_range(component).pieces(BLOCK_BYTES, first=first):
+        for piece in reader._stored_range(component).pieces(BLOCK_BYTES, first=first):
             blob.write(piece)
             if progress is not None:
                 progress(piece.nbytes)
-        reader.stored_range(component)  # raises where a program wrote into the file meanwhile
+        reader._stored_range(component)  # raises where a program wrote into the file meanwhile
         return blob.finish(component)
 
     def _expect(self, objects: Iterable[tuple[ManifestReader, str]]) -> None:

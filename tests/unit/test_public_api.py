@@ -1,0 +1,283 @@
+"""The public surface: typed, documented, and nothing else in tab completion."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import io
+import re
+import types
+import typing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.numpy import save, save_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+# Those whose library is not installed are left out.
+MODULES = ["", ".numpy", ".torch", ".jax", ".flax", ".edit", ".errors", ".typing"]
+
+
+def modules() -> Iterator[types.ModuleType]:
+    for suffix in MODULES:
+        try:
+            yield importlib.import_module(f"ztensor{suffix}")
+        except ztensor.MissingDependencyError:
+            continue
+
+
+def public_things() -> dict[str, Any]:
+    """Return the classes and functions of all public modules by where they are defined."""
+    found: dict[str, Any] = {}
+    for module in modules():
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if inspect.isclass(thing) or inspect.isfunction(thing):
+                found[f"{thing.__module__}.{thing.__qualname__}"] = thing
+    from ztensor.handle import HandleSlice  # what `safe_open(...).get_slice` gives
+
+    return {**found, f"{HandleSlice.__module__}.{HandleSlice.__qualname__}": HandleSlice}
+
+
+THINGS = public_things()
+
+# --- Types ------------------------------------------------------------------------------------
+
+ATTRIBUTES = "attributes hold whatever was stored in them"
+VALUES = "X | Any: a sparse or quantized object is another kind of value, isinstance narrows it"
+PROTOCOL = "as Python's or another library's protocol has it"
+OURS = "only the library makes it"
+# What may say Any, and why; by the end of its name.
+EXCEPTIONS = {
+    ".attributes": ATTRIBUTES,
+    ".index_metadata": ATTRIBUTES,
+    "ComponentMetadata.__getitem__": "a field by its name, of any of their types",
+    ".load": VALUES,
+    ".load_file": VALUES,
+    ".read_jax": VALUES,
+    "ManifestReader.__getitem__": VALUES,
+    "TensorSlice.__getitem__": VALUES,
+    "TensorSlice.__iter__": VALUES,
+    "Tensor.jax": VALUES,
+    "safe_open.__init__": VALUES,
+    ".__reduce__": PROTOCOL,
+    ".__array_interface__": PROTOCOL,
+    ".__array__": PROTOCOL,
+    ".__dlpack__": PROTOCOL,
+    "Error.__init__": OURS,
+    "HandleSlice.__init__": OURS,
+    "Tensor.quantize": "options of a recipe, which each recipe checks",
+}
+
+
+def reason(name: str) -> str | None:
+    return next((why for end, why in EXCEPTIONS.items() if name.endswith(end)), None)
+
+
+def signatures(thing: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield what type checkers see of a function: its overloads, or itself."""
+    function = inspect.unwrap(thing)
+    for one in typing.get_overloads(function) or [function]:
+        yield name, one
+
+
+def members(kind: type) -> Iterator[tuple[str, Any]]:
+    """Yield the functions of a class and its bases that are ours and public."""
+    for base in kind.__mro__:
+        if not base.__module__.startswith("ztensor"):
+            continue
+        for name, member in vars(base).items():
+            if name.startswith("_") and not (name.startswith("__") and name.endswith("__")):
+                continue
+            if isinstance(member, property):
+                member = member.fget  # noqa: PLW2901
+            elif isinstance(member, (classmethod, staticmethod)):
+                member = member.__func__  # noqa: PLW2901
+            is_ours = isinstance(member, types.FunctionType) and (
+                inspect.unwrap(member).__code__.co_filename != "<string>"  # of a dataclass
+            )
+            if is_ours and inspect.unwrap(member).__module__.startswith("ztensor"):
+                yield from signatures(member, f"{base.__module__}.{base.__qualname__}.{name}")
+
+
+def all_signatures() -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for name, thing in THINGS.items():
+        for where, function in (
+            members(thing) if inspect.isclass(thing) else signatures(thing, name)
+        ):
+            if function not in found.setdefault(where, []):
+                found[where].append(function)
+    return found
+
+
+SIGNATURES = all_signatures()
+
+
+def says_any(annotation: str) -> bool:
+    """Return whether an annotation says Any; the shape and element type of an array may."""
+    arrays = r"np\.(?:ndarray\[Any, np\.dtype\[Any\]\]|dtype\[Any\])"
+    text = re.sub(arrays, "Array", annotation)
+    return any(isinstance(one, ast.Name) and one.id == "Any" for one in ast.walk(ast.parse(text)))
+
+
+@pytest.mark.parametrize("name", sorted(SIGNATURES))
+def test_every_public_function_says_its_types(name: str) -> None:
+    for function in SIGNATURES[name]:
+        signature = inspect.signature(function)
+        texts = {"return": signature.return_annotation}
+        parameters = list(signature.parameters.values())
+        if "." in function.__qualname__:
+            parameters = parameters[1:]  # self, cls
+        texts.update((one.name, one.annotation) for one in parameters)
+        for what, text in texts.items():
+            assert isinstance(text, str), f"{what} has no type"
+            assert not says_any(text) or reason(name), f"{what} is {text}"
+
+
+def test_every_exception_is_needed() -> None:
+    for end in EXCEPTIONS:
+        texts = [
+            str(text)
+            for name, functions in SIGNATURES.items()
+            if name.endswith(end)
+            for function in functions
+            for text in inspect.get_annotations(function).values()
+        ]
+        assert any(says_any(text) for text in texts), end
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [kind for kind in THINGS.values() if inspect.isclass(kind) and dataclasses.is_dataclass(kind)],
+    ids=lambda kind: kind.__qualname__,
+)
+def test_every_field_says_its_type(kind: Any) -> None:
+    for field in dataclasses.fields(kind):
+        assert not says_any(str(field.type)) or reason(f".{field.name}"), field
+
+
+# --- Tab completion ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return one of everything that users hold."""
+    path = tmp_path_factory.mktemp("made") / "m.zt"
+    tensors: dict[str, Any] = {
+        "dense": np.zeros((4, 4), np.float32),
+        "csr": ztensor.Tensor.csr([1.0], [0], [0, 1], (1, 3)),
+        "coo": ztensor.Tensor.coo([1.0], [[0], [1]], (1, 3)),
+        "quantized": ztensor.Tensor.quantize(np.eye(128, 8, dtype=np.float32)),
+    }
+    save_file(tensors, path)
+    reader = ztensor.open(path)
+    writer = ztensor.Writer(io.BytesIO())
+    handle = ztensor.safe_open(path, framework="np")
+    damaged = bytearray(save(tensors))
+    damaged[64] ^= 1
+    found = ztensor.diff(path, save({"dense": np.ones((4, 4), np.float32)}))
+    report = ztensor.stats(path)
+    with ztensor.Editor(path, dry_run=True) as editor:
+        return {
+            "reader": reader,
+            "set": ztensor.ShardedReader([path]),
+            "writer": writer,
+            "editor": editor,
+            "sink": writer.stream("w", (3,), "float32"),
+            "tensor": reader.read("dense"),
+            **{f"slice of {name}": reader.get_slice(name) for name in tensors},
+            "handle": handle,
+            "slice of a handle": handle.get_slice("dense"),
+            "metadata": reader.metadata("dense"),
+            "component": reader.metadata("dense").components["data"],
+            "location": reader.location("dense"),
+            "verify": reader.verify(),
+            "problem": ztensor.open(damaged).verify().problems[0],
+            "stats": report,
+            "stats of one": report["dense"],
+            "histogram": report["dense"].histogram,
+            "diff": found,
+            "diff of one": found["dense"] if hasattr(found, "__getitem__") else found.tensors[0],
+            "picture": ztensor.plot(path),
+            "conversion": ztensor.convert(path, path.with_name("n.npz"), dry_run=True),
+            "repair": ztensor.repair(path, dry_run=True),
+            "limits": ztensor.Limits(),
+            "error": ztensor.UsageError("wrong"),
+        }
+
+
+WHAT = [
+    "reader", "set", "writer", "editor", "sink", "tensor", "slice of dense", "slice of csr",
+    "slice of coo", "slice of quantized", "handle", "slice of a handle", "metadata", "component",
+    "location", "verify", "problem", "stats", "stats of one", "histogram", "diff", "diff of one",
+    "picture", "conversion", "repair", "limits", "error",
+]  # fmt: skip
+
+
+def attributes_of(kind: type) -> set[str]:
+    """Return the names in the `Attributes` section of a class and of its bases."""
+    found: set[str] = set()
+    for base in kind.__mro__:
+        _, _, section = (inspect.cleandoc(base.__doc__ or "")).partition("\nAttributes:\n")
+        section = re.split(r"\n(?=\S)", section)[0]
+        found.update(re.findall(r"^    (\w+):", section, re.MULTILINE))
+    return found
+
+
+def on_the_page() -> set[type]:
+    """Return the classes on the reference page, which shows what they inherit."""
+    assert "inherited_members: true" in (ROOT / "mkdocs.yml").read_text("utf-8")
+    page = (ROOT / "docs" / "reference.md").read_text("utf-8")
+    found: set[type] = set()
+    for text in re.findall(r"^::: (\S+)$", page, re.MULTILINE):
+        module, _, name = text.rpartition(".")
+        if name[:1].isupper():
+            found.add(getattr(importlib.import_module(module), name))
+        elif text not in ("ztensor.torch", "ztensor.jax"):  # functions
+            shown = importlib.import_module(text)
+            things = (getattr(shown, one) for one in shown.__all__)
+            found.update(one for one in things if inspect.isclass(one))
+    return found
+
+
+@pytest.mark.parametrize("what", WHAT)
+def test_tab_completion_has_documented_names_only(what: str, made: dict[str, Any]) -> None:
+    thing = made[what]
+    kind = type(thing)
+    assert on_the_page() & set(kind.__mro__), "the class is not on the reference page"
+    for name in dir(thing):
+        if name.startswith("_") or name in dir(BaseException):
+            continue
+        member = getattr(kind, name, None)
+        is_callable = inspect.isroutine(member) or isinstance(member, property)
+        is_documented = bool(is_callable and inspect.getdoc(member)) or name in attributes_of(kind)
+        assert is_documented, f"{kind.__qualname__}.{name} is not documented"
+
+
+def test_everything_that_users_hold_is_looked_at(made: dict[str, Any]) -> None:
+    assert list(made) == WHAT
+
+
+@pytest.mark.parametrize("suffix", MODULES)
+def test_modules_complete_to_public_names(suffix: str) -> None:
+    try:
+        module = importlib.import_module(f"ztensor{suffix}")
+    except ztensor.MissingDependencyError as error:
+        pytest.skip(str(error))
+    beside = {"errors", "flax", "jax", "numpy", "torch", "typing"} if not suffix else set()
+    assert {name for name in dir(module) if not name.startswith("_")} == beside | {
+        name for name in module.__all__ if not name.startswith("_")
+    }
+    for name in module.__all__:
+        thing = getattr(module, name)
+        assert not callable(thing) or suffix == ".typing" or inspect.getdoc(thing), name

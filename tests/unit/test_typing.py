@@ -1,0 +1,165 @@
+"""Both type checkers over users' code, as users run them: with the frameworks and without.
+
+`tests/typing/` is read as a stranger's project that has the package installed, so what they say
+of the package itself is left out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CODE = ROOT / "tests" / "typing"
+# What a plain installation has beside the package.
+PLAIN = ["numpy", "ml_dtypes"]
+FILES = {"api.py": None, "user_code.py": None, "user_torch.py": "torch", "user_jax.py": "jax"}
+
+
+def is_installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+CHECKERS = [
+    pytest.param(
+        name,
+        marks=pytest.mark.skipif(not is_installed(name), reason=f"{name} is not installed"),
+    )
+    for name in ("mypy", "basedpyright")
+]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of packages like that of an environment without any framework."""
+    packages = tmp_path_factory.mktemp("plain") / "lib" / "python3" / "site-packages"
+    packages.mkdir(parents=True)
+    for name in PLAIN:
+        found = importlib.util.find_spec(name)
+        assert found is not None
+        assert found.origin is not None
+        (packages / name).symlink_to(Path(found.origin).parent)
+    (packages / "ztensor").symlink_to(ROOT / "src" / "ztensor")
+    return packages
+
+
+def run(command: list[str], folder: Path, **environment: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode in (0, 1), ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def complaints(checker: str, files: list[Path], folder: Path, packages: Path | None) -> list[str]:
+    """Return what a checker finds wrong in files: "file:line code"."""
+    if checker == "mypy":
+        cache = folder.parent / f"mypy cache {packages is None}"  # torch is large
+        settings = "[mypy]\nstrict = true\nfollow_imports = silent\n"
+        (folder / "mypy.ini").write_text(settings, "utf-8")
+        site = [] if packages is None else ["--no-site-packages"]
+        text = run(
+            [
+                *("mypy", "--config-file", "mypy.ini", "-O", "json", "--cache-dir", str(cache)),
+                *site,
+                *map(str, files),
+            ],
+            folder,
+            MYPYPATH=str(ROOT / "src" if packages is None else packages),
+        )
+        found = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        return [
+            f"{Path(one['file']).name}:{one['line']} {one['code']}"
+            for one in found
+            if one["severity"] == "error" and folder / one["file"] in files
+        ]
+    configuration: dict[str, object] = {
+        "include": [str(file) for file in files],
+        "typeCheckingMode": "standard",
+        "reportUnusedExpression": False,
+    }
+    options = []
+    if packages is None:
+        configuration["extraPaths"] = [str(ROOT / "src")]
+        options = ["--pythonpath", sys.executable]
+    else:
+        environment = packages.parents[2]
+        configuration |= {"venvPath": str(environment.parent), "venv": environment.name}
+    (folder / "pyrightconfig.json").write_text(json.dumps(configuration), "utf-8")
+    text = run(["basedpyright", "-p", str(folder), "--outputjson", *options], folder)
+    report = json.loads(text)
+    assert report["summary"]["filesAnalyzed"] == len(files), report
+    return [
+        f"{Path(one['file']).name}:{one['range']['start']['line'] + 1} {one.get('rule')}"
+        for one in report["generalDiagnostics"]
+        if one["severity"] == "error"
+    ]
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_users_code_is_right_where_everything_is_installed(checker: str, tmp_path: Path) -> None:
+    files = [CODE / name for name, needs in FILES.items() if needs is None or is_installed(needs)]
+    assert complaints(checker, files, tmp_path, None) == []
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_users_code_is_right_without_frameworks(checker: str, tmp_path: Path, plain: Path) -> None:
+    files = [CODE / name for name, needs in FILES.items() if needs is None]
+    assert complaints(checker, files, tmp_path, plain) == []
+
+
+# Each line is a mistake that a checker must find: what it says with mypy, and with pyright.
+MISTAKES = {
+    'zn.load_file("m.zt")["w"].too()': ("union-attr", "reportAttributeAccessIssue"),
+    'zn.load_file("m.zt", dtype="f4")': ("call-arg", "reportCallIssue"),
+    "zn.load_file(5)": ("arg-type", "reportArgumentType"),
+    'ztensor.open("m.zt").reed("w")': ("attr-defined", "reportAttributeAccessIssue"),
+    'ztensor.open("m.zt")["w"].dequantise()': ("union-attr", "reportAttributeAccessIssue"),
+    'ztensor.safe_open("m.zt", "np").get_tensor("w").to("cpu")': (
+        "union-attr",
+        "reportAttributeAccessIssue",
+    ),
+    'ztensor.safe_open("m.zt", 5)': ("call-overload", "reportArgumentType"),
+    'ztensor.replace_tensor("m.zt", "w", [1], atomik=True)': ("call-arg", "reportCallIssue"),
+    'with ztensor.Writer("m.zt") as w: w.finnish()': (
+        "attr-defined",
+        "reportAttributeAccessIssue",
+    ),
+}
+OF_TORCH = {
+    'zt.load_file("m.zt")["w"].too("cuda")': ("union-attr", "reportAttributeAccessIssue"),
+    'zt.load_file("m.zt")["w"] @ "x"': ("operator", "reportOperatorIssue"),
+    'ztensor.open("m.zt").read_torch("w").astype("f4")': (
+        "attr-defined",
+        "reportAttributeAccessIssue",
+    ),
+    'zt.save_model({"w": 1}, "m.zt")': ("arg-type", "reportArgumentType"),
+}
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_mistakes_are_found(checker: str, tmp_path: Path) -> None:
+    lines = {"import ztensor": None, "import ztensor.numpy as zn": None, **MISTAKES}
+    if is_installed("torch"):
+        lines |= {"import ztensor.torch as zt": None, **OF_TORCH}
+    code = tmp_path / "mistakes.py"
+    code.write_text("\n".join(lines) + "\n", "utf-8")
+    found = dict(one.split(" ") for one in complaints(checker, [code], tmp_path, None))
+    expected = {
+        f"mistakes.py:{number}": codes[checker == "basedpyright"]
+        for number, codes in enumerate(lines.values(), 1)
+        if codes is not None
+    }
+    assert found == expected
