@@ -811,8 +811,9 @@ class Tensor(DLPackExporter):
         shape: Any = self.shape  # SciPy's stubs know two dimensions; it checks the rest itself
         try:
             if is_theirs:
-                array = getattr(scipy.sparse, f"{kind}_array")
-                return array((values, *(one.astype(np.int64) for one in indices)), shape=shape)
+                parts = (values, *(one.astype(np.int64) for one in indices))
+                array: SparseMatrix = getattr(scipy.sparse, f"{kind}_array")(parts, shape=shape)
+                return array
             if self.format == "sparse_csr":
                 return scipy.sparse.csr_array(
                     (

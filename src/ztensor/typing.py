@@ -97,7 +97,10 @@ Progress: TypeAlias = "Callable[[int, int], None]"
 # What is stored, and how elements are named and selected.
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 """A NumPy array of any shape and element type."""
-SparseMatrix: TypeAlias = "scipy.sparse.csr_array[Any] | scipy.sparse.coo_array[Any]"
+SparseMatrix: TypeAlias = (
+    "scipy.sparse.csr_array[Any] | scipy.sparse.coo_array[Any] | scipy.sparse.csc_array[Any]"
+    " | scipy.sparse.bsr_array[Any] | scipy.sparse.dia_array[Any]"
+)
 """What `Tensor.to_scipy` gives."""
 TorchTensor: TypeAlias = "torch.Tensor"
 """A `torch.Tensor`, dense or sparse."""

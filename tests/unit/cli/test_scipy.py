@@ -23,7 +23,7 @@ def test_every_verb_takes_it(tmp_path: Path, run: Any) -> None:
     assert run("merge", ours, path).code == 0
     with ztensor.open(ours) as reader:
         assert reader.keys() == ["tfidf"]  # as the array of a .npy has its file's name
-        np.testing.assert_array_equal(reader["tfidf"].to_dense(), np.eye(4, 6))
+        np.testing.assert_array_equal(reader.read("tfidf").to_dense(), np.eye(4, 6))
     assert run("convert", path, tmp_path / "out.zt", "--strict").code == 0
     assert run("export", tmp_path / "out.zt", tmp_path / "out.npz", "--strict").code == 0
     assert sparse.load_npz(tmp_path / "out.npz").nnz == 4
