@@ -140,6 +140,7 @@ class WriteOptions(TypedDict, total=False):
     attributes: Mapping[str, object] | None
     compress: bool | int | str | None
     checksum: str | bool | None
+    chunk_rows: int | None
 
 
 class EditOptions(TypedDict, total=False):
@@ -148,6 +149,7 @@ class EditOptions(TypedDict, total=False):
     atomic: bool
     compression: bool | int | str
     checksum: str | bool | None
+    chunk_rows: int | None
     durable: Durable
     lock: bool
     timeout: float
@@ -167,6 +169,7 @@ class SaveOptions(TypedDict, total=False):
 
     compression: bool | int | str
     checksum: str | bool | None
+    chunk_rows: int | None
     version: str
     durable: Durable
     deduplicate: Literal["memory", "content", False]

@@ -166,6 +166,51 @@ def test_every_field_says_its_type(kind: Any) -> None:
         assert not says_any(str(field.type)) or reason(f".{field.name}"), field
 
 
+def named(function: Any, *but: str) -> dict[str, str]:
+    """Return the parameters of a function by what they say, without some."""
+    parameters = inspect.signature(function).parameters.values()
+    return {
+        one.name: str(one.annotation).replace("Callable[[int, int], None]", "Progress")
+        for one in parameters
+        if one.name not in ("self", *but)
+    }
+
+
+OF_OPTIONS: dict[str, list[tuple[Any, tuple[str, ...]]]] = {
+    "WriteOptions": [
+        (ztensor.Writer.write, ("name", "data")),
+        (ztensor.Writer.stream, ("name", "shape", "dtype")),
+    ],
+    "EditOptions": [(ztensor.Editor.__init__, ("path",))],
+    "ModelOptions": [(save_file, ("tensors", "filename", "metadata"))],
+}
+
+
+@pytest.mark.parametrize("options", OF_OPTIONS)
+def test_options_by_name_are_those_of_what_takes_them(options: str) -> None:
+    import ztensor.typing
+
+    kind = getattr(ztensor.typing, options)
+    said = {name: one.__forward_arg__ for name, one in kind.__annotations__.items()}
+    for function, but in OF_OPTIONS[options]:
+        assert named(function, *but) == said
+
+
+def test_options_of_models_are_those_of_dicts() -> None:
+    torch = pytest.importorskip("ztensor.torch", exc_type=ImportError)
+    import ztensor.typing
+
+    def names(kind: Any) -> set[str]:
+        return set(kind.__annotations__)
+
+    saving, loading = ztensor.typing.SaveOptions, ztensor.typing.LoadOptions
+    assert names(ztensor.typing.ModelOptions) == names(saving) | {"max_shard_size"}
+    assert named(torch.save_file, "tensors", "filename", "metadata").keys() == names(
+        ztensor.typing.ModelOptions
+    )
+    assert named(torch.load_model, "model", "filename", "strict", "device").keys() == names(loading)
+
+
 # --- Tab completion ---------------------------------------------------------------------------
 
 
