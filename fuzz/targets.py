@@ -36,8 +36,10 @@ from ztensor.container.v1 import schema
 from ztensor.encoding.zstd import Held, Zstd
 from ztensor.errors import NotZTensorError, SourceNotFoundError
 from ztensor.foreign import project
-from ztensor.foreign.pt.pickle_reader import Vocabulary, read_pickle
-from ztensor.foreign.pt.values import CALLS, storage_of
+from ztensor.foreign.pt.pickle_reader import read_pickle
+from ztensor.foreign.pt.pickled import Vocabulary
+from ztensor.foreign.pt.values import storage_of
+from ztensor.foreign.pt.vocabulary import CALLS
 from ztensor.limits import Budget
 from ztensor.numpy import save
 from ztensor.reading.listing import read_manifest

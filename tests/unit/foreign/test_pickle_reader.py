@@ -13,15 +13,8 @@ from typing import Any
 import pytest
 
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, ZTensorError
-from ztensor.foreign.pt.pickle_reader import (
-    Buildable,
-    Call,
-    Global,
-    Items,
-    Vocabulary,
-    misfit,
-    read_pickle,
-)
+from ztensor.foreign.pt.pickle_reader import read_pickle
+from ztensor.foreign.pt.pickled import Buildable, Call, Global, Items, Vocabulary, misfit
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 
 

@@ -1,7 +1,9 @@
 """What `torch.save` writes, read without torch; nothing of a pickle is ever executed.
 
-`projecting.py` finds the pickle in an archive, a tar or a bare file; `pickle_reader.py` reads it;
-`values.py` says what may be in it; `objects.py` turns its tensors into objects.
+`projecting.py` finds the pickle in an archive, a tar or a bare file; `pickle_reader.py` reads it
+(`pickled.py` has what it reads); `vocabulary.py` is the closed table of what it may call,
+`values.py` what those calls give; `objects.py` turns tensors into objects, with `encodings.py` for
+those whose elements are no run of the file.
 """
 
 from ztensor.foreign.pt.projecting import project

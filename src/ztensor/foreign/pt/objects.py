@@ -1,8 +1,4 @@
-"""From the value of a pickle to a manifest: names, attributes, and where elements lie.
-
-Also the encodings of what is no run of the file: elements to be gathered, and values that are in
-the pickle itself.
-"""
+"""From the value of a pickle to a manifest: names, attributes, and where elements lie."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from ztensor.errors import (
-    EncodingError,
     FormatError,
     LayoutError,
     LimitError,
@@ -23,17 +18,11 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.foreign.base import (
-    GATHERED_BYTES,
     RAW,
-    Blocks,
-    ForeignEncoding,
-    InBlocks,
     Projection,
-    gather,
-    gather_stored,
 )
-from ztensor.foreign.deflate import PIECE_BYTES
-from ztensor.foreign.pt.pickle_reader import Global, Items, misfit
+from ztensor.foreign.pt.encodings import Absent, Gathered, Geometry, Held
+from ztensor.foreign.pt.pickled import Global, Items, misfit
 from ztensor.foreign.pt.values import (
     NumpyArray,
     NumpyType,
@@ -43,20 +32,18 @@ from ztensor.foreign.pt.values import (
     TorchTensor,
 )
 from ztensor.layout import LAYOUTS
-from ztensor.layout.base import empty_array
-from ztensor.layout.elements import numpy_dtype, spell
+from ztensor.layout.elements import spell
 from ztensor.model.account import Tally
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-    from ztensor.encoding import Encoding, Stored
-    from ztensor.encoding.base import Runs
+    from ztensor.encoding import Encoding
     from ztensor.foreign.deflate import Stream
     from ztensor.layout.base import Array
-    from ztensor.limits import Budget, Limits
+    from ztensor.limits import Budget
 
 LONE_TENSOR, LONE_VALUE = "tensor", "value"  # names where the object itself is one
 
@@ -92,252 +79,6 @@ class Place(NamedTuple):
     length: int
     nbytes: int
     stream: Stream | None = None
-
-
-# --- How tensors are stored -----------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Geometry:
-    """How the elements of a tensor are taken from its stored bytes.
-
-    Attributes:
-        size: the dimensions, those of one element left out.
-        stride: bytes between neighbours.
-        width: bytes of an element.
-        span: bytes from the first element to the end of the last.
-        flags: `conj` and `neg` where elements are conjugated and negated.
-        dtype: NumPy's name for the elements where there are flags.
-        order: their byte order.
-        skip: bytes before the first element, of a deflated storage.
-        stream: what inflates it, or None.
-    """
-
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    width: int
-    span: int
-    flags: tuple[str, ...] = ()
-    dtype: str = ""
-    order: str = "little"
-    skip: int = 0
-    stream: Stream | None = None
-
-    @property
-    def is_in_order(self) -> bool:
-        """Return whether the elements lie as they are needed, without gaps, and are not changed."""
-        step, found = self.width, []
-        for dimension in reversed(self.size):
-            found.append(step)
-            step *= dimension
-        return not self.flags and self.stride == tuple(reversed(found))
-
-
-class _Gathered(InBlocks):
-    """Elements that lie in their storage in another order, with gaps, more than once, deflated."""
-
-    def __init__(self, name: str, geometry: _Geometry) -> None:
-        super().__init__(name, Blocks(geometry.size, geometry.width, GATHERED_BYTES))
-        self._geometry = geometry
-
-    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse tensors that repeat few stored bytes very often, or have another length."""
-        span = self._geometry.span
-        most = max(limits.decoded_bytes // _REPEATED_PART, span * _REPEATED_PART)
-        if expected_length > most:
-            raise LimitError(
-                "a tensor repeats few stored bytes very often; "
-                "pass a larger Limits.decoded_bytes if it may",
-                reason=Reason.LIMIT_DECODED,
-                expected=f"at most {most} bytes of {span}",
-                found=describe(expected_length),
-            )
-        if expected_length != self._blocks.nbytes:
-            raise EncodingError(
-                "the tensor has another number of elements than its shape",
-                reason=Reason.SIZE_MISMATCH,
-                expected=f"{expected_length} bytes",
-                found=str(self._blocks.nbytes),
-            )
-
-    def _can_cut(self, stored: Stored) -> bool:
-        del stored
-        return self._geometry.stream is None
-
-    @property
-    def _run(self) -> Stream | None:
-        """Return what inflates the elements, where that gives them as they are needed."""
-        geometry = self._geometry
-        is_run = geometry.span == self._blocks.nbytes and geometry.is_in_order
-        return geometry.stream if is_run else None
-
-    def is_streamed(self, stored: Stored) -> bool:
-        """Return whether blocks can be read, or are inflated in their order."""
-        return self._can_cut(stored) or self._run is not None
-
-    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Fill `destination` (flat, bytes, writable) exactly; each stored byte is read once.
-
-        Raises:
-            EncodingError: the stored bytes are damaged, or decode to another length.
-            LimitError: a safety cap is exceeded.
-        """
-        self.check_length(stored, destination.nbytes, limits)
-        if (stream := self._run) is not None:
-            stream.fill(stored, self._geometry.skip, destination)
-            return
-        whole = tuple(slice(0, length) for length in self._geometry.size)
-        self._fill(stored, whole, destination, limits)
-
-    def decode_chunks(
-        self, stored: Stored, expected_length: int | None, limits: Limits
-    ) -> Iterator[memoryview]:
-        """Yield the elements block by block, or as they are inflated where no order is changed.
-
-        Raises:
-            EncodingError: the stored bytes are damaged.
-            LimitError: a safety cap is exceeded.
-        """
-        if (stream := self._run) is None or expected_length is None:
-            yield from super().decode_chunks(stored, expected_length, limits)
-            return
-        self.check_length(stored, expected_length, limits)
-        skip = self._geometry.skip
-        for piece in stream.pieces(stored, skip, skip + expected_length):
-            yield memoryview(piece)
-
-    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
-        """Return the blocks, or the parts of a long deflated tensor.
-
-        Raises:
-            EncodingError: the stored bytes cannot give that length.
-            LimitError: a safety cap is exceeded.
-        """
-        if (stream := self._run) is None:
-            return super().find_runs(stored, expected_length, limits)
-        self.check_length(stored, expected_length, limits)
-        return stream.runs(expected_length)
-
-    def decode_run(
-        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
-    ) -> None:
-        """Fill `destination` with one block or part.
-
-        Raises:
-            EncodingError: the stored bytes are damaged.
-            LimitError: a safety cap is exceeded.
-        """
-        if (stream := self._run) is None:
-            super().decode_run(stored, start, stop, destination, limits)
-        else:
-            stream.fill(stored, self._geometry.skip + start, destination)
-
-    def _fill(
-        self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits
-    ) -> None:
-        del limits
-        geometry = self._geometry
-        plain = f"u{geometry.width}" if geometry.width in (1, 2, 4, 8) else f"V{geometry.width}"
-        dtype = np.dtype(plain)
-        if geometry.flags:
-            order = "<" if geometry.order == "little" else ">"
-            dtype = numpy_dtype(geometry.dtype).newbyteorder(order)  # type: ignore[arg-type]
-        shape = *(part.stop - part.start for part in place), *geometry.size[len(place) :]
-        target: Array = np.frombuffer(destination, dtype).reshape(shape)
-        if geometry.stream is None:
-            gather_stored(stored, dtype, geometry.stride, place, target)
-        elif geometry.span <= max(_SPAN_BYTES, _SPAN_PART * destination.nbytes):
-            data = empty_array((geometry.span,), np.dtype(np.uint8)).data
-            geometry.stream.fill(stored, geometry.skip, data)
-            gather(np.ndarray(geometry.size, dtype, data, 0, geometry.stride)[place], target)
-        else:
-            self._pick(stored, geometry.stream, target.reshape(-1))
-        if "conj" in geometry.flags:
-            np.conjugate(target, out=target)
-        if "neg" in geometry.flags:
-            np.negative(target, out=target)
-
-    def _pick(self, stored: Stored, stream: Stream, target: Array) -> None:
-        """Fill `target` with elements that lie far apart in a deflated storage."""
-        geometry = self._geometry
-        places: Array = np.zeros((), np.int64)
-        for count, stride in zip(geometry.size, geometry.stride, strict=True):
-            places = np.add.outer(places, np.arange(count, dtype=np.int64) * stride)
-        order = np.argsort(places, axis=None)
-        places = places.reshape(-1)[order] // geometry.width
-        count = PIECE_BYTES // geometry.width  # elements of a block: none lies in two
-        pieces = stream.pieces(stored, geometry.skip, geometry.skip + geometry.span)
-        first = 0
-        for number, block in enumerate(_blocks(pieces)):
-            stop = int(np.searchsorted(places, (number + 1) * count))
-            elements: Array = np.frombuffer(block, target.dtype)
-            target[order[first:stop]] = elements[places[first:stop] - number * count]
-            first = stop
-
-
-def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in pieces of 1 MiB, the last one shorter."""
-    rest = bytearray()
-    for piece in pieces:
-        rest += piece
-        while len(rest) >= PIECE_BYTES:
-            yield bytes(rest[:PIECE_BYTES])
-            del rest[:PIECE_BYTES]
-    if rest:
-        yield bytes(rest)
-
-
-class _Held(ForeignEncoding):
-    """Numbers that came out of the pickle and are no run of the file; one may stand for many."""
-
-    def __init__(self, name: str, array: NumpyArray | Array, times: int = 1) -> None:
-        super().__init__(name)
-        self._array = array
-        self._times = times
-        self.nbytes = array.nbytes * times
-
-    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Copy them."""
-        del stored, limits
-        if destination.nbytes != self.nbytes:
-            raise EncodingError(
-                "the values in the pickle have another length",
-                reason=Reason.SIZE_MISMATCH,
-                expected=f"{destination.nbytes} bytes",
-                found=str(self.nbytes),
-            )
-        if self.nbytes:
-            array = self._array
-            one = array.elements() if isinstance(array, NumpyArray) else array
-            rows: Array = np.frombuffer(destination, np.uint8).reshape(self._times, -1)
-            rows[...] = one.reshape(-1).view(np.uint8)
-
-
-class _Absent(ForeignEncoding):
-    """What is listed only, such as tensors of the device `meta`: there are no elements of it here.
-
-    Args:
-        name: the word for it.
-        message: why there are none.
-    """
-
-    is_absent = True
-
-    def __init__(self, name: str, message: str) -> None:
-        super().__init__(name)
-        self._message = message
-
-    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse."""
-        del stored, expected_length, limits
-        raise UnsupportedError(self._message, reason=Reason.UNKNOWN_ENCODING)
-
-    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Refuse."""
-        self.check_length(stored, destination.nbytes, limits)
-
-
-# --- From the object to a manifest ----------------------------------------------------------
 
 
 class _Nested:
@@ -376,7 +117,7 @@ class Objects:
         self._objects: dict[str, TensorObject] = {}
         self._attributes: dict[str, object] = {}
         self._encodings: dict[str, Encoding] = dict(RAW)
-        self._words: dict[_Geometry, str] = {}
+        self._words: dict[Geometry, str] = {}
 
     def projection(self, name: str, value: object, version: str) -> Projection:
         """Return all there is in `value`.
@@ -564,7 +305,7 @@ class Objects:
         if array.shape is None:
             raise misfit("a numpy.ndarray", "its elements", None)
         if array.word is not None:
-            self._encodings["numpy"] = _Absent(
+            self._encodings["numpy"] = Absent(
                 "numpy", "the NumPy array is not of plain numbers; load the file with torch"
             )
             unread = Component(f"numpy.{array.word}", 0, 0, encoding="numpy", decoded_length=0)
@@ -576,7 +317,7 @@ class Objects:
         self, dtype: str, array: NumpyArray | Array, times: int = 1, type: str | None = None
     ) -> Component:
         word = f"pickled-{len(self._encodings) - len(self._words)}"
-        held = self._encodings[word] = _Held(word, array, times)
+        held = self._encodings[word] = Held(word, array, times)
         return Component(dtype, 0, 0, type, encoding=word, decoded_length=held.nbytes)
 
     def _component(self, tensor: TorchTensor) -> Component:
@@ -588,7 +329,7 @@ class Objects:
         if self._order == "big" and not is_single:
             order = "big"
         if storage is None:
-            self._encodings["meta"] = _Absent(
+            self._encodings["meta"] = Absent(
                 "meta",
                 "the tensor was saved on torch's device 'meta': it has a shape and no elements",
             )
@@ -612,7 +353,7 @@ class Objects:
             offset = place.offset + start
             return Component(element.dtype, offset, span, element.type, byte_order=order)
         self._budget.charge_bytes(_GATHER_COST + 2 * len(steps) * _NUMBER_COST)
-        geometry = _Geometry(
+        geometry = Geometry(
             size=tuple(n for n, _ in steps),
             stride=tuple(step * width for _, step in steps),
             width=width,
@@ -626,7 +367,7 @@ class Objects:
         word = self._words.get(geometry)
         if word is None:
             word = self._words[geometry] = f"strided-{len(self._words)}"
-            self._encodings[word] = _Gathered(word, geometry)
+            self._encodings[word] = Gathered(word, geometry)
         offset, length = place.offset + start, span
         if place.stream:
             offset, length = place.offset, place.length

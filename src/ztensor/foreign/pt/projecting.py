@@ -29,8 +29,10 @@ from typing import TYPE_CHECKING
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, describe
 from ztensor.foreign.deflate import Stream, entry_step
 from ztensor.foreign.pt.objects import Objects, Place
-from ztensor.foreign.pt.pickle_reader import Global, Vocabulary, kind_of, misfit, read_pickle
-from ztensor.foreign.pt.values import CALLS, storage_key, storage_of
+from ztensor.foreign.pt.pickle_reader import read_pickle
+from ztensor.foreign.pt.pickled import Global, Vocabulary, kind_of, misfit
+from ztensor.foreign.pt.values import storage_key, storage_of
+from ztensor.foreign.pt.vocabulary import CALLS
 from ztensor.foreign.zip import DEFLATED, LOCAL_MAGIC, read_members, sum_of, unread_bytes
 from ztensor.model.account import Tally
 from ztensor.source.base import Range, read_bytes

@@ -1,0 +1,286 @@
+"""The encodings of what is no run of the file: elements to be gathered, values of the pickle."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from ztensor.errors import (
+    EncodingError,
+    LimitError,
+    Reason,
+    UnsupportedError,
+    describe,
+)
+from ztensor.foreign.base import (
+    GATHERED_BYTES,
+    Blocks,
+    ForeignEncoding,
+    InBlocks,
+    gather,
+    gather_stored,
+)
+from ztensor.foreign.deflate import PIECE_BYTES
+from ztensor.foreign.pt.values import (
+    NumpyArray,
+)
+from ztensor.layout.base import empty_array
+from ztensor.layout.elements import numpy_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ztensor.encoding import Stored
+    from ztensor.encoding.base import Runs
+    from ztensor.foreign.deflate import Stream
+    from ztensor.layout.base import Array
+    from ztensor.limits import Limits
+
+# Elements of a deflated storage that lie closer than this are taken from memory with all between.
+_SPAN_BYTES, _SPAN_PART = 16 << 20, 16
+# Of Limits.decoded_bytes: what a tensor may grow to that repeats few stored bytes.
+_REPEATED_PART = 1 << 10
+
+ByteOrder = Literal["little", "big"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Geometry:
+    """How the elements of a tensor are taken from its stored bytes.
+
+    Attributes:
+        size: the dimensions, those of one element left out.
+        stride: bytes between neighbours.
+        width: bytes of an element.
+        span: bytes from the first element to the end of the last.
+        flags: `conj` and `neg` where elements are conjugated and negated.
+        dtype: NumPy's name for the elements where there are flags.
+        order: their byte order.
+        skip: bytes before the first element, of a deflated storage.
+        stream: what inflates it, or None.
+    """
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    width: int
+    span: int
+    flags: tuple[str, ...] = ()
+    dtype: str = ""
+    order: str = "little"
+    skip: int = 0
+    stream: Stream | None = None
+
+    @property
+    def is_in_order(self) -> bool:
+        """Return whether the elements lie as they are needed, without gaps, and are not changed."""
+        step, found = self.width, []
+        for dimension in reversed(self.size):
+            found.append(step)
+            step *= dimension
+        return not self.flags and self.stride == tuple(reversed(found))
+
+
+class Gathered(InBlocks):
+    """Elements that lie in their storage in another order, with gaps, more than once, deflated."""
+
+    def __init__(self, name: str, geometry: Geometry) -> None:
+        super().__init__(name, Blocks(geometry.size, geometry.width, GATHERED_BYTES))
+        self._geometry = geometry
+
+    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse tensors that repeat few stored bytes very often, or have another length."""
+        span = self._geometry.span
+        most = max(limits.decoded_bytes // _REPEATED_PART, span * _REPEATED_PART)
+        if expected_length > most:
+            raise LimitError(
+                "a tensor repeats few stored bytes very often; "
+                "pass a larger Limits.decoded_bytes if it may",
+                reason=Reason.LIMIT_DECODED,
+                expected=f"at most {most} bytes of {span}",
+                found=describe(expected_length),
+            )
+        if expected_length != self._blocks.nbytes:
+            raise EncodingError(
+                "the tensor has another number of elements than its shape",
+                reason=Reason.SIZE_MISMATCH,
+                expected=f"{expected_length} bytes",
+                found=str(self._blocks.nbytes),
+            )
+
+    def _can_cut(self, stored: Stored) -> bool:
+        del stored
+        return self._geometry.stream is None
+
+    @property
+    def _run(self) -> Stream | None:
+        """Return what inflates the elements, where that gives them as they are needed."""
+        geometry = self._geometry
+        is_run = geometry.span == self._blocks.nbytes and geometry.is_in_order
+        return geometry.stream if is_run else None
+
+    def is_streamed(self, stored: Stored) -> bool:
+        """Return whether blocks can be read, or are inflated in their order."""
+        return self._can_cut(stored) or self._run is not None
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Fill `destination` (flat, bytes, writable) exactly; each stored byte is read once.
+
+        Raises:
+            EncodingError: the stored bytes are damaged, or decode to another length.
+            LimitError: a safety cap is exceeded.
+        """
+        self.check_length(stored, destination.nbytes, limits)
+        if (stream := self._run) is not None:
+            stream.fill(stored, self._geometry.skip, destination)
+            return
+        whole = tuple(slice(0, length) for length in self._geometry.size)
+        self._fill(stored, whole, destination, limits)
+
+    def decode_chunks(
+        self, stored: Stored, expected_length: int | None, limits: Limits
+    ) -> Iterator[memoryview]:
+        """Yield the elements block by block, or as they are inflated where no order is changed.
+
+        Raises:
+            EncodingError: the stored bytes are damaged.
+            LimitError: a safety cap is exceeded.
+        """
+        if (stream := self._run) is None or expected_length is None:
+            yield from super().decode_chunks(stored, expected_length, limits)
+            return
+        self.check_length(stored, expected_length, limits)
+        skip = self._geometry.skip
+        for piece in stream.pieces(stored, skip, skip + expected_length):
+            yield memoryview(piece)
+
+    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
+        """Return the blocks, or the parts of a long deflated tensor.
+
+        Raises:
+            EncodingError: the stored bytes cannot give that length.
+            LimitError: a safety cap is exceeded.
+        """
+        if (stream := self._run) is None:
+            return super().find_runs(stored, expected_length, limits)
+        self.check_length(stored, expected_length, limits)
+        return stream.runs(expected_length)
+
+    def decode_run(
+        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
+    ) -> None:
+        """Fill `destination` with one block or part.
+
+        Raises:
+            EncodingError: the stored bytes are damaged.
+            LimitError: a safety cap is exceeded.
+        """
+        if (stream := self._run) is None:
+            super().decode_run(stored, start, stop, destination, limits)
+        else:
+            stream.fill(stored, self._geometry.skip + start, destination)
+
+    def _fill(
+        self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits
+    ) -> None:
+        del limits
+        geometry = self._geometry
+        plain = f"u{geometry.width}" if geometry.width in (1, 2, 4, 8) else f"V{geometry.width}"
+        dtype = np.dtype(plain)
+        if geometry.flags:
+            order = "<" if geometry.order == "little" else ">"
+            dtype = numpy_dtype(geometry.dtype).newbyteorder(order)  # type: ignore[arg-type]
+        shape = *(part.stop - part.start for part in place), *geometry.size[len(place) :]
+        target: Array = np.frombuffer(destination, dtype).reshape(shape)
+        if geometry.stream is None:
+            gather_stored(stored, dtype, geometry.stride, place, target)
+        elif geometry.span <= max(_SPAN_BYTES, _SPAN_PART * destination.nbytes):
+            data = empty_array((geometry.span,), np.dtype(np.uint8)).data
+            geometry.stream.fill(stored, geometry.skip, data)
+            gather(np.ndarray(geometry.size, dtype, data, 0, geometry.stride)[place], target)
+        else:
+            self._pick(stored, geometry.stream, target.reshape(-1))
+        if "conj" in geometry.flags:
+            np.conjugate(target, out=target)
+        if "neg" in geometry.flags:
+            np.negative(target, out=target)
+
+    def _pick(self, stored: Stored, stream: Stream, target: Array) -> None:
+        """Fill `target` with elements that lie far apart in a deflated storage."""
+        geometry = self._geometry
+        places: Array = np.zeros((), np.int64)
+        for count, stride in zip(geometry.size, geometry.stride, strict=True):
+            places = np.add.outer(places, np.arange(count, dtype=np.int64) * stride)
+        order = np.argsort(places, axis=None)
+        places = places.reshape(-1)[order] // geometry.width
+        count = PIECE_BYTES // geometry.width  # elements of a block: none lies in two
+        pieces = stream.pieces(stored, geometry.skip, geometry.skip + geometry.span)
+        first = 0
+        for number, block in enumerate(_blocks(pieces)):
+            stop = int(np.searchsorted(places, (number + 1) * count))
+            elements: Array = np.frombuffer(block, target.dtype)
+            target[order[first:stop]] = elements[places[first:stop] - number * count]
+            first = stop
+
+
+def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in pieces of 1 MiB, the last one shorter."""
+    rest = bytearray()
+    for piece in pieces:
+        rest += piece
+        while len(rest) >= PIECE_BYTES:
+            yield bytes(rest[:PIECE_BYTES])
+            del rest[:PIECE_BYTES]
+    if rest:
+        yield bytes(rest)
+
+
+class Held(ForeignEncoding):
+    """Numbers that came out of the pickle and are no run of the file; one may stand for many."""
+
+    def __init__(self, name: str, array: NumpyArray | Array, times: int = 1) -> None:
+        super().__init__(name)
+        self._array = array
+        self._times = times
+        self.nbytes = array.nbytes * times
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Copy them."""
+        del stored, limits
+        if destination.nbytes != self.nbytes:
+            raise EncodingError(
+                "the values in the pickle have another length",
+                reason=Reason.SIZE_MISMATCH,
+                expected=f"{destination.nbytes} bytes",
+                found=str(self.nbytes),
+            )
+        if self.nbytes:
+            array = self._array
+            one = array.elements() if isinstance(array, NumpyArray) else array
+            rows: Array = np.frombuffer(destination, np.uint8).reshape(self._times, -1)
+            rows[...] = one.reshape(-1).view(np.uint8)
+
+
+class Absent(ForeignEncoding):
+    """What is listed only, such as tensors of the device `meta`: there are no elements of it here.
+
+    Args:
+        name: the word for it.
+        message: why there are none.
+    """
+
+    is_absent = True
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(name)
+        self._message = message
+
+    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse."""
+        del stored, expected_length, limits
+        raise UnsupportedError(self._message, reason=Reason.UNKNOWN_ENCODING)
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Refuse."""
+        self.check_length(stored, destination.nbytes, limits)
