@@ -134,6 +134,23 @@ def test_a_file_of_the_corpus_of_another_version(path: str) -> None:
         compare(changed, offset)
 
 
+@pytest.mark.parametrize(
+    "objects", [{}, {"o": 1}, {"o": {"shape": [1]}}], ids=["none", "wrong", "cut"]
+)
+@pytest.mark.parametrize(
+    "fields",
+    [{"attributes": 7}, {"version": None}, {"version": ""}, {"version": "1.x"}, {"commit": 3}],
+    ids=lambda fields: "-".join(map(str, next(iter(fields.items())))),
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_is_wrong_with_the_root_is_said_before_its_objects(
+    objects: dict[str, Any], fields: dict[str, Any], is_first: bool
+) -> None:
+    root = {"version": "1.2.0", "objects": {**objects, "w": plain_entry(Random(1))}}
+    root = {**fields, **root, **fields} if is_first else {**root, **fields}
+    compare(item(root))
+
+
 def test_most_files_of_the_corpus_are_read_by_columns() -> None:
     results = {path: compare(data, offset) for path, (data, offset) in MANIFESTS.items()}
     counts = Counter(results.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ztensor.container.v1.commit import parse_commit
 from ztensor.container.v1.object import is_1_1, parse_object
@@ -39,6 +39,13 @@ _DIMENSION_COST, _LONG_FACTOR, _LONG = 40, 4, 1024
 REGULAR_BYTES = 32 << 10
 
 
+_Read: TypeAlias = "tuple[dict[str, object], Mapping[str, TensorObject]]"
+
+
+class _OtherwiseError(Exception):
+    """The manifest is decoded at once."""
+
+
 def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
     """Return what the manifest says.
 
@@ -52,14 +59,44 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
         UnsupportedVersionError: its major version is not 1.
         LimitError: it nests too deep.
     """
-    problems: list[Problem] = []
-    regular: tuple[dict[str, object], Mapping[str, TensorObject]] | None = None
     if len(data) >= REGULAR_BYTES:
         from ztensor.container.v1.regular import read_root  # small files need none of it
 
-        regular = read_root(data, frame, budget)
+        before = budget.bytes_left
+        of_objects: list[Problem] = []
+        regular: _Read | None = read_root(data, frame, budget)
         if regular is None:
-            regular = _read_one_by_one(data, frame, budget, problems)
+            regular = _read_one_by_one(data, frame, budget, of_objects)
+        if regular is not None:
+            try:
+                return _parse(data, frame, budget, regular, of_objects)
+            except _OtherwiseError:
+                budget.release_to(before)
+                regular = None
+                of_objects.clear()
+    return _parse(data, frame, budget, None, [])
+
+
+def _parse(
+    data: bytes,
+    frame: Frame,
+    budget: Budget,
+    regular: _Read | None,
+    of_objects: list[Problem],
+) -> Manifest:
+    """Return what the manifest says.
+
+    Args:
+        data: the manifest's bytes.
+        frame: where they lay.
+        budget: what the file may cost.
+        regular: the root's fields and the objects, where those were read before.
+        of_objects: what is wrong with those.
+
+    Raises:
+        _OtherwiseError: something is wrong with those, and with the root, which is said first.
+    """
+    problems: list[Problem] = []
     root_value: object
     if regular is None:
         root_value = cbor.decode(data, depth=budget.limits.depth, budget=budget)
@@ -81,6 +118,9 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
         objects = _parse_objects(entries or {}, frame, budget, problems, is_1_1=is_1_1(version))
     else:
         objects = regular[1]
+        if of_objects and (problems or version is None):
+            raise _OtherwiseError
+        problems = problems or of_objects
     if problems or version is None:
         raise manifest_error(problems)
     return Manifest(version, objects, attributes, commit, root.rest())
@@ -153,10 +193,6 @@ def _read_one_by_one(
     problems.clear()
     budget.release_to(before)
     return None
-
-
-class _OtherwiseError(Exception):
-    """The manifest is decoded at once."""
 
 
 def _map_head(data: bytes, pos: int) -> tuple[int, int]:
