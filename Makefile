@@ -6,6 +6,7 @@ TORCH ?= torch==2.13.0
 JAX ?= jax==0.10.2
 FUZZ ?= --seconds 600
 SHAPES ?=
+MUTANTS ?=
 PYTEST_ARGS ?=
 BENCH ?=
 
@@ -20,7 +21,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo check test lint test-pythons test-minimum honest budget fuzz faults interop frameworks formats bench bench-quick bench-paths docs cli-page release-check clean
+.PHONY: help demo check test lint test-pythons test-minimum mutants honest budget fuzz faults interop frameworks formats bench bench-quick bench-paths docs cli-page release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -51,6 +52,10 @@ test-pythons: ## run the framework-free suite on every CPython found (PYTHONS="p
 
 test-minimum: ## run it with the oldest releases of the dependencies that pyproject.toml allows
 	$(PYTHON) tests/pythons.py --minimum $(PYTHON)
+
+# MUTANTS="--module wire/cbor.py --count 50": of one module.
+mutants: $(VENV)/dev.stamp ## turn comparisons one by one and see whether tests notice, half an hour
+	$(BIN)/python tests/mutants.py $(MUTANTS)
 
 honest: $(VENV)/real.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) ## print what is claimed of losses, checks and types, held by its tests
 	$(BIN)/python -m pytest --quiet $$($(BIN)/python tests/honest/table.py) $(PYTEST_ARGS)

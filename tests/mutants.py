@@ -1,0 +1,152 @@
+"""Turn one comparison at a time and see whether the tests of that module notice: `make mutants`.
+
+    python tests/mutants.py                     200 mutants, the same for the same seed
+    python tests/mutants.py --count 20 --seed 7
+    python tests/mutants.py --module wire/cbor.py --count 50
+
+A mutant is killed where the module's own tests (`tests/tree.py` says which) fail or hang. Prints
+what survived; exits with 1 where fewer than 90 % of those that matter were killed. A survivor that
+changes nothing but speed, or nothing at all, is written down in `EQUAL` with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import concurrent.futures
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # started by path
+
+from tests.tree import ROOT, SOURCE, files_for
+
+ROOMS = (
+    "reading", "writing", "container", "layout", "encoding", "edit", "sharded", "foreign", "wire",
+    "source", "model",
+)  # fmt: skip
+TURNED: dict[type[ast.cmpop], str] = {
+    ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
+    ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
+}  # fmt: skip
+WORDS: dict[type[ast.cmpop], str] = {
+    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
+    ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
+}  # fmt: skip
+SECONDS = 150
+LEAST_KILLED = 0.9
+# What survives rightly: part of the line as it is written, and why nobody can notice.
+EQUAL: dict[str, str] = {}
+
+
+class Mutant(NamedTuple):
+    """One comparison of a module, to be turned.
+
+    Attributes:
+        module: the module's path below `src/ztensor`.
+        start: where in its text the operator begins.
+        stop: where it ends.
+        text: what is put there.
+        line: number of the line.
+    """
+
+    module: Path
+    start: int
+    stop: int
+    text: str
+    line: int
+
+
+def mutants_of(module: Path) -> list[Mutant]:
+    """Return every comparison of a module but those that only decide what is imported for types."""
+    text = (SOURCE / module).read_text("utf-8")
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line.encode()))
+    data = text.encode()
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Compare):
+            continue
+        sides = [node.left, *node.comparators]
+        for left, operator, right in zip(sides, node.ops, sides[1:], strict=False):
+            begin = starts[(left.end_lineno or 1) - 1] + (left.end_col_offset or 0)
+            end = starts[right.lineno - 1] + right.col_offset
+            word = WORDS[type(operator)].encode()
+            place = data.find(word, begin, end)
+            if place >= 0:
+                stop = place + len(word)
+                found.append(Mutant(module, place, stop, TURNED[type(operator)], left.lineno))
+    return found
+
+
+def line_of(mutant: Mutant) -> str:
+    """Return the line of a mutant, as it is written."""
+    return (SOURCE / mutant.module).read_text("utf-8").splitlines()[mutant.line - 1].strip()
+
+
+def survives(mutant: Mutant) -> bool:
+    """Return whether the module's tests pass with the comparison turned."""
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder, "ztensor")
+        shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
+        data = (SOURCE / mutant.module).read_bytes()
+        changed = data[: mutant.start] + mutant.text.encode() + data[mutant.stop :]
+        (package / mutant.module).write_bytes(changed)
+        try:
+            done = subprocess.run(
+                [
+                    sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider",
+                    "-m", "not slow and not fuzz and not interop", "--no-header",
+                    *map(str, files_for(mutant.module)),
+                ],
+                cwd=ROOT, capture_output=True, check=False, timeout=SECONDS,
+                env={**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"},
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return False
+    return done.returncode == 0
+
+
+def reason_for(mutant: Mutant) -> str | None:
+    """Return why nobody can notice a mutant, where that is known."""
+    line = line_of(mutant)
+    return next((reason for part, reason in EQUAL.items() if part in line), None)
+
+
+def main() -> int:
+    """Run a sample; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--module", type=Path, action="append", help="below src/ztensor")
+    options = parser.parse_args()
+    modules = options.module or sorted(
+        path.relative_to(SOURCE) for room in ROOMS for path in (SOURCE / room).rglob("*.py")
+    )
+    every = [mutant for module in modules for mutant in mutants_of(module)]
+    chosen = random.Random(options.seed).sample(every, min(options.count, len(every)))
+    print(f"{len(chosen)} of {len(every)} comparisons, seed {options.seed}", flush=True)
+    killed = equal = 0
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for mutant, lives in zip(chosen, pool.map(survives, chosen), strict=True):
+            killed += not lives
+            if lives:
+                reason = reason_for(mutant)
+                equal += reason is not None
+                what = f"SURVIVED {mutant.module}:{mutant.line} {mutant.text!r}: {line_of(mutant)}"
+                print(f"{what}{'' if reason is None else f' ({reason})'}", flush=True)
+    matter = len(chosen) - equal
+    print(f"{killed} of {matter} killed ({killed / max(matter, 1):.0%}), {equal} change nothing")
+    return 0 if killed >= LEAST_KILLED * matter else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
