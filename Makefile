@@ -9,6 +9,7 @@ SHAPES ?=
 MUTANTS ?=
 PYTEST_ARGS ?=
 BENCH ?=
+REAL ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,7 +22,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo check test lint test-pythons test-minimum mutants honest budget fuzz faults interop frameworks formats bench bench-quick bench-paths docs cli-page release-check clean
+.PHONY: help demo check test lint test-pythons test-minimum mutants honest budget fuzz faults interop frameworks formats real-files bench bench-quick bench-paths docs cli-page release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -79,6 +80,10 @@ frameworks: $(VENV)/dev.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) $(if $
 
 formats: $(VENV)/dev.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) ## hold what we read and write of each format to its own library, and refuse its hostile samples
 	$(BIN)/python tests/interop/formats.py
+
+# 600 MB of packages, kept in .venv. REAL="--only onnx": some of them; "--write-docs" writes the page.
+real-files: $(VENV)/dev.stamp $(VENV)/torch.stamp ## hold 400 real files of other programs to their own libraries
+	$(BIN)/python -W ignore tests/real/run.py $(REAL)
 
 # BENCH="--torch --write-docs" adds peers of gigabytes and writes the page.
 bench: $(VENV)/dev.stamp ## measure everything beside other libraries, an hour and a half

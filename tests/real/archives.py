@@ -1,0 +1,189 @@
+"""The packages whose files are read: fetched by pip, checked against their pins, never installed.
+
+Of a source distribution pip runs the build as far as it tells the metadata; wheels are only read.
+`packages.toml` names them; `files.json` has the SHA-256 of each archive, and of each file within
+that is looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+HERE = Path(__file__).parent
+PACKAGES = HERE / "packages.toml"
+PINS = HERE / "files.json"
+# Wheels of one Python on one system, wherever this runs: their files are the same everywhere.
+_ONE_SYSTEM = [
+    *("--platform", "manylinux2014_x86_64", "--platform", "manylinux_2_28_x86_64"),
+    *("--platform", "manylinux_2_27_x86_64", "--platform", "any"),
+    *("--python-version", "3.11", "--implementation", "cp"),
+    *("--abi", "cp311", "--abi", "abi3", "--abi", "none"),
+]
+
+
+class Package(NamedTuple):
+    """A distribution.
+
+    Attributes:
+        name: its name in the registry.
+        version: its version.
+        program: what kind of program it is.
+        is_source: whether its source distribution is taken, not a wheel.
+        suffixes: of the files within that are looked at.
+    """
+
+    name: str
+    version: str
+    program: str
+    is_source: bool
+    suffixes: tuple[str, ...]
+
+
+class Pins(NamedTuple):
+    """What the archives and files have to be.
+
+    Attributes:
+        archives: package to the SHA-256 of its archive.
+        files: what is read: each with its `package` and `member` (or `parts`, a list of these), its
+            `format`, `sha256`, and where it is refused the `reason`.
+    """
+
+    archives: dict[str, str]
+    files: list[dict[str, Any]]
+
+
+class ArchiveError(Exception):
+    """An archive or a file is not what is pinned, or is not to be had."""
+
+
+def packages() -> list[Package]:
+    """Return the packages, in the order of the table."""
+    table = tomllib.loads(PACKAGES.read_text("utf-8"))
+    return [
+        Package(
+            name,
+            entry["version"],
+            entry["program"],
+            entry.get("source", False),
+            tuple(entry["suffixes"]),
+        )
+        for name, entry in table["packages"].items()
+    ]
+
+
+def joined() -> Mapping[str, list[tuple[str, str]]]:
+    """Return the files that are cut into members of several packages, and those, in order."""
+    table = tomllib.loads(PACKAGES.read_text("utf-8"))
+    return {
+        name: [(one["package"], one["member"]) for one in parts]
+        for name, parts in table.get("joined", {}).items()
+    }
+
+
+def read_pins() -> Pins:
+    """Return what is pinned; nothing where nothing is."""
+    if not PINS.exists():
+        return Pins({}, [])
+    table = json.loads(PINS.read_text("utf-8"))
+    return Pins(table["archives"], table["files"])
+
+
+def write_pins(pins: Pins) -> None:
+    """Write what is pinned, a file in a line."""
+    archives = json.dumps(pins.archives, indent=2).replace("\n", "\n ")
+    lines = ",\n  ".join(json.dumps(one, ensure_ascii=False) for one in pins.files)
+    text = f'{{\n "archives": {archives},\n "files": [\n  {lines}\n ]\n}}\n'
+    json.loads(text)
+    PINS.write_text(text, "utf-8")
+
+
+def fetched(package: Package, folder: Path, pin: str | None) -> Path:
+    """Return a package's archive, from the folder if it is there.
+
+    Args:
+        package: the package.
+        folder: where archives are kept.
+        pin: the SHA-256 it must have; None for whatever comes.
+
+    Raises:
+        ArchiveError: it is not to be had, or is another one.
+    """
+    own = folder / f"{package.name}-{package.version}"
+    if not (own.is_dir() and any(own.iterdir())):
+        _download(package, own, pin)
+    (path,) = own.iterdir()
+    found = sha256(path)
+    if pin is not None and found != pin:
+        raise ArchiveError(f"{path.name}: expected SHA-256 {pin}, found {found}")
+    return path
+
+
+def _download(package: Package, folder: Path, pin: str | None) -> None:
+    """Fetch an archive; where it is pinned pip compares it before it looks into it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = f"{package.name}=={package.version}"
+    if pin is not None:
+        wanted += f" --hash=sha256:{pin}"
+    how = ["--only-binary", ":all:", *_ONE_SYSTEM]
+    if package.is_source:
+        how = ["--no-binary", package.name]
+    with tempfile.TemporaryDirectory() as beside:
+        asked = Path(beside) / "requirements.txt"
+        asked.write_text(f"{wanted}\n", "utf-8")
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *how]
+        command += ["--dest", str(folder), "--requirement", str(asked)]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    if ended.returncode or len(list(folder.iterdir())) != 1:
+        raise ArchiveError(f"{package.name} {package.version}: {ended.stderr.strip()[-500:]}")
+
+
+def sha256(path: Path) -> str:
+    """Return the digits for a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def members(archive: Path, suffixes: tuple[str, ...]) -> list[str]:
+    """Return the paths of an archive's files that end so."""
+    with _opened(archive) as inside:
+        found = inside.getnames() if isinstance(inside, tarfile.TarFile) else inside.namelist()
+    return sorted(name for name in found if name.endswith(suffixes))
+
+
+def extracted(archive: Path, names: list[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield files of an archive, in the order in which they lie there.
+
+    Raises:
+        ArchiveError: one is not there.
+    """
+    left = set(names)
+    with _opened(archive) as inside:
+        if isinstance(inside, tarfile.TarFile):
+            for entry in inside:
+                file = inside.extractfile(entry) if entry.name in left else None
+                if file is not None:
+                    left.discard(entry.name)
+                    yield entry.name, file.read()
+        else:
+            for name in inside.namelist():
+                if name in left:
+                    left.discard(name)
+                    yield name, inside.read(name)
+    if left:
+        raise ArchiveError(f"{archive.name}: no file {min(left)!r} in it")
+
+
+def _opened(archive: Path) -> tarfile.TarFile | zipfile.ZipFile:
+    return zipfile.ZipFile(archive) if archive.suffix == ".whl" else tarfile.open(archive)

