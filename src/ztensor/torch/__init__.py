@@ -293,7 +293,8 @@ def load_model(
         model: a `torch.nn.Module`.
         filename: the file.
         strict: True raises where names of the model are missing from the file, or the other way
-            around.
+            around, and where something of the model is on the meta device after the load: a buffer
+            that is not persistent is in no file, and has to be made anew on a device.
         device: where tensors are loaded to before they are copied into the model.
         copy: as in `load_file`.
         assign: False copies into the model's parameters; True puts the loaded tensors in their
@@ -303,39 +304,54 @@ def load_model(
 
     Returns:
         Names of the model that are not in the file, and names of the file that are not in the
-        model. A name that is tied to one in the file is not missing.
+        model. A name that is tied to one in the file is not missing. Buffers that are not
+        persistent are among the missing where they are on the meta device.
 
     Raises:
-        UsageError: names differ and `strict` is True, or shapes differ; torch's text. Also a
-            `RuntimeError`. The model may have been changed in part.
+        UsageError: names differ or something is on the meta device still, and `strict` is True;
+            or shapes differ, or tensors of the file are to be copied into ones on the meta device,
+            which have no elements to copy to. Also a `RuntimeError`. The model may have been
+            changed in part.
         ArgumentTypeError: `model` is no module.
         FormatError: the file is damaged or no zTensor file.
         UnsupportedError: a type or encoding is unknown here, or there is no such device.
         SourceError: the file cannot be read.
     """
-    groups = _tied(_module(model).state_dict(keep_vars=True))
+    own = _module(model).state_dict(keep_vars=True)
+    groups = _tied(own)
     state = load_file(filename, device, copy, verify=verify, threads=threads)
+    is_meta = device_of(device).type == "meta"
     for names in groups:  # other tools keep one name of each
         there = next((name for name in names if name in state), None)
         if there is not None:
             state.update((name, state[there]) for name in names if name not in state)
-    shared = _tied(dict(model.named_parameters(remove_duplicate=False))) if assign else []
+    if not (assign or is_meta):
+        _require_elements(model, own, state, filename)
+    shared = [*_tied(_parameters(model)), *_tied(_buffers(model))] if assign else []
     try:
         missing, unexpected = model.load_state_dict(state, strict=False, assign=assign)
     except RuntimeError as error:
-        raise UsageError(str(error), file=str(filename)) from error
-    for first, *others in shared:
-        for name in others:
-            owner, _, attribute = name.rpartition(".")
-            setattr(model.get_submodule(owner), attribute, model.get_parameter(first))
-    if strict and (missing or unexpected):
-        raise UsageError(
+        raise UsageError(str(error), file=_shown(filename)) from error
+    for names in shared:
+        _tie(model, names)
+    every = {**_parameters(model), **_buffers(model)}
+    empty = [] if is_meta else [name for name, tensor in every.items() if tensor.is_meta]
+    lost = [name for name in empty if name not in missing]
+    if strict and (missing or unexpected or lost):
+        refusal = UsageError(
             f"Error(s) in loading state_dict for {type(model).__name__}:"
-            + _listed("Missing", missing)
-            + _listed("Unexpected", unexpected),
-            file=str(filename),
+            + _listed("Missing key(s) in state_dict", missing)
+            + _listed("Unexpected key(s) in state_dict", unexpected)
+            + _listed("Still on the meta device, without elements", lost),
+            file=_shown(filename),
         )
-    return list(missing), list(unexpected)
+        if lost:
+            refusal.hint = (
+                "no file has buffers that are not persistent: make them anew on a device, or pass "
+                "strict=False and fill those it returns"
+            )
+        raise refusal
+    return [*missing, *lost], list(unexpected)
 
 
 @public
@@ -398,7 +414,59 @@ def load_pretrained(
 
 def _listed(kind: str, names: Iterable[str]) -> str:
     text = ", ".join(f'"{name}"' for name in names)
-    return f"\n\t{kind} key(s) in state_dict: {text}. " if text else ""
+    return f"\n\t{kind}: {text}. " if text else ""
+
+
+def _shown(filename: Openable) -> str:
+    is_path = isinstance(filename, (str, os.PathLike))
+    return path_text(filename) if is_path else describe(filename, 200)
+
+
+def _parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return dict(model.named_parameters(remove_duplicate=False))
+
+
+def _buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return the buffers of a model, those that are not persistent among them."""
+    return dict(model.named_buffers(remove_duplicate=False))
+
+
+def _require_elements(
+    model: torch.nn.Module,
+    own: Mapping[str, torch.Tensor],
+    state: Mapping[str, object],
+    filename: Openable,
+) -> None:
+    """Raise where what was loaded would be copied into tensors without elements: torch drops it.
+
+    Raises:
+        UsageError: it would.
+    """
+    empty = [
+        name
+        for name, tensor in own.items()
+        if name in state and isinstance(tensor, torch.Tensor) and tensor.is_meta
+    ]
+    if empty:
+        error = UsageError(
+            f"Error(s) in loading state_dict for {type(model).__name__}:"
+            + _listed("On the meta device, where nothing can be copied to", empty),
+            file=_shown(filename),
+        )
+        error.hint = "load_model(..., assign=True) puts the loaded tensors in their place"
+        raise error
+
+
+def _tie(model: torch.nn.Module, names: list[str]) -> None:
+    """Give all names the tensor of the first that has elements."""
+    found = {}
+    for name in names:
+        owner, _, attribute = name.rpartition(".")
+        found[name] = getattr(model.get_submodule(owner), attribute)
+    best = next((one for one in found.values() if not one.is_meta), found[names[0]])
+    for name in names:
+        owner, _, attribute = name.rpartition(".")
+        setattr(model.get_submodule(owner), attribute, best)
 
 
 def _module(model: Any) -> Any:

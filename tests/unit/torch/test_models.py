@@ -162,6 +162,111 @@ def test_a_model_on_the_meta_device_takes_what_was_loaded(tmp_path: Path) -> Non
     assert other.head.weight is other.embed.weight
 
 
+class Rotary(torch.nn.Module):  # type: ignore[misc]
+    """Two buffers: one that is saved, and one that is not, for it can be computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.arange(3.0))
+        self.register_buffer("frequencies", torch.arange(4.0), persistent=False)
+
+
+class Attention(torch.nn.Module):  # type: ignore[misc]
+    """Two rotaries, the second of which shares what is saved with the first."""
+
+    def __init__(self, *, shares: bool = False) -> None:
+        super().__init__()
+        self.first, self.second = Rotary(), Rotary()
+        self.out = torch.nn.Linear(2, 2)
+        if shares:
+            self.second.scale = self.first.scale
+
+
+def on_meta(**options: Any) -> Any:
+    with torch.device("meta"):
+        made = Attention(**options)
+    if options:
+        made.second.scale = made.first.scale
+    return made
+
+
+def left_on_meta(model: Any) -> list[str]:
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return [name for name, tensor in named if tensor.is_meta]
+
+
+@pytest.fixture(params=["m.zt", "m.safetensors", "shards", "folder of safetensors"])
+def saved(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    torch.manual_seed(0)
+    model, kind = Attention(), request.param
+    if kind == "shards":
+        ztorch.save_file(model.state_dict(), tmp_path / "model.zt", max_shard_size=20)
+        return tmp_path
+    if kind == "folder of safetensors":
+        ztorch.save_model(model, tmp_path / "model.safetensors")
+        return tmp_path
+    ztorch.save_model(model, tmp_path / kind)
+    return tmp_path / kind
+
+
+BUFFERS = ["first.frequencies", "second.frequencies"]
+
+
+def test_what_stays_on_the_meta_device_is_said(saved: Any) -> None:
+    model = on_meta()
+    with pytest.raises(
+        UsageError, match=r"Still on the meta device.*second\.frequencies"
+    ) as caught:
+        ztorch.load_model(model, saved, assign=True)
+    assert "strict=False" in str(caught.value.hint)
+    model = on_meta()
+    assert ztorch.load_model(model, saved, strict=False, assign=True) == (BUFFERS, [])
+    assert left_on_meta(model) == BUFFERS
+    assert model.first.scale.tolist() == [0, 1, 2]
+
+
+def test_what_is_missing_and_on_the_meta_device_is_named_once(tmp_path: Path) -> None:
+    ztorch.save_file({"out.weight": torch.ones(2, 2)}, tmp_path / "m.zt")
+    model = on_meta()
+    missing, unexpected = ztorch.load_model(model, tmp_path / "m.zt", strict=False, assign=True)
+    assert sorted(missing) == sorted([*BUFFERS, "first.scale", "out.bias", "second.scale"])
+    assert sorted(left_on_meta(model)) == sorted(missing)
+    assert unexpected == []
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_nothing_is_copied_to_where_nothing_can_be(saved: Any, strict: bool) -> None:
+    """torch warns, and drops all that was loaded."""
+    with pytest.raises(UsageError, match=r"On the meta device.*first\.scale") as caught:
+        ztorch.load_model(on_meta(), saved, strict)
+    assert "assign=True" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("assign", [True, False])
+def test_a_load_to_the_meta_device_stays_there(saved: Any, assign: bool) -> None:
+    model = on_meta()
+    assert ztorch.load_model(model, saved, device="meta", assign=assign) == ([], [])
+    assert len(left_on_meta(model)) == 6
+
+
+def test_tied_buffers_stay_tied(tmp_path: Path) -> None:
+    ztorch.save_model(Attention(shares=True), tmp_path / "m.zt")
+    model = on_meta(shares=True)
+    ztorch.load_model(model, tmp_path / "m.zt", strict=False, assign=True)
+    assert model.second.scale is model.first.scale
+    assert model.first.scale.tolist() == [0, 1, 2]
+
+
+def test_a_buffer_that_is_not_saved_takes_the_one_it_is_tied_to(tmp_path: Path) -> None:
+    ztorch.save_model(Attention(), tmp_path / "m.zt")
+    model = on_meta()
+    for rotary in (model.first, model.second):
+        rotary.frequencies = rotary.scale
+    assert ztorch.load_model(model, tmp_path / "m.zt", assign=True) == ([], [])
+    assert model.second.frequencies is model.second.scale
+    assert "frequencies" not in dict(model.second.named_parameters())
+
+
 @pytest.mark.parametrize("model", [{}, None, torch.nn.Linear], ids=["dict", "None", "class"])
 def test_only_models_are_models(tmp_path: Path, model: Any) -> None:
     ztorch.save_file({}, tmp_path / "m.zt")
