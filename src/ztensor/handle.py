@@ -160,6 +160,10 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
         """Return file and framework."""
         return f"<ztensor.safe_open {describe(self._reader.name)} for {self._framework}>"
 
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        """Return what Dask calls the file; see `ztensor.Reader`."""
+        return (*self._reader.__dask_tokenize__(), self._framework, str(self._device))
+
     def keys(self) -> list[str]:
         """Return all names, sorted."""
         self._reader._require_open()
@@ -252,6 +256,10 @@ class HandleSlice(Generic[Value]):
     def __repr__(self) -> str:
         """Return name, shape and element type."""
         return f"<HandleSlice of {self._lazy!r}>"
+
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        """Return what Dask names a graph by; see `ztensor.TensorSlice`."""
+        return (*self._lazy.__dask_tokenize__(), self._framework, str(self._device))
 
     def __getitem__(self, key: Index) -> Value:
         """Return what the index asks for, as a tensor of the framework.

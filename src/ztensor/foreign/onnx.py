@@ -885,6 +885,11 @@ class _External(ForeignEncoding):
         with contextlib.closing(open_beneath(self._beside, self._parts)) as source:
             return source.rights()
 
+    def identity(self) -> tuple[int, ...]:
+        """Return what tells the file from one that takes its place."""
+        with contextlib.closing(open_beneath(self._beside, self._parts)) as source:
+            return source.identity()
+
     def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse a file that is too short.
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 import numpy as np
 
 from ztensor.boundary import public, public_inside, turn
-from ztensor.digest import Digest, Sum, parse_digest, require_match
+from ztensor.digest import ALGORITHMS, Digest, Sum, parse_digest, require_match
+from ztensor.digest import digest_of as digest_of_bytes
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
     ArgumentTypeError,
@@ -391,6 +392,42 @@ class ManifestReader(Mapping[str, Array | Any]):
             if rights_beside is not None:
                 found.add(rights_beside())
         return found
+
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        """Return what Dask calls the file: another one that takes its place is called otherwise.
+
+        Raises:
+            SourceError: the bytes are in no file of the system, and cannot be read.
+        """
+        return ("ztensor.Reader", self._identity())
+
+    def _identity(self) -> object:
+        """Return what tells these bytes from others: of a file its place and times."""
+        if isinstance(self._source, FileSource):
+            return self._source.identity()
+        whole = Range(self._source, 0, self._source.size)
+        return digest_of_bytes(ALGORITHMS["sha256"], whole.pieces())
+
+    def _token_of(self, name: str) -> tuple[object, ...]:
+        """Return what tells an object from others, in any file.
+
+        Digests do where they are strong. A crc32c is not: one replacement in four thousand million
+        has the same.
+        """
+        tensor_object = self._object(name)
+        components = sorted(tensor_object.components.items())
+        parts: list[object] = []
+        for role, one in components:
+            how = one.dtype, one.type, one.encoding, one.byte_order, one.nonzero_is_true
+            parts.append((role, *how, one.digest))
+        if not all((one.digest or "").startswith("sha256:") for _, one in components):
+            parts += [(one.offset, one.length) for _, one in components]
+            parts.append(self._identity())
+            for _, one in components:  # those of ONNX may be in files of their own
+                beside = getattr(self._encodings.get(one.encoding), "identity", None)
+                parts += [] if beside is None else [beside()]
+        meaning = tensor_object.shape, tensor_object.format, repr(tensor_object.attributes)
+        return *meaning, *parts
 
     def reader_of(self, name: str) -> ManifestReader:
         """Return the reader of the file an object is in: this one, where there is one file."""

@@ -150,6 +150,15 @@ class TensorSlice(DLPackExporter, abc.ABC):
         """Pickle by the reader and the name: what was decoded stays here."""
         return self._reader.get_slice, (self._name,)
 
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        """Return what Dask names a graph by: it changes when the file is replaced.
+
+        Raises:
+            ClosedError: the reader is closed.
+            SourceError: the file's bytes are in memory or behind a file object, and cannot be read.
+        """
+        return ("ztensor.TensorSlice", *self._reader._token_of(self._name))
+
     def __array__(  # NumPy calls it with these, by position
         self,
         dtype: Any = None,

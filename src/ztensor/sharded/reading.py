@@ -240,6 +240,9 @@ class ShardedReader(Reader):
             raise self._not_found(name)
         return self.shard(file)
 
+    def _identity(self) -> object:
+        return (self._state, *map(state_of, self._set.files))
+
     @property
     def _first(self) -> Reader:
         self._require_open()

@@ -81,6 +81,7 @@ class FileSource:
             raise self._not_regular("a folder" if stat.S_ISDIR(status.st_mode) else "a device")
         self.size = status.st_size
         self._changed_at = status.st_mtime_ns
+        self._identity = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
         self._mapped = mapped
         self._view: memoryview | None = None
         self._lock = threading.Lock()
@@ -212,6 +213,10 @@ class FileSource:
             return locking.is_held(descriptor.number, self.path)
         finally:
             del descriptor
+
+    def identity(self) -> tuple[int, ...]:
+        """Return what tells the file that was opened from one that takes its place."""
+        return self._identity
 
     def is_touched(self) -> bool:
         """Return whether the file was written to in place since it was opened."""
