@@ -71,6 +71,12 @@ CLAIMS = (
         ("tests/unit/test_installation.py",),
     ),
     Claim(
+        7,
+        "a type checker takes readers and what is loaded for anything; tab shows the inside",
+        "mypy and pyright know every result, with and without frameworks; tab shows what is public",
+        ("tests/unit/test_typing.py", "tests/unit/test_public_api.py"),
+    ),
+    Claim(
         12,
         "results print hundreds of thousands of characters at a prompt",
         "a short line; everything on request",
@@ -83,6 +89,16 @@ CLAIMS = (
         (
             "tests/attacks/test_zip.py::test_streams_of_every_length_around_a_piece",
             "tests/attacks/test_zip.py::test_every_format_reads_zeros_of_a_piece_and_some",
+        ),
+    ),
+    Claim(
+        15,
+        "a model loads with buffers left on meta, a Dask graph over a replaced file has its name",
+        "what stays on meta is said; another file, another name; what functions give pickles",
+        (
+            "tests/unit/torch/test_models.py",
+            "tests/unit/reading/test_tokens.py",
+            "tests/unit/test_results.py",
         ),
     ),
 )
