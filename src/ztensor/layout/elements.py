@@ -151,7 +151,7 @@ def typed_array(component: Component, data: memoryview | Array) -> Array:
     array: Array = np.frombuffer(data, storage)
     if component.byte_order != HOST_ORDER and array.itemsize > 1:
         array = _swapped(array)
-    if component.nonzero_is_true and component.dtype == "bool":
+    if component.has_free_bools:
         stored = array.view(np.uint8)
         if stored.size and stored.max() > 1:
             array = stored != 0
@@ -160,6 +160,22 @@ def typed_array(component: Component, data: memoryview | Array) -> Array:
     if logical.elements_per_storage > 1:
         return _unpack(array, logical.elements_per_storage).view(numpy_dtype(logical.long_name))
     return array.view(numpy_dtype(logical.long_name))
+
+
+def is_native(component: Component, *, packed: bool = False) -> bool:
+    """Return whether decoded bytes are elements as NumPy has them in this machine's memory.
+
+    Args:
+        component: what they are of.
+        packed: whether elements that share a byte count too, as they do for torch.
+    """
+    storage, logical = component.storage, component.logical
+    return (
+        storage is not None
+        and (component.byte_order == HOST_ORDER or storage.width == 1)
+        and not component.has_free_bools
+        and (packed or logical is None or logical.elements_per_storage == 1)
+    )
 
 
 def whole_elements(component: Component, chunks: Iterable[memoryview]) -> Iterator[memoryview]:

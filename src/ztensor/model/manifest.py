@@ -62,6 +62,11 @@ class Component:
         return None if self.type is None else LOGICAL_TYPES.get(self.type)
 
     @property
+    def has_free_bools(self) -> bool:
+        """Return whether its elements are bools of which any byte but 0 is true."""
+        return self.nonzero_is_true and self.dtype == "bool"
+
+    @property
     def known_decoded_length(self) -> int | None:
         """Return the decoded length in bytes as far as the manifest alone tells it."""
         return self.length if self.encoding == "raw" else self.decoded_length

@@ -20,7 +20,7 @@ import numpy as np
 from ztensor.digest import ALGORITHMS, crc32c, require_match, shifted, zeros_operator
 from ztensor.errors import UnsupportedError, ZTensorError
 from ztensor.layout.base import empty_array
-from ztensor.layout.elements import HOST_ORDER, result_dtype
+from ztensor.layout.elements import is_native, result_dtype
 from ztensor.model.manifest import Component, TensorObject
 from ztensor.model.table import Table, TableObjects
 from ztensor.reading.reader import digest_of
@@ -292,27 +292,23 @@ class _Dtypes:
     """Remembers which pairs of storage and logical type lie in the file as NumPy has them."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str | None], np.dtype[Any] | None] = {}
+        self._known: dict[tuple[object, ...], np.dtype[Any] | None] = {}
 
     def plain(self, tensor_object: TensorObject) -> np.dtype[Any] | None:
         """Return the element type of a plain dense tensor, None for everything else."""
         if tensor_object.format != "dense":
             return None
         component = tensor_object.components["data"]
-        if (
-            component.encoding != "raw"
-            or component.nonzero_is_true
-            or component.byte_order != HOST_ORDER
-        ):
+        if component.encoding != "raw":
             return None
-        key = component.dtype, component.type
+        key = component.dtype, component.type, component.byte_order, component.nonzero_is_true
         if key not in self._known:
             self._known[key] = self._look_up(component)
         return self._known[key]
 
     def _look_up(self, component: Component) -> np.dtype[Any] | None:
-        logical = component.logical
-        if component.type is not None and (logical is None or logical.elements_per_storage > 1):
+        is_known = component.type is None or component.logical is not None
+        if not is_known or not is_native(component):
             return None
         try:
             return result_dtype(component)

@@ -36,8 +36,8 @@ from ztensor.errors import (
 from ztensor.layout import LAYOUTS, View
 from ztensor.layout.base import Array, empty_array
 from ztensor.layout.elements import (
-    HOST_ORDER,
     blocks,
+    is_native,
     require_known,
     result_dtype,
     typed_array,
@@ -613,8 +613,7 @@ class ManifestReader(Mapping[str, Array | Any]):
             self._tensor(name, tensor_object, copy=False)  # raises, and says why
         component = tensor_object.components[role]
         chunks = self._chunks(name, tensor_object, role)
-        is_free_bool = component.nonzero_is_true and component.dtype == "bool"
-        if component.byte_order == "little" and not is_free_bool:
+        if component.byte_order == "little" and not component.has_free_bools:
             yield from chunks
             return
         with self._located(name, role):
@@ -870,8 +869,7 @@ class ManifestReader(Mapping[str, Array | Any]):
             and target.size > 0
             and target.flags.c_contiguous
             and target.dtype.isnative
-            and (component.byte_order == HOST_ORDER or target.dtype.itemsize == 1)
-            and not component.nonzero_is_true
+            and is_native(component)
             and target.nbytes == component.length
         )
 
@@ -897,7 +895,7 @@ def _is_portable(tensor_object: TensorObject, role: str) -> bool:
     component = tensor_object.components[role]
     return (
         component.byte_order == "little"
-        and not (component.nonzero_is_true and component.dtype == "bool")
+        and not component.has_free_bools
         and not (component.dtype != "u64" and _is_index(tensor_object, role))
     )
 

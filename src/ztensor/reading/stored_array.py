@@ -22,7 +22,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.layout.base import empty_array
-from ztensor.layout.elements import HOST_ORDER, result_dtype, storage_dtype, typed_array
+from ztensor.layout.elements import is_native, result_dtype, storage_dtype, typed_array
 from ztensor.model.dtype import LOGICAL_TYPES, element_count
 from ztensor.model.manifest import Component
 from ztensor.reading.runs import RunReader
@@ -73,12 +73,7 @@ def _look_up(component: Component) -> _Elements:
     dtype, logical = result_dtype(component), component.logical
     per_unit = 1 if logical is None else logical.elements_per_storage
     width = dtype.itemsize if per_unit == 1 else storage_dtype(component).itemsize
-    is_native = (
-        per_unit == 1
-        and (component.byte_order == HOST_ORDER or width == 1)
-        and not (component.nonzero_is_true and component.dtype == "bool")
-    )
-    return _Elements(dtype, width, per_unit, is_native)
+    return _Elements(dtype, width, per_unit, is_native(component))
 
 
 class StoredArray:

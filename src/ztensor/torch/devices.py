@@ -23,7 +23,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.layout.base import known_count
-from ztensor.layout.elements import HOST_ORDER, result_dtype
+from ztensor.layout.elements import is_native, result_dtype
 from ztensor.reading.reader import digest_of
 from ztensor.threads import Crew
 from ztensor.torch.values import (
@@ -258,13 +258,7 @@ def _carry(reader: ManifestReader, item: _Item, conveyor: _Conveyor) -> None:
 
 def _lies_as_it_is(component: Component) -> bool:
     """Return whether the stored bytes are those torch has in memory; packed elements are."""
-    storage = component.storage
-    return (
-        component.encoding == "raw"
-        and storage is not None
-        and (component.byte_order == HOST_ORDER or storage.width == 1)
-        and not (component.nonzero_is_true and component.dtype == "bool")
-    )
+    return component.encoding == "raw" and is_native(component, packed=True)
 
 
 class _Conveyor:
