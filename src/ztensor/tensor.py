@@ -791,11 +791,12 @@ class Tensor(DLPackExporter):
             raise UsageError(
                 "only sparse tensors become SciPy matrices", found=f"format {describe(self.format)}"
             )
-        self.require_valid()
         indices: Sequence[Array] = ()
         values = self.components.get("values", np.zeros(0)).reshape(-1)
         if is_theirs:
             values, *indices = scipy_sparse.scipy_parts(kind, self._view())
+        else:
+            self.require_valid()
         try:
             import scipy.sparse
         except ImportError as error:

@@ -2,7 +2,7 @@
 
 Read `base.py` (the contract), `elements.py` (stored bytes to typed arrays), `dense.py`, then the
 sparse ones, `quantized_group.py` with its arithmetic in `quantization/`, and `gguf_blocks.py`.
-`scipy_sparse.py` has the rules of SciPy's sparse arrays, also of those that are no layout of ours.
+`scipy_sparse.py` has SciPy's other kinds of sparse arrays.
 Nothing here reads files; what comes in are objects of the manifest and decoded arrays. `LAYOUTS` is
 the table; a format that is not in it is listed and its components read, but it has no dense value.
 """
@@ -11,6 +11,7 @@ from ztensor.layout.base import Layout, View
 from ztensor.layout.dense import Dense
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.layout.quantized_group import QuantizedGroup
+from ztensor.layout.scipy_sparse import SCIPY_LAYOUTS
 from ztensor.layout.sparse_coo import SparseCoo
 from ztensor.layout.sparse_csr import SparseCsr
 
@@ -18,5 +19,6 @@ LAYOUTS: dict[str, Layout] = {
     layout.name: layout for layout in (Dense(), SparseCsr(), SparseCoo(), QuantizedGroup())
 }
 LAYOUTS.update(GGUF_LAYOUTS)
+LAYOUTS.update(SCIPY_LAYOUTS)
 
 __all__ = ["LAYOUTS", "Layout", "View"]

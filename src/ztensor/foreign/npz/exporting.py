@@ -16,8 +16,8 @@ from ztensor.foreign.npz.members import SUFFIX
 from ztensor.foreign.npz.sparse import FLAG, NAME
 from ztensor.foreign.parts import ahead_of, part_of, parts_of
 from ztensor.foreign.zip import STORED
-from ztensor.layout.scipy_sparse import CLASS, PREFIX, ROLES, VALUES_SHAPE, do_fit
-from ztensor.model.dtype import STORAGE_TYPES, element_count
+from ztensor.layout.scipy_sparse import CLASS, PREFIX, ROLES, VALUES_SHAPE, do_fit, shape_of_values
+from ztensor.model.dtype import STORAGE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -220,7 +220,6 @@ _VALUES = frozenset(
     | {("f32", "complex64"), ("f64", "complex128")}
 )
 _LARGEST = (1 << 63) - 1
-_MOST_RANK = 3  # of values: those of blocks
 
 
 def _of_scipy(reader: ManifestReader, lose: Lose) -> list[_Streamed | _Said] | None:
@@ -253,13 +252,12 @@ def _of_scipy(reader: ManifestReader, lose: Lose) -> list[_Streamed | _Said] | N
     are_integers = all(part.type is None and part.dtype[0] in "iu" for part in indices)
     if (values.dtype, values.type) not in _VALUES or not are_integers:
         return None
-    values_shape = attributes.pop(VALUES_SHAPE, values.shape)
+    values_shape = shape_of_values(attributes.pop(VALUES_SHAPE, None), values.shape[0])
     class_name = attributes.pop(CLASS, None)
-    block_shape = _shape_of(values_shape, values.shape[0])
-    if block_shape is None:
+    if values_shape is None:
         return None
     shapes = {role: part.shape for role, part in parts.items()}
-    shapes["values"] = block_shape
+    shapes["values"] = values_shape
     if kind == "coo":
         if shapes["coords"] != (len(shape) * values.shape[0],):
             return None
@@ -294,15 +292,6 @@ def _of_scipy(reader: ManifestReader, lose: Lose) -> list[_Streamed | _Said] | N
 
 def _member(name: str) -> bytes:
     return f"{name}{SUFFIX}".encode()
-
-
-def _shape_of(found: object, count: int) -> tuple[int, ...] | None:
-    """Return an attribute as a shape of so many elements; None where it is none."""
-    if not isinstance(found, (list, tuple)) or len(found) > _MOST_RANK:
-        return None
-    if not all(isinstance(length, int) and length >= 0 for length in found):
-        return None
-    return tuple(found) if element_count(tuple(found)) == count else None
 
 
 def _write_end(sink: Sink, offset: int, length: int, count: int) -> None:

@@ -110,14 +110,13 @@ def combined(
     is_array = flag is not None and any(flag[1])
     attributes: dict[str, object] = {CLASS: f"{kind}_{'array' if is_array else 'matrix'}"}
     word = f"sparse_{kind}"
-    if word not in LAYOUTS or (kind == "csr" and len(shape) != 2):
+    if kind != "coo" and (kind, len(shape)) != ("csr", 2):
         word = f"{PREFIX}{kind}"
     if len(shapes["values"]) > 1:
         attributes[VALUES_SHAPE] = list(shapes["values"])
     components = {role: parts[role].components["data"] for role in ROLES[kind]}
     made = TensorObject(shape, word, components, attributes)
-    layout = LAYOUTS.get(word)
-    return objects if layout is not None and layout.check_object(made) else {NAME: made}
+    return objects if LAYOUTS[word].check_object(made) else {NAME: made}
 
 
 # --- What the others are --------------------------------------------------------------------
