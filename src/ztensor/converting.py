@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ztensor.analysis.identity import tensor_hashes
 from ztensor.boundary import public
+from ztensor.casting import Casts, Change, cast_target
 from ztensor.container import EMITTERS, LATEST
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
@@ -108,6 +109,7 @@ class ConversionReport:
         files: what was written: the new file, or the shards of a set and last their index, which
             `path` is then.
         unrepresented: what the source says beside objects and attributes; each is lost, too.
+        changed: objects whose elements are others because `dtype` or `dequantize` asked for it.
     """
 
     path: str
@@ -122,11 +124,12 @@ class ConversionReport:
     unchecked: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     unrepresented: tuple[Unrepresented, ...] = ()
+    changed: tuple[Change, ...] = ()
 
     @property
     def is_lossless(self) -> bool:
-        """Return whether the new file says everything that was chosen."""
-        return not self.lost
+        """Return whether the new file says everything that was chosen, with the same elements."""
+        return not self.lost and not self.changed
 
     def __repr__(self) -> str:
         """Return what was written, and how much was lost on the way."""
@@ -136,6 +139,8 @@ class ConversionReport:
             f"{self.nbytes:,} bytes",
             f"{counted(len(self.lost), 'thing')} lost" if self.lost else "nothing lost",
         ]
+        if self.changed:
+            facts.append(f"{counted(len(self.changed), 'object')} made {self.changed[0].now}")
         return short_repr("ConversionReport", facts, ".lost" if self.lost else "")
 
 
@@ -157,6 +162,8 @@ def convert(
     durable: Durable = "auto",
     dry_run: bool = False,
     threads: int | None = None,
+    dtype: Any = None,
+    dequantize: bool = False,
     progress: Progress | None = None,
 ) -> ConversionReport:
     """Write what a file of any known format holds as a file of another, or of another version.
@@ -190,6 +197,12 @@ def convert(
         durable: as for `ztensor.Writer`.
         dry_run: True takes every step but writing; nothing is read back.
         threads: how many decode, compress and compare; see `ztensor.Writer`.
+        dtype: `"float32"`, `"float16"` or `"bfloat16"`: floats of 16 bits and more, values of
+            sparse tensors too, become that; all else is left alone. The report says of each object
+            how far its elements are off; one that is finite and would become infinite is refused.
+        dequantize: True makes dense floats, of `dtype` or float32, of quantized objects: those of
+            `quantized_group` and the blocks of GGUF. What these two ask for is no loss that
+            `strict` refuses, and `check` compares with the elements as they have to be.
         progress: called with the bytes done so far and those to do in all.
 
     Returns:
@@ -200,7 +213,8 @@ def convert(
             name matches.
         UsageError: source and target are one file, see `migrate`; or a format of one array is
             to hold several.
-        NotRepresentableError: something would be lost, and `strict` is set; or all would be.
+        NotRepresentableError: something would be lost, and `strict` is set; or all would be; or
+            an element is too large for `dtype`.
         MissingDependencyError: the library of a format is not installed.
         FormatError: the source is damaged, or what was written does not read back as its source.
         UnsupportedError: the source holds what this release cannot read.
@@ -214,10 +228,11 @@ def convert(
             "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
         )
     _require_compressed(kind, compression, chunk_rows)
+    casts = Casts(cast_target(dtype), dequantize=dequantize)
     with _Opened(source) as reader:
         inputs = files_of(reader)
         _require_other(inputs, target)
-        part = _part(reader, matching(reader, include, exclude))
+        part = casts.over(_part(reader, matching(reader, include, exclude)))
         how = How(
             version,
             compression,
@@ -231,20 +246,20 @@ def convert(
             progress,
         )
         if max_shard_size is None:
-            return _write(part, Place(target), kind, inputs, how)
+            return _told(casts, _write(part, Place(target), kind, inputs, how))
         limit = parse_size(max_shard_size)
         require_divided(kind)
         groups = plan_objects(part, part, limit, kind)
         for old in (*shards_there(target), *shard_paths(target, len(groups))):
             _require_other(inputs, old)
         if len(groups) > 1:
-            return write_set(part, target, kind, groups, inputs, how)
+            return _told(casts, write_set(part, target, kind, groups, inputs, how))
         place, flush = place_of_whole(target, durable)
         how = dataclasses.replace(how, durable=flush)
         report = _write(part, place, kind, inputs, how)
         if not dry_run:
             remove_shards(target)
-        return report
+        return _told(casts, report)
 
 
 @public
@@ -341,6 +356,10 @@ def migrate(
             ),
             last=None if locked is None else locked.require_in_place,
         )
+
+
+def _told(casts: Casts, report: ConversionReport) -> ConversionReport:
+    return dataclasses.replace(report, changed=casts.changes)
 
 
 def _require_other(inputs: Iterable[str], target: str) -> None:

@@ -311,7 +311,8 @@ FUNCTIONS: dict[str, Make] = {
         ztensor.convert, source=f.zt("a.npz"), path=f.out(), to=None, version="1.2.0",
         compression=None, chunk_rows=None, checksum="crc32c", include=None, exclude=(),
         strict=False, check=True,
-        durable="auto", dry_run=False, threads=None, progress=None,
+        durable="auto", dry_run=False, threads=None, progress=None, dtype="float16",
+        dequantize=True,
     ),
     "diff": lambda f: case(
         ztensor.diff, a=f.zt(), b=f.zt(), names=None, atol=0.0, rtol=0.0, nan_differs=False,
@@ -946,6 +947,9 @@ OPERATIONS: dict[str, Callable[[Files, Path], Any]] = {
     "hash": with_everything(ztensor.content_hash),
     "diff": lambda f, path: ztensor.diff(path, f.sample),
     "convert": lambda f, path: ztensor.convert(path, f.out(), durable=False),
+    "cast": lambda f, path: ztensor.convert(
+        path, f.out(), durable=False, dtype="float16", dequantize=True
+    ),
     "export": lambda f, path: ztensor.convert(path, f.out(".npz"), durable=False),
     "export h5": lambda f, path: ztensor.convert(path, f.out(".h5"), durable=False),
     "migrate": lambda f, path: ztensor.migrate(path, f.out(), durable=False),

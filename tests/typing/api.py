@@ -47,6 +47,8 @@ def converting(path: Path) -> None:
     assert_type(report, ztensor.ConversionReport)
     assert_type(report.lost, tuple[ztensor.Loss, ...])
     assert_type(report.lost[0].object_name, str | None)
+    half = ztensor.convert(path, "m.zt", dtype="float16", dequantize=True)
+    assert_type(half.changed[0].largest_error, float)
     ztensor.convert([path], "m.bin", to="npz", progress=lambda done, total: None)
     with ztensor.open(path) as reader:
         ztensor.convert(reader, "m.zt", version="1.1.0", compression=9, chunk_rows=8, check=True)

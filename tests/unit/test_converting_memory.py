@@ -146,3 +146,27 @@ def test_a_long_compressed_tensor_is_never_held(tmp_path: Path, name: str) -> No
     assert peak(tmp_path / "one.zt", tmp_path / name, **options) < MOST
     with ztensor.open(tmp_path / name) as reader:
         assert np.array_equal(reader["w"].view(np.uint16), ARRAY.view(np.uint16))
+
+
+@pytest.mark.parametrize("kind", ["raw", "zstd", "gguf", "groups"])
+def test_a_long_tensor_that_is_changed_is_never_held(tmp_path: Path, kind: str) -> None:
+    path, (rows, width) = tmp_path / "one.zt", SHAPE
+    value: Any = ARRAY
+    if kind == "gguf":
+        data = np.zeros(rows * width // 256 * 144, np.uint8)
+        value = ztensor.Tensor({"data": data}, shape=SHAPE, format="gguf.q4_k")
+    elif kind == "groups":
+        parts = {
+            "packed_weight": np.full(rows * width // 8, 0x76543210, np.int32),
+            "scales": np.ones(rows // 128 * width, np.float16),
+            "zeros": np.zeros(rows // 128 * width // 8, np.int32),
+        }
+        how = {"bits": 4, "group_size": 128, "packing": "8_per_i32"}
+        value = ztensor.Tensor(parts, shape=SHAPE, format="quantized_group", attributes=how)
+    with ztensor.Writer(path, durable=False, compression=kind == "zstd") as writer:
+        writer.write("w", value)
+    for options in ({"dtype": "bfloat16"}, {}):
+        assert peak(path, tmp_path / "out.zt", dequantize=True, **options) < MOST
+        with ztensor.open(tmp_path / "out.zt") as reader:
+            assert reader["w"].nbytes >= rows * width * 2
+            assert reader["w"].shape == SHAPE

@@ -14,6 +14,8 @@ from ztensor.cli.rewriting import (
     ChecksumOption,
     ChunkRowsOption,
     DeleteOption,
+    DequantizeOption,
+    DtypeOption,
     InputArgument,
     ShardSizeOption,
     StrictOption,
@@ -38,6 +40,8 @@ def convert(
         typer.Option(metavar="HOW", help="Of a .zt: keep, raw, zstd, or a zstd level up to 22."),
     ] = "keep",
     chunk_rows: ChunkRowsOption = None,
+    dequantize: DequantizeOption = False,
+    dtype: DtypeOption = None,
     checksum: ChecksumOption = "crc32c",
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
@@ -60,6 +64,10 @@ def convert(
     larger model is written as shards beside OUT and an index, as model hubs have it. OUT appears as
     a whole, or not at all.
 
+    --dequantize and --dtype change values: quantized objects become floats, floats another type.
+    Other objects stay. A finite number that is too large for the type is an error; the summary says
+    how many objects were changed, and the largest error.
+
     Output:
       What the new file cannot say, one thing to a line, and a summary.
 
@@ -78,6 +86,8 @@ def convert(
                       lost has a sentence on each
       checked         whether OUT was read back and compared
       unchecked       objects of IN whose bytes are under no digest
+      changed         a list of object, from, to, largest_error: what --dtype and
+                      --dequantize changed
       deleted         paths
 
     Safety:
@@ -95,6 +105,8 @@ def convert(
         shards and an index, as model hubs have them
       $ ztensor convert tiny.safetensors tiny.gguf --dry-run
         what would be written, and lost
+      $ ztensor convert model.zt half.safetensors --dequantize --dtype bfloat16
+        plain floats, for programs that know no quantization
       $ ztensor convert model.zt old.zt --version 0.1.0 --include 'layers.*'
         for readers that know only an old version
     """
@@ -107,6 +119,8 @@ def convert(
             version=version,
             compression=compression_of(compression),
             chunk_rows=chunk_rows,
+            dequantize=dequantize,
+            dtype=dtype,
             checksum=checksum,
             include=include,
             exclude=exclude,

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from ztensor.cli.spelling import as_json, count_text, json_text, size_text
+from ztensor.cli.spelling import as_json, count_text, json_text, parameters_text, size_text
 from ztensor.cli.terminal import Column, Styled, Terminal
 from ztensor.cli.verb import FileArgument, JsonOption, QuietOption, open_file, running
 
@@ -44,6 +44,9 @@ def info(file: FileArgument, *, json: JsonOption = False, quiet: QuietOption = F
       nbytes          size of the file, or of all of a set
       object_count, component_count
                       how many
+      parameter_count
+                      elements of the objects; of quantized ones those they
+                      stand for, of sparse ones those stored, tied ones once
       stored_nbytes   of all components
       types, formats, encodings, digests
                       lists of name, count, nbytes; objects for formats,
@@ -78,6 +81,7 @@ def info(file: FileArgument, *, json: JsonOption = False, quiet: QuietOption = F
 
 def summarize(reader: Reader) -> dict[str, Any]:
     """Return what `info --json` says of a file or of a set; None where it has no meaning."""
+    from ztensor.cli.parameters import parameter_count
     from ztensor.sharded import ShardedReader
 
     files = reader.files if isinstance(reader, ShardedReader) else None
@@ -91,6 +95,7 @@ def summarize(reader: Reader) -> dict[str, Any]:
         "nbytes": reader.nbytes,
         "object_count": len(reader),
         "component_count": len(components),
+        "parameter_count": parameter_count(reader, objects),
         "stored_nbytes": sum(component.length for component in components),
         "types": _tally((c.type or c.dtype, c.length) for c in components),
         "formats": _tally((found.format, found.stored_nbytes) for found in objects),
@@ -178,6 +183,7 @@ def _show(terminal: Terminal, facts: Mapping[str, Any]) -> None:
             "objects",
             f"{count_text(facts['object_count'], 'object')}, "
             f"{count_text(facts['component_count'], 'component')}, "
+            f"{parameters_text(facts['parameter_count'])}, "
             f"{size_text(facts['stored_nbytes'])} stored",
         ),
         ("digests", _coverage(facts)),

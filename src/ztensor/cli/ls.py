@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ztensor.cli.choosing import ExcludeOption, IncludeOption
-from ztensor.cli.spelling import count_text, shape_text, size_text
+from ztensor.cli.spelling import count_text, parameters_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Styled, Terminal
 from ztensor.cli.verb import (
     FilesArgument,
@@ -39,6 +40,14 @@ _COLUMNS = (
     Column("digest", optional=True),
 )
 
+_SUMS = (
+    Column("file"),
+    Column("objects", numeric=True),
+    Column("parameters", numeric=True),
+    Column("size", numeric=True),
+    Column("types"),
+)
+
 
 def ls(
     files: FilesArgument,
@@ -53,6 +62,9 @@ def ls(
             show_default=False,
         ),
     ] = None,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="One line for each file: how much it holds in all.")
+    ] = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -69,7 +81,8 @@ def ls(
       that is too narrow loses the columns that say the same on every line; the
       last line then says it once. Through a pipe there is no last line, every
       field is whole, a shape has no spaces, and sizes are in bytes. With several
-      files the first field is the file.
+      files the first field is the file. --summary gives one line for each file:
+      its objects, parameters, size, and types, those of the most bytes first.
 
     JSON:
       `files`, a list with one entry for each file:
@@ -80,6 +93,11 @@ def ls(
                       layout is unknown), type (logical type or null), format,
                       encoding, digest, stored_nbytes
       stored_nbytes   of the objects listed
+      listed_count    how many these are
+      parameter_count
+                      of these: elements; of quantized ones those they stand for,
+                      of sparse ones those stored, tied ones once
+      types           with --summary, in place of objects: text
       error           instead of all but file, where it could not be opened
 
     Safety:
@@ -104,11 +122,13 @@ def ls(
                 with open_file(file) as reader:
                     objects = select(reader, include or (), exclude or (), sort)
                     listing.update(as_json(reader, objects))
+                    if summary:
+                        listing["types"] = _types(listing.pop("objects"))
             except ZTensorError as error:
                 terminal.error(error)
                 listing["error"] = error_as_json(error)
             listings.append(listing)
-        _show(terminal, listings)
+        (_show_sums if summary else _show)(terminal, listings)
         terminal.result({"files": listings})
 
 
@@ -148,6 +168,8 @@ def _by_number(name: str) -> list[tuple[int, str]]:
 
 def as_json(reader: Reader, objects: Sequence[TensorMetadata]) -> dict[str, Any]:
     """Return what `ls --json` says of one file."""
+    from ztensor.cli.parameters import parameter_count
+
     return {
         "version": reader.version,
         "object_count": len(reader),
@@ -165,7 +187,19 @@ def as_json(reader: Reader, objects: Sequence[TensorMetadata]) -> dict[str, Any]
             for found in objects
         ],
         "stored_nbytes": sum(found.stored_nbytes for found in objects),
+        "listed_count": len(objects),
+        "parameter_count": parameter_count(reader, objects),
     }
+
+
+def _types(objects: Sequence[dict[str, Any]]) -> str:
+    """Return the types of objects, those of the most bytes first; a layout's for quantized ones."""
+    nbytes: collections.Counter[str] = collections.Counter()
+    for found in objects:
+        is_packed = found["format"].startswith(("gguf.", "quantized"))
+        word = found["format"] if is_packed else found["type"] or found["dtype"] or "-"
+        nbytes[word] += found["stored_nbytes"]
+    return ",".join(sorted(nbytes, key=lambda word: (-nbytes[word], word))) or "none"
 
 
 def _words(words: Iterable[str]) -> str:
@@ -209,6 +243,25 @@ def _show(terminal: Terminal, listings: Sequence[dict[str, Any]]) -> None:
         terminal.line(Styled(", ".join(facts), "dim"))
         if listing is not opened[-1]:
             terminal.line()
+
+
+def _show_sums(terminal: Terminal, listings: Sequence[dict[str, Any]]) -> None:
+    is_for_people = terminal.interactive
+    rows = [
+        (
+            listing["file"],
+            f"{listing['listed_count']:,}" if is_for_people else str(listing["listed_count"]),
+            parameters_text(listing["parameter_count"]).rpartition(" ")[0]
+            if is_for_people
+            else str(listing["parameter_count"]),
+            size_text(listing["stored_nbytes"]) if is_for_people else str(listing["stored_nbytes"]),
+            listing["types"],
+        )
+        for listing in listings
+        if "error" not in listing
+    ]
+    if rows:
+        terminal.table(_SUMS, rows)
 
 
 def _dimensions(found: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ztensor.cli.changing import quiet_library, require_free, require_target
-from ztensor.cli.spelling import count_text, named_text, size_text
+from ztensor.cli.spelling import count_text, named_text, size_text, visible
 from ztensor.cli.terminal import Column, Styled
 from ztensor.cli.verb import open_file
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe
@@ -18,6 +18,7 @@ from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ztensor.casting import Change
     from ztensor.cli.terminal import Terminal
     from ztensor.converting import ConversionReport
 
@@ -93,6 +94,20 @@ ThreadsOption = Annotated[
 ]
 
 
+DtypeOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="float32|float16|bfloat16",
+        help="Make floats of 16 bits and more this type.",
+        show_default=False,
+    ),
+]
+DequantizeOption = Annotated[
+    bool,
+    typer.Option("--dequantize", help="Make quantized objects floats: of --dtype, or float32."),
+]
+
+
 def compression_of(text: str) -> bool | int | None:
     """Return what `--compression` says: None to keep, False for raw, True, or a level.
 
@@ -135,6 +150,8 @@ def convert_file(
     quiet_library()
     if delete_input and (include or exclude):
         raise UsageError("--delete-input goes with whole files, not with --include or --exclude")
+    if delete_input and (options.get("dequantize") or options.get("dtype")):
+        raise UsageError("--delete-input goes with files that keep their values: not with --dtype")
     if delete_input and str(file) == "-":
         raise UsageError("--delete-input needs a file, not standard input")
     require_free(output, force=force)
@@ -175,7 +192,7 @@ def tell(
     if len(report.files) > 1:
         kind += f" in {count_text(len(report.files) - 1, 'shard')}"
     facts = f"{kind}, of {count_text(report.objects, 'object')}, {sizes}; "
-    lost = "nothing is lost"
+    lost = "values changed as asked, nothing else is lost" if report.changed else "nothing is lost"
     if report.lost:
         are = "is" if len(report.lost) == 1 else "are"
         lost = f"{count_text(len(report.lost), 'thing')} {are} lost"
@@ -190,6 +207,8 @@ def tell(
             f"came without a digest: {named_text(report.unchecked)}; nothing tells whether the "
             "bytes are what was once saved"
         )
+    if report.changed:
+        terminal.line(_changed_text(report.changed))
     for path in deleted:
         terminal.line(f"{path}: deleted")
     terminal.result(
@@ -209,9 +228,28 @@ def tell(
             "unrepresented": [dataclasses.asdict(one) for one in report.unrepresented],
             "checked": report.is_checked,
             "unchecked": list(report.unchecked),
+            "changed": [
+                {
+                    "object": one.object_name,
+                    "from": one.was,
+                    "to": one.now,
+                    "largest_error": one.largest_error,
+                }
+                for one in report.changed
+            ],
             "deleted": list(deleted),
         }
     )
+
+
+def _changed_text(changed: Sequence[Change]) -> str:
+    """Return how many objects have other elements, and how far these are off at most."""
+    kinds = ", ".join(dict.fromkeys(one.was for one in changed))
+    text = f"{count_text(len(changed), 'object')} made {changed[0].now}, from {visible(kinds)}"
+    worst = max(changed, key=lambda one: one.largest_error)
+    if not worst.largest_error:
+        return f"{text}; no value differs"
+    return f"{text}; largest error {worst.largest_error:.3g}, in {describe(worst.object_name)}"
 
 
 def shards_of(path: str) -> list[str]:

@@ -83,6 +83,24 @@ def size_text(nbytes: int) -> str:
     return f"{amount:.1f} {unit}"
 
 
+def parameters_text(count: int) -> str:
+    """Return a number of parameters for people, in powers of 1000.
+
+    >>> parameters_text(6_738_415_616), parameters_text(999)
+    ('6.7 B parameters', '999 parameters')
+    """
+    if count < 1000:
+        return f"{count} parameter{'' if count == 1 else 's'}"
+    if count >= 10**18:  # what claims more is no model
+        return "over 1,000,000 T parameters"
+    amount, unit = count / 1000, "k"
+    for larger in "MBT":
+        if amount < 999.95:  # else it would be rounded to 1000.0
+            break
+        amount, unit = amount / 1000, larger
+    return f"{amount:,.1f} {unit} parameters"
+
+
 def shape_text(shape: Sequence[int]) -> str:
     """Return a shape for people; of more than eight dimensions the first six."""
     if len(shape) > 8:

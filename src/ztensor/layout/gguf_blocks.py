@@ -140,15 +140,8 @@ class GgufBlocks(PlainParts):
 
         target = float_dtype(dtype)
         self.require_valid(view)
-        parts_of, count = PARTS.get(self.block_type.name), self.block_type.elements
-        if parts_of is None:
-            raise UnsupportedError(
-                "blocks of this type are kept, but cannot be dequantized by this release; they are "
-                "in .components['data']",
-                reason=Reason.UNKNOWN_TYPE,
-                expected=f"one of {', '.join(PARTS)}",
-                found=describe(self.block_type.name),
-            )
+        self.require_known()
+        parts_of, count = PARTS[self.block_type.name], self.block_type.elements
         result = empty_array(view.shape, target)
         blocks = view.arrays["data"].reshape(-1, self.block_type.nbytes)
         out = result.reshape(-1, count) if result.size else result
@@ -166,6 +159,23 @@ class GgufBlocks(PlainParts):
             work, [(slice(first, first + step), slice(None)) for first in firsts]
         )
         return result
+
+    def require_known(self) -> None:
+        """Raise where this release cannot take blocks of the type apart.
+
+        Raises:
+            UnsupportedError: it cannot.
+        """
+        from ztensor.layout.gguf_decoding import PARTS
+
+        if self.block_type.name not in PARTS:
+            raise UnsupportedError(
+                "blocks of this type are kept, but cannot be dequantized by this release; they are "
+                "in .components['data']",
+                reason=Reason.UNKNOWN_TYPE,
+                expected=f"one of {', '.join(PARTS)}",
+                found=describe(self.block_type.name),
+            )
 
     def _whole_blocks(self) -> str:
         return f"a last axis of whole blocks of {self.block_type.elements}"

@@ -672,7 +672,8 @@ class Writer:
                 if progress is not None:
                     progress(chunk.nbytes)
             placed, checked = blob.finish(component), set()
-            if there.encoding in ENCODINGS:  # another format's may have no place of their own
+            has_place = getattr(reader._encoding_of(there), "has_place", False)
+            if there.encoding in ENCODINGS or has_place:  # another format's may have none
                 self._recoded[key] = placed, checked
         if digest is not None:
             checked.add(digest)

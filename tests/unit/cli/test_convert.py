@@ -59,6 +59,7 @@ def test_convert_as_json(run: Run, plain: Path, tmp_path: Path) -> None:
         "unrepresented": [],
         "checked": True,
         "unchecked": [],
+        "changed": [],
         "deleted": [],
     }
 
@@ -105,6 +106,48 @@ def test_chunk_rows_reach_the_file(run: Run, tmp_path: Path) -> None:
         assert ended.code == ExitCode.USAGE
         assert "chunk" in ended.err
     assert not (tmp_path / "no.zt").exists()
+
+
+def test_values_are_changed_where_that_is_asked_for(run: Run, model: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.zt"
+    ended = run("convert", model, new, "--dequantize", "--dtype", "float16")
+    assert ended.code == 0
+    assert "values changed as asked" in ended.out
+    assert "5 objects made float16" in ended.out
+    facts = run("convert", model, new, "--dequantize", "--json", "--force", "--check").json
+    (changed,) = facts["changed"]
+    assert changed == {
+        "object": "int4",
+        "from": "quantized_group",
+        "to": "float32",
+        "largest_error": 0.0,
+    }
+    assert facts["lossless"] is False
+    assert facts["lost"] == []
+    with ztensor.open(new) as reader, ztensor.open(model) as old:
+        assert np.array_equal(reader["int4"], old.read("int4").dequantize())
+    same = run("convert", model, new, "--dtype", "float32", "--include", "h.2.w", "--force")
+    assert "nothing is lost" in same.out
+
+
+def test_values_are_not_changed_in_the_input(run: Run, model: Path, tmp_path: Path) -> None:
+    for how in (["--dequantize"], ["--dtype", "float32"]):
+        ended = run("convert", model, tmp_path / "new.zt", *how, "--delete-input")
+        assert ended.code == ExitCode.USAGE
+        assert "keep their values" in ended.err
+    ended = run("convert", model, tmp_path / "new.zt", "--dtype", "int8")
+    assert ended.code == ExitCode.USAGE
+    assert "bfloat16" in ended.err
+    assert [path.name for path in tmp_path.iterdir()] == ["model.zt"]
+
+
+def test_a_number_that_is_too_large_is_told(run: Run, tmp_path: Path) -> None:
+    save_file({"large": np.array([1e6])}, tmp_path / "a.zt")
+    ended = run("convert", tmp_path / "a.zt", tmp_path / "b.zt", "--dtype", "float16")
+    assert ended.code != 0
+    assert "large" in ended.err
+    assert "infinite" in ended.err
+    assert not (tmp_path / "b.zt").exists()
 
 
 def test_export_lists_what_is_lost(run: Run, model: Path) -> None:

@@ -45,6 +45,7 @@ def test_json(run: Run, model: Path) -> None:
         "count": 7,
         "nbytes": 8192 + 4096 + 2048 + 32 + 8 + 3,
     }
+    assert found["parameter_count"] == 4 * 64 * 32 + 4 + 1 + 0 + 3 + 2
     assert {kind["name"] for kind in found["formats"]} == {
         "dense",
         "sparse_csr",
@@ -137,3 +138,7 @@ def test_a_long_attribute_name_does_not_push_the_others(run: Run, tmp_path: Path
     lines = run("info", path).lines
     assert max(map(len, lines)) < 200
     assert any(line.split() == ["short", "2"] for line in lines)
+
+
+def test_parameters_for_people(run: Run, model: Path) -> None:
+    assert "9 objects, 13 components, 8.2 k parameters, " in run("info", model).out

@@ -209,3 +209,24 @@ def test_a_name_is_folded_between_its_words(run_on_terminal: Run, tmp_path: Path
 def test_totals_count_what_was_selected(run_on_terminal: Run, model: Path) -> None:
     assert "2 of 9 objects" in run_on_terminal("ls", model, "--include", "*.w").lines[-1]
     assert "0 of 9 objects" in run_on_terminal("ls", model, "--include", "none").lines[-1]
+
+
+def test_a_summary_has_a_line_for_each_file(run: Run, model: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.safetensors"
+    save_file({"w": np.zeros((5, 2), np.float32)}, other)
+    rows = [line.split() for line in run("ls", "--summary", model, other).lines]
+    assert rows[0] == ["file", "objects", "parameters", "size", "types"]
+    assert rows[1][:3] == [str(model), "9", "8202"]
+    assert rows[1][4].startswith("float32,bfloat16,f8_e4m3fn,quantized_group,")
+    assert rows[2] == [str(other), "1", "10", "40", "float32"]
+    some = run("ls", "--summary", "--json", model, "--include", "h.2.w", "missing").json["files"]
+    assert some[0]["parameter_count"] == 64 * 32
+    assert (some[0]["listed_count"], some[0]["object_count"]) == (1, 9)
+    assert some[0]["types"] == "float32"
+    assert "objects" not in some[0]
+    assert "error" in some[1]
+
+
+def test_a_summary_for_people(run_on_terminal: Run, model: Path) -> None:
+    ended = run_on_terminal("ls", "--summary", model, width=200)
+    assert "8.2 k" in ended.out

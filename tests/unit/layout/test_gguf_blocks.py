@@ -10,12 +10,10 @@ import pytest
 
 import ztensor
 from tests.corpus.foreign.make_gguf import blocks_of
-from tests.corpus.foreign.make_gguf_grids import points_of
 from ztensor.errors import ArgumentValueError, LayoutError, Reason, UnsupportedError
 from ztensor.layout import LAYOUTS, View
 from ztensor.layout.gguf_blocks import BLOCK_TYPES, GGUF_LAYOUTS, BlockType
 from ztensor.layout.gguf_decoding import PARTS
-from ztensor.layout.gguf_grids import GRIDS, points, words
 from ztensor.model.manifest import Component, TensorObject
 
 GOLDEN = json.loads(
@@ -122,21 +120,6 @@ def test_sizes_are_those_of_the_package(block_type: BlockType) -> None:
     if block_type.name == "q8_1":
         sizes = (32, 36)  # the package has 40; ggml's structure has two halves and 32 bytes
     assert sizes == (block_type.elements, block_type.nbytes)
-
-
-@pytest.mark.parametrize("name", sorted(GRIDS))
-def test_grids_are_those_of_the_package(name: str) -> None:
-    pytest.importorskip("gguf", reason="the package gguf is not installed")
-    assert np.array_equal(points(name), points_of(name))
-
-
-@pytest.mark.parametrize("name", sorted(GRIDS))
-def test_grids_are_sets_of_points(name: str) -> None:
-    grid, found = GRIDS[name], points(name)
-    assert len(found) == {"iq1_s": 2048, "iq2_xs": 512, "iq2_s": 1024, "iq3_s": 512}.get(name, 256)
-    assert found.shape[1] == grid.width
-    assert set(np.unique(found)) == set(grid.values)
-    assert words(name).view(np.int8).tolist() == found.reshape(-1).tolist()
 
 
 def test_q8_k_is_a_float_and_integers() -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import itertools
 import json
 import math
 import re
 import tracemalloc
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +38,7 @@ from ztensor.layout.quantization import (
 )
 from ztensor.layout.quantization.namespace import NumpyNamespace
 from ztensor.model.dtype import STORAGE_TYPES
+from ztensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -1460,3 +1463,17 @@ def test_the_page_lists_every_attribute() -> None:
     for name in PLAUSIBLE:
         assert f"| `{name}` | " in page
     assert set(PLAUSIBLE) == {field.name for field in dataclasses.fields(GroupScheme)}
+
+
+@pytest.mark.parametrize("recipe", [None, "gptq", "awq", "int8", "nf4", "mxfp4", "nvfp4"])
+def test_the_result_goes_when_nobody_has_it(recipe: str | None) -> None:
+    """Else a loop over the tensors of a model holds all, until the collector of cycles comes."""
+    how: dict[str, Any] = {} if recipe else {"bits": 4, "group_size": 32}
+    tensor = Tensor.quantize(np.ones((64, 128), np.float32), recipe, **how)
+    gc.collect()
+    gc.disable()
+    try:
+        result = weakref.ref(tensor.dequantize())
+        assert result() is None
+    finally:
+        gc.enable()

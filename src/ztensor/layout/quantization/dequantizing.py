@@ -141,7 +141,12 @@ def dequantize(
         matrix = result.reshape(matrix_shape(shape))
         with np.errstate(all="ignore"):  # overflow and NaN are the file's values, not our mistakes
             work = _Work(scheme, shape, components, matrix, target.name, xp)
-        xp.each(work.fill, work.tiles)
+        try:
+            xp.each(work.fill, work.tiles)
+        finally:
+            # Its functions refer to it, and it to the result, which would live until the collector
+            # of cycles comes: one tensor after the other, as long as there is memory.
+            vars(work).clear()
     return result
 
 

@@ -1,0 +1,460 @@
+"""Objects of a reader as floats of another type: computed as they are read, a piece at a time.
+
+A cast reader has the same file, and a manifest in which some objects are other ones: dense floats
+in the place of quantized ones, floats of another type. Their components have an encoding of their
+own, which only that reader knows and which decodes to the new elements. So all that reads, writes,
+exports, divides and compares objects works on them without knowing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.errors import (
+    ArgumentValueError,
+    DigestMismatchError,
+    EncodingError,
+    NotRepresentableError,
+    Reason,
+    UnsupportedError,
+    UsageError,
+    describe,
+)
+from ztensor.layout import View
+from ztensor.layout.elements import numpy_dtype, spell, storage_dtype, typed_array, whole_elements
+from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
+from ztensor.layout.quantization import GroupScheme
+from ztensor.model.dtype import STORAGE_TYPES, element_count
+from ztensor.model.manifest import Component, TensorObject
+from ztensor.reading.reader import known_length
+from ztensor.sharded import ShardedReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Iterator
+
+    from ztensor.encoding.base import Stored
+    from ztensor.layout.base import Array
+    from ztensor.limits import Limits
+    from ztensor.opening import Reader
+    from ztensor.reading.reader import ManifestReader
+
+TARGETS = ("float32", "float16", "bfloat16")
+# Narrower ones are left alone: they are parts of a quantization, whose scales lie elsewhere.
+_SOURCES = ("float64", *TARGETS)
+# Which role's floats are an object's elements.
+_ROLES = {"dense": "data", "sparse_csr": "values", "sparse_coo": "values"}
+_EXACT = {("float16", "float32"), ("bfloat16", "float32")}
+_PIECE_BYTES = 4 << 20  # of the floats of a quantized object, at a time
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Change:
+    """An object that has other elements in the new file, because that was asked for.
+
+    Attributes:
+        object_name: the object.
+        was: its layout where it was quantized, else its element type.
+        now: its element type in the new file.
+        largest_error: the largest difference between an element and what it was as a float; of a
+            quantized object, what it was as float32. Not of infinities and NaN, which stay.
+    """
+
+    object_name: str
+    was: str
+    now: str
+    largest_error: float
+
+
+def cast_target(dtype: Any) -> np.dtype[Any] | None:
+    """Return the element type that a caller wants floats to have.
+
+    Raises:
+        ArgumentValueError: it is none of `TARGETS`.
+    """
+    if dtype is None:
+        return None
+    storage = STORAGE_TYPES.get(dtype) if isinstance(dtype, str) else None
+    if storage is not None:
+        dtype = storage.long_name  # NumPy's "f16" has 16 bytes
+    try:
+        found = numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+    except (TypeError, ValueError, LookupError, UnsupportedError) as error:
+        raise _no_target(dtype) from error
+    if found.name not in TARGETS:
+        raise _no_target(dtype)
+    return found.newbyteorder("=")
+
+
+def _no_target(dtype: object) -> ArgumentValueError:
+    return ArgumentValueError(
+        "floats cannot be converted to this type",
+        expected=f"one of {', '.join(TARGETS)}",
+        found=describe(dtype, 40),
+    )
+
+
+class Casts:
+    """What is to be changed of a reader's objects, and what was.
+
+    Args:
+        dtype: the element type that floats get; None leaves plain ones as they are.
+        dequantize: whether quantized objects become floats, of `dtype` or float32.
+    """
+
+    def __init__(self, dtype: np.dtype[Any] | None, *, dequantize: bool) -> None:
+        self._dtype = dtype
+        self._dequantize = dequantize
+        self._done: list[tuple[str, str, _Cast]] = []
+        self._known: dict[Hashable, _Cast] = {}
+
+    def over(self, reader: Reader) -> Reader:
+        """Return a reader of the same files that has the changed objects."""
+        if self._dtype is None and not self._dequantize:
+            return reader
+        if not isinstance(reader, ShardedReader):
+            return self._over(reader, reader)
+        cast: ShardedReader = object.__new__(ShardedReader)
+        cast.__dict__.update(reader.__dict__)
+        names: dict[str, list[str]] = {}
+        for name, file in reader._home.items():
+            names.setdefault(file, []).append(name)
+        cast._readers = {
+            file: self._over(reader.shard(file), names.get(file, ())) for file in reader.files
+        }
+        return cast
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """Return what was changed, as far as it was read."""
+        return tuple(
+            Change(name, was, cast.target.name, cast.largest_error)
+            for name, was, cast in self._done
+        )
+
+    def _over(self, reader: Reader, names: Iterable[str]) -> Reader:
+        objects = {name: reader._object(name) for name in reader}
+        encodings = dict(reader._encodings)
+        for name in names:
+            found = self._cast(reader, name, objects[name])
+            if found is not None:
+                role, attributes, cast = found
+                encodings[cast.name] = cast
+                objects[name] = _changed(objects[name], role, attributes, cast)
+        part: Reader = object.__new__(type(reader))
+        part.__dict__.update(reader.__dict__)
+        part._manifest = dataclasses.replace(reader._manifest, objects=objects)
+        part._encodings = encodings
+        return part
+
+    def _cast(
+        self, reader: Reader, name: str, tensor_object: TensorObject
+    ) -> tuple[str, dict[str, object] | None, _Cast] | None:
+        """Return what changes an object: its main role, its new attributes, its new elements."""
+        attributes = tensor_object.attributes
+        role = _ROLES.get(tensor_object.format)
+        if role is not None:
+            component = tensor_object.components.get(role)
+            source = None if component is None else _float_of(component)
+            if self._dtype is None or component is None or source in (None, self._dtype.name):
+                return None
+            known = known_length(tensor_object, role)
+            width = storage_dtype(component).itemsize
+            count = None if known is None else known // width
+            pieces = _plain(reader, name, role, component)
+            key = dataclasses.replace(component, digest=None, extra=None)
+            cast = self._new((reader, key), reader, name, self._dtype, pieces, [component])
+            cast.take_source(source, count)
+            self._done.append((name, str(source), cast))
+            return role, dict(attributes) if attributes else None, cast
+        if not self._dequantize:
+            return None
+        if tensor_object.format in GGUF_LAYOUTS:
+            role, pieces = "data", _blocks(reader, name, tensor_object)
+        elif tensor_object.format == "quantized_group":
+            role, pieces = "packed_weight", _groups(reader, name)
+            schemes = {field.name for field in dataclasses.fields(GroupScheme)}
+            left = {key: value for key, value in (attributes or {}).items() if key not in schemes}
+            attributes = left
+        else:
+            return None
+        target = np.dtype(np.float32) if self._dtype is None else self._dtype
+        parts = list(tensor_object.components.values())
+        same = [dataclasses.replace(part, digest=None, extra=None) for part in parts]
+        own = (reader, tensor_object.format, tensor_object.shape, str(attributes), *same)
+        cast = self._new(own, reader, name, target, pieces, parts)
+        cast.take_source("float32", element_count(tensor_object.shape))
+        self._done.append((name, tensor_object.format, cast))
+        return "data", dict(attributes) if attributes else None, cast
+
+    def _new(
+        self,
+        key: Hashable,
+        reader: Reader,
+        name: str,
+        target: np.dtype[Any],
+        pieces: Callable[[], Iterator[Array]],
+        parts: list[Component],
+    ) -> _Cast:
+        """Return the elements made of some bytes; those of objects that share them are the same."""
+        cast = self._known.get(key)
+        if cast is None:
+            word = f"{target.name} of {len(self._known)}"
+            encodings = [reader._encodings.get(part.encoding) for part in parts]
+            has_sum = all(
+                part.digest is not None or getattr(encoding, "has_sum", False)
+                for part, encoding in zip(parts, encodings, strict=True)
+                if part.length
+            )
+            cast = self._known[key] = _Cast(word, name, target, pieces, has_sum=has_sum)
+        return cast
+
+
+def _changed(
+    tensor_object: TensorObject, role: str, attributes: dict[str, object] | None, cast: _Cast
+) -> TensorObject:
+    old = tensor_object.components.get(role) or next(iter(tensor_object.components.values()))
+    storage, logical = spell(cast.target)
+    component = Component(
+        storage, old.offset, old.length, logical, cast.name, None, cast.decoded_length
+    )
+    if tensor_object.format in _ROLES:
+        components = {**tensor_object.components, role: component}
+        return dataclasses.replace(tensor_object, components=components)
+    return TensorObject(
+        tensor_object.shape, "dense", {"data": component}, attributes, extra=tensor_object.extra
+    )
+
+
+def _float_of(component: Component) -> str | None:
+    """Return the element type of plain floats, None of everything else."""
+    if component.type is not None:
+        return None
+    storage = component.storage
+    name = None if storage is None else storage.long_name
+    return name if name in _SOURCES else None
+
+
+# --- Where the floats come from ---------------------------------------------------------------
+
+
+def _plain(
+    reader: ManifestReader, name: str, role: str, component: Component
+) -> Callable[[], Iterator[Array]]:
+    read = dataclasses.replace(component, byte_order="little", encoding="raw")
+
+    def pieces() -> Iterator[Array]:
+        for chunk in whole_elements(read, reader.decoded_chunks(name, role)):
+            yield typed_array(read, chunk)
+
+    return pieces
+
+
+def _blocks(
+    reader: ManifestReader, name: str, tensor_object: TensorObject
+) -> Callable[[], Iterator[Array]]:
+    layout = GGUF_LAYOUTS[tensor_object.format]
+    kind = layout.block_type
+    try:
+        layout.require_known()
+    except UnsupportedError as error:
+        error.locate(file=reader.name, object_name=name)
+        error.hint = "exclude the object to convert the others"
+        raise
+
+    def pieces() -> Iterator[Array]:
+        rest = b""
+        for chunk in reader.decoded_chunks(name, "data"):
+            data = memoryview(rest + bytes(chunk)) if rest else chunk
+            count = data.nbytes // kind.nbytes
+            rest = bytes(data[count * kind.nbytes :])
+            if count:
+                blocks = np.frombuffer(data[: count * kind.nbytes], np.uint8)
+                view = View((count * kind.elements,), {"data": blocks}, {})
+                yield layout.dequantize(view, threads=1)
+
+    return pieces
+
+
+def _groups(reader: ManifestReader, name: str) -> Callable[[], Iterator[Array]]:
+    def pieces() -> Iterator[Array]:
+        tensor_object = reader._object(name)
+        shape = tensor_object.shape
+        part: Any = reader.get_slice(name)
+        scattered = "g_idx" in tensor_object.components and len(shape) > 1
+        if scattered or not element_count(shape):
+            yield reader.read(name, copy=True).dequantize(threads=1).reshape(-1)
+            return
+        _require_digests(reader, name, tensor_object)  # a part is checked against none
+        unit = part._row_unit
+        rows = max(1, _PIECE_BYTES // (4 * element_count(shape[1:])) // unit) * unit
+        for start in range(0, shape[0], rows):
+            yield part[start : min(start + rows, shape[0])].dequantize(threads=1).reshape(-1)
+
+    return pieces
+
+
+def _require_digests(reader: ManifestReader, name: str, tensor_object: TensorObject) -> None:
+    if reader._verify is False:
+        return
+    for role, component in tensor_object.components.items():
+        with reader._located(name, role):
+            try:
+                reader._require_digest(component, once=True)
+            except DigestMismatchError:
+                if not component.digest_may_cover_decoded:
+                    raise
+                for _ in reader.decoded_chunks(name, role):  # raises where it covers neither
+                    pass
+
+
+# --- What they become --------------------------------------------------------------------------
+
+
+class _Cast:
+    """An encoding whose decoded bytes are an object's elements as another type.
+
+    Args:
+        name: the word components have for it.
+        object_name: the object, for messages.
+        target: the type.
+        pieces: gives the elements in order, flat, as floats.
+        has_sum: whether all bytes they are made of are held to a digest or a sum.
+
+    Attributes:
+        largest_error: as `Change` has it, of what was read.
+        decoded_length: bytes of all elements, None where only decoding tells.
+    """
+
+    has_place = True  # the component's place says whose bytes they are
+
+    def __init__(
+        self,
+        name: str,
+        object_name: str,
+        target: np.dtype[Any],
+        pieces: Callable[[], Iterator[Array]],
+        *,
+        has_sum: bool,
+    ) -> None:
+        self.name = name
+        self.target = target
+        self.largest_error = 0.0
+        self.decoded_length: int | None = None
+        self.has_sum = has_sum
+        self._object_name = object_name
+        self._pieces = pieces
+        self._is_exact = False
+
+    def take_source(self, source: str | None, count: int | None) -> None:
+        """Say what the elements are before, and how many."""
+        self._is_exact = source == self.target.name or (source, self.target.name) in _EXACT
+        self.decoded_length = None if count is None else count * self.target.itemsize
+
+    def _cast(self, array: Array) -> Array:
+        """Return elements as the target type.
+
+        Raises:
+            NotRepresentableError: a finite one would become infinite.
+        """
+        with np.errstate(all="ignore"):  # infinities and NaN are the file's
+            if self._is_exact:
+                return array.astype(self.target)
+            is_wide = array.dtype.kind == "f" and array.itemsize >= 4
+            wide = array if is_wide else array.astype(np.float32)
+            found: Array = wide.astype(self.target)
+            back = found.astype(wide.dtype)
+            finite = np.isfinite(wide)
+            over = finite & ~np.isfinite(back)
+            if over.any():
+                raise self._overflow(wide[over][0])
+            error = np.abs(np.subtract(wide, back, out=back), out=back)
+            largest = error.max(where=finite, initial=0)
+        self.largest_error = max(self.largest_error, float(largest))
+        return found
+
+    def _overflow(self, value: Any) -> NotRepresentableError:
+        error = NotRepresentableError(
+            f"a finite element would become infinite as {self.target.name}",
+            object_name=self._object_name,
+            expected=f"at most {_largest(self.target):.6g}",
+            found=f"{float(value):.6g}",
+        )
+        error.hint = (
+            "bfloat16 and float32 reach as far as float32" if self.target.name == "float16" else ""
+        ) or "exclude the object, or keep its type"
+        return error
+
+    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse another length than that of the elements.
+
+        Raises:
+            EncodingError: it is one.
+        """
+        del stored, limits
+        if self.decoded_length not in (None, expected_length):
+            raise self._another(expected_length, str(self.decoded_length))
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Fill `destination` with all elements.
+
+        Raises:
+            EncodingError: they are more or fewer.
+            NotRepresentableError: one cannot be said.
+        """
+        filled = 0
+        for chunk in self.decode_chunks(stored, destination.nbytes, limits):
+            destination[filled : filled + chunk.nbytes] = chunk
+            filled += chunk.nbytes
+
+    def decode_chunks(
+        self, stored: Stored, expected_length: int | None, limits: Limits
+    ) -> Iterator[memoryview]:
+        """Yield the elements a piece at a time.
+
+        Raises:
+            EncodingError: they are more or fewer.
+            NotRepresentableError: one cannot be said.
+        """
+        del stored, limits
+        count = 0
+        for array in self._pieces():
+            chunk = self._cast(array.reshape(-1)).view(np.uint8).data
+            count += chunk.nbytes
+            if expected_length is not None and count > expected_length:
+                raise self._another(expected_length, f"{count} or more")
+            yield chunk
+        if expected_length is not None and count != expected_length:
+            raise self._another(expected_length, str(count))
+
+    def _another(self, expected: int, found: str) -> EncodingError:
+        return EncodingError(
+            "the elements are not as many as the shape has",
+            reason=Reason.SIZE_MISMATCH,
+            object_name=self._object_name,
+            expected=f"{expected} bytes",
+            found=found,
+        )
+
+    def is_streamed(self, stored: Stored) -> bool:
+        """Return True: a piece is made when it is asked for."""
+        del stored
+        return True
+
+    def encode(
+        self, data: memoryview, *, level: int, frame_bytes: int | None = None
+    ) -> Iterator[bytes | memoryview]:
+        """Refuse: no file is written so.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError("this encoding is only read", found=describe(self.name))
+
+
+def _largest(target: np.dtype[Any]) -> float:
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(target).max)  # type: ignore[no-untyped-call]

@@ -1,0 +1,44 @@
+"""How many parameters a model has: the elements of its objects, those that share bytes once."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ztensor.encoding import ENCODINGS
+from ztensor.layout import LAYOUTS
+from ztensor.model.dtype import BY_LONG_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ztensor.metadata import TensorMetadata
+    from ztensor.opening import Reader
+
+
+def parameter_count(reader: Reader, objects: Iterable[TensorMetadata]) -> int:
+    """Return how many elements objects have, those over the same bytes once.
+
+    Of quantized objects those they stand for, of sparse ones those that are stored, of unknown
+    layouts none.
+    """
+    seen: set[tuple[object, int, int]] = set()
+    total = 0
+    for found in objects:
+        layout = LAYOUTS.get(found.format)
+        main = None if layout is None else found.components.get(layout.main_role)
+        if layout is None or main is None:
+            continue
+        if main.encoding in ENCODINGS and main.length:  # another format's may have no place
+            place = reader.reader_of(found.name), main.offset, main.length
+            if place in seen:
+                continue
+            seen.add(place)
+        count = math.prod(found.shape)
+        if layout.index_roles:
+            nbytes = main.length if main.encoding == "raw" else main.uncompressed_length
+            storage = BY_LONG_NAME.get(main.dtype or "")
+            if nbytes is not None and storage is not None:
+                count = min(count, nbytes // storage.width)
+        total += count
+    return total
