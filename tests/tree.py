@@ -53,6 +53,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "model/showing.py": ("unit/test_results.py",),
     "model/suffixes.py": ("unit/foreign/test_saving.py",),
     "model/table.py": ("unit/container/test_regular.py", "unit/reading/test_loading.py"),
+    "reading/component.py": ("unit/reading/test_ways.py", "unit/reading/test_reader.py"),
     "reading/listing.py": ("unit/container/test_regular.py", "unit/reading/test_reader.py"),
     "reading/names.py": ("unit/cli/test_convert.py", "unit/test_converting.py"),
     "reading/overlaps.py": ("attacks/test_decoding.py",),

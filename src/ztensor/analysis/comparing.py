@@ -33,7 +33,7 @@ from ztensor.errors import (
 from ztensor.layout import LAYOUTS
 from ztensor.model.dtype import element_count
 from ztensor.model.showing import counted, short_repr
-from ztensor.reading.reader import digest_of
+from ztensor.reading.component import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -143,7 +143,7 @@ def part_of(
     """
     require_known_layout(tensor_object)
     require_known(component)
-    reader._encoding_of(component)
+    reader._stored(component).encoding()
     nbytes = reader._decoded_length(name, tensor_object, role)
     logical, width = component.logical, STORAGE_TYPES[component.dtype].width
     shape = tensor_object.shape

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.digest import ALGORITHMS, crc32c, require_match, shifted, zeros_operator
+from ztensor.digest import ALGORITHMS, crc32c, shifted, zeros_operator
 from ztensor.errors import UnsupportedError, ZTensorError
 from ztensor.layout.base import empty_array
 from ztensor.layout.elements import is_native, result_dtype
 from ztensor.model.manifest import Component, TensorObject
 from ztensor.model.table import Table, TableObjects
-from ztensor.reading.reader import digest_of
+from ztensor.reading.component import digest_of
 from ztensor.threads import thread_count
 
 if TYPE_CHECKING:
@@ -457,11 +457,7 @@ class _InPieces:
 
 def _require_digest(reader: ManifestReader, name: str, memory: memoryview) -> None:
     with reader._located(name, "data"):
-        digest = digest_of(reader._object(name).components["data"])
-        if digest is not None and digest.known is not None:
-            hasher = digest.known.hasher()
-            hasher.update(memory)
-            require_match(digest, hasher.hexdigest())
+        reader._stored(reader._object(name).components["data"]).check_copy(memory)
 
 
 def _fill_runs(
@@ -482,7 +478,7 @@ def _fill_runs(
 
 def _fill_one(reader: ManifestReader, name: str, memory: memoryview) -> None:
     with reader._located(name, "data"):
-        reader._read_checked(reader._object(name).components["data"], memory)
+        reader._stored(reader._object(name).components["data"]).fill(memory)
 
 
 def _fill_run(reader: ManifestReader, rows: _Rows, memory: memoryview, start: int) -> None:

@@ -1,14 +1,13 @@
-"""List and fetch from one opened file; the one place that decides the order of checks.
+"""List and read the objects of one opened file.
 
-For every component: is its type known, is its encoding known, does its digest match the stored
-bytes, can they decode to the size they must, do they decode to exactly that, do the parts make
-the layout. What the manifest alone shows was checked when the file was opened.
+For every object: are its types known, is each component what it should be (`component.py` decides
+in which order that is looked at), do the parts make the layout. What the manifest alone shows was
+checked when the file was opened.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
@@ -16,15 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 import numpy as np
 
 from ztensor.boundary import public, public_inside, turn
-from ztensor.digest import ALGORITHMS, Digest, Sum, parse_digest, require_match
+from ztensor.digest import ALGORITHMS, Sum
 from ztensor.digest import digest_of as digest_of_bytes
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     ClosedError,
-    DigestMismatchError,
-    EncodingError,
     LayoutError,
     LimitError,
     ObjectNotFoundError,
@@ -34,10 +31,9 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.layout import LAYOUTS, View
-from ztensor.layout.base import Array, empty_array
+from ztensor.layout.base import Array
 from ztensor.layout.elements import (
     blocks,
-    is_native,
     require_known,
     result_dtype,
     typed_array,
@@ -45,11 +41,10 @@ from ztensor.layout.elements import (
 )
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.model.dtype import element_count
-from ztensor.reading.runs import RunCache
+from ztensor.reading.component import Fetching
 from ztensor.source.base import Range
 from ztensor.source.local import FileSource
 from ztensor.tensor import Tensor, is_torch
-from ztensor.threads import WINDOWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -58,14 +53,11 @@ if TYPE_CHECKING:
     from ztensor.metadata import TensorMetadata
     from ztensor.model.account import Unrepresented
     from ztensor.model.manifest import Component, Manifest, TensorObject
+    from ztensor.reading.component import StoredComponent
     from ztensor.reading.slices import TensorSlice
     from ztensor.source.base import Source
     from ztensor.source.rights import Rights
     from ztensor.typing import TorchTensor
-
-# Digests are computed on pieces this long: small enough to stay in cache, large enough that the
-# calls cost nothing.
-PIECE_BYTES = 8 << 20
 
 
 class Location(NamedTuple):
@@ -119,9 +111,7 @@ class ManifestReader(Mapping[str, Array | Any]):
         self._verify = verify
         self._limits = limits
         self._is_closed = False
-        self._verified: set[tuple[int, int, Digest]] = set()
-        self._lock = threading.Lock()
-        self._run_cache = RunCache()
+        self._fetching = Fetching(source, encodings, limits, verify=verify)
 
     # --- The file ---------------------------------------------------------------------------
 
@@ -172,7 +162,7 @@ class ManifestReader(Mapping[str, Array | Any]):
     def close(self) -> None:
         """Give back the file; arrays that are views of it stay valid. May be called again."""
         self._is_closed = True
-        self._run_cache.clear()
+        self._fetching.runs.clear()
         self._source.close()
 
     def __enter__(self) -> Self:
@@ -548,15 +538,17 @@ class ManifestReader(Mapping[str, Array | Any]):
         component = tensor_object.components[role]
         with self._located(name, role):
             require_known(component)
-            encoding = self._encoding_of(component)
+            stored = self._stored(component)
+            stored.encoding()  # known?
+            data: memoryview | Array
             if component.encoding == "raw":
-                data = self._raw(component, copy=copy)
+                data = stored.raw(copy=copy)
             else:
                 layout = LAYOUTS.get(tensor_object.format)
                 expected = component.known_decoded_length
                 if layout is not None:
                     expected = layout.expected_length(tensor_object, role, entries)
-                data = self._decoded(component, encoding, expected)
+                data = stored.decoded(expected)
             array = typed_array(component, data)
             if role == "data" and tensor_object.format == "dense":
                 packed = component.logical
@@ -564,31 +556,9 @@ class ManifestReader(Mapping[str, Array | Any]):
                     return array[: element_count(tensor_object.shape)]  # the rest is padding
             return array
 
-    def _encoding_of(self, component: Component) -> Encoding:
-        """Return the encoding a component names.
-
-        Raises:
-            UnsupportedError: this release does not know it.
-        """
-        encoding = self._encodings.get(component.encoding)
-        if encoding is None:
-            raise UnsupportedError(
-                "the encoding is unknown",
-                reason=Reason.UNKNOWN_ENCODING,
-                expected=f"one of {', '.join(ENCODINGS)}",
-                found=describe(component.encoding),
-                section="1.2 section 1, Component",
-            )
-        return encoding
-
-    def _stored_range(self, component: Component) -> Range:
-        """Return a component's stored bytes, to be read piece by piece.
-
-        Raises:
-            SourceError: the file is shorter than it was.
-        """
-        self._source.require_unchanged()
-        return Range(self._source, component.offset, component.length)
+    def _stored(self, component: Component) -> StoredComponent:
+        """Return the way to a component's bytes: all that reads them goes through it."""
+        return self._fetching.of(component)
 
     def decoded_chunks(self, name: str, role: str = "data") -> Iterator[memoryview]:
         """Yield a component's decoded bytes in order, in pieces of a few MiB, without holding all.
@@ -655,7 +625,7 @@ class ManifestReader(Mapping[str, Array | Any]):
             for role, component in tensor_object.components.items():
                 with self._located(name, role):
                     require_known(component)
-                    self._encoding_of(component)
+                    self._stored(component).encoding()
 
     def _portable_chunks(self, name: str, role: str) -> Iterator[memoryview]:
         """Yield `decoded_chunks`, indices as u64: the bytes `_portable_object` speaks of.
@@ -687,25 +657,7 @@ class ManifestReader(Mapping[str, Array | Any]):
         component = tensor_object.components[role]
         expected = self._decoded_length(name, tensor_object, role)
         with self._located(name, role):
-            digest = None if self._verify is False else digest_of(component)
-            hasher = None
-            if digest is not None and digest.known is not None:
-                try:
-                    if component.encoding != "raw":
-                        self._require_digest(component, once=True)
-                    else:
-                        hasher = digest.known.hasher()
-                except DigestMismatchError:
-                    if not component.digest_may_cover_decoded:
-                        raise
-                    hasher = digest.known.hasher()
-            encoding, stored = self._encoding_of(component), self._stored_range(component)
-            for chunk in encoding.decode_chunks(stored, expected, self._limits):
-                if hasher is not None:
-                    hasher.update(chunk)
-                yield chunk
-            if digest is not None and hasher is not None:
-                require_match(digest, hasher.hexdigest())
+            yield from self._stored(component).checked_pieces(expected)
 
     def _stored_object(self, name: str) -> TensorObject | None:
         """Return an object whose stored bytes can be copied into a file of 1.1 or 1.2.
@@ -748,90 +700,8 @@ class ManifestReader(Mapping[str, Array | Any]):
         known = known_length(tensor_object, role)
         if known is None:
             with self._located(name, role):
-                chunks = self._encoding_of(component).decode_chunks(
-                    self._stored_range(component), None, self._limits
-                )
-                with WINDOWS.whole():
-                    known = sum(chunk.nbytes for chunk in chunks)
+                known = self._stored(component).decoded_length()
         return known
-
-    def _raw(self, component: Component, *, copy: bool) -> memoryview | Array:
-        offset, length = component.offset, component.length
-        if not copy:
-            whole = self._source.view()
-            if whole is not None:
-                self._source.require_unchanged()
-                if self._verify is True:
-                    self._require_digest(component, once=True)
-                return whole[offset : offset + length]
-        buffer = empty_array((length,), np.dtype(np.uint8))
-        self._read_checked(component, buffer.data)
-        return buffer
-
-    def _read_checked(self, component: Component, destination: memoryview) -> None:
-        """Fill `destination` with the stored bytes, hashing each piece while it is in cache."""
-        digest = None if self._verify is False else digest_of(component)
-        hasher = None if digest is None or digest.known is None else digest.known.hasher()
-        for start in range(0, component.length, PIECE_BYTES):
-            piece = destination[start : start + PIECE_BYTES]
-            self._source.read_into(component.offset + start, piece)
-            if hasher is not None:
-                hasher.update(piece)
-        if digest is not None and hasher is not None:
-            require_match(digest, hasher.hexdigest())
-
-    def _decoded(self, component: Component, encoding: Encoding, expected: int | None) -> Array:
-        covers_decoded = False
-        stored = self._stored_range(component)
-        stored.keep()
-        if self._verify is not False:
-            try:
-                self._require_digest(component, once=False, stored=stored)
-            except DigestMismatchError:
-                if not component.digest_may_cover_decoded:
-                    raise
-                covers_decoded = True
-        if expected is None:
-            # Nothing tells the size: decode once to count, and only then allocate.
-            chunks = encoding.decode_chunks(stored, None, self._limits)
-            with WINDOWS.whole():
-                expected = sum(chunk.nbytes for chunk in chunks)
-        elif expected > self._limits.decoded_bytes:
-            raise LimitError(
-                "a component decodes to more than Limits.decoded_bytes; pass a larger one",
-                reason=Reason.LIMIT_DECODED,
-                expected=f"at most {self._limits.decoded_bytes} bytes",
-                found=describe(expected),
-            )
-        require_declared(component, expected)
-        encoding.check_length(stored, expected, self._limits)
-        buffer = empty_array((expected,), np.dtype(np.uint8))
-        encoding.decode_into(stored, buffer.data, self._limits)
-        if covers_decoded:
-            digest = digest_of(component)
-            if digest is not None and digest.known is not None:
-                hasher = digest.known.hasher()
-                hasher.update(buffer.data)
-                require_match(digest, hasher.hexdigest())
-        return buffer
-
-    def _require_digest(
-        self, component: Component, *, once: bool, stored: Range | None = None
-    ) -> None:
-        """Check a component's digest over its stored bytes, where it has one we can compute."""
-        digest = digest_of(component)
-        if digest is None or digest.known is None:
-            return
-        # Others may share the bytes and say something else of them.
-        key = (component.offset, component.length, digest)
-        if once and key in self._verified:
-            return
-        hasher = digest.known.hasher()
-        for piece in (stored or self._stored_range(component)).pieces():
-            hasher.update(piece)
-        require_match(digest, hasher.hexdigest())
-        with self._lock:
-            self._verified.add(key)
 
     def _fill(self, name: str, tensor_object: TensorObject, target: Any) -> None:
         self._require_dense(name, tensor_object)
@@ -858,20 +728,12 @@ class ManifestReader(Mapping[str, Array | Any]):
                 )
             if not target.flags.writeable:
                 raise ArgumentValueError("the array is read-only")
-            if self._can_fill_directly(component, target):
-                self._read_checked(component, target.reshape(-1).view(np.uint8).data)
+            stored = self._stored(component)
+            is_plain = target.flags.c_contiguous and target.dtype.isnative and target.size > 0
+            if is_plain and stored.is_in_place(target.nbytes):
+                stored.fill(target.reshape(-1).view(np.uint8).data)
             else:
                 target[...] = self._dense(name, tensor_object, copy=True)
-
-    def _can_fill_directly(self, component: Component, target: Array) -> bool:
-        return (
-            component.encoding == "raw"
-            and target.size > 0
-            and target.flags.c_contiguous
-            and target.dtype.isnative
-            and is_native(component)
-            and target.nbytes == component.length
-        )
 
 
 def roles_in_order(tensor_object: TensorObject) -> list[str]:
@@ -903,25 +765,3 @@ def _is_portable(tensor_object: TensorObject, role: str) -> bool:
 def _is_index(tensor_object: TensorObject, role: str) -> bool:
     layout = LAYOUTS.get(tensor_object.format)
     return layout is not None and role in layout.index_roles
-
-
-def require_declared(component: Component, expected: int) -> None:
-    """Raise where the manifest gives another decoded length than the one that is needed.
-
-    Raises:
-        EncodingError: it does.
-    """
-    declared = component.decoded_length
-    if declared is not None and declared != expected:
-        raise EncodingError(
-            "uncompressed_length is not the size the layout needs",
-            reason=Reason.SIZE_MISMATCH,
-            expected=str(expected),
-            found=str(declared),
-            section="1.2 section 1, Component",
-        )
-
-
-def digest_of(component: Component) -> Digest | None:
-    """Return a component's digest, or None where it has none."""
-    return None if component.digest is None else parse_digest(component.digest)

@@ -6,15 +6,12 @@ Every layout's lazy slices are made of these: a dense object is one, a sparse on
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.encoding import ENCODINGS
-from ztensor.encoding.base import EncodingInRuns
 from ztensor.errors import (
     ArgumentValueError,
-    DigestMismatchError,
     LayoutError,
     LimitError,
     Reason,
@@ -29,14 +26,11 @@ from ztensor.reading.runs import RunReader
 from ztensor.reading.selection import picked, plan, select
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ztensor.layout.base import Array
     from ztensor.model.manifest import TensorObject
+    from ztensor.reading.component import ReadInto
     from ztensor.reading.reader import ManifestReader
     from ztensor.reading.selection import Selection
-
-    ReadInto = Callable[[int, memoryview], None]  # fills with decoded bytes from an offset
 
 
 class _Elements(NamedTuple):
@@ -190,13 +184,10 @@ class StoredArray:
         """Return the whole as a view of the file, or None where it cannot be one."""
         reader, component = self._reader, self._component
         reader._require_open()
-        whole = reader._source.view() if component.encoding == "raw" else None
+        with reader._located(self._name, self._role):
+            whole = reader._stored(component).view()
         if whole is None:
             return None
-        reader._source.require_unchanged()
-        if reader._verify is True:
-            with reader._located(self._name, self._role):
-                reader._require_digest(component, once=True)
         try:
             array: Array = np.ndarray(self.shape, self.dtype, whole, component.offset)
         except (ValueError, TypeError):  # NumPy cannot hold the shape, or the sizes differ
@@ -282,33 +273,7 @@ class StoredArray:
         is_guess = known is None and component.type is not None and component.logical is None
         if not count or not self.shape or is_guess or known not in (None, needed):
             return None  # nothing to gain; or the sizes differ, and the reader says so
-        stored = reader._stored_range(component)
-        if reader._verify is True:
-            try:
-                reader._require_digest(component, once=True)
-            except DigestMismatchError:
-                if not component.digest_may_cover_decoded:
-                    raise
-                return None  # it may be that of the decoded bytes
-        if component.encoding == "raw":
-            return lambda offset, target: stored.source.read_into(stored.offset + offset, target)
-        encoding = reader._encoding_of(component)
-        if not _has_runs(type(encoding)):
-            return None
-        in_runs = cast("EncodingInRuns", encoding)
-        key: tuple[object, ...] = component.encoding, component.offset, component.length, needed
-        if component.encoding not in ENCODINGS:  # another format's may have no place of their own
-            key = component.encoding, self._name, self._role, needed
-        cache, limits = reader._run_cache, reader._limits
-        runs = cache.table(key, lambda: in_runs.find_runs(stored, needed, limits))
-        if runs is None or len(runs.decoded) < 3:
-            return None  # one run is the whole
-        return RunReader(in_runs, stored, runs, limits, cache, key)
-
-
-@functools.cache
-def _has_runs(kind: type) -> bool:
-    return issubclass(kind, EncodingInRuns)  # 10 us: hence once for a kind, not for a row
+        return reader._stored(component).reading(needed, (self._name, self._role))
 
 
 def _gives_view(key: Any, rank: int) -> bool:

@@ -35,12 +35,9 @@ from ztensor.layout.elements import (
 )
 from ztensor.model.problem import Problem
 from ztensor.model.showing import counted, short_repr
+from ztensor.reading.component import digest_of, require_declared
 from ztensor.reading.overlaps import Overlaps
-from ztensor.reading.reader import (
-    digest_of,
-    require_declared,
-    roles_in_order,
-)
+from ztensor.reading.reader import roles_in_order
 from ztensor.threads import WINDOWS, thread_count
 
 if TYPE_CHECKING:
@@ -397,7 +394,7 @@ def _check_digest(
         return True
 
     def hexdigest() -> str:
-        pieces = reader._stored_range(component).pieces()
+        pieces = reader._stored(component).stored().pieces()
         for piece in overlaps.metered(reader, component, pieces, "digest"):
             hasher.update(piece)
             findings.nbytes += piece.nbytes
@@ -470,13 +467,13 @@ class ComponentWalk:
             component.encoding == "raw"
             and self._expected is None
             and self.watch is None
-            and (component.dtype != "bool" or component.nonzero_is_true or self._is_opaque)
-            and self._reader._encoding_of(component) is ENCODINGS["raw"]
+            and (component.dtype != "bool" or component.has_free_bools or self._is_opaque)
+            and self._reader._stored(component).encoding() is ENCODINGS["raw"]
         )
 
     def _count(self) -> None:
         component = self._component
-        stored = self._reader._stored_range(component)
+        stored = self._reader._stored(component).stored()
         if self._is_opaque or not stored.length:
             return
         logical = component.logical
@@ -492,9 +489,7 @@ class ComponentWalk:
     def _whole_elements(self, hasher: Hasher | None) -> Iterator[memoryview]:
         """Return decoded pieces cut at element borders."""
         component, reader = self._component, self._reader
-        chunks = reader._encoding_of(component).decode_chunks(
-            reader._stored_range(component), self._expected, reader._limits
-        )
+        chunks = reader._stored(component).pieces(self._expected)
         if self._overlaps is not None:
             chunks = self._overlaps.metered(reader, component, chunks, "elements")
         if hasher is not None:

@@ -34,9 +34,9 @@ from ztensor.source.base import Range
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ztensor.encoding import Encoding
     from ztensor.layout.base import Array
     from ztensor.model.manifest import Component, TensorObject
+    from ztensor.reading.component import StoredComponent
     from ztensor.reading.reader import Location, ManifestReader
     from ztensor.reading.slices import TensorSlice
     from ztensor.reading.verify import VerifyReport
@@ -344,16 +344,9 @@ class ShardedReader(Reader):
         """Return an object as 1.2 has it once decoded; see `Reader._portable_object`."""
         return self.reader_of(name)._portable_object(name)
 
-    def _encoding_of(self, component: Component) -> Encoding:
+    def _stored(self, component: Component) -> StoredComponent:
         """Raise: a component is one of a file; ask `reader_of` for that file's reader."""
-        raise self._of_one_file()
-
-    def _stored_range(self, component: Component) -> Range:
-        """Raise: a component is one of a file; ask `reader_of` for that file's reader."""
-        raise self._of_one_file()
-
-    def _of_one_file(self) -> UsageError:
-        return UsageError(
+        raise UsageError(
             "a component belongs to one file of the set; reader_of(name) gives its reader",
             file=self.name,
         )

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ztensor.digest import require_match
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -23,8 +22,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.layout.base import known_count
-from ztensor.layout.elements import is_native, result_dtype
-from ztensor.reading.reader import digest_of
+from ztensor.layout.elements import result_dtype
 from ztensor.threads import Crew
 from ztensor.torch.values import (
     SPARSE,
@@ -41,7 +39,7 @@ from ztensor.torch.values import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ztensor.model.manifest import Component, TensorObject
+    from ztensor.model.manifest import TensorObject
     from ztensor.reading.reader import ManifestReader
 
 # Two of these for each thread, four threads by default: 64 MiB in all.
@@ -240,25 +238,14 @@ def _carry(reader: ManifestReader, item: _Item, conveyor: _Conveyor) -> None:
     component = tensor_object.components["data"]
     flat = target.reshape(-1).view(torch.uint8)
     with reader._located(name, "data"):
-        if not _lies_as_it_is(component) or component.length != flat.numel():
+        stored = reader._stored(component)
+        if not stored.is_in_place(flat.numel(), packed=True):
             array = reader._dense(name, tensor_object, copy=True)
             source = array_to_torch(array).reshape(-1).view(torch.uint8)
             for start, piece in conveyor.pieces(flat):
                 piece[:] = source[start : start + piece.nbytes].numpy().data
             return
-        digest = None if reader._verify is False else digest_of(component)
-        hasher = None if digest is None or digest.known is None else digest.known.hasher()
-        for start, piece in conveyor.pieces(flat):
-            reader._source.read_into(component.offset + start, piece)
-            if hasher is not None:
-                hasher.update(piece)
-        if digest is not None and hasher is not None:
-            require_match(digest, hasher.hexdigest())
-
-
-def _lies_as_it_is(component: Component) -> bool:
-    """Return whether the stored bytes are those torch has in memory; packed elements are."""
-    return component.encoding == "raw" and is_native(component, packed=True)
+        stored.fill_pieces(conveyor.pieces(flat))
 
 
 class _Conveyor:

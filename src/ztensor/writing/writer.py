@@ -705,7 +705,7 @@ class Writer:
         stated = digest, component.encoding
         if stated not in checked:  # what others say of the same bytes is no check of this
             if found is None and algorithm is not None:
-                found = digest_of(algorithm, reader._stored_range(component).pieces(BLOCK_BYTES))
+                found = digest_of(algorithm, reader._stored(component).stored().pieces(BLOCK_BYTES))
             text = component.digest or found
             if digest is not None and found is not None:
                 try:
@@ -743,11 +743,11 @@ class Writer:
         """Copy stored bytes, and return the component with its place and their digest."""
         blob = BlobWriter(self._sink, None, algorithm)
         first = BLOCK_BYTES - self._sink.position % BLOCK_BYTES  # so no write is cut in two
-        for piece in reader._stored_range(component).pieces(BLOCK_BYTES, first=first):
+        for piece in reader._stored(component).stored().pieces(BLOCK_BYTES, first=first):
             blob.write(piece)
             if progress is not None:
                 progress(piece.nbytes)
-        reader._stored_range(component)  # raises where a program wrote into the file meanwhile
+        reader._stored(component).stored()  # raises where a program wrote into the file meanwhile
         return blob.finish(component)
 
     def _expect(self, objects: Iterable[tuple[ManifestReader, str]]) -> None:

@@ -317,8 +317,8 @@ def test_encodings_say_whether_they_hold_the_whole(
     SOURCES[source](tmp_path / source, some(1, 1 << 13))
     with ztensor.open(tmp_path / source) as reader:
         component = reader._object("w000").components["data"]
-        stored = reader._stored_range(component)
-        assert reader._encoding_of(component).is_streamed(stored) == is_streamed
+        stored = reader._stored(component)
+        assert stored.encoding().is_streamed(stored.stored()) == is_streamed
 
 
 def settle(encoding: Counted) -> None:

@@ -32,7 +32,7 @@ from ztensor.errors import (
 )
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.numpy import save
-from ztensor.reading import reader as reader_module
+from ztensor.reading import component as component_module
 from ztensor.testing.builder import draft
 
 if TYPE_CHECKING:
@@ -392,7 +392,7 @@ def test_a_large_target_of_a_subclass_is_filled_to_its_end(
         def reshape(self, *_: Any, **__: Any) -> Any:
             return self
 
-    monkeypatch.setattr(reader_module, "PIECE_BYTES", 2)
+    monkeypatch.setattr(component_module, "PIECE_BYTES", 2)
     target = np.zeros((3, 4), np.float32)
     with ztensor.open(path) as reader:
         reader.read_into("w", target.view(NeverFlat))
@@ -481,7 +481,7 @@ def test_a_digest_nobody_can_compute_is_no_failure() -> None:
 
 def test_a_view_is_checked_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checked = []
-    monkeypatch.setattr(reader_module, "require_match", lambda *_: checked.append(1))
+    monkeypatch.setattr(component_module, "require_match", lambda *_: checked.append(1))
     with ztensor.open(path, verify=True) as reader:
         for _ in range(3):
             reader["w"]

@@ -165,7 +165,7 @@ class _Drawing:
             require_known_layout(found)
             for component in components.values():
                 require_known(component)
-                home._encoding_of(component)
+                home._stored(component).encoding()
         except UnsupportedError as error:
             self._lose(name, f"it is left out: {error.message}")
             return

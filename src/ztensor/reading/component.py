@@ -1,0 +1,408 @@
+"""The one way to a component's bytes: where they lie, whether they are right, what they decode to.
+
+The reader, slices, whole loads, devices, `verify` and conversions ask here and nowhere else. For
+every component the order is the same: is its encoding known, does its digest match the stored
+bytes, can they decode to the size they must, do they decode to exactly that.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from ztensor.digest import Digest, parse_digest, require_match
+from ztensor.encoding import ENCODINGS
+from ztensor.encoding.base import EncodingInRuns
+from ztensor.errors import (
+    DigestMismatchError,
+    EncodingError,
+    LimitError,
+    Reason,
+    UnsupportedError,
+    describe,
+)
+from ztensor.layout.base import empty_array
+from ztensor.layout.elements import is_native
+from ztensor.reading.runs import RunCache, RunReader
+from ztensor.source.base import Range
+from ztensor.threads import WINDOWS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+
+    from ztensor.digest import Hasher
+    from ztensor.encoding import Encoding
+    from ztensor.layout.base import Array
+    from ztensor.limits import Limits
+    from ztensor.model.manifest import Component
+    from ztensor.source.base import Source
+
+    ReadInto = Callable[[int, memoryview], None]  # fills with decoded bytes from an offset
+
+# Digests are computed on pieces this long: small enough to stay in cache, large enough that the
+# calls cost nothing.
+PIECE_BYTES = 8 << 20
+
+
+class Fetching:
+    """What the components of one source share: its bytes, the encodings, what was checked before.
+
+    Args:
+        source: the file's bytes.
+        encodings: how components are stored, by the word for it.
+        limits: the caps in force.
+        verify: None checks digests where bytes are copied, True also before a view is first handed
+            out, False never.
+
+    Attributes:
+        source: as given, like the others.
+        encodings: likewise.
+        limits: likewise.
+        verify: likewise.
+        runs: what slices found out about compressed components.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        encodings: Mapping[str, Encoding],
+        limits: Limits,
+        *,
+        verify: bool | None,
+    ) -> None:
+        self.source = source
+        self.encodings = encodings
+        self.limits = limits
+        self.verify = verify
+        self.runs = RunCache()
+        self._checked: set[tuple[int, int, Digest]] = set()
+        self._lock = threading.Lock()
+
+    def of(self, component: Component) -> StoredComponent:
+        """Return the way to one component's bytes."""
+        return StoredComponent(self, component)
+
+    def was_checked(self, key: tuple[int, int, Digest]) -> bool:
+        """Return whether a digest over these stored bytes has matched before."""
+        return key in self._checked
+
+    def note_checked(self, key: tuple[int, int, Digest]) -> None:
+        """Note that it has."""
+        with self._lock:
+            self._checked.add(key)
+
+
+class StoredComponent:
+    """One component of one source.
+
+    Args:
+        shared: what it has in common with the source's others.
+        component: what the manifest says of it.
+
+    Attributes:
+        component: as given.
+    """
+
+    __slots__ = ("_shared", "component")
+
+    def __init__(self, shared: Fetching, component: Component) -> None:
+        self._shared = shared
+        self.component = component
+
+    # --- Where, and how ---------------------------------------------------------------------
+
+    def stored(self) -> Range:
+        """Return the stored bytes, to be read piece by piece.
+
+        Raises:
+            SourceError: the file is shorter than it was.
+        """
+        self._shared.source.require_unchanged()
+        return Range(self._shared.source, self.component.offset, self.component.length)
+
+    def encoding(self) -> Encoding:
+        """Return the encoding it names.
+
+        Raises:
+            UnsupportedError: this release does not know it.
+        """
+        encoding = self._shared.encodings.get(self.component.encoding)
+        if encoding is None:
+            raise UnsupportedError(
+                "the encoding is unknown",
+                reason=Reason.UNKNOWN_ENCODING,
+                expected=f"one of {', '.join(ENCODINGS)}",
+                found=describe(self.component.encoding),
+                section="1.2 section 1, Component",
+            )
+        return encoding
+
+    def is_in_place(self, nbytes: int, *, packed: bool = False) -> bool:
+        """Return whether its stored bytes are the elements as memory has them, `nbytes` of them.
+
+        Args:
+            nbytes: what the elements take in memory.
+            packed: as `is_native` takes it.
+        """
+        component = self.component
+        return (
+            component.encoding == "raw"
+            and component.length == nbytes
+            and is_native(component, packed=packed)
+        )
+
+    # --- Is it right? -----------------------------------------------------------------------
+
+    def _hasher(self) -> Hasher | None:
+        """Return what computes its digest; None where that is not to be checked, or cannot be."""
+        digest = None if self._shared.verify is False else digest_of(self.component)
+        return None if digest is None or digest.known is None else digest.known.hasher()
+
+    def _require(self, hasher: Hasher | None) -> None:
+        digest = digest_of(self.component)
+        if hasher is not None and digest is not None:
+            require_match(digest, hasher.hexdigest())
+
+    def check(self, *, once: bool, stored: Range | None = None) -> bool:
+        """Check the digest, where there is one that can be computed, over the stored bytes.
+
+        Args:
+            once: whether it is enough that the same digest of these bytes has matched before.
+            stored: the bytes, where they were read already.
+
+        Returns:
+            False where it does not match and may be that of the decoded bytes, as in 1.1.
+
+        Raises:
+            DigestMismatchError: it does not match.
+            SourceError: the bytes could not be read.
+        """
+        component, digest = self.component, digest_of(self.component)
+        if digest is None or digest.known is None:
+            return True
+        # Others may share the bytes and say something else of them.
+        key = (component.offset, component.length, digest)
+        if once and self._shared.was_checked(key):
+            return True
+        hasher = digest.known.hasher()
+        for piece in (self.stored() if stored is None else stored).pieces():
+            hasher.update(piece)
+        try:
+            require_match(digest, hasher.hexdigest())
+        except DigestMismatchError:
+            if not component.digest_may_cover_decoded or component.encoding == "raw":
+                raise
+            return False
+        self._shared.note_checked(key)
+        return True
+
+    def check_copy(self, memory: memoryview) -> None:
+        """Check the digest over a copy of what it covers, whatever `verify` says.
+
+        Raises:
+            DigestMismatchError: it does not match.
+        """
+        digest = digest_of(self.component)
+        if digest is not None and digest.known is not None:
+            hasher = digest.known.hasher()
+            hasher.update(memory)
+            require_match(digest, hasher.hexdigest())
+
+    # --- Raw bytes --------------------------------------------------------------------------
+
+    def view(self) -> memoryview | None:
+        """Return the whole file as a view that the stored bytes lie in, or None.
+
+        With `verify=True` the digest is checked, once.
+
+        Raises:
+            DigestMismatchError: it does not match.
+            SourceError: the file is not what it was.
+        """
+        whole = self._shared.source.view() if self.component.encoding == "raw" else None
+        if whole is not None:
+            self._shared.source.require_unchanged()
+            if self._shared.verify is True:
+                self.check(once=True)
+        return whole
+
+    def raw(self, *, copy: bool) -> memoryview | Array:
+        """Return the stored bytes: a view where that is possible and allowed, else a copy.
+
+        Raises:
+            DigestMismatchError: they do not match their digest.
+            SourceError: they could not be read.
+        """
+        component = self.component
+        whole = None if copy else self.view()
+        if whole is not None:
+            return whole[component.offset : component.offset + component.length]
+        buffer = empty_array((component.length,), np.dtype(np.uint8))
+        self.fill(buffer.data)
+        return buffer
+
+    def fill(self, destination: memoryview) -> None:
+        """Fill memory with the stored bytes, each piece hashed while it is in cache.
+
+        Raises:
+            DigestMismatchError: they do not match their digest.
+            SourceError: they could not be read.
+        """
+        self.fill_pieces(
+            (start, destination[start : start + PIECE_BYTES])
+            for start in range(0, self.component.length, PIECE_BYTES)
+        )
+
+    def fill_pieces(self, pieces: Iterable[tuple[int, memoryview]]) -> None:
+        """Fill pieces of memory, in order: where each begins in the stored bytes, and its memory.
+
+        Raises:
+            DigestMismatchError: the bytes do not match their digest.
+            SourceError: they could not be read.
+        """
+        hasher, source, offset = self._hasher(), self._shared.source, self.component.offset
+        for start, piece in pieces:
+            source.read_into(offset + start, piece)
+            if hasher is not None:
+                hasher.update(piece)
+        self._require(hasher)
+
+    # --- Decoded bytes ----------------------------------------------------------------------
+
+    def decoded(self, expected: int | None) -> Array:
+        """Return the decoded bytes of an encoded component, every check done.
+
+        Args:
+            expected: how many they are; None where nothing but decoding tells.
+
+        Raises:
+            FormatError: the stored bytes are damaged, or decode to another length.
+            UnsupportedError: the encoding is unknown.
+            LimitError: a safety cap is exceeded.
+            SourceError: the bytes could not be read.
+        """
+        encoding, limits, stored = self.encoding(), self._shared.limits, self.stored()
+        stored.keep()
+        covers_stored = self._shared.verify is False or self.check(once=False, stored=stored)
+        if expected is None:
+            expected = self._count(stored)  # decoded once to count, and only then allocated
+        elif expected > limits.decoded_bytes:
+            raise LimitError(
+                "a component decodes to more than Limits.decoded_bytes; pass a larger one",
+                reason=Reason.LIMIT_DECODED,
+                expected=f"at most {limits.decoded_bytes} bytes",
+                found=describe(expected),
+            )
+        require_declared(self.component, expected)
+        encoding.check_length(stored, expected, limits)
+        buffer = empty_array((expected,), np.dtype(np.uint8))
+        encoding.decode_into(stored, buffer.data, limits)
+        if not covers_stored:
+            self.check_copy(buffer.data)
+        return buffer
+
+    def decoded_length(self) -> int:
+        """Return how many bytes it decodes to, by decoding it.
+
+        Raises:
+            FormatError: the stored bytes are damaged.
+            UnsupportedError: the encoding is unknown.
+            LimitError: a safety cap is exceeded.
+        """
+        return self._count(self.stored())
+
+    def _count(self, stored: Range) -> int:
+        with WINDOWS.whole():
+            chunks = self.encoding().decode_chunks(stored, None, self._shared.limits)
+            return sum(chunk.nbytes for chunk in chunks)
+
+    def pieces(self, expected: int | None) -> Iterator[memoryview]:
+        """Yield the decoded bytes in order, no digest checked; a piece is valid until the next.
+
+        Args:
+            expected: how many they are; None where nothing but decoding tells.
+
+        Raises:
+            FormatError: the stored bytes are damaged, or decode to another length.
+            UnsupportedError: the encoding is unknown.
+            LimitError: a safety cap is exceeded.
+            SourceError: the bytes could not be read.
+        """
+        return self.encoding().decode_chunks(self.stored(), expected, self._shared.limits)
+
+    def checked_pieces(self, expected: int | None) -> Iterator[memoryview]:
+        """Yield `pieces`, the digest of encoded bytes checked before, of others at the end.
+
+        Raises:
+            DigestMismatchError: they do not match their digest.
+            ZTensorError: what `pieces` raises.
+        """
+        hasher = self._hasher()
+        if hasher is not None and self.component.encoding != "raw" and self.check(once=True):
+            hasher = None
+        for piece in self.pieces(expected):
+            if hasher is not None:
+                hasher.update(piece)
+            yield piece
+        self._require(hasher)
+
+    def reading(self, needed: int, key: Hashable) -> ReadInto | None:
+        """Return what reads any of the decoded bytes; None where only the whole can be read.
+
+        With `verify=True` the digest is checked first, once.
+
+        Args:
+            needed: how many decoded bytes there must be.
+            key: what tells it from others where the file gives it no place.
+
+        Raises:
+            DigestMismatchError: the stored bytes do not match their digest.
+            SourceError: they could not be read.
+        """
+        component, shared = self.component, self._shared
+        stored = self.stored()
+        if shared.verify is True and not self.check(once=True):
+            return None  # it may be that of the decoded bytes
+        if component.encoding == "raw":
+            return lambda offset, target: stored.source.read_into(stored.offset + offset, target)
+        encoding = self.encoding()
+        if not _has_runs(type(encoding)):
+            return None
+        in_runs = cast("EncodingInRuns", encoding)
+        place: Hashable = component.encoding, component.offset, component.length, needed
+        if component.encoding not in ENCODINGS:  # another format's may have no place of their own
+            place = component.encoding, key, needed
+        runs = shared.runs.table(place, lambda: in_runs.find_runs(stored, needed, shared.limits))
+        if runs is None or len(runs.decoded) < 3:
+            return None  # one run is the whole
+        return RunReader(in_runs, stored, runs, shared.limits, shared.runs, place)
+
+
+@functools.cache
+def _has_runs(kind: type) -> bool:
+    return issubclass(kind, EncodingInRuns)  # 10 us: hence once for a kind, not for a row
+
+
+def digest_of(component: Component) -> Digest | None:
+    """Return a component's digest, or None where it has none."""
+    return None if component.digest is None else parse_digest(component.digest)
+
+
+def require_declared(component: Component, expected: int) -> None:
+    """Raise where the manifest gives another decoded length than the one that is needed.
+
+    Raises:
+        EncodingError: it does.
+    """
+    declared = component.decoded_length
+    if declared is not None and declared != expected:
+        raise EncodingError(
+            "uncompressed_length is not the size the layout needs",
+            reason=Reason.SIZE_MISMATCH,
+            expected=str(expected),
+            found=str(declared),
+            section="1.2 section 1, Component",
+        )
