@@ -44,7 +44,6 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "foreign/zip.py": _NPZ,
     "layout/base.py": ("unit/layout/test_dense.py", "unit/layout/test_sparse.py"),
     "layout/gguf_decoding.py": ("unit/layout/test_gguf_blocks.py",),
-    "layout/gguf_grids.py": ("unit/layout/test_gguf_blocks.py",),
     "layout/quantization": _QUANTIZATION,
     "layout/scipy_sparse.py": ("unit/foreign/test_scipy_npz.py",),
     "layout/sparse_coo.py": ("unit/layout/test_sparse.py",),

@@ -15,7 +15,6 @@ import numpy as np
 
 from ztensor.errors import (
     ArgumentValueError,
-    DigestMismatchError,
     EncodingError,
     NotRepresentableError,
     Reason,
@@ -301,11 +300,7 @@ def _require_digests(reader: ManifestReader, name: str, tensor_object: TensorObj
         return
     for role, component in tensor_object.components.items():
         with reader._located(name, role):
-            try:
-                reader._require_digest(component, once=True)
-            except DigestMismatchError:
-                if not component.digest_may_cover_decoded:
-                    raise
+            if not reader._stored(component).check(once=True):
                 for _ in reader.decoded_chunks(name, role):  # raises where it covers neither
                     pass
 

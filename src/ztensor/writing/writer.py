@@ -672,7 +672,7 @@ class Writer:
                 if progress is not None:
                     progress(chunk.nbytes)
             placed, checked = blob.finish(component), set()
-            has_place = getattr(reader._encoding_of(there), "has_place", False)
+            has_place = getattr(reader._stored(there).encoding(), "has_place", False)
             if there.encoding in ENCODINGS or has_place:  # another format's may have none
                 self._recoded[key] = placed, checked
         if digest is not None:
