@@ -12,6 +12,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ztensor import errors as errors
+    from ztensor import flax as flax
+    from ztensor import jax as jax
+    from ztensor import numpy as numpy
+    from ztensor import torch as torch
+    from ztensor import typing as typing
     from ztensor.analysis.comparing import DiffReport, TensorDiff, ValueDiff, diff
     from ztensor.analysis.identity import content_hash, tensor_hashes
     from ztensor.analysis.plotting import Picture, plot
@@ -167,7 +173,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def _load(name: str) -> Any:
     """Load a public name from its home on first use."""
     if name in _SUBMODULES:
         return _module(f"ztensor.{name}")
@@ -175,6 +181,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'ztensor' has no attribute {name!r}")
     value = globals()[name] = getattr(_module(_HOME_OF[name]), name)
     return value
+
+
+if not TYPE_CHECKING:  # checkers have the imports above; to them any name would be there
+    __getattr__ = _load
 
 
 def _module(name: str) -> Any:

@@ -26,6 +26,9 @@ def wants_arrays(arrays: dict[str, Array]) -> None: ...
 
 
 def dicts(path: Path, data: bytes) -> None:
+    assert_type(ztensor.numpy.load_file(path), Arrays)
+    ztensor.torch.load_file(path)["w"].to("cuda")
+    ztensor.flax.load_file(path)["w"].block_until_ready()
     assert_type(load_file(path), Arrays)
     assert_type(load(data), Arrays)
     assert_type(load_file(path)["w"], Array | Any)

@@ -124,6 +124,8 @@ def test_users_code_is_right_without_frameworks(checker: str, tmp_path: Path, pl
 MISTAKES = {
     'zn.load_file("m.zt")["w"].too()': ("union-attr", "reportAttributeAccessIssue"),
     'zn.load_file("m.zt", dtype="f4")': ("call-arg", "reportCallIssue"),
+    'ztensor.opne("m.zt")': ("attr-defined", "reportAttributeAccessIssue"),
+    'ztensor.numpy.load("m.zt")': ("arg-type", "reportArgumentType"),
     "zn.load_file(5)": ("arg-type", "reportArgumentType"),
     'ztensor.open("m.zt").reed("w")': ("attr-defined", "reportAttributeAccessIssue"),
     'ztensor.open("m.zt")["w"].dequantise()': ("union-attr", "reportAttributeAccessIssue"),
