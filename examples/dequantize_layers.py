@@ -56,6 +56,7 @@ def main(folder: Path) -> None:
     with ztensor.open(path) as reader:
         rows = reader.get_slice("layers.0.weight")[64:128]
         whole = reader.read("layers.0.weight").dequantize()
+        assert isinstance(rows, Tensor)  # to type checkers it may be an array
         same = np.array_equal(rows.dequantize(), whole[64:128])
         print(f"rows 64 to 128 alone: {rows.nbytes:,} bytes, {'equal' if same else 'DIFFERENT'}")
         assert same

@@ -27,7 +27,6 @@ _OPEN = (
     "ElementType",
     "Index",
     "JaxDevice",
-    "JaxLike",
     "JaxSharding",
     "Openable",
     "Readable",

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ztensor.metadata import TensorMetadata
     from ztensor.reading.reader import ManifestReader
     from ztensor.source.sink import Durable
-    from ztensor.typing import Bytes, JaxDevice, JaxLike, JaxSharding, Openable, Progress, Target
+    from ztensor.typing import Bytes, JaxDevice, JaxSharding, Openable, Progress, Target
 
 __all__ = ["load", "load_abstract", "load_file", "save", "save_file"]
 
@@ -60,7 +60,7 @@ _SMALL_BYTES = 64 << 10
 
 @public
 def save_file(
-    tensors: Mapping[str, JaxLike],
+    tensors: Mapping[str, object],
     filename: Target,
     metadata: Mapping[str, object] | None = None,
     *,
@@ -121,7 +121,7 @@ def save_file(
 
 @public
 def save(
-    tensors: Mapping[str, JaxLike],
+    tensors: Mapping[str, object],
     metadata: Mapping[str, object] | None = None,
     *,
     compression: bool | int | str = False,

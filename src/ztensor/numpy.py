@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ztensor.layout.base import Array
     from ztensor.source.sink import Durable
-    from ztensor.typing import Bytes, Openable, Progress, Target, TensorLike
+    from ztensor.typing import Bytes, Openable, Progress, Target
 
 __all__ = ["load", "load_file", "save", "save_file"]
 
@@ -30,7 +30,7 @@ def __dir__() -> list[str]:
 
 @public
 def save_file(
-    tensors: Mapping[str, TensorLike],
+    tensors: Mapping[str, object],
     filename: Target,
     metadata: Mapping[str, object] | None = None,
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
@@ -99,7 +99,7 @@ def save_file(
 
 @public
 def save(
-    tensors: Mapping[str, TensorLike],
+    tensors: Mapping[str, object],
     metadata: Mapping[str, object] | None = None,
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,

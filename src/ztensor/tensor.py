@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from ztensor.typing import (
         JaxArray,
         JaxDevice,
-        SparseMatrix,
         TensorLike,
         TorchDevice,
         TorchTensor,
@@ -771,7 +770,7 @@ class Tensor(DLPackExporter):
 
         return to_jax(self, device=device)
 
-    def to_scipy(self) -> SparseMatrix:
+    def to_scipy(self) -> Any:
         """Return a sparse tensor as `scipy.sparse.csr_array` or `coo_array`.
 
         What was read from a file of SciPy's that holds another kind (`scipy.sparse_csc` and its
@@ -813,8 +812,7 @@ class Tensor(DLPackExporter):
         try:
             if is_theirs:
                 parts = (values, *(one.astype(np.int64) for one in indices))
-                array: SparseMatrix = getattr(scipy.sparse, f"{kind}_array")(parts, shape=shape)
-                return array
+                return getattr(scipy.sparse, f"{kind}_array")(parts, shape=shape)
             if self.format == "sparse_csr":
                 return scipy.sparse.csr_array(
                     (

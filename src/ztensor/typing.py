@@ -12,13 +12,11 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
     from types import EllipsisType
-    from typing import Any
+    from typing import Any, SupportsIndex
 
     import jax
-    import jax.experimental.sparse
     import numpy as np
     import numpy.typing as npt
-    import scipy.sparse
     import torch
     from typing_extensions import Buffer
 
@@ -34,7 +32,6 @@ __all__ = [
     "Index",
     "JaxArray",
     "JaxDevice",
-    "JaxLike",
     "JaxSharding",
     "LoadOptions",
     "ModelOptions",
@@ -45,7 +42,6 @@ __all__ = [
     "ReadableFile",
     "RemoveOptions",
     "SaveOptions",
-    "SparseMatrix",
     "Target",
     "TensorLike",
     "TorchDevice",
@@ -97,11 +93,6 @@ Progress: TypeAlias = "Callable[[int, int], None]"
 # What is stored, and how elements are named and selected.
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 """A NumPy array of any shape and element type."""
-SparseMatrix: TypeAlias = (
-    "scipy.sparse.csr_array[Any] | scipy.sparse.coo_array[Any] | scipy.sparse.csc_array[Any]"
-    " | scipy.sparse.bsr_array[Any] | scipy.sparse.dia_array[Any]"
-)
-"""What `Tensor.to_scipy` gives."""
 TorchTensor: TypeAlias = "torch.Tensor"
 """A `torch.Tensor`, dense or sparse."""
 TensorLike: TypeAlias = "Tensor | npt.ArrayLike | torch.Tensor"
@@ -109,8 +100,8 @@ TensorLike: TypeAlias = "Tensor | npt.ArrayLike | torch.Tensor"
 ElementType: TypeAlias = "str | npt.DTypeLike | torch.dtype"
 """A name such as "float32", a type of NumPy, or a `torch.dtype`."""
 Index: TypeAlias = (
-    "npt.ArrayLike | slice | EllipsisType | tuple[npt.ArrayLike | slice | EllipsisType | None, ...]"
-    " | None"
+    "SupportsIndex | npt.ArrayLike | slice | EllipsisType"
+    " | tuple[SupportsIndex | npt.ArrayLike | slice | EllipsisType | None, ...] | None"
 )
 """What a slice is indexed with: whatever NumPy takes."""
 
@@ -121,11 +112,6 @@ JaxArray: TypeAlias = "jax.Array"
 """A `jax.Array`."""
 JaxDevice: TypeAlias = "str | jax.Device"
 """A name such as "cpu", or a `jax.Device`."""
-JaxLike: TypeAlias = (
-    "Tensor | npt.ArrayLike | jax.Array"
-    " | jax.experimental.sparse.BCOO | jax.experimental.sparse.BCSR"
-)
-"""What `ztensor.jax.save_file` stores: arrays of JAX or NumPy, BCOO, BCSR, a `ztensor.Tensor`."""
 JaxSharding: TypeAlias = (
     "jax.sharding.Sharding | Mapping[str, jax.sharding.Sharding]"
     " | Callable[[str, jax.ShapeDtypeStruct], jax.sharding.Sharding | None]"

@@ -39,6 +39,8 @@ def dicts(path: Path, data: bytes) -> None:
     save_file({"w": [1.0, 2.0], "s": Tensor(np.zeros(3))}, io.BytesIO())
     assert_type(save_file(load_file(path), "b.zt"), dict[str, str])
     assert_type(save(arrays), bytes)
+    mixed = {"w": arrays["w"], "s": Tensor(np.zeros(3))}  # mypy: of objects
+    save_file(mixed, path)
     for value in load_file(path).values():
         if isinstance(value, Tensor):  # sparse, quantized
             assert_type(value, Tensor)
@@ -107,11 +109,13 @@ def reading(reader: Reader) -> None:
 
 def slices(part: TensorSlice, chosen: Array) -> None:
     assert_type(part[0:10], Array | Any)
+    assert_type(part[0], Any)  # a number, or an array
+    assert_type(part[0, 1], Any)
     part[0], part[..., 0], part[:, ::2], part[None, [1, 2]], part[chosen > 0], part[np.int64(3)]
     part[2:, 0].astype(np.float32)
     assert_type(part.shape, tuple[int, ...])
     assert_type(part.dtype, np.dtype[Any])
-    assert_type(iter(part), Iterator[Array | Any])
+    assert_type(iter(part), Iterator[Any])
     wants_arrays({"w": np.asarray(part)})
 
 

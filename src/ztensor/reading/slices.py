@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import math
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 
@@ -72,6 +72,10 @@ class TensorSlice(DLPackExporter, abc.ABC):
         self._object = tensor_object
         self.shape: tuple[int, ...] = tensor_object.shape
 
+    @overload
+    def __getitem__(self, key: SupportsIndex | tuple[SupportsIndex, ...]) -> Any: ...
+    @overload
+    def __getitem__(self, key: Index) -> Array | Any: ...
     @abc.abstractmethod
     def __getitem__(self, key: Index) -> Array | Any:
         """Return the part that an index selects.
@@ -137,7 +141,7 @@ class TensorSlice(DLPackExporter, abc.ABC):
             )
         return self.shape[0]
 
-    def __iter__(self) -> Iterator[Array | Any]:
+    def __iter__(self) -> Iterator[Any]:
         """Iterate over the first axis: `self[0]`, `self[1]`, and so on."""
         return map(self.__getitem__, range(len(self)))
 
@@ -220,7 +224,7 @@ class DenseSlice(TensorSlice):
             raise
         self.dtype = self._data.dtype
 
-    def __getitem__(self, key: Index) -> Array | Any:
+    def __getitem__(self, key: Index) -> Any:
         return self._data.owned(key) if self._copy else self._data[key]
 
     def _exported(self) -> Array:

@@ -59,7 +59,6 @@ if TYPE_CHECKING:
         Progress,
         SaveOptions,
         Target,
-        TensorLike,
         TorchDevice,
     )
 
@@ -86,7 +85,7 @@ def __dir__() -> list[str]:
 
 @public
 def save_file(
-    tensors: Mapping[str, TensorLike],
+    tensors: Mapping[str, object],
     filename: Target,
     metadata: Mapping[str, object] | None = None,
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
@@ -153,7 +152,7 @@ def save_file(
 
 @public
 def save(
-    tensors: Mapping[str, TensorLike],
+    tensors: Mapping[str, object],
     metadata: Mapping[str, object] | None = None,
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
@@ -356,7 +355,7 @@ def load_model(
 
 @public
 def save_pretrained(
-    model: torch.nn.Module | Mapping[str, TensorLike],
+    model: torch.nn.Module | Mapping[str, object],
     folder: Path,
     *,
     max_shard_size: int | str = "5GB",
