@@ -332,7 +332,11 @@ def migrate(
         if isinstance(reader, ShardedReader) and (
             in_place or any(_is_same(one, target) for one in inputs)
         ):
-            raise UsageError("a set of files is rewritten to an output of its own", file=source)
+            raise UsageError(
+                "a set of files is rewritten as a new file: say which by `--output` (output= in "
+                "Python)",
+                file=source,
+            )
         if in_place and not strict:
             raise UsageError(
                 "what would be lost would be gone; give another file to write to", file=source
@@ -413,10 +417,9 @@ def format_of(path: str, to: str | None = None) -> str:
         return kind
     known = ", ".join(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
     raise ArgumentValueError(
-        "the suffix says no format that is written; say which one the file is to have",
+        f"the suffix {describe(os.path.splitext(path)[1].lower())} is of no format that is written",
         file=path,
-        expected=f"one of {known}, or to= one of {', '.join(SUFFIXES)}",
-        found=describe(os.path.splitext(path)[1].lower()),
+        expected=f"one of {known}, or `--to` (to= in Python) with one of {', '.join(SUFFIXES)}",
     )
 
 

@@ -162,7 +162,7 @@ def _weights(random: np.random.Generator, name: str, shape: tuple[int, ...]) -> 
 # --- A checkpoint of the user's -------------------------------------------------------------
 
 
-def read_model(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the tensors and the attributes of a file of any known format, or of a set of files.
 
     Raises:

@@ -8,13 +8,15 @@ people read the message.
 
 from __future__ import annotations
 
+import difflib
 import enum
 import errno as _errno
+import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ztensor.model.problem import Problem
 
@@ -170,6 +172,23 @@ def _first_of(value: Any, count: int, depth: int = 6) -> Any:
     return value
 
 
+def is_our_section(section: str | None) -> bool:
+    """Return whether a section is one of our specification, as those of `1.2 section 3` are."""
+    return section is not None and re.match(r"\d+\.\d+ section ", section) is not None
+
+
+def near_names(name: str, names: Iterable[str]) -> tuple[list[str], int]:
+    """Return the names most like one that is not there, and how many names there are."""
+    # The comparison is quadratic in lengths: a stranger's file may have very long names.
+    every = list(names)
+    short = [key for key in every if len(key) <= 256][:2000]
+    near = difflib.get_close_matches(name[:256], short, n=3)
+    if not near:  # the last part alone, or in other case
+        folded = name.casefold()
+        near = [key for key in short if folded and folded in key.casefold()][:3]
+    return near, len(every)
+
+
 class ZTensorError(Exception):
     """Base of every error this library raises on purpose.
 
@@ -180,9 +199,10 @@ class ZTensorError(Exception):
         object_name: name of the object concerned, once known.
         component: role of the component concerned, once known.
         expected: what the rule asks for, as text.
-        found: what was there, as text.
+        found: what was there, as text; of a `UsageError` what the caller gave.
         section: the specification's section, as text.
         hint: what to do next, as a sentence, once someone knows.
+        in_python: what to do next that only code can do; the command tells it as such.
     """
 
     _default_reason: Reason | None = None
@@ -209,6 +229,7 @@ class ZTensorError(Exception):
         self.found = found
         self.section = section
         self.hint: str | None = None
+        self.in_python: str | None = None
 
     def locate(
         self,
@@ -226,24 +247,34 @@ class ZTensorError(Exception):
         self.component = self.component if self.component is not None else component
         return self
 
+    def forget_sections(self) -> None:
+        """Cite no section of our specification: the file is of another format."""
+        self.section = None if is_our_section(self.section) else self.section
+        self.message = re.sub(r" \(\d+\.\d+ section [^()]*\)", "", self.message)
+
     def __str__(self) -> str:
-        """Return place, sentence, expectation, finding, section and hint on one line."""
+        """Return place, sentence, expectation, finding, section and hints on one line."""
+        told = self.told()
+        return f"{told}; {self.in_python}" if self.in_python else told
+
+    def told(self) -> str:
+        """Return the same without what only code can do."""
         place = [] if self.file is None else [_printable(self.file)]
         if self.object_name is not None:
             place.append(f"object {describe(self.object_name)}")
         if self.component is not None:
             place.append(f"component {describe(self.component)}")
         text = f"{', '.join(place)}: {self.message}" if place else self.message
-        facts = []
-        if self.expected is not None:
-            facts.append(f"expected {self.expected}")
-        if self.found is not None:
-            facts.append(f"found {self.found}")
+        facts = self._facts()
         if facts:
             text += ": " + ", ".join(facts)
         if self.section:
             text += f" ({self.section})"
         return f"{text}; {self.hint}" if self.hint else text
+
+    def _facts(self) -> list[str]:
+        facts = [] if self.expected is None else [f"expected {self.expected}"]
+        return facts if self.found is None else [*facts, f"found {self.found}"]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by class and attributes, so that worker processes can hand errors back."""
@@ -290,6 +321,11 @@ class ManifestError(FormatError):
     def __init__(self, message: str, *, problems: Sequence[Problem] = (), **details: Any) -> None:
         super().__init__(message, **details)
         self.problems: tuple[Problem, ...] = tuple(problems)
+
+    def forget_sections(self) -> None:
+        """Cite no section of our specification, in no problem either."""
+        super().forget_sections()
+        self.problems = tuple(problem.of_other_format() for problem in self.problems)
 
 
 class EncodingError(FormatError):
@@ -343,6 +379,14 @@ class LimitError(ZTensorError, ValueError, RuntimeError):
 
     Also where memory or Python's stack ran out on the way.
     """
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message, **details)
+        cap = re.search(r"\bLimits\.([a-z_]+)", message)
+        if cap is not None:
+            self.in_python = (
+                f"if you trust the file, limits=ztensor.Limits({cap[1]}=...) allows more"
+            )
 
 
 # --- The operating system -------------------------------------------------------------------
@@ -405,6 +449,11 @@ class UsageError(ZTensorError, RuntimeError):
 
     _default_reason = Reason.ARGUMENT
 
+    def _facts(self) -> list[str]:
+        # What the caller gave is quoted; "found" is said of what a file holds.
+        facts = [] if self.found is None else [self.found]
+        return facts if self.expected is None else [*facts, f"expected {self.expected}"]
+
 
 class ArgumentValueError(UsageError, ValueError):
     """An argument has a value that cannot work."""
@@ -421,6 +470,28 @@ class ObjectNotFoundError(UsageError, KeyError):
     """No object of that name in the file."""
 
     _default_reason = Reason.OBJECT_NOT_FOUND
+
+    @staticmethod
+    def named(
+        name: str, names: Iterable[str], file: str | None, noun: str = "object"
+    ) -> ObjectNotFoundError:
+        """Return the error for a name that is none of those there are, with what comes near it.
+
+        Args:
+            name: what the caller gave.
+            names: what there is.
+            file: path or name of the file.
+            noun: what has the names.
+        """
+        near, count = near_names(name, names)
+        error = ObjectNotFoundError(f"no {noun} named {describe(name)} among {count}", file=file)
+        error.found = describe(name)
+        if near:
+            error.hint = f"did you mean {' or '.join(map(describe, near))}?"
+        return error
+
+    def _facts(self) -> list[str]:
+        return [] if self.found is None or self.found in self.message else super()._facts()
 
 
 class ClosedError(UsageError):

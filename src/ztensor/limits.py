@@ -111,8 +111,8 @@ class Budget:
             expected=f"at most {most} {what} for {describe(self.length)} bytes",
             found="more",
         )
-        error.hint = (
-            "if you trust the file, allow more with Limits(cost_floor=...) or "
-            "Limits(cost_factor=...)"
+        error.in_python = (
+            "if you trust the file, limits=ztensor.Limits(cost_floor=...) or (cost_factor=...) "
+            "allows more"
         )
         return error

@@ -303,11 +303,11 @@ def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, d
     try:
         projection = project(source, limits)
     except ZTensorError as error:
-        error.locate(file=source.name)
+        error.locate(file=source.name).forget_sections()
         raise
     if projection is None:
         if not_ours.reason is Reason.NOT_ZTENSOR:
-            not_ours.hint = _nor_of_others()
+            raise _of_no_format(source) from not_ours
         raise not_ours
     how = {
         "format": projection.format,
@@ -318,11 +318,24 @@ def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, d
     return None, projection.manifest, how
 
 
-def _nor_of_others() -> str:
+def _of_no_format(source: Source) -> NotZTensorError:
+    """Return the error for a file whose bytes are of no format that is read."""
     from ztensor.foreign import FORMATS
+    from ztensor.foreign.lookalikes import lookalike
 
-    others = ", ".join(recipe.name for recipe in FORMATS)
-    return f"nor is it of another format known here: {others}"
+    known = ", ".join(("zTensor", *(recipe.name for recipe in FORMATS)))
+    head = bytes(read_bytes(source, 0, min(512, source.size)))
+    kind = lookalike(head)
+    if kind is not None:
+        error = NotZTensorError(f"this is {kind.name}", file=source.name)
+        error.hint = kind.advice or f"the formats that are read are {known}"
+        return error
+    return NotZTensorError(
+        "of no format that is read here",
+        file=source.name,
+        expected=f"the first bytes of one of {known}",
+        found=describe(head[:16]),
+    )
 
 
 def refuse_not_ours(source: Source, error: FormatError) -> NoReturn:
@@ -344,7 +357,7 @@ def refuse_not_ours(source: Source, error: FormatError) -> NoReturn:
         raise only_ours_change(source.name, other.name) from error
     head = bytes(read_bytes(source, 0, min(4, source.size)))
     if head and head not in (MAGIC_1[:4], MAGIC_2[:4]):
-        error.hint = _nor_of_others()
+        raise _of_no_format(source) from error
     raise error
 
 

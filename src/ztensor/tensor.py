@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 import types
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from ztensor.model.shape import Shape
 from ztensor.protocols import DLPackExporter, to_buffer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
     import scipy.sparse
@@ -854,6 +855,28 @@ def shape_of(shape: Sequence[int]) -> tuple[int, ...]:
     return dimensions
 
 
+def no_tensor(value: object, expected: str) -> ArgumentTypeError:
+    """Return the error for a value that somebody wants to save under a name.
+
+    Args:
+        value: the value.
+        expected: what is saved.
+    """
+    error = ArgumentTypeError("the value is no tensor", expected=expected, found=_kind(value))
+    if isinstance(value, Mapping):
+        error = ArgumentTypeError(
+            "the value is a dict of its own, and a file holds tensors by their names, not dicts",
+            found=describe(list(value)),
+        )
+        error.hint = (
+            "flatten it, one name for each tensor: "
+            '{f"{outer}.{inner}": tensor for inner, tensor in value.items()}'
+        )
+    elif value is None or isinstance(value, (str, bytes, bool, int, float)):
+        error.hint = "plain values are kept as metadata, as attributes of the file"
+    return error
+
+
 def _kind(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
@@ -882,6 +905,8 @@ def _as_array(role: object, value: Any) -> Array:
                 f"the component {describe(role)} is no array: {error}", found=_kind(value)
             ) from error
     else:
+        if role == "data":
+            raise no_tensor(value, "a NumPy array, or what numpy.asarray takes")
         raise ArgumentTypeError(
             f"the component {describe(role)} is no array",
             expected="a NumPy array, or what numpy.asarray takes",

@@ -357,7 +357,7 @@ def test_the_wrong_argument_is_named(given: dict[str, Any]) -> None:
 
 
 def test_a_call_that_failed_blames_a_wrong_argument() -> None:
-    with pytest.raises(ArgumentTypeError, match=r"'limits' cannot be used: expected Limits"):
+    with pytest.raises(ArgumentTypeError, match=r"'limits' cannot be used: 3, expected Limits"):
         ztensor.open(build(), limits=3)  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match="'checksum' cannot be used"):
         ztensor.Writer(io.BytesIO()).write("w", np.ones(3), checksum=np.ones(3))  # type: ignore[arg-type]

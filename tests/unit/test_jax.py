@@ -300,7 +300,7 @@ def deleted() -> Any:
         ),
         (lambda: sparse.COO.fromdense(jnp.ones((2, 2))), NotRepresentableError, "BCOO and BCSR"),
         (deleted, ArgumentTypeError, "deleted"),
-        (lambda: jax.ShapeDtypeStruct((2,), "float32"), ArgumentTypeError, "no array"),
+        (lambda: jax.ShapeDtypeStruct((2,), "float32"), ArgumentTypeError, "no tensor"),
     ],
     ids=[
         "a dict", "a list", "None", "a key", "int4", "a batch", "COO", "a deleted array",

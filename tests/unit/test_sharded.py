@@ -370,7 +370,7 @@ def test_a_shard_that_is_missing(model: Path) -> None:
             ztensor.open(source)
         assert isinstance(caught.value, SourceNotFoundError)
         assert caught.value.file == str(index_of(model))
-        for part in ("model-00002-of-00004.zt", "layer.2", "1 of 4", "as a list of paths"):
+        for part in ("model-00002-of-00004.zt", "layer.2", "1 of 4", "a list of their paths"):
             assert part in str(caught.value)
 
 

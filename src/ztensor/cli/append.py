@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,7 +33,7 @@ CompressOption = Annotated[bool, typer.Option("--compress", help="Compress what 
 def append(
     file: ChangedFileArgument,
     inputs: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(metavar="INPUT", help="Files of any known format, indexes or folders."),
     ],
     *,

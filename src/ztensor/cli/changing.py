@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import logging
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 _MOST_TOLD = 8  # of what a file says beyond its objects
 
 ChangedFileArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="A zTensor file, of any version.")
+    str, typer.Argument(metavar="FILE", help="A zTensor file, of any version.")
 ]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Do all but write: say what would change, to the byte.")
@@ -135,7 +134,7 @@ def _object_text(found: TensorMetadata) -> str:
 @contextlib.contextmanager
 def changing(
     terminal: Terminal,
-    file: Path,
+    file: str,
     *,
     dry_run: bool,
     atomic: bool,
@@ -179,7 +178,7 @@ def changing(
         _hint_at_dead_bytes(terminal, file)
 
 
-def require_one_file(path: Path) -> None:
+def require_one_file(path: str) -> None:
     """Refuse a set of files where one is changed.
 
     Raises:
@@ -188,7 +187,7 @@ def require_one_file(path: Path) -> None:
     from ztensor.opening import is_set, only_ours_change
 
     if is_set(path):
-        raise only_ours_change(str(path), "a folder" if path.is_dir() else "a set of files")
+        raise only_ours_change(path, "a folder" if os.path.isdir(path) else "a set of files")
 
 
 def quiet_library() -> None:
@@ -196,7 +195,7 @@ def quiet_library() -> None:
     logging.getLogger("ztensor").addHandler(logging.NullHandler())
 
 
-def _tell(terminal: Terminal, file: Path, changes: Changes, nbytes: int, *, dry_run: bool) -> None:
+def _tell(terminal: Terminal, file: str, changes: Changes, nbytes: int, *, dry_run: bool) -> None:
     editor = changes.editor
     count = len(editor.keys())
     if dry_run:
@@ -211,7 +210,7 @@ def _tell(terminal: Terminal, file: Path, changes: Changes, nbytes: int, *, dry_
         terminal.line(f"{file}: ", Styled(", ".join(done), "green"), f"; {total}")
     terminal.result(
         {
-            "file": str(file),
+            "file": file,
             "dry_run": dry_run,
             "changes": [as_json(change.facts) for change in changes.made],
             "object_count": {"before": changes.old_count, "after": count},
@@ -244,7 +243,7 @@ def show_plan(terminal: Terminal, made: Iterable[Change]) -> None:
         terminal.table((Column("would"), Column("name"), Column("detail")), rows)
 
 
-def _hint_at_dead_bytes(terminal: Terminal, file: Path) -> None:
+def _hint_at_dead_bytes(terminal: Terminal, file: str) -> None:
     """Point to `compact` where a good part of the file is of no use any more."""
     if terminal.quiet or size_of(file) < _DEAD_BYTES:
         return
@@ -290,7 +289,7 @@ def counted(progress: Progress | None, total: int) -> Callable[[int], None]:
     return count
 
 
-def left_behind(terminal: Terminal, file: Path, reader: Reader) -> list[dict[str, Any]]:
+def left_behind(terminal: Terminal, file: str, reader: Reader) -> list[dict[str, Any]]:
     """Say what of a file no copy of its objects has, and return it for JSON."""
     # Objects that are listed only are refused where they are chosen.
     found = [one for one in reader.unrepresented if not one.kind.startswith(UNREAD)]
@@ -298,48 +297,51 @@ def left_behind(terminal: Terminal, file: Path, reader: Reader) -> list[dict[str
         terminal.note(f"{file}: left out: {one}")
     if len(found) > _MOST_TOLD:
         terminal.note(f"{file}: left out: {len(found) - _MOST_TOLD:,} more; `ztensor info` has all")
-    return [{"file": str(file), **dataclasses.asdict(one)} for one in found]
+    return [{"file": file, **dataclasses.asdict(one)} for one in found]
 
 
-def size_of(path: Path) -> int:
+def size_of(path: str) -> int:
     """Return the length of a file in bytes.
 
     Raises:
         SourceError: it is gone.
     """
     try:
-        return path.stat().st_size
+        return os.stat(path).st_size
     except OSError as error:
-        raise SourceError.from_os(error, "cannot open for reading", str(path)) from error
+        raise SourceError.from_os(error, "cannot open for reading", path) from error
 
 
-def require_free(path: str | Path, *, force: bool) -> None:
+def require_free(path: str, *, force: bool) -> None:
     """Refuse to write over a file that exists, unless it was asked for.
 
     Raises:
         UsageError: there is something at the path.
     """
     if not force and os.path.lexists(path):
-        raise UsageError("it exists already; --force replaces it", file=str(path))
+        raise UsageError("it exists already; --force replaces it", file=path)
 
 
-def require_target(path: Path, *, force: bool) -> None:
+def require_target(path: str, *, force: bool) -> None:
     """Refuse to write a zTensor file over one that exists, or under another format's suffix.
 
     Raises:
         UsageError: there is something at the path, or its suffix belongs to another format.
     """
-    from ztensor.model.suffixes import SUFFIXES
+    from ztensor.model.suffixes import READ_ONLY, SUFFIXES
 
     require_free(path, force=force)
-    kinds = [kind for kind, suffixes in SUFFIXES.items() if path.suffix.lower() in suffixes]
-    if kinds and kinds != ["zt"]:
-        error = UsageError("a zTensor file would have another format's name", file=str(path))
-        error.hint = f"call it .zt; `ztensor export` makes {kinds[0]} of it"
-        raise error
+    suffix = os.path.splitext(path)[1].lower()
+    for kind, suffixes in (*SUFFIXES.items(), *READ_ONLY.items()):
+        if kind != "zt" and suffix in suffixes:
+            error = UsageError("a zTensor file would have another format's name", file=path)
+            error.hint = "call it .zt"
+            if kind in SUFFIXES:
+                error.hint += f"; `ztensor export` makes {kind} of it"
+            raise error
 
 
-def require_apart(output: Path, reader: Reader) -> None:
+def require_apart(output: str, reader: Reader) -> None:
     """Refuse to write over a file that is read, under whatever name or link, asked for or not.
 
     Raises:
@@ -351,4 +353,4 @@ def require_apart(output: Path, reader: Reader) -> None:
     for file in (reader.name, *files):
         with contextlib.suppress(OSError, ValueError):  # one of them is not there, or no file
             if os.path.samefile(file, output):
-                raise UsageError("it is read; write to another file", file=str(output), found=file)
+                raise UsageError("it is read; write to another file", file=output, found=file)

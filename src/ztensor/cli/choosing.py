@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ztensor.errors import ObjectNotFoundError, describe
+from ztensor.errors import ObjectNotFoundError, describe, near_names
 from ztensor.reading.names import keeps
 
 if TYPE_CHECKING:
@@ -34,9 +34,27 @@ def chosen(
     keep = keeps(include or None, exclude)
     names = list(dict.fromkeys(name for source in sources for name in source if keep(name)))
     if not names and (include or exclude):
-        raise ObjectNotFoundError(
-            f"no name among {sum(map(len, sources))} matches",
-            file=getattr(sources[0], "name", None),
-            found=", ".join(map(describe, include or ())) or "everything excluded",
-        )
+        every = [name for source in sources for name in source]
+        raise nothing_matches(every, include, getattr(sources[0], "name", None))
     return names
+
+
+def nothing_matches(
+    names: Sequence[str], patterns: Sequence[str] | None, file: str | None = None
+) -> ObjectNotFoundError:
+    """Return the error for patterns that choose none of the names there are.
+
+    Args:
+        names: what there is.
+        patterns: what they should match; none where all that matches is excluded.
+        file: the path of the file.
+    """
+    error = ObjectNotFoundError(
+        f"no name among {len(names)} matches",
+        file=file,
+        found=", ".join(map(describe, patterns or ())) or "everything is excluded",
+    )
+    near = [one for pattern in patterns or () for one in near_names(pattern, names)[0]]
+    if near:
+        error.hint = f"did you mean {' or '.join(map(describe, dict.fromkeys(near)))}?"
+    return error

@@ -59,7 +59,7 @@ def compact(
 
         quiet_library()
         require_one_file(file)
-        with terminal.progress(str(file)) as progress:
+        with terminal.progress(file) as progress:
             freed = compact_file(
                 file,
                 durable=not no_durable,
@@ -78,7 +78,7 @@ def compact(
             terminal.line(f"{file}: ", Styled(f"{amount} freed", "green"), f", {sizes}")
         terminal.result(
             {
-                "file": str(file),
+                "file": file,
                 "dry_run": dry_run,
                 "freed_nbytes": freed,
                 "nbytes": {"before": before, "after": after},

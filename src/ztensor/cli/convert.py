@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
 from typing import Annotated
 
 import typer
@@ -17,19 +17,24 @@ from ztensor.cli.rewriting import (
     DequantizeOption,
     DtypeOption,
     InputArgument,
+    NamedOutputOption,
     ShardSizeOption,
     StrictOption,
     ThreadsOption,
     ToOption,
     compression_of,
     convert_file,
+    one_output,
 )
 from ztensor.cli.verb import JsonOption, QuietOption, running
+from ztensor.errors import UsageError
 
 
 def convert(
     file: InputArgument,
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="The new file.")],
+    output: Annotated[
+        str | None, typer.Argument(metavar="OUT", help="The new file.", show_default=False)
+    ] = None,
     *,
     to: ToOption = None,
     version: Annotated[
@@ -46,6 +51,7 @@ def convert(
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
     max_shard_size: ShardSizeOption = None,
+    named_output: NamedOutputOption = None,
     strict: StrictOption = False,
     check: CheckOption = False,
     delete_input: DeleteOption = False,
@@ -111,6 +117,11 @@ def convert(
         for readers that know only an old version
     """
     with running(json=json, quiet=quiet) as terminal:
+        output = one_output(output, named_output)
+        if output is None:
+            raise UsageError("give OUT, the new file")
+        if to is not None and re.fullmatch(r"\d+(\.\d+)+", to):  # as migrate has it
+            to, version = "zt", to
         convert_file(
             terminal,
             file,

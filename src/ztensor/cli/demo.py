@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,7 +20,7 @@ _WIDTHS = (38, 11, 11, 8)
 
 def demo(
     model: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(
             metavar="MODEL",
             help="A file of any known format, or a set; by default a checkpoint is made.",
@@ -30,7 +29,7 @@ def demo(
     ] = None,
     *,
     folder: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="FOLDER",
             help="Where to work; by default the system's folder for temporary files.",
@@ -85,7 +84,7 @@ def demo(
             attributes: dict[str, object] = {"made_by": "ztensor demo"}
         else:
             tensors, attributes = read_model(model)
-            terminal.line(Styled(str(model), "bold"))
+            terminal.line(Styled(model, "bold"))
         nbytes = sum(tensor.nbytes for tensor in tensors.values())
         terminal.line(f"{count_text(len(tensors), 'tensor')}, {size_text(nbytes)} in memory")
         terminal.line()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -33,13 +33,13 @@ _ATTRIBUTE_CHARACTERS = 60
 
 def diff(
     file: Annotated[
-        Path,
+        str,
         typer.Argument(
             metavar="A", help="A file of any known format, or a set; - is standard input."
         ),
     ],
     other: Annotated[
-        Path, typer.Argument(metavar="B", help="The file to compare with it, of any known format.")
+        str, typer.Argument(metavar="B", help="The file to compare with it, of any known format.")
     ],
     *,
     include: IncludeOption = None,
@@ -131,7 +131,7 @@ def diff(
             names = None
             if include or exclude:
                 names = chosen((first, second), include, exclude)
-            with terminal.progress(file.name) as progress:
+            with terminal.progress(os.path.basename(file)) as progress:
                 report = diff_of(
                     first,
                     second,
@@ -149,7 +149,7 @@ def diff(
         _show(terminal, report, everything=all_)
         terminal.result(
             {
-                "a": str(file),
+                "a": file,
                 "b": str(other),
                 "ok": report.ok,
                 "attributes": {key: _pair(*pair) for key, pair in report.attributes.items()},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,11 +13,13 @@ from ztensor.cli.rewriting import (
     CheckOption,
     DeleteOption,
     InputArgument,
+    NamedOutputOption,
     ShardSizeOption,
     StrictOption,
     ThreadsOption,
     ToOption,
     convert_file,
+    one_output,
 )
 from ztensor.cli.verb import JsonOption, QuietOption, running
 from ztensor.errors import UsageError
@@ -27,7 +28,7 @@ from ztensor.errors import UsageError
 def export(
     file: InputArgument,
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(
             metavar="OUT",
             help="The new file; by default IN with the suffix of --to.",
@@ -39,6 +40,7 @@ def export(
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
     max_shard_size: ShardSizeOption = None,
+    named_output: NamedOutputOption = None,
     strict: StrictOption = False,
     check: CheckOption = False,
     delete_input: DeleteOption = False,
@@ -79,11 +81,12 @@ def export(
         from ztensor.converting import format_of
         from ztensor.model.suffixes import SUFFIXES
 
+        output = one_output(output, named_output)
         if output is None:
-            if to is None or str(file) == "-":
+            if to is None or file == "-":
                 raise UsageError("give OUT, or a FILE and --to")
             output = _beside(file, SUFFIXES[format_of("", to)][0])
-        if format_of(str(output), to) == "zt":
+        if format_of(output, to) == "zt":
             raise UsageError("use `ztensor convert` or `ztensor migrate` to write a zTensor file")
         convert_file(
             terminal,
@@ -103,18 +106,19 @@ def export(
         )
 
 
-def _beside(file: Path, suffix: str) -> Path:
+def _beside(file: str, suffix: str) -> str:
     """Return what a file is called in another format: its own name with another suffix.
 
     An index is called as the model it is of, and a folder keeps its name, dots and all.
     """
     from ztensor.opening import INDEX_SUFFIX
 
-    whole = Path(os.path.abspath(file))
-    if not whole.name:
-        raise UsageError("give OUT: the folder has no name", file=str(file))
-    if whole.is_dir():
-        named = whole.name + suffix
-    else:
-        named = Path(whole.name.removesuffix(INDEX_SUFFIX)).with_suffix(suffix).name
-    return file.with_name(named) if file.name == whole.name else whole.with_name(named)
+    whole = os.path.abspath(file)
+    folder, name = os.path.split(whole)
+    if not name:
+        raise UsageError("give OUT: the folder has no name", file=file)
+    if not os.path.isdir(whole):
+        name = os.path.splitext(name.removesuffix(INDEX_SUFFIX))[0]
+    # The caller's own spelling where it has a name: "models/a", not what "models/a/." leads to.
+    head, tail = os.path.split(file.rstrip(os.sep))
+    return os.path.join(head if tail == os.path.basename(whole) else folder, name + suffix)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -36,12 +36,12 @@ _LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 
 def hash_(
     files: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Argument(metavar="FILE", help="Files of any known format; - is standard input."),
     ] = None,
     *,
     check: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="LIST",
             help="Compare files with the ids that an earlier call printed.",
@@ -106,14 +106,14 @@ def hash_(
             terminal.result({"attributes": attributes, "files": results})
 
 
-def _hash(terminal: Terminal, file: Path, how: _How, *, tensors: bool) -> dict[str, Any]:
+def _hash(terminal: Terminal, file: str, how: _How, *, tensors: bool) -> dict[str, Any]:
     try:
         whole, ids = _ids(terminal, file, how)
     except ZTensorError as error:
         terminal.error(error)
-        return {"file": str(file), "error": error_as_json(error)}
+        return {"file": file, "error": error_as_json(error)}
     terminal.line(f"{whole}  {file}")
-    result: dict[str, Any] = {"file": str(file), "id": whole}
+    result: dict[str, Any] = {"file": file, "id": whole}
     if tensors:
         for name, text in ids.items():
             terminal.line(Styled(f"{text}  {name}", "dim"))
@@ -121,10 +121,10 @@ def _hash(terminal: Terminal, file: Path, how: _How, *, tensors: bool) -> dict[s
     return result
 
 
-def _ids(terminal: Terminal, file: Path, how: _How) -> tuple[str, dict[str, str]]:
+def _ids(terminal: Terminal, file: str, how: _How) -> tuple[str, dict[str, str]]:
     from ztensor.analysis.identity import combined, tensor_hashes
 
-    with open_file(file) as reader, terminal.progress(file.name) as progress:
+    with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
         names = chosen([reader], how.include, how.exclude)
         ids = tensor_hashes(
             reader, names, attributes=how.attributes, threads=how.threads, progress=progress
@@ -132,12 +132,12 @@ def _ids(terminal: Terminal, file: Path, how: _How) -> tuple[str, dict[str, str]
         return combined(ids, reader.attributes if how.attributes else None), ids
 
 
-def _check(terminal: Terminal, listing: Path, how: _How) -> None:
+def _check(terminal: Terminal, listing: str, how: _How) -> None:
     results = []
     for expected, file in _read(listing):
         result: dict[str, Any] = {"file": file, "expected": expected, "ok": False}
         try:
-            result["id"], _ = _ids(terminal, Path(file), how)
+            result["id"], _ = _ids(terminal, file, how)
         except ZTensorError as error:
             terminal.error(error)
             result["error"] = error_as_json(error)
@@ -155,28 +155,31 @@ def _check(terminal: Terminal, listing: Path, how: _How) -> None:
     terminal.result({"ok": ok == len(results), "files": results})
 
 
-def _read(listing: Path) -> Sequence[tuple[str, str]]:
+def _read(listing: str) -> Sequence[tuple[str, str]]:
     """Return ids and paths of a list.
 
     Raises:
         FormatError: a line is none of the list's form, or there is none.
         SourceError: it cannot be read.
     """
+    from ztensor.source.paths import path_text
+
     try:
-        text = listing.read_bytes().decode("utf-8", "surrogateescape")
+        with open(path_text(listing), "rb") as lines:
+            text = lines.read().decode("utf-8", "surrogateescape")
     except OSError as error:
-        raise SourceError.from_os(error, "cannot open for reading", str(listing)) from error
+        raise SourceError.from_os(error, "cannot open for reading", listing) from error
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         match = _LINE.fullmatch(line)
         if match is None:
             raise FormatError(
                 f"line {number} is no line of `ztensor hash`",
-                file=str(listing),
+                file=listing,
                 expected="an id of 64 hexadecimal digits, two spaces and a path",
                 found=describe(line),
             )
         found.append((match[1].lower(), match[2]))
     if not found:
-        raise FormatError("the list is empty", file=str(listing))
+        raise FormatError("the list is empty", file=listing)
     return found

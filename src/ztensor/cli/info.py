@@ -74,7 +74,7 @@ def info(file: FileArgument, *, json: JsonOption = False, quiet: QuietOption = F
     """
     with running(json=json, quiet=quiet) as terminal:
         with open_file(file) as reader:
-            facts = {"file": str(file), **summarize(reader)}
+            facts = {"file": file, **summarize(reader)}
         _show(terminal, facts)
         terminal.result(facts)
 

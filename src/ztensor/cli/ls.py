@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ztensor.cli.choosing import ExcludeOption, IncludeOption
+from ztensor.cli.choosing import ExcludeOption, IncludeOption, nothing_matches
 from ztensor.cli.spelling import count_text, parameters_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Styled, Terminal
 from ztensor.cli.verb import (
@@ -104,7 +104,8 @@ def ls(
       It never changes a file, and reads no values; `ztensor verify` does.
 
     Exit code:
-      0 where all files were listed, else the highest of any file.
+      0 where all files were listed, else the highest of any file; 2 where
+      patterns match no name in any of them.
 
     Examples:
       $ ztensor ls tiny.safetensors
@@ -116,12 +117,16 @@ def ls(
     """
     with running(json=json, quiet=quiet) as terminal:
         listings = []
+        names: list[str] = []
+        count = 0
         for file in files:
-            listing: dict[str, Any] = {"file": str(file)}
+            listing: dict[str, Any] = {"file": file}
             try:
                 with open_file(file) as reader:
                     objects = select(reader, include or (), exclude or (), sort)
                     listing.update(as_json(reader, objects))
+                    names += reader
+                    count += len(objects)
                     if summary:
                         listing["types"] = _types(listing.pop("objects"))
             except ZTensorError as error:
@@ -130,6 +135,8 @@ def ls(
             listings.append(listing)
         (_show_sums if summary else _show)(terminal, listings)
         terminal.result({"files": listings})
+        if names and not count:
+            raise nothing_matches(names, include)
 
 
 def select(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -33,11 +33,21 @@ Conflict = Literal["error", "first", "last"]
 
 
 def merge(
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="The new file.")],
-    inputs: Annotated[
-        list[Path], typer.Argument(metavar="IN", help="Files of any known format, or sets.")
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="IN...", help="Files of any known format, or sets."),
     ],
     *,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="The new file.",
+            show_default=False,
+        ),
+    ] = None,
     on_conflict: Annotated[
         Conflict,
         typer.Option(
@@ -55,7 +65,7 @@ def merge(
 ) -> None:
     """Write the objects of several files into one .zt.
 
-    The files are of any known format. Objects are copied as they are stored, checked, with little
+    Each IN is of any known format. Objects are copied as they are stored, checked, with little
     memory. Attributes of all files are kept, of the same key those of the last one.
 
     Output:
@@ -80,18 +90,19 @@ def merge(
       does not say which one wins.
 
     Examples:
-      $ ztensor merge all.zt tiny.safetensors more.npz
+      $ ztensor merge tiny.safetensors more.npz -o all.zt
         two files of different formats in one
-      $ ztensor merge both.zt model.zt changed.zt --on-conflict last --dry-run
+      $ ztensor merge model.zt changed.zt -o both.zt --on-conflict last --dry-run
         which names both files have, and where each would come from
     """
     with running(json=json, quiet=quiet) as terminal:
         from ztensor.edit import merge as merge_files
 
         quiet_library()
+        output, inputs = _told_apart(files, output, force=force)
         require_target(output, force=force)
         counts, conflicts, left = _look(terminal, output, inputs, on_conflict, include, exclude)
-        with terminal.progress(str(output)) as progress:
+        with terminal.progress(output) as progress:
             nbytes = merge_files(
                 inputs,
                 output,
@@ -114,12 +125,12 @@ def merge(
             terminal.line(f"{output}: ", Styled("written", "green"), f", {of}")
         terminal.result(
             {
-                "file": str(output),
+                "file": output,
                 "dry_run": dry_run,
                 "nbytes": nbytes,
                 "object_count": count,
                 "inputs": [
-                    {"file": str(path), "object_count": found}
+                    {"file": path, "object_count": found}
                     for path, found in zip(inputs, counts, strict=True)
                 ],
                 "conflicts": conflicts,
@@ -128,10 +139,34 @@ def merge(
         )
 
 
+def _told_apart(
+    files: Sequence[str], output: str | None, *, force: bool
+) -> tuple[str, Sequence[str]]:
+    """Return the new file and those that are read; without --output the first is the new one.
+
+    So it was before there was --output, and so it stays for scripts.
+
+    Raises:
+        UsageError: there is one file only, or the first one exists and may well be an input.
+    """
+    if output is not None:
+        return output, files
+    first, *others = files
+    if not others:
+        raise UsageError("say by --output (-o) what the new file is")
+    if os.path.lexists(first) and not force:
+        raise UsageError(
+            "it exists already, and without --output the first file is the new one: "
+            "`ztensor merge IN... -o OUT` reads it, --force replaces it",
+            file=first,
+        )
+    return first, others
+
+
 def _look(
     terminal: Terminal,
-    output: Path,
-    inputs: Sequence[Path],
+    output: str,
+    inputs: Sequence[str],
     on_conflict: Conflict,
     include: Sequence[str] | None,
     exclude: Sequence[str] | None,
@@ -158,7 +193,7 @@ def _look(
             names = list(filter(keep, source))
             counts.append(len(names))
             for name in names:
-                holders.setdefault(name, []).append(str(path))
+                holders.setdefault(name, []).append(path)
     conflicts = []
     for name, files in holders.items():
         if len(files) > 1:

@@ -22,7 +22,10 @@ def migrate(
     file: ChangedFileArgument,
     *,
     version: Annotated[
-        str, typer.Option("--to", metavar="VERSION", help="The version: 1.2.0, 1.1.0 or 0.1.0.")
+        str,
+        typer.Option(
+            "--version", "--to", metavar="VERSION", help="The version: 1.2.0, 1.1.0 or 0.1.0."
+        ),
     ] = "1.2.0",
     output: OutputOption = None,
     lossy: Annotated[
@@ -60,9 +63,9 @@ def migrate(
       0 where it was written, 2 where the version cannot say something.
 
     Examples:
-      $ ztensor migrate plain.zt --to 1.1.0
+      $ ztensor migrate plain.zt --version 1.1.0
         for readers that know 1.1
-      $ ztensor migrate model.zt --to 0.1.0
+      $ ztensor migrate model.zt --version 0.1.0
         what 0.1 cannot say: nothing is written, and it exits with 2
     """
     with running(json=json, quiet=quiet) as terminal:

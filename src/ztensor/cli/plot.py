@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,7 +32,7 @@ def plot(
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--output",
             "-o",
@@ -100,9 +100,9 @@ def plot(
         from ztensor.analysis.statistics import BINS, stats
 
         if output is not None:
-            require_picture(str(output))
+            require_picture(output)
             require_free(output, force=force)
-        with open_file(file) as reader, terminal.progress(file.name) as progress:
+        with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
             if output is not None:
                 require_apart(output, reader)
             names = chosen([reader], [*(globs or ()), *(include or ())], exclude)
@@ -118,7 +118,9 @@ def plot(
                 progress=progress,
             )
         if output is not None:
-            picture = picture_of(found.values(), log_counts=log_counts, title=file.name)
+            picture = picture_of(
+                found.values(), log_counts=log_counts, title=os.path.basename(file)
+            )
             histograms = count_text(len(found), "histogram")
             if dry_run:
                 terminal.line(f"{output}: not written; it would show {histograms}")
@@ -129,8 +131,8 @@ def plot(
             (_show_large if height > 1 else _show_small)(terminal, found, height, log_counts)
         terminal.result(
             {
-                "file": str(file),
-                "output": None if output is None else str(output),
+                "file": file,
+                "output": None if output is None else output,
                 "dry_run": dry_run,
                 "objects": [_as_json(one) for one in found.values()],
             }

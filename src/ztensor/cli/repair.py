@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,7 +38,7 @@ def repair(
     file: ChangedFileArgument,
     *,
     write: Annotated[
-        Path | None,
+        str | None,
         typer.Option(metavar="OUT", help="Write the last committed state to a new file."),
     ] = None,
     in_place: Annotated[
@@ -108,7 +107,7 @@ def repair(
             require_target(write, force=force)
         require_one_file(file)
         opens = _opens(file)
-        with terminal.progress(str(file)) as progress:
+        with terminal.progress(file) as progress:
             report = repair_file(
                 file,
                 write=write,
@@ -131,7 +130,7 @@ def repair(
         terminal.result(dataclasses.asdict(report) | {"opens": opens, "dry_run": dry_run})
 
 
-def _opens(file: Path) -> bool:
+def _opens(file: str) -> bool:
     """Return whether the file can be read as it is, whatever lies behind its last state."""
     from ztensor.opening import Reader
 

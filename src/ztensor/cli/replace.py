@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,7 +29,7 @@ def replace(
     file: ChangedFileArgument,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The object to replace.")],
     input: Annotated[
-        Path,
+        str,
         typer.Argument(metavar="INPUT", help="A file of any known format that has the new one."),
     ],
     *,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from ztensor.converting import ConversionReport
 
 InputArgument = Annotated[
-    Path,
+    str,
     typer.Argument(
         metavar="IN",
         help="A file of any known format, an index or folder of shards; - is standard input.",
@@ -74,7 +73,7 @@ ChunkRowsOption = Annotated[
     ),
 ]
 OutputOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--output",
         "-o",
@@ -82,6 +81,9 @@ OutputOption = Annotated[
         help="Write a new file; by default FILE is replaced.",
         show_default=False,
     ),
+]
+NamedOutputOption = Annotated[  # as the verbs have it whose OUT is no argument
+    str | None, typer.Option("--output", "-o", metavar="OUT", hidden=True)
 ]
 ThreadsOption = Annotated[
     int | None,
@@ -127,8 +129,8 @@ def compression_of(text: str) -> bool | int | None:
 
 def convert_file(
     terminal: Terminal,
-    file: Path,
-    output: Path,
+    file: str,
+    output: str,
     *,
     include: Sequence[str] | None,
     exclude: Sequence[str] | None,
@@ -152,13 +154,13 @@ def convert_file(
         raise UsageError("--delete-input goes with whole files, not with --include or --exclude")
     if delete_input and (options.get("dequantize") or options.get("dtype")):
         raise UsageError("--delete-input goes with files that keep their values: not with --dtype")
-    if delete_input and str(file) == "-":
+    if delete_input and file == "-":
         raise UsageError("--delete-input needs a file, not standard input")
     require_free(output, force=force)
     if options.get("max_shard_size") is not None:
-        for path in shards_of(str(output)):
+        for path in shards_of(output):
             require_free(path, force=force)
-    with open_file(file) as reader, terminal.progress(str(output)) as progress:
+    with open_file(file) as reader, terminal.progress(output) as progress:
         report = convert(
             reader,
             output,
@@ -172,7 +174,7 @@ def convert_file(
             **options,
         )
     deleted = [] if dry_run or not delete_input else delete(report.inputs)
-    tell(terminal, str(file), report, dry_run=dry_run, deleted=deleted)
+    tell(terminal, file, report, dry_run=dry_run, deleted=deleted)
 
 
 def tell(
@@ -252,6 +254,17 @@ def _changed_text(changed: Sequence[Change]) -> str:
     return f"{text}; largest error {worst.largest_error:.3g}, in {describe(worst.object_name)}"
 
 
+def one_output(output: str | None, named: str | None) -> str | None:
+    """Return OUT, which may be an argument or behind --output.
+
+    Raises:
+        UsageError: it is given twice.
+    """
+    if output is not None and named is not None:
+        raise UsageError("OUT is given twice", file=named)
+    return output if named is None else named
+
+
 def shards_of(path: str) -> list[str]:
     """Return the index and the shards that are there of a file's name."""
     from ztensor.sharded import index_path
@@ -286,8 +299,8 @@ def delete(paths: Sequence[str]) -> list[str]:
 
 def migrate_file(
     terminal: Terminal,
-    file: Path,
-    output: Path | None,
+    file: str,
+    output: str | None,
     *,
     force: bool,
     dry_run: bool,
@@ -313,4 +326,4 @@ def migrate_file(
             progress=progress,
             **options,
         )
-    tell(terminal, str(file), report, dry_run=dry_run)
+    tell(terminal, file, report, dry_run=dry_run)

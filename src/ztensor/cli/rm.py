@@ -15,9 +15,9 @@ from ztensor.cli.changing import (
     TimeoutOption,
     changing,
 )
-from ztensor.cli.choosing import ExcludeOption
+from ztensor.cli.choosing import ExcludeOption, nothing_matches
 from ztensor.cli.verb import JsonOption, QuietOption, running
-from ztensor.errors import ObjectNotFoundError, UsageError, describe
+from ztensor.errors import ObjectNotFoundError, UsageError
 from ztensor.reading.names import keeps
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def rm(
             keep = keeps(exclude=exclude)
             removed = [found for found in removed if keep(found.name)]
             if not removed:
-                raise ObjectNotFoundError("everything is excluded", file=str(file))
+                raise ObjectNotFoundError("everything is excluded", file=file)
             editor.remove([found.name for found in removed])
             for found in removed:
                 changes.removed(found)
@@ -102,8 +102,6 @@ def _matching(names: list[str], patterns: Iterable[str], taken: Iterable[str]) -
     for pattern in patterns:
         found = list(filter(keeps([pattern]), names))
         if not found:
-            raise ObjectNotFoundError(
-                f"no object among {len(names)} has a name that matches", found=describe(pattern)
-            )
+            raise nothing_matches(names, [pattern])
         chosen.update(dict.fromkeys(found))
     return [name for name in chosen if name not in set(taken)]

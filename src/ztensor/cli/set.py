@@ -98,7 +98,7 @@ def set_(
             )
             missing = next((key for key in remove or () if key not in old), None)
             if missing is not None:
-                raise ArgumentValueError("no such key", file=str(file), found=describe(missing))
+                raise ArgumentValueError("no such key", file=file, found=describe(missing))
             changes.editor.set_attributes(new, name=object)
             for key, value in new.items():
                 facts = {"object": object, "key": key, "before": as_json(old.get(key))}

@@ -99,7 +99,7 @@ def show(
         only where it lies
     """
     with running(json=json, quiet=quiet) as terminal:
-        facts: dict[str, Any] = {"file": str(file)}
+        facts: dict[str, Any] = {"file": file}
         with open_file(file) as reader:
             facts.update(describe(reader, name))
             _show_description(terminal, facts)

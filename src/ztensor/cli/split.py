@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,7 +25,7 @@ _COLUMNS = (Column("shard"), Column("objects", numeric=True), Column("size", num
 
 def split(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A file of any known format, or a set.")
+        str, typer.Argument(metavar="FILE", help="A file of any known format, or a set.")
     ],
     *,
     to: Annotated[
@@ -36,7 +35,7 @@ def split(
         str, typer.Option(metavar="SIZE", help="Most bytes in a shard, such as 500MB or 5GiB.")
     ] = "5GB",
     into: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="DIR",
             help="Where shards go, made where it is missing; by default FILE's folder.",
@@ -96,7 +95,7 @@ def split(
         shards, index = plan_split(file, into, to=to, max_shard_size=max_shard_size, keep=keep)
         for path in (*(shard.path for shard in shards), index):
             require_free(path, force=force)
-        with terminal.progress(str(file)) as progress:
+        with terminal.progress(file) as progress:
             split_file(
                 file,
                 into,
@@ -116,7 +115,7 @@ def split(
         terminal.line(f"{where}: not written" if dry_run else f"{where} written")
         terminal.result(
             {
-                "file": str(file),
+                "file": file,
                 "dry_run": dry_run,
                 "index": index,
                 "unrepresented": left,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -93,7 +94,7 @@ def stats(
         from ztensor.analysis.statistics import stats as stats_of
 
         shares = QUANTILES if quantiles is None else _shares(quantiles)
-        with open_file(file) as reader, terminal.progress(file.name) as progress:
+        with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
             names = chosen([reader], [*(globs or ()), *(include or ())], exclude)
             found = stats_of(reader, names, quantiles=shares, progress=progress)
         total = TensorStats.total(found.values())
@@ -106,7 +107,7 @@ def stats(
                 terminal.problem(Styled("not finite", "bold red"), f" '{one.name}'", facts)
         terminal.result(
             {
-                "file": str(file),
+                "file": file,
                 "objects": [_as_json(one) for one in found.values()],
                 "total": _as_json(total),
             }

@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ztensor.cli.exits import ExitCode, code_of
 from ztensor.cli.spelling import cut, visible
+from ztensor.errors import ZTensorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -178,7 +179,7 @@ class Terminal:
     def error(self, error: BaseException, *, details: Sequence[str] = ()) -> None:
         """Print an error to standard error, and let the exit code say of which family it is."""
         self.fail(code_of(error))
-        text = str(error) or type(error).__name__
+        text = message_of(error)
         lines: list[Sequence[str | Styled]] = [[Styled("error:", "bold red"), " ", text]]
         lines.extend([f"  {detail}"] for detail in details)
         self._print(lines, sys.stderr)
@@ -244,6 +245,14 @@ class Terminal:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
+
+
+def message_of(error: BaseException) -> str:
+    """Return what a command says of an error: what only code can do is told as such."""
+    if isinstance(error, ZTensorError):
+        advice = f"; in Python, {error.in_python}" if error.in_python else ""
+        return f"{error.told()}{advice}"
+    return str(error) or type(error).__name__
 
 
 def _is_terminal(stream: IO[str] | None) -> bool:

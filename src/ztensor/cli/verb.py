@@ -7,13 +7,12 @@ import errno
 import os
 import sys
 import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ztensor.cli.exits import ExitCode
-from ztensor.cli.terminal import Terminal
+from ztensor.cli.terminal import Terminal, message_of
 from ztensor.errors import InternalError, ManifestError, SourceError, ZTensorError
 
 if TYPE_CHECKING:
@@ -24,14 +23,14 @@ if TYPE_CHECKING:
 STDIN = "-"
 
 FileArgument = Annotated[
-    Path,
+    str,
     typer.Argument(
         metavar="FILE",
         help="A file of any known format, an index or folder of shards; - is standard input.",
     ),
 ]
 FilesArgument = Annotated[
-    list[Path],
+    list[str],
     typer.Argument(
         metavar="FILE",
         help="Files of any known format, indexes or folders of shards; - is standard input.",
@@ -93,7 +92,7 @@ def _let_go_of_output() -> None:
         os.close(nowhere)
 
 
-def open_file(file: Path) -> Reader:
+def open_file(file: str) -> Reader:
     """Open what an argument names.
 
     Standard input is read in place where it is a file, and into memory where it is a pipe.
@@ -103,7 +102,7 @@ def open_file(file: Path) -> Reader:
     """
     import ztensor
 
-    if str(file) != STDIN:
+    if file != STDIN:
         return ztensor.open(file, mmap=False)  # no view outlives a verb, and no map can be cut
     stream = sys.stdin.buffer
     try:
@@ -121,7 +120,7 @@ def error_as_json(error: Exception) -> dict[str, Any]:
     return {
         "type": type(error).__name__,
         "reason": None if reason is None else reason.value,
-        "message": str(error),
+        "message": message_of(error),
         "problems": [problem_as_json(problem) for problem in problems],
     }
 

@@ -25,7 +25,6 @@ from ztensor.errors import ManifestError, ZTensorError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from ztensor.reading.verify import VerifyReport
 
@@ -96,7 +95,7 @@ def verify(
 
 def _verify_file(
     terminal: Terminal,
-    file: Path,
+    file: str,
     include: Sequence[str] | None,
     exclude: Sequence[str] | None,
 ) -> dict[str, Any]:
@@ -104,19 +103,19 @@ def _verify_file(
 
     begin = time.monotonic()
     try:
-        with open_file(file) as reader, terminal.progress(file.name) as progress:
+        with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
             names = chosen([reader], include, exclude) if include or exclude else None
             report = reader.verify(names, progress=progress)
     except ZTensorError as error:
         problems = error.problems if isinstance(error, ManifestError) else ()
         terminal.error(error, details=[str(problem) for problem in problems])
-        return {"file": str(file), "ok": False, "error": error_as_json(error)}
+        return {"file": file, "ok": False, "error": error_as_json(error)}
     seconds = time.monotonic() - begin
     if report.outcome == "damaged":
         terminal.fail(ExitCode.FAILED)
-    _show_report(terminal, str(file), report, seconds)
+    _show_report(terminal, file, report, seconds)
     return {
-        "file": str(file),
+        "file": file,
         "ok": report.ok,
         "outcome": report.outcome,
         "objects": report.objects,

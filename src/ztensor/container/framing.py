@@ -89,13 +89,7 @@ def locate(head: bytes, tail: bytes, file_size: int, limits: Limits = DEFAULT_LI
             found=describe(head),
         )
     if file_size == 0:
-        raise ContainerError(
-            "the file is empty",
-            reason=Reason.TRUNCATED,
-            expected=f"{MAGIC_1!r} or {MAGIC_0_1!r} at offset 0",
-            found="0 bytes",
-            section="1.2 section 4, File structure",
-        )
+        raise ContainerError("the file is empty", reason=Reason.TRUNCATED)
     cut = MAGIC_1.startswith(head) or MAGIC_0_1.startswith(head)
     broken = not cut and head[:4] == MAGIC_1[:4]
     raise NotZTensorError(
@@ -180,7 +174,7 @@ def _frame(
         )
     if length > limits.manifest_bytes:
         raise LimitError(
-            "the manifest is larger than Limits.manifest_bytes; pass a larger one to open it",
+            "the manifest is larger than Limits.manifest_bytes",
             reason=Reason.LIMIT_MANIFEST,
             expected=f"at most {limits.manifest_bytes} bytes",
             found=f"{length}",

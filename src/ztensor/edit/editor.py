@@ -358,11 +358,7 @@ class Editor(Writer):
         self._require_open()
         found = self._objects.get(name) if isinstance(name, str) else None
         if found is None:
-            raise ObjectNotFoundError(
-                f"no object of that name among {len(self._objects)}",
-                file=self._sink.name,
-                found=describe(name),
-            )
+            raise ObjectNotFoundError.named(str(name), self._objects, self._sink.name)
         return found
 
 

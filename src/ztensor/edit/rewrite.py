@@ -25,7 +25,7 @@ from ztensor.sharded import (
 from ztensor.sharded.planning import plan_objects
 from ztensor.sharded.saving import sha256_of
 from ztensor.source.appending import AppendSink
-from ztensor.source.paths import path_text
+from ztensor.source.paths import is_path, path_text
 from ztensor.source.targets import Nowhere
 from ztensor.writing.writer import Writer
 
@@ -89,7 +89,7 @@ def compact(
 
 @public
 def merge(
-    inputs: Iterable[Path],
+    inputs: Path | Iterable[Path],
     output: Path,
     *,
     on_conflict: Literal["error", "first", "last"] = "error",
@@ -105,8 +105,9 @@ def merge(
     Stored bytes are copied as they are, checked against their digests, with bounded memory.
 
     Args:
-        inputs: the files, of any format; also indexes and folders of shards. The array of a
-            `.npy`, or of a file of SciPy's, has no name of its own, and is called as its file.
+        inputs: the files, or one of them, of any format; also indexes and folders of shards. The
+            array of a `.npy`, or of a file of SciPy's, has no name of its own, and is called as
+            its file.
         output: the new file; it may be one of the inputs.
         on_conflict: what happens to a name two files have: an error, the first or the last wins.
         keep: says of a name whether the object is written; all are by default.
@@ -129,7 +130,8 @@ def merge(
             found=describe(on_conflict),
         )
     with contextlib.ExitStack() as stack:
-        readers = [stack.enter_context(open_files(path)) for path in inputs]
+        several: Any = [inputs] if is_path(inputs) else inputs
+        readers = [stack.enter_context(open_files(path)) for path in several]
         chosen: dict[str, tuple[Reader, str]] = {}
         for reader in readers:
             for name, own in names_in(reader).items():

@@ -283,8 +283,8 @@ def _truncated(start: int, length: int) -> EncodingError:
 def _require_window(window: int, start: int, limits: Limits) -> None:
     if window > 1 << limits.window_log:
         raise LimitError(
-            f"the zstd frame at stored byte {start} demands a window of {window} bytes; "
-            "raise Limits.window_log to allow it",
+            f"the zstd frame at stored byte {start} demands a window of {window} bytes, "
+            "more than Limits.window_log allows",
             reason=Reason.LIMIT_WINDOW,
             expected=f"at most {1 << limits.window_log}",
         )
@@ -810,8 +810,8 @@ def _require_declared(frame: Frame, count: int) -> None:
 def _require_decoded(length: int, limits: Limits) -> None:
     if length > limits.decoded_bytes:
         raise LimitError(
-            f"a zstd component claims {length} decoded bytes; "
-            "raise Limits.decoded_bytes to allow it",
+            f"a zstd component claims {length} decoded bytes, "
+            "more than Limits.decoded_bytes allows",
             reason=Reason.LIMIT_DECODED,
             expected=f"at most {limits.decoded_bytes}",
         )
@@ -847,8 +847,7 @@ def _long(expected: int, found: str) -> EncodingError:
 
 def _over(cap: int) -> LimitError:
     return LimitError(
-        f"a zstd component decodes to more than {cap} bytes; "
-        "raise Limits.decoded_bytes to allow it",
+        f"a zstd component decodes to more than {cap} bytes, more than Limits.decoded_bytes allows",
         reason=Reason.LIMIT_DECODED,
     )
 

@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ztensor.foreign.base import Format, Projection, Recipe
+from ztensor.foreign.lookalikes import SAVED_MODEL
 from ztensor.limits import Budget
 from ztensor.model.account import UNREAD, Tally
 from ztensor.model.dtype import STORAGE_TYPES
@@ -91,6 +92,8 @@ def _tail(source: Source) -> bytes:
 
 def _is_onnx(head: bytes, source: Source) -> bool:
     # A protobuf message: a version below 128, then a field that a ModelProto has next.
+    if SAVED_MODEL.match(head):
+        return False
     is_versioned = head[:1] == b"\x08" and b"\0" < head[1:2] < b"\x80"
     return is_versioned and len(head) > 2 and head[2] in b"\x12\x1a\x22\x28\x32\x3a\x42\x72"
 

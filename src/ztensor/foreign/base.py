@@ -175,7 +175,7 @@ class ForeignEncoding(abc.ABC):
             )
         if expected_length > limits.decoded_bytes:
             raise LimitError(
-                "a component decodes to more than Limits.decoded_bytes; pass a larger one",
+                "a component decodes to more than Limits.decoded_bytes",
                 reason=Reason.LIMIT_DECODED,
                 expected=f"at most {limits.decoded_bytes} bytes",
                 found=describe(expected_length),

@@ -230,7 +230,7 @@ class _Cursor:
             )
         if end > most:
             raise LimitError(
-                "the header is longer than Limits.manifest_bytes; pass a larger one",
+                "the header is longer than Limits.manifest_bytes",
                 reason=Reason.LIMIT_MANIFEST,
                 expected=f"at most {most} bytes",
                 found=f"at least {end}",
@@ -325,7 +325,7 @@ def _value(cursor: _Cursor, number: int, key: str, depth: int) -> tuple[object, 
         return word, _items(cursor, word, 1, key)[0]
     if depth >= cursor.limits.depth:
         raise LimitError(
-            "an array is nested deeper than Limits.depth; pass a larger one",
+            "an array is nested deeper than Limits.depth",
             reason=Reason.LIMIT_DEPTH,
             expected=f"at most {cursor.limits.depth} levels",
             found=f"more, under the key {describe(key)}",

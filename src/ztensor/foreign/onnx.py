@@ -489,7 +489,7 @@ class _Model:
     def _put_below(self, below: _Below) -> None:
         if below.depth > self._budget.limits.depth:
             raise LimitError(
-                "graphs are nested deeper than Limits.depth; pass a larger one",
+                "graphs are nested deeper than Limits.depth",
                 reason=Reason.LIMIT_DEPTH,
                 expected=f"at most {self._budget.limits.depth}",
             )
@@ -753,7 +753,7 @@ def _add_dims(message: _Message, field: _Field, dims: list[int]) -> None:
             raise _damaged("a dimension is negative", field.start, Reason.FIELD_VALUE)
         if len(dims) == message.budget.limits.rank:
             raise LimitError(
-                "a tensor has more dimensions than Limits.rank allows; pass a larger one",
+                "a tensor has more dimensions than Limits.rank allows",
                 reason=Reason.LIMIT_RANK,
                 expected=f"at most {message.budget.limits.rank}",
                 found=f"more at offset {field.start}",

@@ -160,7 +160,7 @@ def _header(source: Source, budget: Budget) -> tuple[str, int]:
         )
     if length > limits.manifest_bytes:
         raise LimitError(
-            "the header is longer than Limits.manifest_bytes; pass a larger one",
+            "the header is longer than Limits.manifest_bytes",
             reason=Reason.LIMIT_MANIFEST,
             expected=f"at most {limits.manifest_bytes} bytes",
             found=str(length),

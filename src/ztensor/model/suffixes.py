@@ -40,7 +40,7 @@ def require_written(kind: str, path: str | None = None) -> str:
     if kind not in SUFFIXES:
         raise ArgumentValueError(
             "unknown format to write",
-            file=path,
+            file=path or None,
             expected=f"one of {', '.join(SUFFIXES)}",
             found=describe(kind),
         )

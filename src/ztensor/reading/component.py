@@ -291,7 +291,7 @@ class StoredComponent:
             expected = self._count(stored)  # decoded once to count, and only then allocated
         elif expected > limits.decoded_bytes:
             raise LimitError(
-                "a component decodes to more than Limits.decoded_bytes; pass a larger one",
+                "a component decodes to more than Limits.decoded_bytes",
                 reason=Reason.LIMIT_DECODED,
                 expected=f"at most {limits.decoded_bytes} bytes",
                 found=describe(expected),

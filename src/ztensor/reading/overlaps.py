@@ -139,9 +139,9 @@ class Overlaps:
                 expected=f"at most {most} bytes decoded again for {describe(length)} bytes",
                 found="more",
             )
-            error.hint = (
-                "if you trust the file, allow more with Limits(cost_floor=...) or "
-                "Limits(cost_factor=...)"
+            error.in_python = (
+                "if you trust the file, limits=ztensor.Limits(cost_floor=...) or (cost_factor=...) "
+                "allows more"
             )
             raise error
 

@@ -358,13 +358,12 @@ class ManifestReader(Mapping[str, Array | Any]):
         tensor_object = self._object(name)
         found = tensor_object.components.get(component)
         if found is None:
-            raise ObjectNotFoundError(
-                "no such component",
-                file=self.name,
-                object_name=name,
-                expected=f"one of {', '.join(map(describe, tensor_object.components))}",
-                found=describe(component),
+            error = ObjectNotFoundError.named(
+                component, tensor_object.components, self.name, "component"
             )
+            error.object_name = name
+            error.hint = f"it has {', '.join(map(describe, tensor_object.components))}"
+            raise error
         return Location(self._source.path, found.offset, found.length)
 
     def _source_rights(self) -> set[Rights]:
@@ -448,17 +447,7 @@ class ManifestReader(Mapping[str, Array | Any]):
             return ArgumentTypeError(
                 "an object's name is text", file=self.name, found=describe(name)
             )
-        import difflib
-
-        # get_close_matches is quadratic in lengths: a stranger's file may have very long names.
-        short = [key for key in self if len(key) <= 256][:2000]
-        close = difflib.get_close_matches(name[:256], short, n=3)
-        hint = f"; did you mean {', '.join(map(describe, close))}?" if close else ""
-        return ObjectNotFoundError(
-            f"no object of that name among {len(self)}{hint}",
-            file=self.name,
-            found=describe(name),
-        )
+        return ObjectNotFoundError.named(name, self, self.name)
 
     def _require_dense(self, name: str, tensor_object: TensorObject) -> None:
         if tensor_object.format != "dense":
@@ -485,6 +474,8 @@ class ManifestReader(Mapping[str, Array | Any]):
             yield
         except ZTensorError as error:
             error.locate(file=self.name, object_name=name, component=role)
+            if self.format != "zt":
+                error.forget_sections()
             raise
 
     def _dense(self, name: str, tensor_object: TensorObject, *, copy: bool) -> Array:

@@ -90,6 +90,8 @@ def search(
     """
     caps = DEFAULT_LIMITS if limits is None else limits
     size = source.size
+    if not size:
+        raise ContainerError("the file is empty", reason=Reason.HEADER_MAGIC, file=source.name)
     if size < HEAD_BYTES or bytes(read_bytes(source, 0, HEAD_BYTES)) != MAGIC_1:
         raise ContainerError(
             "only files that begin as 1.1 and 1.2 do can be searched for committed states",
@@ -180,7 +182,10 @@ def _misplaced(state: State) -> str | None:
 
 
 def describe_torn(source: Source, error: FormatError, limits: Limits) -> str | None:
-    """Return what was found in a torn file and what to type; None for other faults."""
+    """Return what was found in a torn file and what to type; None for other faults.
+
+    What only code can do is put into the error.
+    """
     torn = error.reason in (Reason.FOOTER_MAGIC, Reason.MANIFEST_SIZE, Reason.MANIFEST_DIGEST)
     if source.path is None or not (torn or "cbor" in str(error.reason)):
         return None
@@ -190,8 +195,8 @@ def describe_torn(source: Source, error: FormatError, limits: Limits) -> str | N
         return None  # a container that cannot be searched
     if state is None:
         return f"no committed state was found in its last {_QUICK_BYTES >> 20} MiB"
+    error.in_python = "ztensor.open(path, recover=True) reads that state"
     return (
         f"its last committed state, {len(state.manifest.objects)} objects, ends at byte "
-        f"{state.end}: `ztensor repair {describe(source.path, 200)}` shows it, "
-        "ztensor.open(path, recover=True) reads it"
+        f"{state.end}: `ztensor repair {describe(source.path, 200)}` shows it"
     )

@@ -221,6 +221,8 @@ class DenseSlice(TensorSlice):
             self._data = StoredArray(reader, name, tensor_object, "data", self.shape)
         except ZTensorError as error:
             error.locate(file=reader.name, object_name=name, component="data")
+            if reader.format != "zt":
+                error.forget_sections()
             raise
         self.dtype = self._data.dtype
 

@@ -188,9 +188,14 @@ def verify_reader(
     for (name, tensor_object), found in zip(objects, findings, strict=True):
         if found.unchecked is not None and not sums.cover(name, tensor_object, found):
             unchecked[name] = found.unchecked
+    is_ours = reader.format == "zt"
+
+    def told(problem: Problem) -> Problem:
+        return problem if is_ours else problem.of_other_format()
+
     return VerifyReport(
-        problems=tuple(problem for found in findings for problem in found.problems),
-        unsupported=tuple(problem for found in findings for problem in found.unsupported),
+        problems=tuple(told(problem) for found in findings for problem in found.problems),
+        unsupported=tuple(told(problem) for found in findings for problem in found.unsupported),
         checked=sum(found.checked for found in findings),
         undigested=sum(found.undigested for found in findings),
         objects=len(objects),

@@ -272,10 +272,12 @@ def _require_complete(folder: str, names: list[str]) -> None:
     for (stem, count, extension), found in numbers.items():
         missing = [number for number in range(1, count + 1) if number not in found]
         if missing:
-            raise SourceNotFoundError(
+            error = SourceNotFoundError(
                 "the folder has some shards of a set, and no index; a save or a download was "
-                "interrupted: repeat it, or open those that are there as a list of paths",
+                "interrupted: repeat it, or name one of those that are there",
                 file=folder,
                 expected=f"{describe(stem)}, {count} shards {describe(extension)}",
                 found=f"{len(missing)} missing, the first is {missing[0]}",
             )
+            error.in_python = "a list of their paths opens those that are there"
+            raise error

@@ -93,13 +93,14 @@ def read_index(path: str, limits: Limits = DEFAULT_LIMITS) -> FileSet:
     if gone:
         missing = sorted(gone)
         lost = [one for one, name in weight_map.items() if name in gone]
-        raise SourceNotFoundError(
-            "the index names shards that are not there; fetch them again, or open those that are "
-            "there as a list of paths",
+        incomplete = SourceNotFoundError(
+            "the index names shards that are not there; fetch them again",
             file=path,
             expected=some_of(missing),
             found=f"{len(missing)} of {len(names)} shards missing, and with them {some_of(lost)}",
         )
+        incomplete.in_python = "a list of their paths opens those that are there"
+        raise incomplete
     for name, file in weight_map.items():  # in place: a second table would take as much again
         weight_map[name] = places[file]
     return FileSet(
@@ -141,7 +142,7 @@ def read_text(path: str, limits: Limits) -> str:
     with contextlib.closing(source):
         if source.size > limits.index_bytes:
             raise LimitError(
-                "the index is longer than Limits.index_bytes; pass a larger one",
+                "the index is longer than Limits.index_bytes",
                 reason=Reason.LIMIT_MANIFEST,
                 expected=f"at most {limits.index_bytes} bytes",
                 found=str(source.size),

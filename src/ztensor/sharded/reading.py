@@ -289,13 +289,15 @@ class ShardedReader(Reader):
         """Raise where the index names objects of a file that it does not have."""
         lost = [name for name in self._names[file] if name not in reader]
         if lost:
-            raise broken_index(
+            error = broken_index(
                 "the index names objects that their shard does not have; the two are not of one "
-                "save: fetch both again, or open the shards as a list of paths",
+                "save: fetch both again",
                 file=self.name,
                 expected=f"{some_of(lost)} in {describe(os.path.basename(file), 200)}",
                 found=f"{len(reader)} others" if len(reader) else "nothing",
             )
+            error.in_python = "a list of their paths opens the shards without the index"
+            raise error
 
     def _require_same_index(self) -> None:
         """Raise where the set was replaced: its shards may have the names of the old ones."""

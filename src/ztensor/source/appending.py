@@ -25,7 +25,8 @@ from ztensor.errors import ClosedError, Reason, SourceError, SourceNotRegularErr
 from ztensor.source import locking
 from ztensor.source.base import shrunk
 from ztensor.source.descriptor import Descriptor
-from ztensor.source.paths import path_text
+from ztensor.source.local import require_empty
+from ztensor.source.paths import is_url, path_text
 
 if TYPE_CHECKING:
     from ztensor.source.sink import Durable
@@ -79,9 +80,16 @@ class AppendSink:
         self.path: str | None = path
         self._place = os.path.abspath(path)  # who calls may change to another folder
         self._durable = durable is not False
-        self._open: _Locked | None = self._open_locked(path, lock=lock, timeout=timeout)
+        opened = self._open_locked(path, lock=lock, timeout=timeout)
+        self._open: _Locked | None = opened
         status = os.fstat(self._descriptor)
         self.size = status.st_size
+        if not self.size:
+            try:
+                require_empty(self._descriptor, path)
+            except SourceError:
+                opened.close()
+                raise
         self._changed_at = status.st_mtime_ns
         self._guard = b""
         self._pending = bytearray()
@@ -109,12 +117,18 @@ class AppendSink:
             try:
                 opened = _Locked(os.open(path, flags))
             except OSError as error:
-                raise SourceError.from_os(error, "cannot open for writing", path) from error
+                problem = SourceError.from_os(error, "cannot open for writing", path)
+                if is_url(path):
+                    problem.hint = "this is a URL, and only files on disk are changed"
+                raise problem from error
             try:
                 status = os.fstat(opened.number)
                 if not stat.S_ISREG(status.st_mode):
                     raise SourceNotRegularError(  # noqa: TRY301  # closed below, like all errors
-                        "cannot open for writing", file=path, expected="a regular file"
+                        "cannot open for writing",
+                        file=path,
+                        expected="a regular file",
+                        found="a folder" if stat.S_ISDIR(status.st_mode) else "a device",
                     )
                 if lock:
                     opened.lock = locking.acquire(opened.number, path, timeout=timeout)

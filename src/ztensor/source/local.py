@@ -18,6 +18,7 @@ from ztensor.errors import (
 from ztensor.source import locking
 from ztensor.source.base import shrunk
 from ztensor.source.descriptor import Descriptor
+from ztensor.source.paths import is_url
 from ztensor.source.rights import Rights, rights_of
 
 if TYPE_CHECKING:
@@ -71,7 +72,10 @@ class FileSource:
         except OSError as error:
             if os.path.isdir(path):  # Windows reports a folder as a missing permission
                 raise self._not_regular("a folder") from error
-            raise SourceError.from_os(error, "cannot open for reading", path) from error
+            problem = SourceError.from_os(error, "cannot open for reading", path)
+            if is_url(path):
+                problem.hint = "this is a URL, and files are read from disk: fetch it first"
+            raise problem from error
         except ValueError as error:  # an embedded NUL, which no file's name has
             raise SourceError(f"cannot open for reading: {error}", file=path) from error
         self._descriptor: Descriptor | None = descriptor
@@ -80,6 +84,12 @@ class FileSource:
             self.close()
             raise self._not_regular("a folder" if stat.S_ISDIR(status.st_mode) else "a device")
         self.size = status.st_size
+        if not self.size:
+            try:
+                require_empty(descriptor.number, path)
+            except SourceError:
+                descriptor.close()
+                raise
         self._changed_at = status.st_mtime_ns
         self._identity = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
         self._mapped = mapped
@@ -87,9 +97,7 @@ class FileSource:
         self._lock = threading.Lock()
 
     def _not_regular(self, what: str) -> SourceNotRegularError:
-        return SourceNotRegularError(
-            "cannot open for reading", file=self.name, expected="a regular file", found=what
-        )
+        return _not_regular(self.name, what)
 
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Fill `destination` from `offset` with positional reads, which threads may share."""
@@ -239,6 +247,30 @@ class FileSource:
         """Let go of the descriptor and of the map; reads that have begun and arrays keep theirs."""
         self._descriptor = None
         self._view = None
+
+
+def require_empty(number: int, path: str) -> None:
+    """Raise where a file without a length has bytes, as those of `/proc` and `/sys` have.
+
+    Args:
+        number: of the open file; its offset moves.
+        path: for the message.
+
+    Raises:
+        SourceError: so it is, or it cannot be read.
+    """
+    try:
+        has_bytes = bool(os.read(number, 1))
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot read", path) from error
+    if has_bytes:
+        raise _not_regular(path, "a file of the system that tells no length")
+
+
+def _not_regular(path: str, what: str) -> SourceNotRegularError:
+    return SourceNotRegularError(
+        "cannot open for reading", file=path, expected="a regular file", found=what
+    )
 
 
 def _map_private(descriptor: int, size: int) -> mmap.mmap:

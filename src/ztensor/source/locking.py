@@ -279,7 +279,10 @@ def _try_both(descriptor: int, path: str) -> Lock | None:
         answer = _try_lock(descriptor)
     except OSError as error:
         raise SourceError.from_os(
-            error, "the file system cannot lock the file; pass lock=False where you are alone", path
+            error,
+            "the file system cannot lock the file; where nobody else writes, `--no-lock` "
+            "(lock=False in Python) goes without",
+            path,
         ) from error
     if answer is _Answer.BUSY:
         return None
@@ -294,7 +297,8 @@ def _try_both(descriptor: int, path: str) -> Lock | None:
     except OSError as error:
         raise SourceError(
             "another process, which may only read the file, has a lock on it, and no lock file "
-            "can be made beside it; find that process, or pass lock=False where you are alone",
+            "can be made beside it; find that process, or go without by `--no-lock` "
+            "(lock=False in Python) where you are alone",
             reason=Reason.SOURCE_LOCKED,
             errno=errno.EWOULDBLOCK,
             file=path,

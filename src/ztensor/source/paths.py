@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
@@ -10,10 +11,17 @@ from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 if TYPE_CHECKING:
     from typing import TypeGuard
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
 
 def is_path(value: object) -> TypeGuard[str | bytes | os.PathLike[str] | os.PathLike[bytes]]:
     """Return whether a caller names a file with a value, and does not pass the file itself."""
     return isinstance(value, (str, bytes, os.PathLike))
+
+
+def is_url(path: str) -> bool:
+    """Return whether a path reads as a URL, which no file is likely to be called."""
+    return _URL.match(path) is not None
 
 
 def path_text(path: Any) -> str:
@@ -32,14 +40,14 @@ def path_text(path: Any) -> str:
         raise ArgumentTypeError(
             "this is no path", expected="text, or an object with a path", found=describe(path, 40)
         ) from error
-    fault = "a NUL" if "\0" in text else "" if text else "nothing"
+    if not text:
+        raise ArgumentValueError("an empty path names no file")
+    fault = "it has a NUL" if "\0" in text else ""
     if not fault:
         try:
             os.fsencode(text)
         except UnicodeEncodeError:
-            fault = "a character that is no text: a lone surrogate"
+            fault = "it has a character that is no text, a lone surrogate"
     if fault:
-        raise ArgumentValueError(
-            "no file can have this path", expected="the name of a file", found=fault, file=text
-        )
+        raise ArgumentValueError("no file can have this path", found=fault, file=text)
     return text

@@ -157,6 +157,8 @@ class FileSink(Gatherer):
             raise
         except OSError as error:
             if isinstance(error, FileNotFoundError):
+                if os.path.isdir(self._folder):  # one of the system's
+                    raise SourceError("no file can be made in its folder", file=path) from error
                 raise no_folder(path, self._folder) from error
             raise SourceError.from_os(
                 error, f"cannot create a temporary file in {describe(self._folder)}", path

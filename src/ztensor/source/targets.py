@@ -14,7 +14,7 @@ from ztensor.errors import (
     SourcePermissionError,
     describe,
 )
-from ztensor.source.paths import path_text
+from ztensor.source.paths import is_url, path_text
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -33,11 +33,16 @@ def shown(target: str) -> str:
 
 def no_folder(path: str, folder: str) -> SourceNotFoundError:
     """Return the error for a target whose folder is missing."""
+    if is_url(path):
+        return SourceNotFoundError(
+            "cannot write: this is a URL, and files are written to disk",
+            errno=errno.ENOENT,
+            file=path,
+        )
     return SourceNotFoundError(
-        "cannot write: the folder does not exist; create it first",
+        f"cannot write: the folder {describe(folder, 200)} does not exist; create it first",
         errno=errno.ENOENT,
         file=path,
-        found=describe(folder),
     )
 
 

@@ -29,7 +29,7 @@ from ztensor.opening import open as open_files
 from ztensor.reading.loading import load_all
 from ztensor.sharded import load_files, save_files
 from ztensor.source.paths import path_text
-from ztensor.tensor import Tensor
+from ztensor.tensor import Tensor, no_tensor
 from ztensor.threads import thread_count
 from ztensor.writing.saving import save_all
 
@@ -516,12 +516,7 @@ def _as_stored(tensors: Any, deduplicate: object) -> dict[str, Any]:
         elif isinstance(value, (np.ndarray, Tensor)):
             result[name] = value
         else:
-            raise ArgumentTypeError(
-                "the value is no tensor",
-                object_name=str(name),
-                expected="a torch.Tensor",
-                found=f"{type(value).__module__}.{type(value).__qualname__}",
-            )
+            raise no_tensor(value, "a torch.Tensor").locate(object_name=str(name))
     for names in _tied(elsewhere):
         result.update(dict.fromkeys(names, _stored(names[0], result[names[0]])))
     return result

@@ -65,7 +65,7 @@ def device_of(device: Any) -> Any:
         ) from error
     except (RuntimeError, ValueError, OverflowError) as error:
         raise ArgumentValueError(
-            f"torch has no such device: {first_line(error)}", found=describe(device, 40)
+            f"torch has no device {describe(device, 40)}: {first_line(error)}"
         ) from error
     if found.type in ("cpu", "meta"):
         return found

@@ -575,8 +575,7 @@ def _duplicate(offset: int, key: object) -> ManifestError:
 
 def _too_deep(offset: int, depth: int) -> LimitError:
     return LimitError(
-        f"the manifest nests deeper than Limits.depth at byte {offset}; "
-        "if you trust the file, allow more with Limits(depth=...)",
+        f"the manifest nests deeper than Limits.depth at byte {offset}",
         reason=Reason.LIMIT_DEPTH,
         expected=f"at most {depth} levels",
         found="one more",

@@ -46,7 +46,7 @@ from ztensor.model.manifest import Component, Manifest, TensorObject, WrittenObj
 from ztensor.model.suffixes import require_ours
 from ztensor.source.paths import is_path, path_text
 from ztensor.source.sink import Durable, FileSink, Place, Sink, StreamSink
-from ztensor.tensor import Tensor, is_torch, shape_of
+from ztensor.tensor import Tensor, is_torch, no_tensor, shape_of
 from ztensor.threads import Crew, thread_count
 from ztensor.writing.blob import BlobWriter, level_of
 from ztensor.writing.frames import Frames, frames_of, require_chunk_rows
@@ -255,6 +255,8 @@ class Writer:
             if type(data) is np.ndarray and not attributes:
                 plan, arrays = self._plan_array(data), {"data": data}
             else:
+                if isinstance(data, Mapping) and "data" not in data:
+                    raise no_tensor(data, "a Tensor, or an array")
                 tensor = data if isinstance(data, Tensor) else Tensor(data)
                 tensor = _with_u64_indices(tensor)
                 tensor.require_valid()

@@ -215,7 +215,7 @@ HEADER = b"{'descr': '<f8', 'fortran_order': False, 'shape': (8, 2), }".ljust(11
         (npy_bytes(np.array(["text"])), 3, "type"),
         (b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f8'}", 4, "the header"),
         (b"\x93NUMPY\x01\x00\x76\x00" + HEADER, 4, "128 bytes"),
-        (b"PK\x03\x04" + bytes(60), 4, "safetensors, npy, keras, npz, pt"),
+        (b"PK\x03\x04" + bytes(60), 4, "a zip archive without a model"),
         (npz_bytes(x=np.zeros(99))[:-40], 4, "archive"),
         (b"nothing of ours", 4, "zTensor"),
         (b"", 4, "the file is empty"),

@@ -50,7 +50,7 @@ def test_patterns_choose(run: Run, model: Path, arguments: list[str], names: set
 def test_a_pattern_nothing_matches(run: Run, model: Path) -> None:
     ended = run("stats", model, "nope*", "--check")
     assert ended.code == 2
-    assert "no name among 9 matches: found 'nope*'" in ended.err
+    assert "no name among 9 matches: 'nope*'" in ended.err
 
 
 def test_quantiles_instead_of_the_mean(run: Run, tmp_path: Path) -> None:

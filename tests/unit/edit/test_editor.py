@@ -568,8 +568,8 @@ def test_a_damaged_file_is_refused_with_the_way_to_mend_it(
 @pytest.mark.parametrize(
     ("head", "error", "words"),
     [
-        (b"GGUF", UsageError, r"found gguf; `ztensor convert .*m\.zt' OUT\.zt`"),
-        (b"none", NotZTensorError, r"not a zTensor file"),
+        (b"GGUF", UsageError, r": gguf; `ztensor convert .*m\.zt' OUT\.zt`"),
+        (b"none", NotZTensorError, r"of no format"),
     ],
 )
 def test_a_file_that_is_not_ours_is_refused_with_the_way_to_ours(

@@ -439,7 +439,7 @@ def test_a_file_of_another_format_is_not_compacted(tmp_path: Path) -> None:
     path = tmp_path / "m.npy"
     np.save(path, FOUR)
     before = path.read_bytes()
-    with pytest.raises(UsageError, match=r"found npy; `ztensor convert .*m\.npy' OUT\.zt`"):
+    with pytest.raises(UsageError, match=r": npy; `ztensor convert .*m\.npy' OUT\.zt`"):
         ztensor.compact(path)
     assert path.read_bytes() == before
 

@@ -174,8 +174,8 @@ def test_what_cannot_be_loaded_is_named(tmp_path: Path) -> None:
 
 BAD_DICTS = {
     "no mapping": ([1], "mapping"),
-    "a number": ({"w": 1.0}, "found builtins.float"),
-    "a state of another kind": ({"extra": {"step": 1}}, "found builtins.dict"),
+    "a number": ({"w": 1.0}, "no tensor: builtins.float"),
+    "a state of another kind": ({"extra": {"step": 1}}, "dict of its own.*flatten"),
     "a name that is no text": ({1: torch.ones(1)}, "text"),
 }
 

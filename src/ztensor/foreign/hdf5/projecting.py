@@ -207,7 +207,7 @@ class _Walk:
         """Return the links of a group, each with its path."""
         if path.count("/") >= self._budget.limits.depth:
             raise LimitError(
-                "groups are nested deeper than Limits.depth; pass a larger one",
+                "groups are nested deeper than Limits.depth",
                 reason=Reason.LIMIT_DEPTH,
                 expected=f"at most {self._budget.limits.depth}",
             )

@@ -184,7 +184,7 @@ class Window:
         """
         if depth > self.budget.limits.depth:
             raise LimitError(
-                "an HDF5 structure is nested deeper than Limits.depth; pass a larger one",
+                "an HDF5 structure is nested deeper than Limits.depth",
                 reason=Reason.LIMIT_DEPTH,
                 expected=f"at most {self.budget.limits.depth}",
             )

@@ -95,8 +95,7 @@ class Gathered(InBlocks):
         most = max(limits.decoded_bytes // _REPEATED_PART, span * _REPEATED_PART)
         if expected_length > most:
             raise LimitError(
-                "a tensor repeats few stored bytes very often; "
-                "pass a larger Limits.decoded_bytes if it may",
+                "a tensor repeats few stored bytes more often than Limits.decoded_bytes allows",
                 reason=Reason.LIMIT_DECODED,
                 expected=f"at most {most} bytes of {span}",
                 found=describe(expected_length),

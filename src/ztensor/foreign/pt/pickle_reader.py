@@ -107,7 +107,7 @@ class _Machine:
             if self.cost > _BATCH:
                 self.settle()
         raise LimitError(
-            "the pickle has more instructions than Limits.manifest_bytes allows; pass a larger one",
+            "the pickle has more instructions than Limits.manifest_bytes allows",
             reason=Reason.LIMIT_MANIFEST,
             expected=f"at most {limits.manifest_bytes // _BYTES_PER_STEP}",
         )

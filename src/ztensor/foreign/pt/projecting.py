@@ -183,8 +183,7 @@ def _contents(source: Source, member: Member, most: int) -> bytes:
     """
     if member.size > most:
         raise LimitError(
-            "a member of the zip archive is too long; where it is data.pkl, "
-            "pass a larger Limits.manifest_bytes",
+            "a member of the zip archive is longer than Limits.manifest_bytes allows",
             reason=Reason.LIMIT_MANIFEST,
             expected=f"at most {most} bytes",
             found=f"{describe(member.name)} of {member.size}",
@@ -222,7 +221,7 @@ def _project_legacy(source: Source, budget: Budget) -> Projection:
                 continue
             if length < source.size:
                 raise LimitError(
-                    "the pickles are longer than Limits.manifest_bytes; pass a larger one",
+                    "the pickles are longer than Limits.manifest_bytes",
                     reason=Reason.LIMIT_MANIFEST,
                     expected=f"at most {most} bytes",
                 ) from error

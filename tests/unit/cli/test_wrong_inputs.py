@@ -1,0 +1,365 @@
+"""Every verb and function on what is no model, or not there: what they say, read as a newcomer."""
+
+from __future__ import annotations
+
+import os
+import re
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+import ztensor.numpy
+from ztensor.cli.main import VERBS
+from ztensor.errors import (
+    ArgumentTypeError,
+    NotZTensorError,
+    ObjectNotFoundError,
+    SourceError,
+    ZTensorError,
+)
+from ztensor.numpy import save_file
+
+if TYPE_CHECKING:
+    from tests.unit.cli.conftest import Run
+
+HEADER = b"\x20\0\0\0\0\0\0\0"
+
+
+def _zip(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("readme.txt", "nothing")
+
+
+def _tar(path: Path) -> None:
+    with tarfile.open(path, "w") as archive:
+        archive.add(__file__, "readme.txt")
+
+
+def _npz(path: Path) -> None:
+    np.savez(path, a=np.ones(3), o=np.array([None], dtype=object))
+    data = bytearray(path.read_bytes())
+    data[data.index(b"NUMPY") + 80] ^= 1
+    path.write_bytes(data)
+
+
+# What is given, what makes it, and words that say what it is.
+WRONG: dict[str, tuple[bytes | Callable[[Path], object] | None, str]] = {
+    "missing.zt": (None, "No such file"),
+    "folder": (Path.mkdir, "folder"),
+    "/dev/null": (None, "a device"),
+    "/proc/cpuinfo": (None, "of the system"),
+    "hf://org/model": (None, "URL"),
+    "https://example.com/model.safetensors": (None, "URL"),
+    "s3://bucket/model.zt": (None, "URL"),
+    "": (None, "empty path"),
+    "empty.safetensors": (b"", "empty"),
+    "page.safetensors": (b"<!DOCTYPE html>\n<html><head>", "web page"),
+    "pointer.zt": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "git lfs pull"),
+    "docs.zip": (_zip, "zip archive"),
+    "docs.tar": (_tar, "tar archive"),
+    "text.txt": (b"hello, this is text", "a text"),
+    "config.json": (b'{"hidden_size": 64}', "JSON"),
+    "image.png": (b"\x89PNG\r\n\x1a\n" + bytes(40), "PNG"),
+    "saved_model.pb": (b"\x08\x01\x12\x10\x0a\x0e\x12\x03abc" + bytes(8), "SavedModel"),
+    "noise.bin": (b"\xff\xfe\xfd" * 50, "no format"),
+    "cut.safetensors": (HEADER + b'{"a":', "safetensors"),
+    "damaged.npz": (_npz, ""),
+}
+LINUX_ONLY = {"/dev/null", "/proc/cpuinfo"}
+
+# How each verb is called with something wrong in the place of a file that is read.
+CALLS: dict[str, tuple[str, ...]] = {
+    "ls": ("ls", "{}"),
+    "info": ("info", "{}"),
+    "show": ("show", "{}", "a"),
+    "stats": ("stats", "{}"),
+    "plot": ("plot", "{}"),
+    "diff": ("diff", "{}", "good.zt"),
+    "diff, second": ("diff", "good.zt", "{}"),
+    "verify": ("verify", "{}"),
+    "hash": ("hash", "{}"),
+    "hash of a list": ("hash", "--check", "{}"),
+    "demo": ("demo", "{}"),
+    "convert": ("convert", "{}", "new.zt"),
+    "export": ("export", "{}", "new.npz"),
+    "merge": ("merge", "good.zt", "{}", "-o", "new.zt"),
+    "split": ("split", "{}", "--into", "shards"),
+    "append": ("append", "{}", "good.zt"),
+    "append, input": ("append", "good.zt", "{}"),
+    "replace": ("replace", "{}", "a", "good.zt"),
+    "replace, input": ("replace", "good.zt", "a", "{}"),
+    "rm": ("rm", "{}", "a"),
+    "mv": ("mv", "{}", "a", "b"),
+    "set": ("set", "{}", "a=b"),
+    "compact": ("compact", "{}"),
+    "repair": ("repair", "{}"),
+    "migrate": ("migrate", "{}"),
+    "compress": ("compress", "{}"),
+    "decompress": ("decompress", "{}"),
+}
+# A list of hashes is a text; these are told as such.
+OWN_WORDS = {"hash of a list"}
+
+# What no message of the command may have: a call or an argument of Python, unless it says so.
+CODE = re.compile(r"\w+\.\w+\([^)]*\)|\b\w+\([^)]*=[^)]*\)|\b[a-z_]+=(?=\S)|limits=|\bto=")
+
+
+def require_plain(message: str, given: str) -> None:
+    """Raise where a message is one that a newcomer would be misled by."""
+    message = re.sub(r"; in Python, .*|\([^()]*in Python\)|\(in Python [^()]*\)", "", message)
+    assert CODE.search(message) is None, message
+    assert f"found {given!r}" not in message
+    assert "bug" not in message
+    if "://" in given:
+        assert given.replace("//", "/") not in message.replace(given, "")
+        assert given in message
+    if not given.endswith(".zt"):
+        assert re.search(r"\b\d\.\d section", message) is None, message
+
+
+def test_every_verb_that_reads_is_in_the_table() -> None:
+    reading = {verb for verbs in VERBS.values() for verb in verbs} - {"completions"}
+    assert {arguments[0] for arguments in CALLS.values()} == reading
+
+
+def make(folder: Path, given: str) -> None:
+    save_file({"a": np.ones((2, 3), np.float32), "b": np.ones(3)}, folder / "good.zt")
+    maker = WRONG[given][0]
+    if isinstance(maker, bytes):
+        (folder / given).write_bytes(maker)
+    elif maker is not None:
+        maker(folder / given)
+
+
+@pytest.mark.parametrize("given", WRONG)
+@pytest.mark.parametrize("call", CALLS)
+def test_what_a_verb_says(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, given: str
+) -> None:
+    if given in LINUX_ONLY and not os.path.exists(given):
+        pytest.skip("there is no such file on this system")
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path, given)
+    before = sorted(os.listdir(tmp_path))
+    ended = run(*(argument.replace("{}", given) for argument in CALLS[call]))
+    if given == "damaged.npz":  # what is read may be whole
+        require_plain(ended.err, given)
+        return
+    assert ended.code != 0
+    assert ended.err.startswith("error: ") or ended.err.startswith("good.zt: ")
+    require_plain(ended.err, given)
+    if call not in OWN_WORDS:
+        assert WRONG[given][1] in ended.err
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+@pytest.mark.parametrize("given", WRONG)
+def test_what_functions_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    if given in LINUX_ONLY and not os.path.exists(given):
+        pytest.skip("there is no such file on this system")
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path, given)
+    if given == "damaged.npz":
+        return
+    for call in (ztensor.open, ztensor.numpy.load_file, ztensor.Reader):
+        with pytest.raises(ZTensorError) as caught:
+            call(given)
+        message = str(caught.value)
+        assert WRONG[given][1] in message
+        require_plain(caught.value.told(), given)
+        if given.endswith((".txt", ".png", ".json", ".pb", ".zip", ".tar", ".bin")):
+            assert isinstance(caught.value, NotZTensorError)
+
+
+@pytest.mark.parametrize("target", ["hf://org/model.zt", "no/such/folder/a.zt", "/proc/a.zt"])
+def test_where_no_file_can_be_written(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path, "missing.zt")
+    for call in (("convert", "good.zt"), ("merge", "good.zt", "-o"), ("migrate", "good.zt", "-o")):
+        ended = run(*call, target)
+        assert ended.code == 1
+        require_plain(ended.err, target)
+    with pytest.raises(SourceError) as caught:
+        save_file({}, target)
+    assert "found" not in str(caught.value)
+    if target.startswith("/proc"):
+        assert "not exist" not in str(caught.value)
+    if "://" in target:
+        assert "URL" in str(caught.value)
+
+
+# --- Names, and values ----------------------------------------------------------------------
+
+BY_NAME = {
+    "show": ("show", "good.zt", "layer.weigth"),
+    "rm": ("rm", "good.zt", "layer.weigth"),
+    "mv": ("mv", "good.zt", "layer.weigth", "c"),
+    "set": ("set", "good.zt", "a=b", "--object", "layer.weigth"),
+    "replace": ("replace", "good.zt", "layer.weigth", "good.zt"),
+    "replace, from": ("replace", "good.zt", "b", "good.zt", "--from", "layer.weigth"),
+}
+
+
+@pytest.fixture
+def good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    save_file({"layer.weight": np.ones((2, 3), np.float32), "b": np.ones(3)}, "good.zt")
+    return tmp_path / "good.zt"
+
+
+@pytest.mark.parametrize("call", BY_NAME)
+def test_a_name_that_is_not_there_and_one_like_it(run: Run, good: Path, call: str) -> None:
+    ended = run(*BY_NAME[call])
+    assert ended.code == 2
+    assert "no object named 'layer.weigth'" in ended.err
+    assert "did you mean 'layer.weight'?" in ended.err
+    require_plain(ended.err, "layer.weigth")
+
+
+def test_a_name_in_functions(good: Path) -> None:
+    reader = ztensor.open(good)
+    handle = ztensor.safe_open(good, framework="np")
+    calls: list[Callable[[str], Any]] = [
+        reader.__getitem__, reader.read, reader.metadata, reader.get_slice, handle.get_tensor,
+        handle.get_slice, reader.location, lambda name: reader.verify([name]),
+        lambda name: ztensor.remove_tensors(good, names=[name]),
+        lambda name: ztensor.rename_tensors(good, {name: "c"}),
+        lambda name: ztensor.replace_tensor(good, name, np.ones(1)),
+        lambda name: ztensor.set_attributes(good, {"a": 1}, name=name),
+        lambda name: ztensor.stats(good, [name]),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(ObjectNotFoundError, match=r"did you mean 'layer\.weight'") as caught:
+            call("layer.weigth")
+        assert caught.value.found == "'layer.weigth'"
+        require_plain(str(caught.value), "layer.weigth")
+
+
+def test_no_other_family_says_what_was_found_of_an_argument(good: Path) -> None:
+    calls: list[Callable[[], Any]] = [
+        lambda: save_file({"a": np.ones(1)}, "o.zt", version="3"),
+        lambda: save_file({"a": np.ones(1)}, "o.zt", compression="gzip"),
+        lambda: save_file({"a": np.ones(1)}, "o.zt", checksum="md5"),
+        lambda: save_file({"a": np.ones(1)}, "o.zt", format="pickle"),
+        lambda: save_file({"a": np.ones(1)}, "o.pt"),
+        lambda: save_file({"a": np.ones(1)}, "o.zt", max_shard_size="big"),
+        lambda: ztensor.open(3),  # type: ignore[arg-type]
+        lambda: ztensor.open({}),  # type: ignore[arg-type]
+        lambda: ztensor.safe_open(good, framework="tensorflow"),
+        lambda: ztensor.convert(good, "o.xyz"),
+        lambda: ztensor.convert(good, "o.zt", include="nope*"),
+        lambda: ztensor.merge([good], "o.zt", on_conflict="both"),  # type: ignore[arg-type]
+    ]
+    for call in calls:
+        with pytest.raises(ZTensorError) as caught:
+            call()
+        assert "found" not in str(caught.value)
+
+
+@pytest.mark.parametrize("module", ["numpy", "torch"])
+def test_a_nested_dict_is_told_as_such(tmp_path: Path, module: str) -> None:
+    library = pytest.importorskip(f"ztensor.{module}")
+    array: Any = np.ones(2)
+    if module == "torch":
+        array = pytest.importorskip("torch").ones(2)
+    with pytest.raises(ArgumentTypeError) as caught:
+        library.save_file({"model": {"a": array}, "b": array}, tmp_path / "o.zt")
+    message = str(caught.value)
+    assert caught.value.object_name == "model"
+    assert "dict" in message
+    assert "flatten" in message
+    assert "shape" not in message
+    with pytest.raises(ArgumentTypeError) as caught:
+        library.save_file({"epoch": "three"}, tmp_path / "o.zt")
+    assert "metadata" in str(caught.value)
+    assert os.listdir(tmp_path) == []
+
+
+def test_merge_takes_one_path(good: Path) -> None:
+    ztensor.merge(good, "o.zt")  # not the letters of its name
+    assert len(ztensor.open("o.zt")) == 2
+
+
+def test_advice_for_code_is_told_as_such(run: Run, good: Path) -> None:
+    data = good.read_bytes()
+    good.write_bytes(data + b"\0" * 8)
+    ended = run("ls", good)
+    assert "ztensor repair" in ended.err
+    assert "; in Python, ztensor.open(path, recover=True)" in ended.err
+    with pytest.raises(ZTensorError) as caught:
+        ztensor.open(good)
+    assert str(caught.value).endswith("; ztensor.open(path, recover=True) reads that state")
+    limits = ztensor.Limits(manifest_bytes=8)
+    good.write_bytes(data)
+    with pytest.raises(ztensor.LimitError) as refused:
+        ztensor.open(good, limits=limits)
+    assert "limits=ztensor.Limits(manifest_bytes=...)" in str(refused.value)
+    assert "ztensor" not in refused.value.told().replace(str(good), "")
+
+
+BY_PATTERN = [
+    ("ls",), ("stats",), ("plot",), ("diff", "good.zt"), ("verify",), ("hash",), ("rm",),
+    ("split",),
+    ("convert", "o.zt"), ("export", "o.npz"), ("merge", "-o", "o.zt"), ("append", "good.zt"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", BY_PATTERN, ids=lambda call: call[0])
+def test_a_pattern_that_matches_nothing(run: Run, good: Path, call: tuple[str, ...]) -> None:
+    verb, *others = call
+    ended = run(verb, good, *others, "--include", "nope.*")
+    assert ended.code == 2
+    assert "'nope.*'" in ended.err
+    require_plain(ended.err, "nope.*")
+    assert os.listdir(good.parent) == ["good.zt"]
+    assert run("ls", good, "--include", "*weight").code == 0
+
+
+def test_a_name_in_the_place_of_a_pattern(run: Run, good: Path) -> None:
+    for verb in ("ls", "rm"):
+        ended = run(verb, good, "--include", "layer.weigth")
+        assert "did you mean 'layer.weight'?" in ended.err
+
+
+def test_where_out_is_said(run: Run, good: Path) -> None:
+    """Inputs come first and -o names the new file, in every verb; the old order of merge stays."""
+    for arguments in (
+        ("merge", "good.zt", "-o", "1.zt"), ("merge", "2.zt", "good.zt"),
+        ("convert", "good.zt", "3.zt"), ("convert", "good.zt", "-o", "4.zt"),
+        ("export", "good.zt", "5.npz"), ("export", "good.zt", "-o", "6.npz"),
+        ("migrate", "good.zt", "-o", "7.zt"), ("compress", "good.zt", "--output", "8.zt"),
+    ):  # fmt: skip
+        assert run(*arguments).code == 0, arguments
+    assert sorted(os.listdir(good.parent)) == [
+        "1.zt", "2.zt", "3.zt", "4.zt", "5.npz", "6.npz", "7.zt", "8.zt", "good.zt",
+    ]  # fmt: skip
+    before = good.read_bytes()
+    assert run("merge", "good.zt", "1.zt", "9.zt").code == 2  # the first would be the new one
+    assert run("merge", "good.zt").code == 2
+    assert run("convert", "good.zt").code == 2
+    assert run("convert", "good.zt", "9.zt", "-o", "10.zt").code == 2
+    assert good.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("convert", "good.zt", "o.zt", "--version", "1.1.0"),
+        ("convert", "good.zt", "o.zt", "--to", "1.1.0"),
+        ("migrate", "good.zt", "-o", "o.zt", "--version", "1.1.0"),
+        ("migrate", "good.zt", "-o", "o.zt", "--to", "1.1.0"),
+    ],
+    ids=" ".join,
+)
+def test_a_version_is_said_alike(run: Run, good: Path, arguments: tuple[str, ...]) -> None:
+    assert run(*arguments).code == 0
+    with ztensor.open("o.zt") as reader:
+        assert reader.version == "1.1.0"
