@@ -83,7 +83,8 @@ OutputOption = Annotated[
     ),
 ]
 NamedOutputOption = Annotated[  # as the verbs have it whose OUT is no argument
-    str | None, typer.Option("--output", "-o", metavar="OUT", hidden=True)
+    str | None,
+    typer.Option("--output", "-o", metavar="OUT", hidden=True, help="OUT, as other verbs have it."),
 ]
 ThreadsOption = Annotated[
     int | None,
