@@ -115,15 +115,12 @@ class Casts:
             return reader
         if not isinstance(reader, ShardedReader):
             return self._over(reader, reader)
-        cast: ShardedReader = object.__new__(ShardedReader)
-        cast.__dict__.update(reader.__dict__)
         names: dict[str, list[str]] = {}
         for name, file in reader._home.items():
             names.setdefault(file, []).append(name)
-        cast._readers = {
-            file: self._over(reader.shard(file), names.get(file, ())) for file in reader.files
-        }
-        return cast
+        return reader._with_readers(
+            {file: self._over(reader.shard(file), names.get(file, ())) for file in reader.files}
+        )
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -142,11 +139,7 @@ class Casts:
                 role, attributes, cast = found
                 encodings[cast.name] = cast
                 objects[name] = _changed(objects[name], role, attributes, cast)
-        part: Reader = object.__new__(type(reader))
-        part.__dict__.update(reader.__dict__)
-        part._manifest = dataclasses.replace(reader._manifest, objects=objects)
-        part._encodings = encodings
-        return part
+        return reader._with_objects(objects, encodings)
 
     def _cast(
         self, reader: Reader, name: str, tensor_object: TensorObject

@@ -494,22 +494,7 @@ def _is_same(one: str, other: str) -> bool:
 
 def _part(reader: Reader, names: Sequence[str]) -> Reader:
     """Return a reader of some of the objects, over the same files."""
-    if len(names) == len(reader):
-        return reader
-    if not isinstance(reader, ShardedReader):
-        return _over(reader, {name: reader._object(name) for name in names})
-    part: ShardedReader = object.__new__(ShardedReader)
-    part.__dict__.update(reader.__dict__)
-    part._home = {name: reader._home[name] for name in names}
-    return part
-
-
-def _over(reader: _R, objects: Mapping[str, TensorObject]) -> _R:
-    """Return a reader of the same file that has these objects."""
-    part: _R = object.__new__(type(reader))
-    part.__dict__.update(reader.__dict__)
-    part._manifest = dataclasses.replace(reader._manifest, objects=objects)
-    return part
+    return reader if len(names) == len(reader) else reader._select(names)
 
 
 def _version_of(reader: Reader) -> str:
@@ -934,7 +919,7 @@ def _plan(reader: Reader, emitter: Emitter) -> tuple[dict[str, ManifestReader], 
             kept, unsaid = _sayable(check, found.attributes or {}, name)
             lost.extend(unsaid)
             tensor_object = dataclasses.replace(home._object(name), attributes=kept or None)
-            chosen[name] = _over(home, {name: tensor_object})
+            chosen[name] = home._with_objects({name: tensor_object})
         else:
             chosen[name] = reader
     return chosen, lost

@@ -81,6 +81,10 @@ class Fetching:
         self._checked: set[tuple[int, int, Digest]] = set()
         self._lock = threading.Lock()
 
+    def with_encodings(self, encodings: Mapping[str, Encoding]) -> Fetching:
+        """Return the same source with other encodings, nothing of it checked so far."""
+        return Fetching(self.source, encodings, self.limits, verify=self.verify)
+
     def of(self, component: Component) -> StoredComponent:
         """Return the way to one component's bytes."""
         return StoredComponent(self, component)

@@ -422,6 +422,24 @@ class ManifestReader(Mapping[str, Array | Any]):
         """Return the reader of the file an object is in: this one, where there is one file."""
         return self
 
+    def _select(self, names: Iterable[str]) -> Self:
+        """Return a reader of some of the objects, over the same open file."""
+        return self._with_objects({name: self._object(name) for name in names})
+
+    def _with_objects(
+        self,
+        objects: Mapping[str, TensorObject],
+        encodings: Mapping[str, Encoding] | None = None,
+    ) -> Self:
+        """Return a reader of other objects over the same open file."""
+        part = object.__new__(type(self))
+        vars(part).update(vars(self))
+        part._manifest = dataclasses.replace(self._manifest, objects=objects)
+        if encodings is not None:
+            part._encodings = encodings
+            part._fetching = self._fetching.with_encodings(encodings)
+        return part
+
     # --- The engine -------------------------------------------------------------------------
 
     def _require_open(self) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import threading
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from ztensor.boundary import public
 from ztensor.digest import digest_of, parse_digest
@@ -345,6 +345,19 @@ class ShardedReader(Reader):
     def _portable_object(self, name: str) -> TensorObject:
         """Return an object as 1.2 has it once decoded; see `Reader._portable_object`."""
         return self.reader_of(name)._portable_object(name)
+
+    def _select(self, names: Iterable[str]) -> Self:
+        """Return a reader of some of the objects, over the same open files."""
+        part = self._with_readers(self._readers)
+        part._home = {name: self._home[name] for name in names}
+        return part
+
+    def _with_readers(self, readers: dict[str, Reader]) -> Self:
+        """Return a reader of the same set that asks other readers of its files."""
+        part = object.__new__(type(self))
+        vars(part).update(vars(self))
+        part._readers = readers
+        return part
 
     def _stored(self, component: Component) -> StoredComponent:
         """Raise: a component is one of a file; ask `reader_of` for that file's reader."""
