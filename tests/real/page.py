@@ -17,12 +17,13 @@ PAGE = "docs/real-files.md"
 _INTRODUCTION = """# Real files
 
 Files that other programs wrote, as they lie in packages of the registry: `make real-files` fetches
-the packages, reads every file, and compares every value with what the format's own library (NumPy,
-SciPy, torch, safetensors, gguf, h5py, onnx) reads from it, bit for bit. Each file is then converted
-to a `.zt` file, whose objects must be the same and verify. Whatever the library finds in a file,
-and is no array of numbers, must be listed here or be in the account of the file. Packages and files
-are pinned by their SHA-256 in `tests/real/files.json`; none of them is installed, and no pickle is
-executed.
+the packages, reads every file, and compares every value, and a slice of it, with what the format's
+own library (NumPy, SciPy, torch, safetensors, gguf, h5py, onnx) reads from it, bit for bit. Each
+file is verified and converted to a `.zt` file, whose objects must be the same and verify; and where
+its format is written, that file is converted back, and the library must read the same again.
+Whatever the library finds in a file, and is no array of numbers, must be listed here or be in the
+account of the file. Packages and files are pinned by their SHA-256 in `tests/real/files.json`; none
+of them is installed, and no pickle is executed.
 
 "Read" are the files of which `convert` makes a copy. "Listed" are objects that have a name and a
 shape, and are refused when they are read: text, compounds, long doubles and the like. "Theirs

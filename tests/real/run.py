@@ -7,8 +7,8 @@
 
 The files are in packages of the registry that pip asks; `packages.toml` names them, `files.json`
 pins each. Every file is read, compared with what its own library reads from it, converted to a
-`.zt` file, compared again and verified; and whatever the library finds that is not read here must
-be in the account of the file. The status is 1 where anything is not so.
+`.zt` file and back, compared again and verified; and whatever the library finds that is not read
+here must be in the account of the file. The status is 1 where anything is not so.
 """
 
 from __future__ import annotations

@@ -57,14 +57,13 @@ def test_what_a_library_reads_otherwise_is_a_fault(
     values: dict[str, Any], fault: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs(monkeypatch, **values)
-    faults = check(path, "package", "a.npz").faults
-    assert len(faults) == 1
-    assert faults[0].startswith(fault)
+    assert check(path, "package", "a.npz").faults[0].startswith(fault)
 
 
 def test_what_the_library_has_not_is_a_fault(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "theirs", lambda *_: iter([("a", A), ("text", None)]))
-    assert check(path, "package", "a.npz").faults == ["'b' is read here, and the library has none"]
+    faults = check(path, "package", "a.npz").faults
+    assert faults[0] == "'b' is read here, and the library has none"
 
 
 def test_a_copy_that_differs_is_a_fault(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,6 +77,34 @@ def test_a_copy_that_differs_is_a_fault(path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(ztensor, "convert", wrong)
     assert check(path, "package", "a.npz").faults == ["'b' differs in the copy"]
+
+
+def test_what_is_not_the_same_in_its_own_format_is_a_fault(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(kind: str, path: Path) -> Iterator[tuple[str, Any]]:
+        yield "a", A + (path.name == "back.npz")
+        if path.name != "back.npz":
+            yield from {"b": A + 1, "text": None}.items()
+
+    monkeypatch.setattr(checking, "theirs", read)
+    assert check(path, "package", "a.npz").faults == [
+        "'a' is not the same in its own format again",
+        "in its own format again 'b' is not there",
+    ]
+
+
+def test_rows_that_differ_are_a_fault(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ztensor.Reader, "get_slice", lambda *_: A + 7)
+    faults = check(path, "package", "a.npz").faults
+    assert faults == ["rows of 'a' differ", "rows of 'b' differ"]
+
+
+def test_a_damaged_file_is_a_fault(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[data.index(A.tobytes())] ^= 1
+    path.write_bytes(data)
+    assert check(path, "package", "a.npz").faults
 
 
 def test_a_refused_file_says_why(tmp_path: Path) -> None:
