@@ -2,8 +2,8 @@
 
     python benchmarks/frames.py [MiB of each tensor, by default 64]
 
-One process, bytes in memory, the best of three; `load` is with all threads, `one by one` takes
-random rows, each with an index of its own as a data loader does, `gathered` 1,000 with one.
+One process, bytes in memory, the best of seven rounds, digests written and checked. `one by one`
+takes random rows, each with an index of its own as a data loader does, `gathered` 1,000 with one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 WIDTH, MIB = 512, 1 << 20
+ROUNDS = 7
 SIZES = (16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 4 << 20)
 
 
@@ -41,39 +42,57 @@ def tensors(nbytes: int) -> dict[str, np.ndarray[Any, Any]]:
     }
 
 
-def best(act: Callable[[], object], times: int = 3) -> float:
-    """Return the seconds of the fastest of some calls."""
-    found = []
-    for _ in range(times):
-        start = time.perf_counter()
-        act()
-        found.append(time.perf_counter() - start)
-    return min(found)
+def seconds(act: Callable[[], object]) -> float:
+    """Return how long a call took."""
+    start = time.perf_counter()
+    act()
+    return time.perf_counter() - start
 
 
-def row_of(array: np.ndarray[Any, Any], size: int | None) -> list[str]:
-    """Return the cells of one frame size; None stores raw."""
-    chunk = None if size is None else size // (array.nbytes // len(array))
-    how: dict[str, Any] = {"compression": size is not None, "chunk_rows": chunk}
-    saved: list[bytes] = []
-    seconds = best(lambda: saved.append(save({"w": array}, **how)))
-    data, places = saved[-1], np.random.default_rng(1).integers(0, len(array), 1000)
-    loading = best(lambda: load(data))
-    with ztensor.open(data) as reader:
-        part = reader.get_slice("w")
-        part[0]
-        few = places[: 1000 if size is None or size < MIB else 100].tolist()
-        one = best(lambda: [part[place] for place in few]) / len(few)
-        gathered = best(lambda: part[places]) / len(places)
-        if part[places].tobytes() != array[places].tobytes():
-            raise SystemExit("the rows are wrong")
-    return [
-        f"{len(data) / array.nbytes:.4f}",
-        f"{array.nbytes / seconds / 1e6:,.0f}",
-        f"{array.nbytes / loading / 1e6:,.0f}",
-        f"{1 / one:,.0f}",
-        f"{1 / gathered:,.0f}",
-    ]
+class Measured:
+    """One tensor in frames of one size, measured again and again; the best counts.
+
+    Args:
+        array: the tensor.
+        size: bytes of a frame; None stores raw.
+    """
+
+    def __init__(self, array: np.ndarray[Any, Any], size: int | None) -> None:
+        self.array, self.size = array, size
+        self.nbytes = 0
+        self.times: dict[str, float] = {}
+
+    def measure(self) -> None:
+        """Do everything once."""
+        array, size = self.array, self.size
+        chunk = None if size is None else size // (array.nbytes // len(array))
+        how: dict[str, Any] = {"compression": size is not None, "chunk_rows": chunk}
+        saved: list[bytes] = []
+        self._keep("save", seconds(lambda: saved.append(save({"w": array}, **how))))
+        (data,) = saved
+        self.nbytes = len(data)
+        self._keep("load", seconds(lambda: load(data)))
+        places = np.random.default_rng(1).integers(0, len(array), 1000)
+        with ztensor.open(data) as reader:
+            part = reader.get_slice("w")
+            part[0]
+            few = places[: 1000 if size is None or size < MIB else 100].tolist()
+            self._keep("one", seconds(lambda: [part[place] for place in few]) / len(few))
+            self._keep("many", seconds(lambda: part[places]) / len(places))
+            if part[places].tobytes() != array[places].tobytes():
+                raise SystemExit("the rows are wrong")
+
+    def _keep(self, what: str, found: float) -> None:
+        self.times[what] = min(self.times.get(what, found), found)
+
+    def cells(self) -> list[str]:
+        """Return the cells of its row."""
+        times, nbytes = self.times, self.array.nbytes
+        return [
+            f"{self.nbytes / nbytes:.4f}",
+            *(f"{nbytes / times[what] / 1e6:,.0f}" for what in ("save", "load")),
+            *(f"{1 / times[what]:,.0f}" for what in ("one", "many")),
+        ]
 
 
 def main(nbytes: int) -> None:
@@ -82,9 +101,13 @@ def main(nbytes: int) -> None:
     print("| " + " | ".join(head) + " |")
     print("| " + " | ".join("---" for _ in head) + " |")
     for name, array in tensors(nbytes).items():
-        for size in (None, *SIZES):
-            frame = "raw" if size is None else f"{size >> 10} KiB"
-            print("| " + " | ".join((name, frame, *row_of(array, size))) + " |", flush=True)
+        rows = [Measured(array, size) for size in (None, *SIZES)]
+        for _ in range(ROUNDS):  # in turn: a busy moment of the machine hits all alike
+            for row in rows:
+                row.measure()
+        for row in rows:
+            frame = "raw" if row.size is None else f"{row.size >> 10} KiB"
+            print("| " + " | ".join((name, frame, *row.cells())) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Write a table of 100 MB piece by piece, and serve rows of it: memory stays small throughout.
 
+Then the same of a compressed copy, whose frames are of a few rows.
+
 python examples/embedding_table.py [folder]
 """
 
@@ -43,6 +45,20 @@ def main(folder: Path) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     print(f"{tokens.size:,} rows served, {tokens.size / seconds:,.0f}/s, {peak:,} bytes at most")
     assert peak < size / 10
+
+    small = folder / "compressed.zt"
+    ztensor.convert(path, small, compression=True, chunk_rows=64)  # frames of 32 KiB
+    tracemalloc.reset_peak()
+    with ztensor.open(small) as reader:
+        table = reader.get_slice("table")
+        start = time.perf_counter()
+        for request, answer in zip(tokens, answers, strict=True):
+            assert np.array_equal(table[request], answer)
+        seconds = time.perf_counter() - start
+    peak = tracemalloc.get_traced_memory()[1]
+    rate = f"{tokens.size / seconds:,.0f}/s, {peak:,} bytes at most"
+    print(f"{small.name}: {small.stat().st_size:,} bytes; the same rows, {rate}")
+    assert peak < size / 5
 
     for request, answer in zip(tokens[:5], answers, strict=False):
         for token, row in zip(request, answer, strict=True):

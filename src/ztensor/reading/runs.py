@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 KEPT_BYTES = 4 << 20  # decoded bytes that a reader keeps: some frames of rows
 KEPT_TABLE_BYTES = 16 << 20  # of what `Runs` take: 64 GiB of tensors in frames of 64 KiB
-_WORTH_THREADS = 24  # runs: a millisecond or two of work; starting threads takes 0.2
-_BATCH = 8  # runs that a thread takes at a time
+_WORTH_BYTES = 2 << 20  # decoded: a millisecond or two of work; starting threads takes 0.2
+_BATCH_BYTES = 512 << 10  # decoded by a thread at a time
 
 
 class RunCache:
@@ -151,11 +151,15 @@ class RunReader:
         groups = list(self._groups(rows, target.shape[1]))
         if groups and groups[-1].run < 0:
             return False
-        workers = thread_count() if len(groups) >= _WORTH_THREADS else 1
+        decoded = self._runs.decoded
+        each = max(1, decoded[-1] // (len(decoded) - 1))  # on average
+        is_worth_it = len(groups) > 1 and len(groups) * each >= _WORTH_BYTES
+        workers = thread_count() if is_worth_it else 1
         if workers == 1:
             self._take(groups, rows, target)
             return True
-        batches = [groups[start : start + _BATCH] for start in range(0, len(groups), _BATCH)]
+        count = max(1, _BATCH_BYTES // each)
+        batches = [groups[start : start + count] for start in range(0, len(groups), count)]
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             for done in [pool.submit(self._take, batch, rows, target) for batch in batches]:
                 done.result()

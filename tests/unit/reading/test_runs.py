@@ -56,8 +56,8 @@ def test_rows_are_those_of_the_array(
     kind: str, threads: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZTENSOR_NUM_THREADS", threads)
-    monkeypatch.setattr(runs, "_WORTH_THREADS", 2)
-    monkeypatch.setattr(runs, "_BATCH", 2)
+    monkeypatch.setattr(runs, "_WORTH_BYTES", 1)
+    monkeypatch.setattr(runs, "_BATCH_BYTES", 1)
     key = KEYS[kind]
     with ztensor.open(save({"w": W}, compression=1, chunk_rows=chunk)) as reader:
         for part in (reader.get_slice("w"), reader.get_slice("w")):  # the second finds some kept
@@ -81,6 +81,7 @@ def test_each_frame_is_decoded_once_for_an_index(
     threads: str, decoded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZTENSOR_NUM_THREADS", threads)
+    monkeypatch.setattr(runs, "_WORTH_BYTES", 1)
     monkeypatch.setattr(runs, "KEPT_BYTES", 0)
     with ztensor.open(save({"w": W}, compression=1, chunk_rows=CHUNK)) as reader:
         reader.get_slice("w")[KEYS["many"]]
