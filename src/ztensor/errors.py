@@ -221,7 +221,7 @@ class ZTensorError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.reason = reason if reason is not None else self._default_reason
+        self.reason: Reason | None = reason if reason is not None else self._default_reason
         self.file = file
         self.object_name = object_name
         self.component = component

@@ -113,7 +113,7 @@ class Tensor(DLPackExporter):
                 raise ArgumentValueError(f"a {describe(format)} tensor needs its shape")
             shape = main.shape
         self.shape: tuple[int, ...] = Shape(shape_of(shape))
-        self.format = str(format)
+        self.format: str = str(format)
         self.components: Mapping[str, Array] = types.MappingProxyType(arrays)
         self.attributes: Mapping[str, object] = dict(attributes or {})
         self._declared_type = type

@@ -76,6 +76,8 @@ class WritableFile(Protocol):
         ...
 
 
+# Each alias is one text: to pyright several in a row are no type.
+
 # What is opened, and written to.
 Bytes: TypeAlias = "Buffer"
 """Whatever has the buffer protocol: bytes, a bytearray, an mmap."""
@@ -99,10 +101,8 @@ TensorLike: TypeAlias = "Tensor | npt.ArrayLike | torch.Tensor"
 """What is stored: a `ztensor.Tensor`, what NumPy makes an array of, or torch's tensor."""
 ElementType: TypeAlias = "str | npt.DTypeLike | torch.dtype"
 """A name such as "float32", a type of NumPy, or a `torch.dtype`."""
-Index: TypeAlias = (
-    "SupportsIndex | npt.ArrayLike | slice | EllipsisType"
-    " | tuple[SupportsIndex | npt.ArrayLike | slice | EllipsisType | None, ...] | None"
-)
+_Key: TypeAlias = "SupportsIndex | npt.ArrayLike | slice | EllipsisType | None"
+Index: TypeAlias = "_Key | tuple[_Key, ...]"
 """What a slice is indexed with: whatever NumPy takes."""
 
 # Where tensors of a framework go.
@@ -112,10 +112,9 @@ JaxArray: TypeAlias = "jax.Array"
 """A `jax.Array`."""
 JaxDevice: TypeAlias = "str | jax.Device"
 """A name such as "cpu", or a `jax.Device`."""
-JaxSharding: TypeAlias = (
-    "jax.sharding.Sharding | Mapping[str, jax.sharding.Sharding]"
-    " | Callable[[str, jax.ShapeDtypeStruct], jax.sharding.Sharding | None]"
-)
+_Sharding: TypeAlias = "jax.sharding.Sharding"
+_Chosen: TypeAlias = "Callable[[str, jax.ShapeDtypeStruct], _Sharding | None]"
+JaxSharding: TypeAlias = "_Sharding | Mapping[str, _Sharding] | _Chosen"
 """A `Sharding`, a mapping from names to them, or a function of a name and its struct."""
 
 

@@ -134,6 +134,8 @@ MISTAKES = {
         "reportAttributeAccessIssue",
     ),
     'ztensor.safe_open("m.zt", 5)': ("call-overload", "reportArgumentType"),
+    'ztensor.open("m.zt").get_slice("w")[object()]': ("call-overload", "reportArgumentType"),
+    "ztensor.stats(5)": ("arg-type", "reportArgumentType"),
     'ztensor.replace_tensor("m.zt", "w", [1], atomik=True)': ("call-arg", "reportCallIssue"),
     'with ztensor.Writer("m.zt") as w: w.finnish()': (
         "attr-defined",
@@ -151,11 +153,19 @@ OF_TORCH = {
 }
 
 
+OF_JAX = {
+    'zj.load_file("m.zt")["w"].too()': ("union-attr", "reportAttributeAccessIssue"),
+    'zj.load_file("m.zt", sharding=5)': ("arg-type", "reportArgumentType"),
+}
+
+
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_mistakes_are_found(checker: str, tmp_path: Path) -> None:
     lines = {"import ztensor": None, "import ztensor.numpy as zn": None, **MISTAKES}
     if is_installed("torch"):
         lines |= {"import ztensor.torch as zt": None, **OF_TORCH}
+    if is_installed("jax"):
+        lines |= {"import ztensor.jax as zj": None, **OF_JAX}
     code = tmp_path / "mistakes.py"
     code.write_text("\n".join(lines) + "\n", "utf-8")
     found = dict(one.split(" ") for one in complaints(checker, [code], tmp_path, None))

@@ -100,7 +100,7 @@ class Editor(Writer):
         # Held to the end whatever is written to: it keeps other writers out.
         end = TrialSink if dry_run else AppendSink
         self._locked = end(name, durable=durable, lock=lock, timeout=timeout)
-        self.old_nbytes = self._locked.size
+        self.old_nbytes: int = self._locked.size
         try:
             frame, self._manifest = _read_committed(self._locked)
             emitter = emitter_for(frame, self._manifest)

@@ -786,7 +786,7 @@ class ObjectSink:
         self, writer: Writer, name: str, plan: TensorObject, dtype: np.dtype[Any], blob: BlobWriter
     ) -> None:
         self.name = name
-        self.shape = plan.shape
+        self.shape: tuple[int, ...] = plan.shape
         self.dtype = dtype
         self._writer = writer
         self._plan = plan
