@@ -58,6 +58,8 @@ from ztensor.writing.writer import Writer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 
+    import numpy.typing as npt
+
     from ztensor.container import Emitter
     from ztensor.model.account import Unrepresented
     from ztensor.model.manifest import TensorObject
@@ -162,7 +164,7 @@ def convert(
     durable: Durable = "auto",
     dry_run: bool = False,
     threads: int | None = None,
-    dtype: Any = None,
+    dtype: npt.DTypeLike | None = None,
     dequantize: bool = False,
     progress: Progress | None = None,
 ) -> ConversionReport:
