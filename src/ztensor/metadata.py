@@ -11,6 +11,7 @@ from ztensor.errors import ObjectNotFoundError, describe
 from ztensor.layout import LAYOUTS
 from ztensor.model.dtype import STORAGE_TYPES
 from ztensor.model.shape import Shape
+from ztensor.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +118,7 @@ def describe_object(name: str, tensor_object: TensorObject) -> TensorMetadata:
         type=None if main is None else main.type,
         format=tensor_object.format,
         components={role: _describe(component) for role, component in components.items()},
-        attributes=dict(tensor_object.attributes or {}),
+        attributes=dict(with_dicts(tensor_object.attributes or {})),
         nbytes=nbytes,
         stored_nbytes=sum(component.length for component in components.values()),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -173,7 +174,7 @@ def _show(terminal: Terminal, report: DiffReport, *, everything: bool) -> None:
         if found.note is not None:
             terminal.line(f"'{found.name}': {found.note}")
     for key, (before, after) in report.attributes.items():
-        texts = [_attribute(value) for value in (before, after)]
+        texts = [_attribute(value, terminal) for value in (before, after)]
         terminal.line(f"attribute '{key}': {texts[0]} -> {texts[1]}")
     terminal.line(Styled(_summary(report), "green" if report.ok else "bold"))
 
@@ -241,8 +242,9 @@ def _type(found: TensorMetadata) -> str:
     return found.type or found.dtype or "unknown"
 
 
-def _attribute(value: Any) -> str:
-    return "none" if _is_missing(value) else json_text(as_json(value), _ATTRIBUTE_CHARACTERS)
+def _attribute(value: Any, terminal: Terminal) -> str:
+    limit = _ATTRIBUTE_CHARACTERS if terminal.interactive else sys.maxsize
+    return "none" if _is_missing(value) else json_text(as_json(value), limit)
 
 
 def _is_missing(value: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ztensor.cli.spelling import as_json, count_text, json_text, parameters_text, size_text
@@ -248,12 +249,15 @@ def _coverage(facts: Mapping[str, Any]) -> str:
 
 
 def show_attributes(terminal: Terminal, attributes: Mapping[str, Any]) -> None:
-    """Print attributes, long values cut; `attributes` are spelled as JSON."""
+    """Print attributes, spelled as JSON; on a terminal long ones are cut."""
     if not attributes:
         return
     terminal.line()
     terminal.line(Styled("attributes", "bold"))
-    shown = list(attributes.items())[:_ATTRIBUTES_SHOWN]
-    terminal.facts([(f"  {key}", json_text(value, _VALUE_CHARACTERS)) for key, value in shown])
+    most, limit = sys.maxsize, sys.maxsize
+    if terminal.interactive:
+        most, limit = _ATTRIBUTES_SHOWN, _VALUE_CHARACTERS
+    shown = list(attributes.items())[:most]
+    terminal.facts([(f"  {key}", json_text(value, limit)) for key, value in shown])
     if len(shown) < len(attributes):
         terminal.line(f"  and {len(attributes) - len(shown):,} more; --json shows all")

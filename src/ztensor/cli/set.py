@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +21,10 @@ from ztensor.cli.spelling import as_json, json_text
 from ztensor.cli.verb import JsonOption, QuietOption, running
 from ztensor.errors import ArgumentValueError, describe
 
-_VALUE_CHARACTERS = 100
+if TYPE_CHECKING:
+    from ztensor.cli.terminal import Terminal
+
+_VALUE_CHARACTERS = 100  # of a value on a terminal
 
 
 def set_(
@@ -104,10 +108,12 @@ def set_(
                 facts = {"object": object, "key": key, "before": as_json(old.get(key))}
                 subject = key if object is None else f"{object}: {key}"
                 if value is None:
-                    changes.add("unset", subject, _shown(old[key]), **facts)
+                    changes.add("unset", subject, _shown(old[key], terminal), **facts)
                 else:
-                    before = f"{_shown(old[key])} -> " if key in old else ""
-                    changes.add("set", subject, before + _shown(value), **facts, after=value)
+                    before = f"{_shown(old[key], terminal)} -> " if key in old else ""
+                    changes.add(
+                        "set", subject, before + _shown(value, terminal), **facts, after=value
+                    )
 
 
 def _take(new: dict[str, Any], key: str, value: Any) -> None:
@@ -135,5 +141,6 @@ def _value_of(key: str, text: str) -> Any:
     return value
 
 
-def _shown(value: Any) -> str:
-    return json_text(as_json(value), _VALUE_CHARACTERS)
+def _shown(value: Any, terminal: Terminal) -> str:
+    limit = _VALUE_CHARACTERS if terminal.interactive else sys.maxsize
+    return json_text(as_json(value), limit)

@@ -144,7 +144,7 @@ def as_json(value: object) -> Any:
         case complex():
             return [as_json(value.real), as_json(value.imag)]
         case dict():
-            if any(key.startswith("$") for key in value):
+            if any(not isinstance(key, str) or key.startswith("$") for key in value):
                 return as_json(Pairs(value.items()))
             return {key: as_json(item) for key, item in value.items()}
         case list() | tuple():

@@ -110,7 +110,8 @@ class Terminal:
 
     def facts(self, facts: Sequence[tuple[str, str]]) -> None:
         """Print names and what they are, below one another."""
-        names = [cut(visible(name), _FACT_CHARACTERS) for name, _ in facts]
+        limit = _FACT_CHARACTERS if self.interactive else sys.maxsize
+        names = [cut(visible(name), limit) for name, _ in facts]
         width = min(max(map(_width, names), default=0), _FACT_CHARACTERS)
         for name, (_, fact) in zip(names, facts, strict=True):
             self.line(Styled(name + " " * (width - _width(name)), "dim"), "  ", fact)

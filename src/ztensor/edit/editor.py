@@ -32,6 +32,7 @@ from ztensor.source.base import read_bytes
 from ztensor.source.paths import path_text
 from ztensor.source.sink import Durable, FileSink, StreamSink
 from ztensor.source.targets import Nowhere
+from ztensor.wire.cbor import with_dicts
 from ztensor.writing.writer import ObjectSink, Writer
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class Editor(Writer):
     @property
     def attributes(self) -> dict[str, Any]:
         """Return the key-value pairs the file will have."""
-        return dict(self._attributes or {})
+        return dict(with_dicts(self._attributes or {}))
 
     def metadata(self, name: str) -> TensorMetadata:
         """Return what the file will hold under a name.

@@ -45,6 +45,7 @@ from ztensor.reading.component import Fetching
 from ztensor.source.base import Range
 from ztensor.source.local import FileSource
 from ztensor.tensor import Tensor, is_torch
+from ztensor.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -128,7 +129,7 @@ class ManifestReader(Mapping[str, Array | Any]):
     @property
     def attributes(self) -> dict[str, Any]:
         """Return the file's own key-value pairs; empty where there are none."""
-        return dict(self._manifest.attributes or {})
+        return dict(with_dicts(self._manifest.attributes or {}))
 
     @property
     def unrepresented(self) -> tuple[Unrepresented, ...]:
@@ -537,7 +538,7 @@ class ManifestReader(Mapping[str, Array | Any]):
         layout = LAYOUTS.get(tensor_object.format)
         main = None if layout is None else tensor_object.components.get(layout.main_role)
         declared = main.type if main is not None and main.logical is None else None
-        view = View(tensor_object.shape, arrays, tensor_object.attributes or {})
+        view = View(tensor_object.shape, arrays, with_dicts(tensor_object.attributes or {}))
         return Tensor._of_view(view, tensor_object.format, declared)
 
     def _component(

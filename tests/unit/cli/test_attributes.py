@@ -1,0 +1,127 @@
+"""What attributes hold comes back as it was, or the rule says as what."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.edit import Editor
+from ztensor.numpy import save_file
+from ztensor.wire import cbor
+from ztensor.wire.cbor import Pairs, Tag, with_dicts
+
+if TYPE_CHECKING:
+    from tests.unit.cli.conftest import Run
+
+SAME: dict[str, Any] = {
+    "labels": {0: "cat", 1: "dog", -1: "none"},
+    "deep": {"a": [{1: {2: {3: None}}}, {"b": {True: False}}]},
+    "mixed": {1: "int", b"1": "bytes", "1": "text", None: "null", 2.5: "float"},
+    "plain": {"a": 1, "b": [1, 2.5, "c", b"d", True, None]},
+    "empty": {},
+}
+# The rule of the page: what comes back as something else.
+CHANGED: dict[str, tuple[Any, Any]] = {
+    "tuple": ((1, (2, 3)), [1, [2, 3]]),
+    "bytearray": (bytearray(b"ab"), b"ab"),
+    "number of NumPy": (np.float32(0.5), 0.5),
+    "an index of NumPy as key": ({np.int64(3): 1}, {3: 1}),
+}
+
+
+@pytest.mark.parametrize("of_object", [False, True], ids=["file", "object"])
+@pytest.mark.parametrize("key", [*SAME, *CHANGED])
+def test_what_comes_back(tmp_path: Path, key: str, *, of_object: bool) -> None:
+    value, expected = CHANGED.get(key, (SAME.get(key), SAME.get(key)))
+    path = tmp_path / "a.zt"
+    with ztensor.Writer(path, attributes=None if of_object else {key: value}) as writer:
+        writer.write("w", ztensor.Tensor([1.0], attributes={key: value} if of_object else None))
+    with ztensor.open(path) as reader:
+        if of_object:
+            found = [reader.metadata("w").attributes, reader.read("w").attributes]
+        else:
+            found = [reader.attributes]
+    if not of_object:
+        with Editor(path) as editor:
+            found.append(editor.attributes)
+    for attributes in found:
+        assert attributes == {key: expected}
+        assert repr(attributes[key]) == repr(expected)  # 1 is not True, a dict no Pairs
+
+
+def test_a_save_keeps_keys_that_are_numbers(tmp_path: Path) -> None:
+    save_file({}, tmp_path / "a.zt", SAME)
+    ztensor.convert(tmp_path / "a.zt", tmp_path / "b.zt", check=True)
+    for name in ("a.zt", "b.zt"):
+        with ztensor.open(tmp_path / name) as reader:
+            assert reader.attributes == SAME
+            assert type(reader.attributes["labels"]) is dict
+
+
+PAIRS: list[Pairs] = [
+    Pairs([(1, "a"), (1.0, "b")]),
+    Pairs([(1, "a"), (True, "b")]),
+    Pairs([(0, "a"), (False, "b")]),
+    Pairs([(math.nan, "a")]),
+    Pairs([(Tag(1, 2), "a")]),
+    Pairs([([1], "a")]),
+]
+
+
+@pytest.mark.parametrize("pairs", PAIRS, ids=repr)
+def test_what_no_dict_holds_stays_pairs(pairs: Pairs) -> None:
+    data = cbor.encode({"a": [pairs, Pairs([(1, pairs)])]})
+    found = with_dicts(cbor.decode(data))
+    assert type(found["a"][0]) is Pairs
+    assert type(found["a"][1]) is dict
+    assert type(found["a"][1][1]) is Pairs
+    assert cbor.encode(found) == data
+
+
+def test_the_value_itself_is_not_changed() -> None:
+    value = cbor.decode(cbor.encode({"a": {1: [Tag(5, {2: 3})]}}))
+    found = with_dicts(value)
+    assert isinstance(value, dict)
+    assert type(value["a"]) is Pairs
+    assert found == {"a": {1: [Tag(5, {2: 3})]}}
+    same = {"a": [1, {"b": 2}]}
+    assert with_dicts(same) is same
+
+
+def test_depth_takes_no_stack() -> None:
+    value: Any = Pairs([(1, 2)])
+    for _ in range(5000):
+        value = [value]
+    found = with_dicts(value)
+    for _ in range(5000):
+        (found,) = found
+    assert found == {1: 2}
+
+
+def test_a_map_with_a_number_for_a_field_is_refused_as_before() -> None:
+    data = cbor.decode(cbor.encode({1: 2}))
+    assert type(data) is Pairs  # for who parses a manifest
+
+
+def test_info_cuts_nothing_in_a_pipe(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "a.zt"
+    long = {f"{'k' * 60}{number}": "v" * 1000 for number in range(80)}
+    save_file({"w": np.ones(1)}, path, long)
+    ended = run("info", path)
+    for key in long:
+        assert f"{key}  " in ended.out
+    assert ended.out.count("v" * 1000) == 80
+    assert "..." not in ended.out
+    ended = run("set", path, f"x={'y' * 500}", "--dry-run")
+    assert "y" * 500 in ended.out
+
+
+def test_json_of_keys_that_are_numbers(run: Run, tmp_path: Path) -> None:
+    save_file({}, tmp_path / "a.zt", {"labels": {0: "cat"}})
+    found = run("info", tmp_path / "a.zt", "--json").json["attributes"]
+    assert found == {"labels": {"$map": [[0, "cat"]]}}
