@@ -36,6 +36,7 @@ try:
     import jax.numpy as jnp
 except ImportError as error:
     raise MissingDependencyError("ztensor.jax needs JAX: pip install 'pyztensor[jax]'") from error
+from ztensor.writing.saving import attributes_given
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,6 +74,7 @@ def save_file(
     max_shard_size: int | str | None = None,
     format: str | None = None,
     progress: Progress | None = None,
+    attributes: Mapping[str, object] | None = None,
 ) -> dict[str, str]:
     """Save a dict of JAX arrays as one file, replacing an old one as a whole or not at all.
 
@@ -83,7 +85,8 @@ def save_file(
         tensors: names to `jax.Array`s; also NumPy arrays, `ztensor.Tensor`s, `BCOO` and `BCSR`.
             Flat: a tree of dicts is to be flattened first.
         filename: the file; also a file object open for writing bytes.
-        metadata: key-value pairs of the file.
+        metadata: key-value pairs of the file, its attributes; the page Reference says what they
+            keep.
         compression: as in `ztensor.numpy.save_file`, like all that follow.
         chunk_rows: rows of a compressed tensor that are decoded together.
         checksum: `"crc32c"`, `"sha256"` or None.
@@ -93,6 +96,7 @@ def save_file(
         max_shard_size: most bytes of tensors in a file; a dict that is larger goes to several.
         format: the format to write; by default what the suffix of `filename` says.
         progress: called with the bytes of tensors written so far and of all of them.
+        attributes: another name of `metadata`, which `Writer` has; only one of them.
 
     Returns:
         Names that were stored without bytes of their own, and whose bytes they have.
@@ -106,7 +110,7 @@ def save_file(
     return znumpy.save_file(
         _stored(tensors),
         filename,
-        metadata,
+        attributes_given(metadata, attributes),
         compression=compression,
         chunk_rows=chunk_rows,
         checksum=checksum,
@@ -129,11 +133,12 @@ def save(
     checksum: str | bool | None = "crc32c",
     version: str = "1.2.0",
     deduplicate: Literal["memory", "content", False] = "memory",
+    attributes: Mapping[str, object] | None = None,
 ) -> bytes:
     """Return the bytes `save_file` would write; see there."""
     return znumpy.save(
         _stored(tensors),
-        metadata,
+        attributes_given(metadata, attributes),
         compression=compression,
         chunk_rows=chunk_rows,
         checksum=checksum,

@@ -11,7 +11,7 @@ from ztensor.opening import Reader
 from ztensor.opening import open as open_files
 from ztensor.reading.loading import load_all
 from ztensor.sharded import load_files, save_files
-from ztensor.writing.saving import save_all
+from ztensor.writing.saving import attributes_given, save_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,6 +43,7 @@ def save_file(
     max_shard_size: int | str | None = None,
     format: str | None = None,
     progress: Progress | None = None,
+    attributes: Mapping[str, object] | None = None,
 ) -> dict[str, str]:
     """Save a dict of tensors as one file, replacing an old one as a whole or not at all.
 
@@ -53,7 +54,8 @@ def save_file(
         filename: the file; also a file object open for writing bytes. Its suffix says what is
             written: `.safetensors`, `.npz`, `.npy` (one tensor, called "array"), `.gguf`, `.h5` and
             `.hdf5` give a file of that format, any other a zTensor file.
-        metadata: key-value pairs of the file.
+        metadata: key-value pairs of the file, its attributes; the page Reference says what they
+            keep.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
         chunk_rows: of compressed tensors, how many rows (indices of the first axis) are decoded
             together; by default as many as 64 KiB hold. See `ztensor.Writer`.
@@ -69,6 +71,7 @@ def save_file(
         format: the format to write, whatever the suffix: `"zt"`, `"safetensors"`, `"npz"`,
             `"npy"`, `"gguf"` or `"hdf5"`.
         progress: called with the bytes of tensors written so far and of all of them.
+        attributes: another name of `metadata`, which `Writer` has; only one of them.
 
     Returns:
         Names that were stored without bytes of their own, and whose bytes they have.
@@ -84,7 +87,7 @@ def save_file(
     return save_files(
         tensors,
         filename,
-        metadata,
+        attributes_given(metadata, attributes),
         progress,
         deduplicate,
         max_shard_size=max_shard_size,
@@ -107,13 +110,14 @@ def save(
     checksum: str | bool | None = "crc32c",
     version: str = "1.2.0",
     deduplicate: Literal["memory", "content", False] = "memory",
+    attributes: Mapping[str, object] | None = None,
 ) -> bytes:
     """Return the bytes `save_file` would write; see there."""
     buffer = io.BytesIO()
     save_all(
         tensors,
         buffer,
-        metadata,
+        attributes_given(metadata, attributes),
         None,
         deduplicate,
         compression=compression,

@@ -160,6 +160,7 @@ class SaveOptions(TypedDict, total=False):
     deduplicate: Literal["memory", "content", False]
     format: str | None
     progress: Progress | None
+    attributes: Mapping[str, object] | None
 
 
 class ModelOptions(SaveOptions, total=False):

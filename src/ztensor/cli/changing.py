@@ -56,7 +56,10 @@ TimeoutOption = Annotated[
     ),
 ]
 ForceOption = Annotated[
-    bool, typer.Option("--force", help="Replace an output that exists, which is refused otherwise.")
+    bool,
+    typer.Option(
+        "--force", "--overwrite", help="Replace an output that exists, which is refused otherwise."
+    ),
 ]
 
 # A file that is mostly dead is worth a hint, one that hardly is is not.

@@ -31,7 +31,7 @@ from ztensor.sharded import load_files, save_files
 from ztensor.source.paths import path_text
 from ztensor.tensor import Tensor, no_tensor
 from ztensor.threads import thread_count
-from ztensor.writing.saving import save_all
+from ztensor.writing.saving import attributes_given, save_all
 
 try:
     import torch
@@ -98,6 +98,7 @@ def save_file(
     max_shard_size: int | str | None = None,
     format: str | None = None,
     progress: Progress | None = None,
+    attributes: Mapping[str, object] | None = None,
 ) -> dict[str, str]:
     """Save a dict of tensors as one file, replacing an old one as a whole or not at all.
 
@@ -109,7 +110,8 @@ def save_file(
         tensors: names to torch tensors, parameters, or `ztensor.Tensor` for quantized objects.
         filename: the file; also a file object open for writing bytes. Its suffix says what is
             written, as for `ztensor.numpy.save_file`.
-        metadata: key-value pairs of the file.
+        metadata: key-value pairs of the file, its attributes; the page Reference says what they
+            keep.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
         chunk_rows: of compressed tensors, how many rows (indices of the first axis) are decoded
             together; by default as many as 64 KiB hold. See `ztensor.Writer`.
@@ -123,6 +125,7 @@ def save_file(
             with an index, see `ztensor.numpy.save_file`.
         format: the format to write, whatever the suffix, as for `ztensor.numpy.save_file`.
         progress: called with the bytes of tensors written so far and of all of them.
+        attributes: another name of `metadata`, which `Writer` has; only one of them.
 
     Returns:
         Names that were stored without bytes of their own, and whose bytes they have.
@@ -137,7 +140,7 @@ def save_file(
     return save_files(
         _as_stored(tensors, deduplicate),
         filename,
-        metadata,
+        attributes_given(metadata, attributes),
         progress,
         deduplicate,
         max_shard_size=max_shard_size,
@@ -160,13 +163,14 @@ def save(
     checksum: str | bool | None = "crc32c",
     version: str = "1.2.0",
     deduplicate: Literal["memory", "content", False] = "memory",
+    attributes: Mapping[str, object] | None = None,
 ) -> bytes:
     """Return the bytes `save_file` would write; see there."""
     buffer = io.BytesIO()
     save_all(
         _as_stored(tensors, deduplicate),
         buffer,
-        metadata,
+        attributes_given(metadata, attributes),
         None,
         deduplicate,
         compression=compression,
@@ -386,7 +390,8 @@ def save_pretrained(
     except OSError as error:
         raise SourceError.from_os(error, "cannot make the folder", place) from error
     path = os.path.join(place, "model.zt")
-    metadata = {"format": "pt"} if metadata is None else metadata
+    if metadata is None and options.get("attributes") is None:
+        metadata = {"format": "pt"}
     return save_file(state, path, metadata, max_shard_size=max_shard_size, **options)
 
 

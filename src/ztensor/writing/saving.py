@@ -30,6 +30,19 @@ _MOST_VALUES = MOST_PIECES // 2 - 1  # each may be followed by padding
 _PADDING = [bytes(length) for length in range(ALIGNMENT)]
 
 
+def attributes_given(
+    metadata: Mapping[str, object] | None, attributes: Mapping[str, object] | None
+) -> Mapping[str, object] | None:
+    """Return a file's attributes, which safetensors calls metadata: callers use one of the words.
+
+    Raises:
+        ArgumentValueError: they use both.
+    """
+    if metadata is not None and attributes is not None:
+        raise ArgumentValueError("metadata and attributes are one thing; pass one of them")
+    return attributes if metadata is None else metadata
+
+
 def save_all(
     tensors: Mapping[str, Any],
     target: Any,

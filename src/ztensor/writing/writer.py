@@ -93,6 +93,7 @@ class Writer:
         chunk_rows: of compressed tensors, how many rows (indices of the first axis) are decoded
             together, up to 16 MiB: more make smaller files, fewer make reading rows cheaper. By
             default as many as 64 KiB hold.
+        metadata: another name of `attributes`, which `save_file` has; only one of them.
 
     Raises:
         ArgumentValueError: an argument has an unknown value, or the path another format's suffix.
@@ -112,7 +113,10 @@ class Writer:
         threads: int | None = None,
         format: Literal["zt"] | None = None,
         chunk_rows: int | None = None,
+        metadata: Mapping[str, object] | None = None,
     ) -> None:
+        if metadata is not None and attributes is not None:
+            raise ArgumentValueError("metadata and attributes are one thing; pass one of them")
         if is_path(path):
             require_ours(path_text(path), format)
         emitter = EMITTERS.get(version) if isinstance(version, str) else None
@@ -127,7 +131,7 @@ class Writer:
             threads=threads,
             chunk_rows=chunk_rows,
         )
-        given = _attributes_of(attributes)
+        given = _attributes_of(attributes if metadata is None else metadata)
         if given is not None:
             self._emitter.check_attributes(given)
             self._attributes = copy.deepcopy(given)

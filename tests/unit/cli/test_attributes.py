@@ -125,3 +125,34 @@ def test_json_of_keys_that_are_numbers(run: Run, tmp_path: Path) -> None:
     save_file({}, tmp_path / "a.zt", {"labels": {0: "cat"}})
     found = run("info", tmp_path / "a.zt", "--json").json["attributes"]
     assert found == {"labels": {"$map": [[0, "cat"]]}}
+
+
+@pytest.mark.parametrize("module", ["numpy", "torch", "jax"])
+def test_metadata_and_attributes_are_one_word(tmp_path: Path, module: str) -> None:
+    library = pytest.importorskip(f"ztensor.{module}")
+    path = tmp_path / "a.zt"
+    for word in ("metadata", "attributes"):
+        library.save_file({}, path, **{word: {"a": word}})
+        assert ztensor.open(path).attributes == {"a": word}
+        assert ztensor.open(library.save({}, **{word: {"a": word}})).attributes == {"a": word}
+        options: Any = {word: {"a": word}}
+        with ztensor.Writer(path, **options):
+            pass
+        assert ztensor.open(path).attributes == {"a": word}
+    both: Any = {"metadata": {}, "attributes": {}}
+    with pytest.raises(ztensor.errors.ArgumentValueError):
+        library.save_file({}, tmp_path / "b.zt", **both)
+    with pytest.raises(ztensor.errors.ArgumentValueError):
+        ztensor.Writer(tmp_path / "b.zt", **both)
+    with pytest.raises(ztensor.errors.ArgumentValueError):
+        library.save({}, **both)
+
+
+def test_models_take_both_words(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from ztensor.torch import save_model, save_pretrained
+
+    save_model(torch.nn.Linear(1, 1), tmp_path / "a.zt", attributes={"a": 1})
+    assert ztensor.open(tmp_path / "a.zt").attributes == {"a": 1}
+    save_pretrained(torch.nn.Linear(1, 1), tmp_path / "m", attributes={"a": 2})
+    assert ztensor.open(tmp_path / "m").attributes == {"a": 2}
