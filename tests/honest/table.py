@@ -92,6 +92,12 @@ CLAIMS = (
         ),
     ),
     Claim(
+        14,
+        "a matrix that SciPy saved opens as four or five arrays and a text",
+        "one sparse object of its kind, checked; and load_npz reads what is written of one",
+        ("tests/unit/foreign/test_scipy_npz.py",),
+    ),
+    Claim(
         15,
         "a model loads with buffers left on meta, a Dask graph over a replaced file has its name",
         "what stays on meta is said; another file, another name; what functions give pickles",
