@@ -374,6 +374,25 @@ NOT_THEIRS: dict[str, Any] = {
 }
 
 
+def test_an_object_without_parts_is_no_matrix(tmp_path: Path) -> None:
+    nothing = ztensor.Tensor({}, shape=(2,), format="mine")
+    ztensor.numpy.save_file({"array": nothing}, tmp_path / "a.zt")
+    assert ztensor.convert(tmp_path / "a.zt", tmp_path / "a.npz").lost
+
+
+@pytest.mark.parametrize(
+    "attributes", [{"scipy": 5}, {"scipy": "csc_array"}, {"unit": "m"}, {"values_shape": [5]}]
+)
+def test_attributes_that_are_not_scipys_are_lost_and_said(
+    attributes: dict[str, Any], tmp_path: Path
+) -> None:
+    tensor = ztensor.Tensor.from_scipy(ARRAYS["csr array"], attributes=attributes)
+    ztensor.numpy.save_file({"array": tensor}, tmp_path / "a.zt")
+    report = ztensor.convert(tmp_path / "a.zt", tmp_path / "a.npz")
+    assert [loss.object_name for loss in report.lost] == ["array"]
+    assert type(sparse.load_npz(tmp_path / "a.npz")) is sparse.csr_array
+
+
 @pytest.mark.parametrize("tensor", NOT_THEIRS.values(), ids=list(NOT_THEIRS))
 def test_what_scipy_cannot_say_becomes_arrays(tensor: Any, tmp_path: Path) -> None:
     ztensor.numpy.save_file({"array": tensor}, tmp_path / "a.zt")

@@ -239,7 +239,9 @@ def _of_scipy(reader: ManifestReader, lose: Lose) -> list[_Streamed | _Said] | N
     if kind == whole.format:
         kind = {"sparse_csr": "csr", "sparse_coo": "coo"}.get(kind, "")
     shape, attributes = whole.shape, dict(whole.attributes or {})
-    if set(whole.components) != set(ROLES.get(kind, ())) or max(shape, default=0) > _LARGEST:
+    if kind not in ROLES or set(whole.components) != set(ROLES[kind]):
+        return None
+    if max(shape, default=0) > _LARGEST:
         return None
     try:
         parts = {
@@ -252,8 +254,11 @@ def _of_scipy(reader: ManifestReader, lose: Lose) -> list[_Streamed | _Said] | N
     are_integers = all(part.type is None and part.dtype[0] in "iu" for part in indices)
     if (values.dtype, values.type) not in _VALUES or not are_integers:
         return None
-    values_shape = shape_of_values(attributes.pop(VALUES_SHAPE, None), values.shape[0])
-    class_name = attributes.pop(CLASS, None)
+    told = attributes.pop(VALUES_SHAPE, None) if kind in ("bsr", "dia") else None
+    values_shape = shape_of_values(told, values.shape[0])
+    is_matrix = len(shape) == 2 and attributes.get(CLASS) == f"{kind}_matrix"
+    if is_matrix or attributes.get(CLASS) == f"{kind}_array":
+        del attributes[CLASS]
     if values_shape is None:
         return None
     shapes = {role: part.shape for role, part in parts.items()}
@@ -285,7 +290,7 @@ def _of_scipy(reader: ManifestReader, lose: Lose) -> list[_Streamed | _Said] | N
     )
     descr = npy.spelled(values, lose)[1]
     found.append(_Streamed(values, _member("data"), shapes["values"], descr))
-    if len(shape) != 2 or not str(class_name).endswith("_matrix"):
+    if not is_matrix:
         found.append(_Said(_member(FLAG), (), "|b1", b"\1"))
     return found
 
