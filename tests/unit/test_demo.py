@@ -168,7 +168,7 @@ def test_damage_that_is_not_noticed_is_a_failure(
     tensors: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ztensor.reading.verify.require_match", lambda *_arguments: None)
-    monkeypatch.setattr("ztensor.reading.reader.require_match", lambda *_arguments: None)
+    monkeypatch.setattr("ztensor.reading.component.require_match", lambda *_arguments: None)
     outcome = run(tensors, folder=tmp_path)
     assert [failure.split()[0] for failure in outcome.failures] == ["verify", "reading"]
 

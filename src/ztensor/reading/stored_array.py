@@ -101,6 +101,7 @@ class StoredArray:
         "_object",
         "_reader",
         "_role",
+        "_stored",
         "dtype",
         "shape",
     )
@@ -123,6 +124,7 @@ class StoredArray:
         self._entries = entries
         self._copy = copy
         self._component = component = tensor_object.components[role]
+        self._stored = reader._stored(component)
         self._elements = _elements(component)
         self.dtype = self._elements.dtype
         self.shape = shape
@@ -182,17 +184,19 @@ class StoredArray:
 
     def _mapped(self) -> Array | None:
         """Return the whole as a view of the file, or None where it cannot be one."""
-        reader, component = self._reader, self._component
-        reader._require_open()
-        with reader._located(self._name, self._role):
-            whole = reader._stored(component).view()
+        self._reader._require_open()
+        try:
+            whole = self._stored.view()
+        except ZTensorError as error:
+            error.locate(file=self._reader.name, object_name=self._name, component=self._role)
+            raise
         if whole is None:
             return None
         try:
-            array: Array = np.ndarray(self.shape, self.dtype, whole, component.offset)
+            array: Array = np.ndarray(self.shape, self.dtype, whole, self._component.offset)
         except (ValueError, TypeError):  # NumPy cannot hold the shape, or the sizes differ
             return None
-        return array if array.nbytes == component.length else None
+        return array if array.nbytes == self._component.length else None
 
     def _read(self, selection: Selection, key: Any) -> Any:
         """Return the part that `key` selects, as memory of its own."""
@@ -267,13 +271,13 @@ class StoredArray:
 
     def _reading(self) -> ReadInto | None:
         """Return what reads any of the decoded bytes; None where only the whole can be read."""
-        reader, component = self._reader, self._component
+        component = self._component
         count = 0 if self._decoded is not None else element_count(self.shape)
         needed, known = self._elements.nbytes(count), component.known_decoded_length
         is_guess = known is None and component.type is not None and component.logical is None
         if not count or not self.shape or is_guess or known not in (None, needed):
             return None  # nothing to gain; or the sizes differ, and the reader says so
-        return reader._stored(component).reading(needed, (self._name, self._role))
+        return self._stored.reading(needed, (self._name, self._role))
 
 
 def _gives_view(key: Any, rank: int) -> bool:
