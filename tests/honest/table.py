@@ -83,6 +83,12 @@ CLAIMS = (
         ("tests/unit/test_results.py",),
     ),
     Claim(
+        13,
+        "75 rows a second of a compressed table, without a word about why",
+        "frames end behind whole rows, as many as chunk_rows= says; a row decodes its frame alone",
+        ("tests/unit/writing/test_frames.py", "tests/unit/reading/test_runs.py"),
+    ),
+    Claim(
         14,
         "right deflate streams are refused as too short",
         "every length around a piece is read, in every format that deflates",
@@ -105,6 +111,17 @@ CLAIMS = (
             "tests/unit/torch/test_models.py",
             "tests/unit/reading/test_tokens.py",
             "tests/unit/test_results.py",
+        ),
+    ),
+    Claim(
+        16,
+        "types of GGUF are listed and never numbers; a conversion cannot change values",
+        "dequantized bit for bit as the package gguf does; convert says what it changed",
+        (
+            "tests/unit/layout/test_gguf_blocks.py",
+            "tests/unit/layout/test_gguf_grids.py",
+            "tests/unit/test_casting.py",
+            "tests/unit/cli/test_parameters.py",
         ),
     ),
 )
