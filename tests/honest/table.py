@@ -77,6 +77,38 @@ CLAIMS = (
         ("tests/unit/test_typing.py", "tests/unit/test_public_api.py"),
     ),
     Claim(
+        8,
+        "a dict with numbers for keys comes back as pairs; info cuts keys in a pipe",
+        "it comes back as it was, a page says what changes; cut is on a terminal only",
+        ("tests/unit/cli/test_attributes.py",),
+    ),
+    Claim(
+        9,
+        "a folder with only pytorch_model.bin is refused; split writes no set that a hub reads",
+        "one model in a folder opens, of several each is named; sets of safetensors are written",
+        ("tests/unit/test_folders.py", "tests/unit/cli/test_shards_of_formats.py"),
+    ),
+    Claim(
+        10,
+        "what was typed is 'found', a web page has no magic at offset 0, errors show Python",
+        "messages say what it is and what to type; code is told as code",
+        (
+            "tests/unit/cli/test_wrong_inputs.py",
+            "tests/unit/foreign/test_lookalikes.py",
+        ),
+    ),
+    Claim(
+        11,
+        "verbs and functions say one thing in several ways, empty patterns are a success",
+        "each has the other's word, too; patterns that match nothing exit with 2",
+        (
+            "tests/unit/cli/test_wrong_inputs.py::test_a_pattern_that_matches_nothing",
+            "tests/unit/cli/test_wrong_inputs.py::test_where_out_is_said",
+            "tests/unit/cli/test_wrong_inputs.py::test_a_version_is_said_alike",
+            "tests/unit/cli/test_attributes.py::test_metadata_and_attributes_are_one_word",
+        ),
+    ),
+    Claim(
         12,
         "results print hundreds of thousands of characters at a prompt",
         "a short line; everything on request",
