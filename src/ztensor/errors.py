@@ -8,6 +8,7 @@ people read the message.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import enum
 import errno as _errno
@@ -177,6 +178,13 @@ def is_our_section(section: str | None) -> bool:
     return section is not None and re.match(r"\d+\.\d+ section ", section) is not None
 
 
+def without_our_section(problem: Any) -> Any:
+    """Return a problem of a file of another format: it cites no section of our specification."""
+    if not is_our_section(problem.section):
+        return problem
+    return dataclasses.replace(problem, section=None)
+
+
 def near_names(name: str, names: Iterable[str]) -> tuple[list[str], int]:
     """Return the names most like one that is not there, and how many names there are."""
     # The comparison is quadratic in lengths: a stranger's file may have very long names.
@@ -325,7 +333,7 @@ class ManifestError(FormatError):
     def forget_sections(self) -> None:
         """Cite no section of our specification, in no problem either."""
         super().forget_sections()
-        self.problems = tuple(problem.of_other_format() for problem in self.problems)
+        self.problems = tuple(map(without_our_section, self.problems))
 
 
 class EncodingError(FormatError):

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ztensor.boundary import public
-from ztensor.errors import ManifestError, Reason, describe, is_our_section
+from ztensor.errors import ManifestError, Reason, describe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,10 +47,6 @@ class Problem:
         return dataclasses.replace(
             self, object_name=object_name, component=self.component or component
         )
-
-    def of_other_format(self) -> Problem:
-        """Return the same without a section of our specification."""
-        return dataclasses.replace(self, section=None) if is_our_section(self.section) else self
 
     def __str__(self) -> str:
         """Return path, sentence and section on one line, safe to print."""

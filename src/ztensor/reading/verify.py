@@ -25,6 +25,7 @@ from ztensor.errors import (
     UnsupportedError,
     ZTensorError,
     describe,
+    without_our_section,
 )
 from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import (
@@ -191,7 +192,8 @@ def verify_reader(
     is_ours = reader.format == "zt"
 
     def told(problem: Problem) -> Problem:
-        return problem if is_ours else problem.of_other_format()
+        found: Problem = problem if is_ours else without_our_section(problem)
+        return found
 
     return VerifyReport(
         problems=tuple(told(problem) for found in findings for problem in found.problems),
