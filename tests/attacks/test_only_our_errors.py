@@ -741,7 +741,6 @@ METHODS: dict[str, Make] = {
     "Problem.about": lambda f: case(PROBLEM.about, object_name="w", component="data"),
     "Problem.under": lambda f: case(lambda step: [PROBLEM.under(step)], step="a"),
     "Problem.__str__": lambda f: case(PROBLEM.__str__),
-    "Problem.of_other_format": lambda f: case(PROBLEM.of_other_format),
     "LogicalType.storage_count": lambda f: case(LOGICAL.storage_count, count=3),
 }  # fmt: skip
 
