@@ -13,6 +13,7 @@ NUMBERS = range(1, 17)
 
 def test_every_number_has_its_claim() -> None:
     assert [claim.number for claim in CLAIMS] == sorted(claim.number for claim in CLAIMS)
+    assert {claim.number for claim in CLAIMS} == set(NUMBERS)
     assert all(claim.tests for claim in CLAIMS)
 
 
