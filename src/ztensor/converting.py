@@ -49,7 +49,7 @@ from ztensor.source.appending import AppendSink
 from ztensor.source.gathering import FROM_FILE_WRITE_BYTES
 from ztensor.source.paths import path_text
 from ztensor.source.sink import FileSink, Place, StreamSink
-from ztensor.source.targets import Nowhere
+from ztensor.source.targets import Nowhere, require_free
 from ztensor.wire import cbor
 from ztensor.writing.blob import level_of
 from ztensor.writing.frames import require_chunk_rows
@@ -166,6 +166,7 @@ def convert(
     threads: int | None = None,
     dtype: npt.DTypeLike | None = None,
     dequantize: bool = False,
+    overwrite: bool = True,
     progress: Progress | None = None,
 ) -> ConversionReport:
     """Write what a file of any known format holds as a file of another, or of another version.
@@ -177,7 +178,7 @@ def convert(
 
     Args:
         source: whatever `ztensor.open` takes, also a set of shards, or an open reader.
-        path: the new file; it replaces one that is there.
+        path: the new file; it replaces one that is there, unless `overwrite` is False.
         to: its format: `"zt"`, `"safetensors"`, `"npz"`, `"npy"` (one array), `"gguf"` or
             `"hdf5"`; by default what the suffix of `path` says.
         version: of a `.zt` file: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`.
@@ -205,6 +206,7 @@ def convert(
         dequantize: True makes dense floats, of `dtype` or float32, of quantized objects: those of
             `quantized_group` and the blocks of GGUF. What these two ask for is no loss that
             `strict` refuses, and `check` compares with the elements as they have to be.
+        overwrite: False refuses to replace a file that is there, as the command does.
         progress: called with the bytes done so far and those to do in all.
 
     Returns:
@@ -213,8 +215,8 @@ def convert(
     Raises:
         ArgumentValueError: an argument has an unknown value, the suffix says no format, or no
             name matches.
-        UsageError: source and target are one file, see `migrate`; or a format of one array is
-            to hold several.
+        UsageError: there is a file and `overwrite` is False; source and target are one file, see
+            `migrate`; or a format of one array is to hold several.
         NotRepresentableError: something would be lost, and `strict` is set; or all would be; or
             an element is too large for `dtype`.
         MissingDependencyError: the library of a format is not installed.
@@ -230,6 +232,8 @@ def convert(
             "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
         )
     _require_compressed(kind, compression, chunk_rows)
+    for there in (target, *(shards_there(target) if max_shard_size is not None else ())):
+        require_free(there, overwrite=overwrite)
     casts = Casts(cast_target(dtype), dequantize=dequantize)
     with _Opened(source) as reader:
         inputs = files_of(reader)
@@ -279,6 +283,7 @@ def migrate(
     timeout: float = 0.0,
     dry_run: bool = False,
     threads: int | None = None,
+    overwrite: bool = True,
     progress: Progress | None = None,
 ) -> ConversionReport:
     """Rewrite a zTensor file in another version or encoding, and prove that nothing was lost.
@@ -302,12 +307,14 @@ def migrate(
         timeout: as for `ztensor.Editor`.
         dry_run: True takes every step but writing; nothing is read back.
         threads: how many decode, compress and compare.
+        overwrite: False refuses to replace an `output` that is there.
         progress: called with the bytes done so far and those to do in all.
 
     Raises:
         NotRepresentableError: the version cannot say something, and `strict` is set.
-        UsageError: the file is of another format and to be replaced, or `strict` is False without
-            an `output`, or `output` is one of several files that are read.
+        UsageError: there is an `output` and `overwrite` is False; the file is of another format
+            and to be replaced, or `strict` is False without an `output`, or `output` is one of
+            several files that are read.
         FormatError: the file is damaged.
         SourceError: it cannot be read or written; it is then as it was.
         ArgumentValueError: an argument has an unknown value.
@@ -322,6 +329,7 @@ def migrate(
     in_place = output is None or _is_same(source, target)
     if not in_place:
         require_ours(target)
+        require_free(target, overwrite=overwrite)
     with contextlib.ExitStack() as stack:
         locked = None
         if in_place and os.path.isfile(source):  # other writers wait, or are told

@@ -25,7 +25,7 @@ from ztensor.source.local import FileSource
 from ztensor.source.paths import path_text
 from ztensor.source.rights import rights_of
 from ztensor.source.sink import FileSink, StreamSink
-from ztensor.source.targets import Nowhere
+from ztensor.source.targets import Nowhere, require_free
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,6 +112,7 @@ def repair(
     lock: bool = True,
     timeout: float = 0.0,
     dry_run: bool = False,
+    overwrite: bool = True,
     progress: Progress | None = None,
 ) -> RepairReport:
     """Report, and on demand mend, a torn file.
@@ -130,13 +131,15 @@ def repair(
             he is alone.
         timeout: with `in_place`, seconds to wait for another writer.
         dry_run: True takes every step but writing; the report says what would be written.
+        overwrite: with `write`, False refuses to replace a file that is there.
         progress: called with the bytes done so far and those to do: of the check of the state,
             then of the copy.
 
     Raises:
         ArgumentValueError: both or contradicting ways to mend were asked for.
         ContainerError: no committed state was found; the message says what was.
-        UsageError: it is a file of another format.
+        UsageError: it is a file of another format; or there is one at `write` and `overwrite` is
+            False.
         SourceError: a file cannot be read or written, or another process is writing it.
     """
     if write is not None and in_place:
@@ -161,6 +164,7 @@ def repair(
             raise ArgumentValueError(
                 "repair writes to another file; in_place=True mends this one", file=name
             )
+        require_free(target, overwrite=overwrite)
         sink: FileSink | StreamSink
         sink = StreamSink(Nowhere(target)) if dry_run else FileSink(target, durable=durable)
         if isinstance(sink, FileSink):

@@ -26,7 +26,7 @@ from ztensor.sharded.planning import plan_objects
 from ztensor.sharded.saving import sha256_of
 from ztensor.source.appending import AppendSink
 from ztensor.source.paths import is_path, path_text
-from ztensor.source.targets import Nowhere
+from ztensor.source.targets import Nowhere, require_free
 from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def merge(
     attributes: Mapping[str, object] | None = None,
     durable: Durable = "auto",
     dry_run: bool = False,
+    overwrite: bool = True,
     progress: Progress | None = None,
 ) -> int:
     """Write the objects of several files into one, and return its length in bytes.
@@ -115,10 +116,12 @@ def merge(
         attributes: its attributes; by default those of all inputs, later ones winning.
         durable: as for `Writer`.
         dry_run: True takes every step but writing.
+        overwrite: False refuses to replace a file that is there.
         progress: called with the stored bytes copied so far and those to copy in all.
 
     Raises:
-        UsageError: a name is in two files, and `on_conflict` is "error". No file appears.
+        UsageError: there is a file and `overwrite` is False, or a name is in two files, and
+            `on_conflict` is "error". No file appears.
         NotRepresentableError: the version cannot hold an object. No file appears.
         FormatError: an input is damaged. No file appears.
         SourceError: a file cannot be read or written. No file appears.
@@ -129,6 +132,7 @@ def merge(
             expected="'error', 'first' or 'last'",
             found=describe(on_conflict),
         )
+    require_free(path_text(output), overwrite=overwrite)
     with contextlib.ExitStack() as stack:
         several: Any = [inputs] if is_path(inputs) else inputs
         readers = [stack.enter_context(open_files(path)) for path in several]

@@ -12,6 +12,7 @@ from ztensor.errors import (
     SourceNotFoundError,
     SourceNotRegularError,
     SourcePermissionError,
+    UsageError,
     describe,
 )
 from ztensor.source.paths import is_url, path_text
@@ -44,6 +45,18 @@ def no_folder(path: str, folder: str) -> SourceNotFoundError:
         errno=errno.ENOENT,
         file=path,
     )
+
+
+def require_free(path: str, *, overwrite: bool) -> None:
+    """Refuse to write over what is there, unless that is allowed.
+
+    Raises:
+        UsageError: there is something at the path.
+    """
+    if not overwrite and os.path.lexists(path):
+        error = UsageError("it exists already", file=path)
+        error.in_python = "overwrite=True replaces it"
+        raise error
 
 
 def require_own_link(path: str) -> None:
