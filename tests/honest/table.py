@@ -106,6 +106,7 @@ CLAIMS = (
             "tests/unit/cli/test_wrong_inputs.py::test_where_out_is_said",
             "tests/unit/cli/test_wrong_inputs.py::test_a_version_is_said_alike",
             "tests/unit/cli/test_attributes.py::test_metadata_and_attributes_are_one_word",
+            "tests/unit/test_overwrite.py",
         ),
     ),
     Claim(
