@@ -39,6 +39,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "foreign/hdf5": _HDF5,
     "foreign/npy.py": _NPZ,
     "foreign/npz": _NPZ,
+    "foreign/onnx": ("unit/foreign/test_onnx.py", "attacks/test_onnx.py"),
     "foreign/parts.py": ("unit/foreign/test_gguf.py", "unit/foreign/test_onnx.py"),
     "foreign/pt": _PT,
     "foreign/zip.py": _NPZ,
