@@ -67,6 +67,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "source/paths.py": ("attacks/test_paths.py",),
     "source/rights.py": ("attacks/test_rights.py",),
     "testing/strategies.py": ("property/test_files.py",),
+    "wire/cbor": ("unit/wire/test_cbor.py", "property/test_cbor.py"),
     "wire/json.py": ("attacks/test_budget_texts.py",),
     "writing/blob.py": ("unit/writing/test_writer.py",),
     "writing/overlaps.py": ("attacks/test_shared_blobs.py",),

@@ -1,136 +1,19 @@
-"""CBOR (RFC 8949, before that 7049): reads any well-formed item within caps, writes one form.
-
-Nothing is interpreted: a tag stays a `Tag`, on a big integer too. A map with text keys is a
-`dict`; one with any other key is a `Pairs`, since the keys 1, 1.0 and true would be one key of a
-`dict`, and numbers a file chooses can be made to collide there.
-
-Neither direction recurses: no nesting, and no caller deep in its own stack, exhausts Python's.
-"""
+"""CBOR, read: any well-formed item within caps, in one loop that does not recurse."""
 
 from __future__ import annotations
 
-import math
-import operator
 import struct
-from itertools import chain, pairwise
+from itertools import chain
 from sys import getsizeof
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeGuard, final
+from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import LimitError, ManifestError, NotRepresentableError, Reason, describe
+from ztensor.errors import LimitError, ManifestError, Reason, describe
+from ztensor.wire.cbor.encoding import FLOATS, assemble, encode, inside_of
+from ztensor.wire.cbor.values import UNDEFINED, Container, Pairs, Simple, Tag, is_container
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from ztensor.limits import Budget
 
-UINT64_MAX = (1 << 64) - 1
-ENCODE_DEPTH = 64  # deepest nesting written: the default of Limits.depth, so that we read it back
-
-
-class Tag(NamedTuple):
-    """A tagged item; the tag is kept and never acted upon.
-
-    Attributes:
-        number: the tag, 0 to 2^64 - 1.
-        value: the item behind it.
-    """
-
-    number: int
-    value: object
-
-
-class Simple(NamedTuple):
-    """A simple value other than false, true, null and undefined.
-
-    Attributes:
-        value: 0 to 19 or 32 to 255.
-    """
-
-    value: int
-
-
-@final
-class Undefined:
-    """The type of `UNDEFINED`."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "UNDEFINED"
-
-    def __reduce__(self) -> str:
-        """Copy and unpickle to the one instance, by its name in this module."""
-        return "UNDEFINED"
-
-
-UNDEFINED: Final = Undefined()
-
-
-class Pairs(tuple[tuple[object, object], ...]):
-    """A map with at least one key that is not text: (key, value) pairs in the order of the file.
-
-    In attributes it is seen only where no `dict` holds the same keys; see `with_dicts`.
-    """
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"Pairs({super().__repr__()})"
-
-
-def with_dicts(value: Any) -> Any:
-    """Return a decoded value with a `dict` for each map that one holds as it is.
-
-    That is where no two keys are equal in Python, as 1, 1.0 and true are, and each is found again,
-    as NaN is not, nor what cannot be hashed. Other maps stay `Pairs`. The value itself is not
-    changed; what has no such map in it is returned.
-    """
-    containers: list[_Container] = []
-    waiting: list[object] = [value]
-    has_pairs = False
-    while waiting:
-        item = waiting.pop()
-        if _is_container(item):
-            containers.append(item)
-            has_pairs = has_pairs or isinstance(item, Pairs)
-            waiting += [one for one in _values(item) if _is_container(one)]
-    if not has_pairs:
-        return value
-    made: dict[int, object] = {}  # by id(): what is inside comes before what it is in
-
-    def of(item: object) -> object:
-        return made.get(id(item), item)
-
-    for one in reversed(containers):
-        if isinstance(one, dict):
-            made[id(one)] = {key: of(item) for key, item in one.items()}
-        elif isinstance(one, Pairs):
-            pairs = Pairs((key, of(item)) for key, item in one)
-            made[id(one)] = _as_dict(pairs)
-        elif isinstance(one, Tag):
-            made[id(one)] = Tag(one.number, of(one.value))
-        else:
-            made[id(one)] = [of(item) for item in one]
-    return made[id(value)]
-
-
-def _values(container: _Container) -> Iterable[object]:
-    if isinstance(container, dict):
-        return container.values()
-    if isinstance(container, Tag):
-        return (container.value,)
-    return (item for _, item in container) if isinstance(container, Pairs) else container
-
-
-def _as_dict(pairs: Pairs) -> dict[object, object] | Pairs:
-    for key, _ in pairs:
-        if type(key) not in (str, int, bytes, bool, float, type(None)) or key != key:
-            return pairs
-    found = dict(pairs)
-    return found if len(found) == len(pairs) else pairs
-
-
-# --- Reading --------------------------------------------------------------------------------
 
 _HEADS = "RFC 8949 section 3"
 _TEXTS = "RFC 8949 section 3.1"
@@ -150,7 +33,6 @@ _KINDS = (
     "a simple value",
 )
 _CONSTANTS: dict[int, object] = {0xF4: False, 0xF5: True, 0xF6: None, 0xF7: UNDEFINED}
-_FLOATS = {0xF9: struct.Struct(">e"), 0xFA: struct.Struct(">f"), 0xFB: struct.Struct(">d")}
 _uint16 = struct.Struct(">H").unpack_from
 _uint32 = struct.Struct(">I").unpack_from
 _uint64 = struct.Struct(">Q").unpack_from
@@ -472,8 +354,8 @@ def _scalar(data: bytes, start: int, room: int, budget: Budget | None) -> tuple[
     major = first >> 5
     if major in (2, 3):
         return (_chunked if first & 0x1F == 0x1F else _string)(data, start, room, budget)
-    if first in _FLOATS:
-        number = _FLOATS[first]
+    if first in FLOATS:
+        number = FLOATS[first]
         return number.unpack_from(data, start + 1)[0], start + 1 + number.size
     argument, pos = _definite(data, start)
     if major < 2:
@@ -575,21 +457,21 @@ class _Identities:
 
     def of(self, key: object) -> bytes:
         """Return the identity of one key."""
-        if not _is_container(key):
+        if not is_container(key):
             return encode(key)
-        pending: list[_Container] = [key]
+        pending: list[Container] = [key]
         while pending:
             item = pending[-1]
             if self._budget is not None:
                 self._budget.charge_bytes(_SERIAL + 2 * _TEXT * len(item))
-            inside = list(_inside(item))
-            unknown = [x for x in inside if _is_container(x) and id(x) not in self._known]
+            inside = list(inside_of(item))
+            unknown = [x for x in inside if is_container(x) and id(x) not in self._known]
             if unknown:
                 pending += unknown
                 continue
             pending.pop()
-            form = _assemble(
-                item, [self._known[id(x)] if _is_container(x) else encode(x) for x in inside]
+            form = assemble(
+                item, [self._known[id(x)] if is_container(x) else encode(x) for x in inside]
             )
             # 0xFF begins no item, so a serial is not the form of anything.
             serial = b"\xff" + len(self._serials).to_bytes(8, "big")
@@ -618,7 +500,7 @@ def _not_utf8(error: UnicodeDecodeError, start: int) -> ManifestError:
 
 
 def _duplicate(offset: int, key: object) -> ManifestError:
-    if not _is_container(key):
+    if not is_container(key):
         what = describe(key)
     elif isinstance(key, (dict, Pairs)):
         what = "a map"
@@ -634,280 +516,4 @@ def _too_deep(offset: int, depth: int) -> LimitError:
         reason=Reason.LIMIT_DEPTH,
         expected=f"at most {depth} levels",
         found="one more",
-    )
-
-
-# --- Writing --------------------------------------------------------------------------------
-
-_BYTES = [bytes((value,)) for value in range(256)]
-_pack16 = struct.Struct(">BH").pack
-_pack32 = struct.Struct(">BI").pack
-_pack64 = struct.Struct(">BQ").pack
-
-
-def encode(value: object) -> bytes:
-    """Return the one deterministic form of `value` (RFC 8949 section 4.2.1).
-
-    Heads are the shortest, lengths definite, keys in the order of their encoded bytes, floats the
-    shortest of half, single and double that keeps the value. Every NaN is written as 0x7e00: a
-    NaN's sign and payload are not kept.
-
-    Args:
-        value: None, bool, int, float, str, bytes-like, list, tuple, dict, and what else `decode`
-            returns. A scalar of an array library is the number it holds, as is any object with
-            `__index__`, or failing that `__float__`.
-
-    Raises:
-        NotRepresentableError: a type or number that has no CBOR form here, text with a lone
-            surrogate, two keys of one map that are written alike, or more than 64 levels, which is
-            where a list that contains itself ends up.
-    """
-    stack: list[tuple[Iterator[object], _Container, list[bytes]]] = []
-    container: _Container = ()
-    source: Iterator[object] = iter((value,))
-    parts: list[bytes] = []
-    while True:
-        for item in source:
-            encoder = _ENCODERS.get(type(item))
-            if encoder is not None:
-                parts.append(encoder(item))
-            elif not _is_container(item):
-                parts.append(_encode_other(item))
-            elif len(stack) < ENCODE_DEPTH:
-                stack.append((source, container, parts))
-                source, container, parts = _inside(item), item, []
-                break
-            else:
-                raise NotRepresentableError(
-                    "the value nests too deep, or contains itself",
-                    expected=f"at most {ENCODE_DEPTH} levels of list, tuple, dict and Tag",
-                    found="one more",
-                )
-        else:
-            if not stack:
-                return parts[0]
-            encoded = _assemble(container, parts)
-            source, container, parts = stack.pop()
-            parts.append(encoded)
-
-
-def head(major: int, argument: int) -> bytes:
-    """Return the shortest head of an item.
-
-    Args:
-        major: the major type, 0 to 6.
-        argument: value, length, count or tag number, 0 to 2^64 - 1.
-
-    Raises:
-        NotRepresentableError: either is out of range.
-    """
-    initial = major << 5
-    if not 0 <= initial < 0xE0:
-        raise _no_number("the major type of an item", "0 to 6", major)
-    if 0 <= argument < 24:
-        return _BYTES[initial + argument]
-    if not 0 <= argument <= UINT64_MAX:
-        raise _no_number("the head of an item", "0 to 2^64 - 1", argument)
-    if argument < 1 << 8:
-        return _BYTES[initial + 24] + _BYTES[argument]
-    if argument < 1 << 16:
-        return _pack16(initial + 25, argument)
-    if argument < 1 << 32:
-        return _pack32(initial + 26, argument)
-    return _pack64(initial + 27, argument)
-
-
-def encode_uint(n: int) -> bytes:
-    """Return an unsigned integer.
-
-    Raises:
-        NotRepresentableError: it is not 0 to 2^64 - 1.
-    """
-    return head(0, n)
-
-
-def encode_text(text: str) -> bytes:
-    """Return a text.
-
-    Raises:
-        NotRepresentableError: it has a lone surrogate, which UTF-8 cannot say.
-    """
-    try:
-        raw = text.encode()
-    except UnicodeEncodeError as error:
-        raise NotRepresentableError(
-            f"text with a lone surrogate at position {error.start} cannot be stored",
-            expected="text that UTF-8 can say",
-            found=describe(text),
-        ) from None
-    length = len(raw)
-    return (_BYTES[0x60 + length] if length < 24 else head(3, length)) + raw
-
-
-def array_of(items: Iterable[bytes]) -> bytes:
-    """Return an array of items that are encoded already."""
-    items = list(items)
-    return head(4, len(items)) + b"".join(items)
-
-
-def map_of(items: Iterable[tuple[str, bytes]]) -> bytes:
-    """Return a map of text keys, in the given order, to values that are encoded already.
-
-    Raises:
-        NotRepresentableError: a key comes twice, or has a lone surrogate.
-    """
-    return b"".join(map_parts(items))
-
-
-def map_parts(items: Iterable[tuple[str, bytes | list[bytes]]]) -> list[bytes]:
-    """Return what `map_of` returns in parts; the values may be in parts, too.
-
-    Raises:
-        NotRepresentableError: a key comes twice, or has a lone surrogate.
-    """
-    fields = list(items)
-    if len(dict(fields)) < len(fields):
-        keys = sorted(key for key, _ in fields)
-        raise _same_keys(next(a for a, b in pairwise(keys) if a == b))
-    parts = [head(5, len(fields))]
-    for key, value in fields:
-        parts.append(encode_text(key))
-        if isinstance(value, bytes):
-            parts.append(value)
-        else:
-            parts += value
-    return parts
-
-
-_Container: TypeAlias = dict[object, object] | list[object] | tuple[object, ...]
-
-
-def _is_container(value: object) -> TypeGuard[_Container]:
-    return isinstance(value, (dict, list, tuple)) and type(value) is not Simple
-
-
-def _inside(container: _Container) -> Iterator[object]:
-    """Return the items of a container: of a map, keys and values in turn."""
-    if isinstance(container, dict):
-        return chain.from_iterable(container.items())
-    if isinstance(container, Tag):
-        return iter((container.value,))
-    if isinstance(container, Pairs):
-        if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in container):
-            raise NotRepresentableError(
-                "Pairs that are not pairs cannot be stored", expected="tuples (key, value)"
-            )
-        return chain.from_iterable(container)
-    return iter(container)
-
-
-def _assemble(container: _Container, parts: list[bytes]) -> bytes:
-    """Return a container's form from the forms of what is inside, given as `_inside` orders it."""
-    if isinstance(container, Tag):
-        if not isinstance(container.number, int):
-            raise _no_number("a tag", "an integer, 0 to 2^64 - 1", container.number)
-        return head(6, container.number) + parts[0]
-    if isinstance(container, (dict, Pairs)):
-        pairs = sorted(zip(parts[::2], parts[1::2], strict=True))
-        if len(dict(pairs)) < len(pairs):
-            raise _same_keys(next(decode(a) for (a, _), (b, _) in pairwise(pairs) if a == b))
-        return head(5, len(pairs)) + b"".join(chain.from_iterable(pairs))
-    return array_of(parts)
-
-
-def _encode_int(value: int) -> bytes:
-    if -1 - UINT64_MAX <= value <= UINT64_MAX:
-        return head(0, value) if value >= 0 else head(1, -1 - value)
-    raise _no_number("an integer", "-2^64 to 2^64 - 1; text or bytes hold more", value)
-
-
-def _encode_float(value: float) -> bytes:
-    if math.isnan(value):
-        return b"\xf9\x7e\x00"
-    for initial in (0xF9, 0xFA):
-        number = _FLOATS[initial]
-        try:
-            raw = number.pack(value)
-        except OverflowError:  # too large for this width
-            continue
-        if number.unpack(raw)[0] == value:
-            return _BYTES[initial] + raw
-    return _BYTES[0xFB] + _FLOATS[0xFB].pack(value)
-
-
-def _encode_bytes(value: bytes | bytearray | memoryview) -> bytes:
-    raw = bytes(value)
-    return head(2, len(raw)) + raw
-
-
-def _encode_simple(value: Simple) -> bytes:
-    number = value.value
-    if not isinstance(number, int) or not (0 <= number < 20 or 32 <= number < 256):
-        raise _no_number("a simple value", "0 to 19 or 32 to 255", number)
-    return _BYTES[0xE0 + number] if number < 24 else _BYTES[0xF8] + _BYTES[number]
-
-
-_ENCODERS: dict[type, Callable[[Any], bytes]] = {
-    str: encode_text,
-    int: _encode_int,
-    float: _encode_float,
-    bool: lambda value: b"\xf5" if value else b"\xf4",
-    type(None): lambda _: b"\xf6",
-    Undefined: lambda _: b"\xf7",
-    Simple: _encode_simple,
-    bytes: _encode_bytes,
-    bytearray: _encode_bytes,
-    memoryview: _encode_bytes,
-}
-
-
-def _encode_other(value: object) -> bytes:
-    """Return the form of a value of no exact type above: of a subclass, or a foreign scalar."""
-    for kind in (str, int, float, bytes, bytearray):
-        if isinstance(value, kind):
-            return _ENCODERS[kind](value)
-    try:
-        plain = _plain_number(value)
-    except (ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError):
-        plain = None  # it only looked like a number
-    if plain is None:
-        raise NotRepresentableError(
-            "a value of this type cannot be stored",
-            expected="None, bool, int, float, str, bytes, or a list, tuple or dict of these "
-            "(of an array, its tolist())",
-            found=type(value).__name__,
-        )
-    return encode(plain)
-
-
-def _plain_number(value: Any) -> int | float | None:
-    """Return the bool, int or float a scalar stands for, or None where it stands for none.
-
-    Array libraries need not be loaded: their scalars have the shape (), and an `item()`, which
-    is how a bool among them shows. An array is no scalar, not even one of a single element.
-    """
-    kind = type(value)
-    if hasattr(kind, "shape"):
-        # Complex numbers and times are no numbers here, though some turn into one when asked.
-        if value.shape != () or getattr(value.dtype, "kind", None) in ("c", "m", "M"):
-            return None
-        plain: object = value.item()
-        if isinstance(plain, (int, float)):
-            return plain
-        return float(value) if type(plain) is kind else None  # numpy.longdouble gives itself
-    if hasattr(kind, "__index__"):
-        return operator.index(value)
-    return float(value) if hasattr(kind, "__float__") else None
-
-
-def _no_number(what: str, expected: str, found: object) -> NotRepresentableError:
-    return NotRepresentableError(
-        f"the number does not fit {what}", expected=expected, found=describe(found)
-    )
-
-
-def _same_keys(key: object) -> NotRepresentableError:
-    what = "which holds others" if _is_container(key) else describe(key)
-    return NotRepresentableError(
-        "two keys of a map are the same once written", expected="each key once", found=what
     )
