@@ -54,7 +54,7 @@ test-pythons: ## run the framework-free suite on every CPython found (PYTHONS="p
 test-minimum: ## run it with the oldest releases of the dependencies that pyproject.toml allows
 	$(PYTHON) tests/pythons.py --minimum $(PYTHON)
 
-# MUTANTS="--module wire/cbor.py --count 50": of one module.
+# MUTANTS="--module reading/slices.py --count 50": of one module.
 mutants: $(VENV)/dev.stamp ## turn comparisons one by one and see whether tests notice, half an hour
 	$(BIN)/python tests/mutants.py $(MUTANTS)
 

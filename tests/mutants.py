@@ -2,7 +2,7 @@
 
     python tests/mutants.py                     200 mutants, the same for the same seed
     python tests/mutants.py --count 20 --seed 7
-    python tests/mutants.py --module wire/cbor.py --count 50
+    python tests/mutants.py --module reading/slices.py --count 50
 
 A mutant is killed where the module's own tests (`tests/tree.py` says which) fail or hang. Prints
 what survived; exits with 1 where fewer than 90 % of those that matter were killed. A survivor that
