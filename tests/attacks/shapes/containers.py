@@ -285,9 +285,8 @@ def _footers_over_bad_components(length: int) -> bytes:
     parts = Raw(mapped(length // 2, b"\xa0"))
     bad = root(item({"o": {"shape": [0], "format": "dense", "components": parts}}))
     data = bytearray(MAGIC_1 + bytes(56) + bad)
-    while len(data) < length:
-        data += (len(bad)).to_bytes(8, "little") + MAGIC_1
-        bad = bad + bytes(16)
+    for size in range(len(bad), len(bad) + length - len(data), 16):  # each over the one before it
+        data += size.to_bytes(8, "little") + MAGIC_1
     return bytes(data) + b"torn"
 
 
