@@ -11,6 +11,8 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
 import pytest
@@ -36,18 +38,25 @@ CHECKERS = [
 ]
 
 
+def place_in(environment: Path, what: str) -> Path:
+    """Return where an environment has its packages, or its programs."""
+    base = {"base": str(environment), "platbase": str(environment)}
+    return Path(sysconfig.get_path(what, "venv", base))
+
+
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder of packages like that of an environment without any framework."""
-    packages = tmp_path_factory.mktemp("plain") / "lib" / "python3" / "site-packages"
-    packages.mkdir(parents=True)
+    """Return an environment without any framework."""
+    environment = tmp_path_factory.mktemp("plain")
+    venv.create(environment, symlinks=os.name == "posix", with_pip=False)
+    packages = place_in(environment, "purelib")
     for name in PLAIN:
         found = importlib.util.find_spec(name)
         assert found is not None
         assert found.origin is not None
         (packages / name).symlink_to(Path(found.origin).parent)
     (packages / "ztensor").symlink_to(ROOT / "src" / "ztensor")
-    return packages
+    return environment
 
 
 def run(command: list[str], folder: Path, **environment: str) -> str:
@@ -63,13 +72,20 @@ def run(command: list[str], folder: Path, **environment: str) -> str:
     return ran.stdout
 
 
-def complaints(checker: str, files: list[Path], folder: Path, packages: Path | None) -> list[str]:
-    """Return what a checker finds wrong in files: "file:line code"."""
+def complaints(checker: str, files: list[Path], folder: Path, plain: Path | None) -> list[str]:
+    """Return what a checker finds wrong in files: "file:line code".
+
+    Args:
+        checker: which.
+        files: the files.
+        folder: where its settings go.
+        plain: the environment; None for the one the tests run in.
+    """
     if checker == "mypy":
-        cache = folder.parent / f"mypy cache {packages is None}"  # torch is large
+        cache = folder.parent / f"mypy cache {plain is None}"  # torch is large
         settings = "[mypy]\nstrict = true\nfollow_imports = silent\n"
         (folder / "mypy.ini").write_text(settings, "utf-8")
-        site = [] if packages is None else ["--no-site-packages"]
+        site = [] if plain is None else ["--no-site-packages"]
         text = run(
             [
                 *("mypy", "--config-file", "mypy.ini", "-O", "json", "--cache-dir", str(cache)),
@@ -77,7 +93,7 @@ def complaints(checker: str, files: list[Path], folder: Path, packages: Path | N
                 *map(str, files),
             ],
             folder,
-            MYPYPATH=str(ROOT / "src" if packages is None else packages),
+            MYPYPATH=str(ROOT / "src" if plain is None else place_in(plain, "purelib")),
         )
         found = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
         return [
@@ -90,15 +106,13 @@ def complaints(checker: str, files: list[Path], folder: Path, packages: Path | N
         "typeCheckingMode": "standard",
         "reportUnusedExpression": False,
     }
-    options = []
-    if packages is None:
+    python = sys.executable
+    if plain is None:
         configuration["extraPaths"] = [str(ROOT / "src")]
-        options = ["--pythonpath", sys.executable]
     else:
-        environment = packages.parents[2]
-        configuration |= {"venvPath": str(environment.parent), "venv": environment.name}
+        python = str(place_in(plain, "scripts") / Path(python).name)
     (folder / "pyrightconfig.json").write_text(json.dumps(configuration), "utf-8")
-    text = run(["basedpyright", "-p", str(folder), "--outputjson", *options], folder)
+    text = run(["basedpyright", "-p", str(folder), "--outputjson", "--pythonpath", python], folder)
     report = json.loads(text)
     assert report["summary"]["filesAnalyzed"] == len(files), report
     return [
