@@ -297,7 +297,8 @@ def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, d
     try:
         return *read_manifest(source, limits), {}
     except NotZTensorError as error:
-        not_ours = error  # only then is another format thought of
+        # Only then is another format thought of. Its traceback leads to this frame: a circle.
+        not_ours = error.with_traceback(None)
     from ztensor.foreign import project
 
     try:
@@ -396,7 +397,10 @@ def _recovered(
         if state is None:
             source.close()
     if state is None:
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # whose traceback leads to this frame: a circle
     import logging
 
     logging.getLogger("ztensor").warning(

@@ -114,6 +114,7 @@ def search(
                 continue
         budget.release_to(before)  # what the one before was decoded to is gone
         try:
+            budget.charge_bytes(frame.manifest_length)  # which is read as a whole
             manifest = parse_frame(source, frame, budget)
         except SourceError:
             raise

@@ -87,20 +87,14 @@ def read_index(path: str, limits: Limits = DEFAULT_LIMITS) -> FileSet:
     roots = {os.path.realpath(folder), os.path.dirname(os.path.realpath(path))}
     there = _names_in(folder)
     # What is not in the folder need not be looked for, name by name: an index may name a million.
-    gone = {name for name in names if _is_plain(name) and name.lower() not in there}
-    places = {name: _place_of(path, name, roots) for name in names if name not in gone}
-    gone.update(name for name, place in places.items() if not os.path.isfile(place))
-    if gone:
-        missing = sorted(gone)
-        lost = [one for one, name in weight_map.items() if name in gone]
-        incomplete = SourceNotFoundError(
-            "the index names shards that are not there; fetch them again",
-            file=path,
-            expected=some_of(missing),
-            found=f"{len(missing)} of {len(names)} shards missing, and with them {some_of(lost)}",
-        )
-        incomplete.in_python = "a list of their paths opens those that are there"
-        raise incomplete
+    places: dict[str, str] = {}
+    for name in names:
+        if not _is_plain(name) or name.lower() in there:
+            place = _place_of(path, name, roots)
+            if os.path.isfile(place):
+                places[name] = place
+    if len(places) < len(names):
+        raise _incomplete(path, names, places, weight_map)
     for name, file in weight_map.items():  # in place: a second table would take as much again
         weight_map[name] = places[file]
     return FileSet(
@@ -111,6 +105,21 @@ def read_index(path: str, limits: Limits = DEFAULT_LIMITS) -> FileSet:
         path,
         frozenset(roots),
     )
+
+
+def _incomplete(
+    path: str, names: list[str], places: dict[str, str], weight_map: dict[str, str]
+) -> SourceNotFoundError:
+    missing = [name for name in names if name not in places]
+    lost = [one for one, name in weight_map.items() if name not in places]
+    error = SourceNotFoundError(
+        "the index names shards that are not there; fetch them again",
+        file=path,
+        expected=some_of(missing),
+        found=f"{len(missing)} of {len(names)} shards missing, and with them {some_of(lost)}",
+    )
+    error.in_python = "a list of their paths opens those that are there"
+    return error
 
 
 def _names_in(folder: str) -> set[str]:

@@ -142,7 +142,7 @@ class Lanes:
         self._position = starts - self._base
         self.ok: Bools = np.ones(len(starts), np.bool_)
         self.index: Positions | slice = slice(None)
-        self._parent = self
+        self._parent: Lanes | None = None  # not itself: a circle would keep the data
 
     @property
     def count(self) -> int:
@@ -168,8 +168,9 @@ class Lanes:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._parent._position[self.index] = self._position
-        self._parent.ok[self.index] = self.ok
+        if self._parent is not None:
+            self._parent._position[self.index] = self._position
+            self._parent.ok[self.index] = self.ok
 
     # --- Reading ----------------------------------------------------------------------------
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gc
 import itertools
 import tracemalloc
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -305,3 +307,18 @@ def test_map_head_wants_a_definite_map(data: bytes) -> None:
 def test_map_head_gives_count_and_first_pair() -> None:
     assert cbor.map_head(b"\x00\xb9\x01\x00", 1) == (256, 4)
     assert cbor.map_head(b"\xa0", 0) == (0, 1)
+
+
+def test_the_data_goes_with_the_lanes() -> None:
+    """Cursors that held themselves kept a manifest until the collector of circles came."""
+    data = bytearray(1 << 12)
+    gc.disable()
+    try:
+        lanes = Lanes(bytes(data), np.zeros(1, np.int64), 1 << 11)
+        with lanes.split(np.ones(1, np.bool_)) as some:
+            some.skip(1)
+        gone = weakref.ref(lanes._bytes)
+        del lanes, some
+        assert gone() is None
+    finally:
+        gc.enable()
