@@ -19,9 +19,9 @@ from ztensor.errors import (
     NotRepresentableError,
     Reason,
     UnsupportedError,
-    UsageError,
     describe,
 )
+from ztensor.foreign.base import ForeignEncoding
 from ztensor.layout import View
 from ztensor.layout.elements import numpy_dtype, spell, storage_dtype, typed_array, whole_elements
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
@@ -301,7 +301,7 @@ def _require_digests(reader: ManifestReader, name: str, tensor_object: TensorObj
 # --- What they become --------------------------------------------------------------------------
 
 
-class _Cast:
+class _Cast(ForeignEncoding):
     """An encoding whose decoded bytes are an object's elements as another type.
 
     Args:
@@ -327,7 +327,7 @@ class _Cast:
         *,
         has_sum: bool,
     ) -> None:
-        self.name = name
+        super().__init__(name)
         self.target = target
         self.largest_error = 0.0
         self.decoded_length: int | None = None
@@ -430,16 +430,6 @@ class _Cast:
         """Return True: a piece is made when it is asked for."""
         del stored
         return True
-
-    def encode(
-        self, data: memoryview, *, level: int, frame_bytes: int | None = None
-    ) -> Iterator[bytes | memoryview]:
-        """Refuse: no file is written so.
-
-        Raises:
-            UsageError: always.
-        """
-        raise UsageError("this encoding is only read", found=describe(self.name))
 
 
 def _largest(target: np.dtype[Any]) -> float:
