@@ -321,8 +321,9 @@ def require_free(path: str, *, force: bool) -> None:
     Raises:
         UsageError: there is something at the path.
     """
-    if not force and os.path.lexists(path):
-        raise UsageError("it exists already; --force replaces it", file=path)
+    from ztensor.source import targets
+
+    targets.require_free(path, overwrite=force, allowed_by="--force")
 
 
 def require_target(path: str, *, force: bool) -> None:

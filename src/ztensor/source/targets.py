@@ -47,15 +47,23 @@ def no_folder(path: str, folder: str) -> SourceNotFoundError:
     )
 
 
-def require_free(path: str, *, overwrite: bool) -> None:
+def require_free(path: str, *, overwrite: bool, allowed_by: str | None = None) -> None:
     """Refuse to write over what is there, unless that is allowed.
+
+    Args:
+        path: the target.
+        overwrite: whether it is allowed.
+        allowed_by: the option of the command that allows it, where that is who asks.
 
     Raises:
         UsageError: there is something at the path.
     """
     if not overwrite and os.path.lexists(path):
         error = UsageError("it exists already", file=path)
-        error.in_python = "overwrite=True replaces it"
+        if allowed_by is None:
+            error.in_python = "overwrite=True replaces it"
+        else:
+            error.hint = f"{allowed_by} replaces it"
         raise error
 
 
