@@ -69,7 +69,8 @@ if TYPE_CHECKING:
     from ztensor.reading.verify import VerifyReport
     from ztensor.sharded import ShardedReader
     from ztensor.tensor import Tensor
-    from ztensor.writing.writer import ObjectSink, Writer
+    from ztensor.writing.stream import ObjectSink
+    from ztensor.writing.writer import Writer
 
 # Names are loaded when they are first used, so that `import ztensor` and the command's help cost
 # next to nothing.
@@ -100,7 +101,8 @@ _HOMES = {
     "ztensor.analysis.statistics": "Histogram StatsReport TensorStats stats",
     "ztensor.tensor": "Tensor",
     "ztensor.reading.verify": "VerifyReport",
-    "ztensor.writing.writer": "ObjectSink Writer",
+    "ztensor.writing.stream": "ObjectSink",
+    "ztensor.writing.writer": "Writer",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 _SUBMODULES = frozenset({"errors", "flax", "jax", "numpy", "torch", "typing"})

@@ -33,7 +33,7 @@ from ztensor.source.paths import path_text
 from ztensor.source.sink import Durable, FileSink, StreamSink
 from ztensor.source.targets import Nowhere
 from ztensor.wire.cbor import with_dicts
-from ztensor.writing.writer import ObjectSink, Writer
+from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from ztensor.container import Emitter, Frame
     from ztensor.typing import ElementType, TensorLike, WriteOptions
+    from ztensor.writing.stream import ObjectSink
 
 _LOG = logging.getLogger("ztensor")
 

@@ -10,8 +10,8 @@ from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.reader import ManifestReader
+from ztensor.source.sink import sink_of
 from ztensor.writing.saving import save_all
-from ztensor.writing.writer import sink_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

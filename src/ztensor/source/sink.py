@@ -11,7 +11,7 @@ import secrets
 import stat
 import threading
 import time
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from ztensor.errors import (
     ArgumentTypeError,
@@ -561,3 +561,19 @@ class StreamSink(Gatherer):
     def abort(self) -> None:
         """Drop what is gathered."""
         self._buffer.clear()
+
+
+def sink_of(target: Any, *, durable: Durable) -> Sink:
+    """Return where the bytes for what a caller passed go.
+
+    Raises:
+        ArgumentTypeError: it is nothing that can be written to.
+        SourceError: it cannot be created.
+    """
+    if isinstance(target, (str, bytes, os.PathLike)):
+        return FileSink(path_text(target), durable=durable)
+    if isinstance(target, Place):
+        return target.sink(durable)
+    if isinstance(target, (FileSink, StreamSink)):
+        return target
+    return StreamSink(target)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import os
-import sys
 from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -31,26 +29,31 @@ from ztensor.errors import (
     ArgumentValueError,
     ClosedError,
     DigestMismatchError,
-    LayoutError,
     NotRepresentableError,
     Reason,
-    UnsupportedError,
     UsageError,
     ZTensorError,
     describe,
 )
 from ztensor.layout import LAYOUTS
-from ztensor.layout.elements import BLOCK_BYTES, blocks, is_stored_as_is, numpy_dtype, spell
-from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.layout.elements import BLOCK_BYTES, blocks, is_stored_as_is, spell
+from ztensor.model.dtype import LOGICAL_TYPES
 from ztensor.model.manifest import Component, Manifest, TensorObject, WrittenObjects
 from ztensor.model.suffixes import require_ours
 from ztensor.source.paths import is_path, path_text
-from ztensor.source.sink import Durable, FileSink, Place, Sink, StreamSink
+from ztensor.source.sink import Durable, FileSink, Sink, sink_of
 from ztensor.tensor import Tensor, is_torch, no_tensor, shape_of
 from ztensor.threads import Crew, thread_count
 from ztensor.writing.blob import BlobWriter, level_of
 from ztensor.writing.frames import Frames, frames_of, require_chunk_rows
 from ztensor.writing.overlaps import Overlaps
+from ztensor.writing.planning import (
+    attributes_of,
+    element_type,
+    require_whole_bytes,
+    with_u64_indices,
+)
+from ztensor.writing.stream import ObjectSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -131,7 +134,7 @@ class Writer:
             threads=threads,
             chunk_rows=chunk_rows,
         )
-        given = _attributes_of(attributes if metadata is None else metadata)
+        given = attributes_of(attributes if metadata is None else metadata)
         if given is not None:
             self._emitter.check_attributes(given)
             self._attributes = copy.deepcopy(given)
@@ -262,7 +265,7 @@ class Writer:
                 if isinstance(data, Mapping) and "data" not in data:
                     raise no_tensor(data, "a Tensor, or an array")
                 tensor = data if isinstance(data, Tensor) else Tensor(data)
-                tensor = _with_u64_indices(tensor)
+                tensor = with_u64_indices(tensor)
                 tensor.require_valid()
                 plan = self._plan(tensor, tensor.attributes if attributes is None else attributes)
                 self._emitter.check_object(plan)
@@ -457,11 +460,11 @@ class Writer:
         """
         self._require_ready(name)
         try:
-            target = _element_type(dtype)
+            target = element_type(dtype)
             storage, logical = spell(target)
             components = {"data": Component(storage, 0, 0, logical)}
             plan = TensorObject(
-                shape_of(shape), "dense", components, _attributes_of(attributes) or None
+                shape_of(shape), "dense", components, attributes_of(attributes) or None
             )
             self._emitter.check_object(plan)
             plan = dataclasses.replace(plan, attributes=copy.deepcopy(plan.attributes))
@@ -606,7 +609,7 @@ class Writer:
                 logical = tensor.type
             components[role] = Component(storage, 0, 0, logical)
             if tensor.format != "dense" or role != "data":
-                _require_whole_bytes(role, tensor.components[role].size, components[role])
+                require_whole_bytes(role, tensor.components[role].size, components[role])
         if tensor.format == "dense" and tensor.type not in (None, *LOGICAL_TYPES):
             pass  # an unknown logical type may pack its elements: no size equation holds
         elif tensor.format == "dense":
@@ -614,7 +617,7 @@ class Writer:
         if not components and tensor.format in LAYOUTS:
             raise ArgumentValueError("the tensor has no components")
         return TensorObject(
-            tensor.shape, tensor.format, components, _attributes_of(attributes) or None
+            tensor.shape, tensor.format, components, attributes_of(attributes) or None
         )
 
     def _write_component(
@@ -776,254 +779,6 @@ class Writer:
         self._objects[name] = tensor_object
 
 
-@public
-class ObjectSink:
-    """Takes one dense object's elements in pieces; made by `Writer.stream`.
-
-    Attributes:
-        name: the object's name.
-        shape: its shape.
-        dtype: the element type that pieces must have.
-    """
-
-    def __init__(
-        self, writer: Writer, name: str, plan: TensorObject, dtype: np.dtype[Any], blob: BlobWriter
-    ) -> None:
-        self.name = name
-        self.shape: tuple[int, ...] = plan.shape
-        self.dtype = dtype
-        self._writer = writer
-        self._plan = plan
-        self._blob = blob
-        self._missing = element_count(plan.shape)
-        self._is_open = True
-
-    def write(self, piece: TensorLike, *, flat: bool = False) -> None:
-        """Store the next rows: an array of shape `(k, *shape[1:])`, or one row of `shape[1:]`.
-
-        Args:
-            piece: a NumPy array or a torch tensor of the object's element type, in any byte order
-                and memory order. It is stored before this returns.
-            flat: True takes any shape as so many elements in C order, wherever rows begin.
-
-        Raises:
-            ArgumentTypeError: the piece has another element type.
-            ArgumentValueError: it is no run of whole rows, or there are more elements than the
-                shape has. Nothing of it is stored, and the sink stays open.
-            ClosedError: the sink or its writer is closed.
-            SourceError: the bytes could not be stored. The writer is then aborted.
-        """
-        self._require_open()
-        array = self._array_of(piece)
-        if not flat:
-            self._require_rows(array.shape)
-        if array.size > self._missing:
-            raise ArgumentValueError(
-                "there are more elements than the shape has",
-                object_name=self.name,
-                expected=f"at most {self._missing} more",
-                found=str(array.size),
-            )
-        packed = LOGICAL_TYPES.get(self._plan.components["data"].type or "")
-        if (
-            packed is not None
-            and packed.elements_per_storage > 1
-            and (array.size % packed.elements_per_storage and array.size != self._missing)
-        ):
-            raise ArgumentValueError(
-                "a piece of packed elements must fill whole bytes",
-                object_name=self.name,
-                expected=f"a multiple of {packed.elements_per_storage} elements",
-                found=str(array.size),
-            )
-        try:
-            for block in blocks(array):
-                self._blob.write(block)
-        except BaseException:
-            self._is_open = False
-            self._writer.abort()
-            raise
-        self._missing -= array.size
-
-    def _array_of(self, piece: Any) -> Array:
-        if is_torch(piece):
-            from ztensor.torch.values import from_torch
-
-            piece = from_torch(piece)
-        if isinstance(piece, Tensor):
-            piece = piece.numpy()
-        try:
-            array = np.asarray(piece)
-        except (TypeError, ValueError) as error:
-            raise ArgumentTypeError(
-                "the piece is no array", object_name=self.name, found=describe(piece, 40)
-            ) from error
-        if array.dtype.newbyteorder("=") != self.dtype:
-            raise ArgumentTypeError(
-                "the piece has another element type",
-                object_name=self.name,
-                expected=self.dtype.name,
-                found=array.dtype.name,
-            )
-        return array
-
-    def _require_rows(self, found: tuple[int, ...]) -> None:
-        """Raise where a piece is no run of whole rows: its elements would land in other rows."""
-        row = self.shape[1:]
-        is_rows = found == row or (len(found) == len(self.shape) and found[1:] == row)
-        if not is_rows:
-            error = ArgumentValueError(
-                "the piece is no run of whole rows",
-                object_name=self.name,
-                expected=f"shape {describe(('k', *row)).replace(repr('k'), 'k')}",
-                found=describe(found),
-            )
-            error.hint = "write(piece, flat=True) stores any elements in C order"
-            raise error
-        if self._missing % max(element_count(row), 1):
-            raise ArgumentValueError(
-                "a piece written with flat=True ended within a row; go on with flat=True",
-                object_name=self.name,
-                found=f"{self._missing} elements missing, rows of {element_count(row)}",
-            )
-
-    def close(self) -> None:
-        """End the object; the writer takes others again.
-
-        Raises:
-            UsageError: elements are missing; the sink stays open.
-            SourceError: the bytes could not be stored. The writer is then aborted.
-        """
-        self._require_open()
-        if self._missing:
-            raise UsageError(
-                "elements are missing",
-                object_name=self.name,
-                expected=f"{element_count(self.shape)} for shape {describe(self.shape)}",
-                found=f"{self._missing} fewer",
-            )
-        self._is_open = False
-        try:
-            component = self._blob.finish(self._plan.components["data"])
-        except BaseException:
-            self._writer.abort()
-            raise
-        plan = self._plan
-        self._writer._stream_done(  # a part of the writer
-            self.name, TensorObject(plan.shape, plan.format, {"data": component}, plan.attributes)
-        )
-
-    def _require_open(self) -> None:
-        if not self._is_open or self._writer._state != "open":
-            raise ClosedError("the stream is closed", object_name=self.name)
-
-    def __enter__(self) -> Self:
-        """Return the sink itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close, or abort the whole writer where an exception passes through."""
-        if kind is not None:
-            self._is_open = False
-            self._writer.abort()
-        elif self._is_open:
-            self.close()
-
-
 def _differs(component: Component, level: int | None) -> bool:
     """Return whether a component is stored otherwise than a level (None: raw) asks for."""
     return level is not None or component.encoding != "raw"
-
-
-def _require_whole_bytes(role: str, count: int, component: Component) -> None:
-    """Raise where packed elements leave a part of a byte: only a dense shape says which are real.
-
-    Raises:
-        NotRepresentableError: they do.
-    """
-    packed = component.logical
-    if packed is not None and count % packed.elements_per_storage:
-        raise NotRepresentableError(
-            f"outside dense tensors {packed.long_name} elements must fill whole bytes; append a "
-            "zero, or store them as float8_e4m3fn",
-            component=role,
-            expected=f"a multiple of {packed.elements_per_storage} elements",
-            found=str(count),
-        )
-
-
-def _with_u64_indices(tensor: Tensor) -> Tensor:
-    """Return the tensor with its index components as u64, which 1.2 section 3 orders."""
-    layout = LAYOUTS.get(tensor.format)
-    indices = () if layout is None else layout.index_roles
-    arrays = dict(tensor.components)
-    for role in indices:
-        if role in arrays and arrays[role].dtype != np.uint64:
-            if arrays[role].size and arrays[role].dtype.kind not in "iu":
-                raise LayoutError(
-                    "indices are integers",
-                    reason=Reason.INDEX_DTYPE,
-                    component=role,
-                    found=arrays[role].dtype.name,
-                )
-            if arrays[role].size and int(arrays[role].min()) < 0:
-                tensor.require_valid()  # says where; a negative number is no uint64
-            arrays[role] = arrays[role].astype(np.uint64)
-    if all(arrays[role] is array for role, array in tensor.components.items()):
-        return tensor
-    return Tensor(
-        arrays,
-        shape=tensor.shape,
-        format=tensor.format,
-        type=tensor.type,
-        attributes=tensor.attributes,
-    )
-
-
-def _element_type(dtype: Any) -> np.dtype[Any]:
-    if isinstance(dtype, getattr(sys.modules.get("torch"), "dtype", ())):
-        from ztensor.torch.values import numpy_type
-
-        return numpy_type(dtype)
-    if isinstance(dtype, str):
-        storage, logical = STORAGE_TYPES.get(dtype), LOGICAL_TYPES.get(dtype)
-        if storage is not None:
-            return numpy_dtype(storage.long_name)
-        if logical is not None:
-            return numpy_dtype(logical.long_name)
-    try:
-        found = numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
-        return found.newbyteorder("=")
-    except (TypeError, ValueError, UnsupportedError) as error:
-        raise ArgumentValueError(
-            "unknown element type",
-            expected=f"one of {', '.join([*BY_LONG_NAME, *LOGICAL_TYPES])}",
-            found=describe(dtype, 40),
-        ) from error
-
-
-def _attributes_of(attributes: Mapping[str, object] | None) -> dict[str, object] | None:
-    if attributes is None or isinstance(attributes, Mapping):
-        return None if attributes is None else dict(attributes)
-    raise ArgumentTypeError("attributes are a mapping", found=describe(attributes, 40))
-
-
-def sink_of(target: Any, *, durable: Durable) -> Sink:
-    """Return where the bytes for what a caller passed go.
-
-    Raises:
-        ArgumentTypeError: it is nothing that can be written to.
-        SourceError: it cannot be created.
-    """
-    if isinstance(target, (str, bytes, os.PathLike)):
-        return FileSink(path_text(target), durable=durable)
-    if isinstance(target, Place):
-        return target.sink(durable)
-    if isinstance(target, (FileSink, StreamSink)):
-        return target
-    return StreamSink(target)

@@ -1,0 +1,110 @@
+"""What a caller passes, as the manifest will say it: before a byte of it is written."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    LayoutError,
+    NotRepresentableError,
+    Reason,
+    UnsupportedError,
+    describe,
+)
+from ztensor.layout import LAYOUTS
+from ztensor.layout.elements import numpy_dtype
+from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
+from ztensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from ztensor.model.manifest import Component
+
+
+def require_whole_bytes(role: str, count: int, component: Component) -> None:
+    """Raise where packed elements leave a part of a byte: only a dense shape says which are real.
+
+    Raises:
+        NotRepresentableError: they do.
+    """
+    packed = component.logical
+    if packed is not None and count % packed.elements_per_storage:
+        raise NotRepresentableError(
+            f"outside dense tensors {packed.long_name} elements must fill whole bytes; append a "
+            "zero, or store them as float8_e4m3fn",
+            component=role,
+            expected=f"a multiple of {packed.elements_per_storage} elements",
+            found=str(count),
+        )
+
+
+def with_u64_indices(tensor: Tensor) -> Tensor:
+    """Return the tensor with its index components as u64, which 1.2 section 3 orders."""
+    layout = LAYOUTS.get(tensor.format)
+    indices = () if layout is None else layout.index_roles
+    arrays = dict(tensor.components)
+    for role in indices:
+        if role in arrays and arrays[role].dtype != np.uint64:
+            if arrays[role].size and arrays[role].dtype.kind not in "iu":
+                raise LayoutError(
+                    "indices are integers",
+                    reason=Reason.INDEX_DTYPE,
+                    component=role,
+                    found=arrays[role].dtype.name,
+                )
+            if arrays[role].size and int(arrays[role].min()) < 0:
+                tensor.require_valid()  # says where; a negative number is no uint64
+            arrays[role] = arrays[role].astype(np.uint64)
+    if all(arrays[role] is array for role, array in tensor.components.items()):
+        return tensor
+    return Tensor(
+        arrays,
+        shape=tensor.shape,
+        format=tensor.format,
+        type=tensor.type,
+        attributes=tensor.attributes,
+    )
+
+
+def element_type(dtype: Any) -> np.dtype[Any]:
+    """Return the element type a caller named, in native byte order.
+
+    Raises:
+        ArgumentValueError: there is none of that name.
+        NotRepresentableError: it is one of torch that cannot be stored.
+    """
+    if isinstance(dtype, getattr(sys.modules.get("torch"), "dtype", ())):
+        from ztensor.torch.values import numpy_type
+
+        return numpy_type(dtype)
+    if isinstance(dtype, str):
+        storage, logical = STORAGE_TYPES.get(dtype), LOGICAL_TYPES.get(dtype)
+        if storage is not None:
+            return numpy_dtype(storage.long_name)
+        if logical is not None:
+            return numpy_dtype(logical.long_name)
+    try:
+        found = numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+        return found.newbyteorder("=")
+    except (TypeError, ValueError, UnsupportedError) as error:
+        raise ArgumentValueError(
+            "unknown element type",
+            expected=f"one of {', '.join([*BY_LONG_NAME, *LOGICAL_TYPES])}",
+            found=describe(dtype, 40),
+        ) from error
+
+
+def attributes_of(attributes: Mapping[str, object] | None) -> dict[str, object] | None:
+    """Return a caller's attributes as a dict of our own.
+
+    Raises:
+        ArgumentTypeError: they are no mapping.
+    """
+    if attributes is None or isinstance(attributes, Mapping):
+        return None if attributes is None else dict(attributes)
+    raise ArgumentTypeError("attributes are a mapping", found=describe(attributes, 40))

@@ -1,0 +1,187 @@
+"""One dense object that comes in pieces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ztensor.boundary import public
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    ClosedError,
+    UsageError,
+    describe,
+)
+from ztensor.layout.elements import blocks
+from ztensor.model.dtype import LOGICAL_TYPES, element_count
+from ztensor.model.manifest import TensorObject
+from ztensor.tensor import Tensor, is_torch
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from ztensor.layout.base import Array
+    from ztensor.typing import TensorLike
+    from ztensor.writing.blob import BlobWriter
+    from ztensor.writing.writer import Writer
+
+
+@public
+class ObjectSink:
+    """Takes one dense object's elements in pieces; made by `Writer.stream`.
+
+    Attributes:
+        name: the object's name.
+        shape: its shape.
+        dtype: the element type that pieces must have.
+    """
+
+    def __init__(
+        self, writer: Writer, name: str, plan: TensorObject, dtype: np.dtype[Any], blob: BlobWriter
+    ) -> None:
+        self.name = name
+        self.shape: tuple[int, ...] = plan.shape
+        self.dtype = dtype
+        self._writer = writer
+        self._plan = plan
+        self._blob = blob
+        self._missing = element_count(plan.shape)
+        self._is_open = True
+
+    def write(self, piece: TensorLike, *, flat: bool = False) -> None:
+        """Store the next rows: an array of shape `(k, *shape[1:])`, or one row of `shape[1:]`.
+
+        Args:
+            piece: a NumPy array or a torch tensor of the object's element type, in any byte order
+                and memory order. It is stored before this returns.
+            flat: True takes any shape as so many elements in C order, wherever rows begin.
+
+        Raises:
+            ArgumentTypeError: the piece has another element type.
+            ArgumentValueError: it is no run of whole rows, or there are more elements than the
+                shape has. Nothing of it is stored, and the sink stays open.
+            ClosedError: the sink or its writer is closed.
+            SourceError: the bytes could not be stored. The writer is then aborted.
+        """
+        self._require_open()
+        array = self._array_of(piece)
+        if not flat:
+            self._require_rows(array.shape)
+        if array.size > self._missing:
+            raise ArgumentValueError(
+                "there are more elements than the shape has",
+                object_name=self.name,
+                expected=f"at most {self._missing} more",
+                found=str(array.size),
+            )
+        packed = LOGICAL_TYPES.get(self._plan.components["data"].type or "")
+        if (
+            packed is not None
+            and packed.elements_per_storage > 1
+            and (array.size % packed.elements_per_storage and array.size != self._missing)
+        ):
+            raise ArgumentValueError(
+                "a piece of packed elements must fill whole bytes",
+                object_name=self.name,
+                expected=f"a multiple of {packed.elements_per_storage} elements",
+                found=str(array.size),
+            )
+        try:
+            for block in blocks(array):
+                self._blob.write(block)
+        except BaseException:
+            self._is_open = False
+            self._writer.abort()
+            raise
+        self._missing -= array.size
+
+    def _array_of(self, piece: Any) -> Array:
+        if is_torch(piece):
+            from ztensor.torch.values import from_torch
+
+            piece = from_torch(piece)
+        if isinstance(piece, Tensor):
+            piece = piece.numpy()
+        try:
+            array = np.asarray(piece)
+        except (TypeError, ValueError) as error:
+            raise ArgumentTypeError(
+                "the piece is no array", object_name=self.name, found=describe(piece, 40)
+            ) from error
+        if array.dtype.newbyteorder("=") != self.dtype:
+            raise ArgumentTypeError(
+                "the piece has another element type",
+                object_name=self.name,
+                expected=self.dtype.name,
+                found=array.dtype.name,
+            )
+        return array
+
+    def _require_rows(self, found: tuple[int, ...]) -> None:
+        """Raise where a piece is no run of whole rows: its elements would land in other rows."""
+        row = self.shape[1:]
+        is_rows = found == row or (len(found) == len(self.shape) and found[1:] == row)
+        if not is_rows:
+            error = ArgumentValueError(
+                "the piece is no run of whole rows",
+                object_name=self.name,
+                expected=f"shape {describe(('k', *row)).replace(repr('k'), 'k')}",
+                found=describe(found),
+            )
+            error.hint = "write(piece, flat=True) stores any elements in C order"
+            raise error
+        if self._missing % max(element_count(row), 1):
+            raise ArgumentValueError(
+                "a piece written with flat=True ended within a row; go on with flat=True",
+                object_name=self.name,
+                found=f"{self._missing} elements missing, rows of {element_count(row)}",
+            )
+
+    def close(self) -> None:
+        """End the object; the writer takes others again.
+
+        Raises:
+            UsageError: elements are missing; the sink stays open.
+            SourceError: the bytes could not be stored. The writer is then aborted.
+        """
+        self._require_open()
+        if self._missing:
+            raise UsageError(
+                "elements are missing",
+                object_name=self.name,
+                expected=f"{element_count(self.shape)} for shape {describe(self.shape)}",
+                found=f"{self._missing} fewer",
+            )
+        self._is_open = False
+        try:
+            component = self._blob.finish(self._plan.components["data"])
+        except BaseException:
+            self._writer.abort()
+            raise
+        plan = self._plan
+        self._writer._stream_done(  # a part of the writer
+            self.name, TensorObject(plan.shape, plan.format, {"data": component}, plan.attributes)
+        )
+
+    def _require_open(self) -> None:
+        if not self._is_open or self._writer._state != "open":
+            raise ClosedError("the stream is closed", object_name=self.name)
+
+    def __enter__(self) -> Self:
+        """Return the sink itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close, or abort the whole writer where an exception passes through."""
+        if kind is not None:
+            self._is_open = False
+            self._writer.abort()
+        elif self._is_open:
+            self.close()
