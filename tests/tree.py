@@ -34,6 +34,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "container/v1": ("unit/container/test_v1.py", "unit/container/test_regular.py"),
     "edit/repairing.py": ("unit/edit/test_repair.py",),
     "encoding/base.py": ("unit/encoding/test_raw.py", "unit/encoding/test_zstd.py"),
+    "encoding/zstd": ("unit/encoding/test_zstd.py", "property/test_zstd.py"),
     "foreign/base.py": ("unit/foreign/test_npz.py", "unit/foreign/test_gguf.py"),
     "foreign/deflate.py": ("attacks/test_zip.py",),
     "foreign/hdf5": _HDF5,

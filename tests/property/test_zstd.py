@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ztensor.encoding import zstd
-from ztensor.encoding.zstd import ZstandardBinding, Zstd, walk_frames
+from ztensor.encoding.zstd import ZstandardBinding, Zstd, codec, held, walk_frames
+from ztensor.encoding.zstd import frames as headers
 from ztensor.errors import FormatError, LimitError, UnsupportedError
 from ztensor.limits import Limits
 
@@ -55,10 +55,10 @@ class Sizes:
     @contextlib.contextmanager
     def in_force(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(zstd, "HELD_BYTES", self.held)
-            patch.setattr(zstd, "LOOK_BYTES", self.look)
-            patch.setattr(zstd, "CHUNK_BYTES", self.chunk)
-            patch.setattr(zstd, "ONE_PASS_BYTES", self.one_pass)
+            patch.setattr(held, "HELD_BYTES", self.held)
+            patch.setattr(headers, "LOOK_BYTES", self.look)
+            patch.setattr(codec, "CHUNK_BYTES", self.chunk)
+            patch.setattr(codec, "ONE_PASS_BYTES", self.one_pass)
             yield
 
 
@@ -232,7 +232,7 @@ def test_encoding_in_slices_gives_the_same_bytes(
 ) -> None:
     view = memoryview(content)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(zstd, "FRAME_BYTES", frame_bytes)
+        patch.setattr(codec, "FRAME_BYTES", frame_bytes)
         whole = b"".join(ENCODING.encode(view, level=level))
         at = len(content) // frame_bytes // 2 * frame_bytes
         parts = [view[:at], view[at:]] if at else [view]

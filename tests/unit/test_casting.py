@@ -351,7 +351,7 @@ def test_pieces_of_any_size_give_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     made = set()
     for number, piece in enumerate((1, 10_000, 1 << 30)):
         monkeypatch.setattr("ztensor.casting._PIECE_BYTES", piece)
-        monkeypatch.setattr("ztensor.encoding.zstd.CHUNK_BYTES", max(piece, 7) & 0xFFFFFF | 1)
+        monkeypatch.setattr("ztensor.encoding.zstd.codec.CHUNK_BYTES", max(piece, 7) & 0xFFFFFF | 1)
         path = tmp_path / f"{number}.zt"
         ztensor.convert(tmp_path / "a.zt", path, dequantize=True, dtype="bfloat16")
         made.add(path.read_bytes())

@@ -1,6 +1,6 @@
 """Stored bytes to decoded bytes and back; one file per encoding.
 
-Read `base.py` (the contract), `raw.py`, then `zstd.py`. Nothing here knows tensors or files: an
+Read `base.py` (the contract), `raw.py`, then `zstd/`. Nothing here knows tensors or files: an
 encoding sees a `Stored` (random access to one component's bytes) and a destination.
 `ENCODINGS` is the table; a new encoding is one file and one line.
 """

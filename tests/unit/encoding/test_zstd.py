@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ztensor.encoding import ENCODINGS, zstd
+from ztensor.encoding import ENCODINGS
 from ztensor.encoding.zstd import (
+    FRAME_BYTES,
     StandardLibraryBinding,
     ZstandardBinding,
     Zstd,
+    codec,
     find_binding,
+    frames,
+    held,
     walk_frames,
 )
 from ztensor.errors import (
@@ -34,7 +38,7 @@ from ztensor.errors import (
 from ztensor.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
-    from ztensor.encoding.zstd import Binding, Decoder, Encoder
+    from ztensor.encoding.zstd.libraries import Binding, Decoder, Encoder
 
 MIB = 1 << 20
 MAGIC = bytes.fromhex("28b52ffd")
@@ -178,10 +182,10 @@ def encoding(binding: Binding) -> Zstd:
 def piece_sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Make small data take the paths of large data."""
     if request.param == "tiny":
-        monkeypatch.setattr(zstd, "HELD_BYTES", 31)
-        monkeypatch.setattr(zstd, "LOOK_BYTES", 19)
-        monkeypatch.setattr(zstd, "CHUNK_BYTES", 1000)
-        monkeypatch.setattr(zstd, "ONE_PASS_BYTES", 0)
+        monkeypatch.setattr(held, "HELD_BYTES", 31)
+        monkeypatch.setattr(frames, "LOOK_BYTES", 19)
+        monkeypatch.setattr(codec, "CHUNK_BYTES", 1000)
+        monkeypatch.setattr(codec, "ONE_PASS_BYTES", 0)
     return str(request.param)
 
 
@@ -195,7 +199,7 @@ def decode(encoding: Zstd, stored: Mapped, length: int, limits: Limits = DEFAULT
     for expected in (length, None):
         chunks = [bytes(chunk) for chunk in encoding.decode_chunks(stored, expected, limits)]
         assert b"".join(chunks) == guard[:length]
-        assert all(0 < len(chunk) <= zstd.CHUNK_BYTES for chunk in chunks)
+        assert all(0 < len(chunk) <= codec.CHUNK_BYTES for chunk in chunks)
     return bytes(guard[:length])
 
 
@@ -294,13 +298,13 @@ def test_walk_yields_frames_in_order(stored_kind: type[Mapped]) -> None:
 def test_walk_of_a_copying_source_reads_little() -> None:
     stored = Copied(frame(*[raw(bytes(128 << 10))] * 100, window=60))
     assert next(walk_frames(stored, DEFAULT_LIMITS)).most_length == 100 * (128 << 10)
-    assert sum(length for _, length in stored.reads) <= 101 * zstd.LOOK_BYTES + 32
+    assert sum(length for _, length in stored.reads) <= 101 * frames.LOOK_BYTES + 32
 
 
 def test_walk_of_tiny_blocks_does_not_read_each() -> None:
     stored = Copied(frame(*[raw(b"a")] * 100_000))
     assert next(walk_frames(stored, DEFAULT_LIMITS)).most_length == 100_000
-    assert len(stored.reads) <= stored.length // zstd.LOOK_BYTES * 1.01 + 3
+    assert len(stored.reads) <= stored.length // frames.LOOK_BYTES * 1.01 + 3
 
 
 def test_walk_of_a_mapped_source_takes_one_view() -> None:
@@ -313,7 +317,7 @@ def test_walk_of_a_mapped_source_takes_one_view() -> None:
 def test_equal_ends_do_not_make_a_copying_source_look_mapped() -> None:
     stored = Copied(skippable(bytes(5 * MIB)))
     assert next(walk_frames(stored, DEFAULT_LIMITS)).is_skippable
-    assert max(length for _, length in stored.reads) <= zstd.LOOK_BYTES
+    assert max(length for _, length in stored.reads) <= frames.LOOK_BYTES
 
 
 GOOD = frame(raw(Z), size=7, size_bytes=1, window=None, checksum=Z_CHECKSUM)
@@ -607,7 +611,7 @@ def test_a_single_segment_frame_mostly_of_empty_blocks_is_not_held_whole(
         encoding.decode_into(stored, memoryview(bytearray(2000)), limits)
     else:
         assert refusals(encoding, stored, 2000, limits)["into"].reason is Reason.LIMIT_WINDOW
-        assert max(length for _, length in stored.reads) <= zstd.CHUNK_BYTES
+        assert max(length for _, length in stored.reads) <= codec.CHUNK_BYTES
 
 
 def test_a_long_frame_of_a_copying_source_is_read_in_pieces(encoding: Zstd) -> None:
@@ -620,7 +624,7 @@ def test_a_long_frame_of_a_copying_source_is_read_in_pieces(encoding: Zstd) -> N
     destination = bytearray(len(content))
     encoding.decode_into(stored, memoryview(destination), DEFAULT_LIMITS)
     assert destination == content
-    assert max(length for _, length in stored.reads) <= zstd.CHUNK_BYTES
+    assert max(length for _, length in stored.reads) <= codec.CHUNK_BYTES
 
 
 # --- Bombs ----------------------------------------------------------------------------------
@@ -785,8 +789,8 @@ def test_frames_are_independent_and_declare_their_size(encoding: Zstd) -> None:
 def test_slices_at_frame_ends_encode_to_the_same_bytes(encoding: Zstd) -> None:
     content = memoryview(text_like(MIB) * 8 + b"tail")
     whole = b"".join(encoding.encode(content, level=1))
-    head = b"".join(encoding.encode(content[: zstd.FRAME_BYTES], level=1))
-    tail = b"".join(encoding.encode(content[zstd.FRAME_BYTES :], level=1))
+    head = b"".join(encoding.encode(content[:FRAME_BYTES], level=1))
+    tail = b"".join(encoding.encode(content[FRAME_BYTES:], level=1))
     assert head + tail == whole
     assert b"".join(Zstd().encode(content, level=1)) == whole  # another context, the same bytes
 

@@ -13,7 +13,8 @@ from hypothesis.extra import numpy as npst
 
 import ztensor
 from ztensor import Tensor
-from ztensor.encoding import ENCODINGS, zstd
+from ztensor.encoding import ENCODINGS
+from ztensor.encoding.zstd import Zstd, codec
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -506,7 +507,7 @@ def small_frames(array: Any, size: int) -> bytes:
 @pytest.fixture
 def _every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     """Find small frames one by one, too."""
-    monkeypatch.setattr(zstd, "RUN_BYTES", 1)
+    monkeypatch.setattr(codec, "RUN_BYTES", 1)
 
 
 @pytest.mark.usefixtures("_every_frame")
@@ -522,13 +523,13 @@ def test_indexing_frames_of_any_size(size: int) -> None:
 @pytest.mark.usefixtures("_every_frame")
 def test_only_the_frames_that_are_needed_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[int] = []
-    decode = zstd.Zstd.decode_run
+    decode = Zstd.decode_run
 
     def counting(self: Any, stored: Any, start: int, stop: int, *rest: Any) -> None:
         decoded.append(start)
         decode(self, stored, start, stop, *rest)
 
-    monkeypatch.setattr(zstd.Zstd, "decode_run", counting)
+    monkeypatch.setattr(Zstd, "decode_run", counting)
     monkeypatch.setattr(selection, "GAP_BYTES", 1)
     size = len(zstd_frame(bytes(24)))
     part = ztensor.open(framed(W, small_frames(W, 24))).get_slice("w")  # a frame for each row
@@ -548,8 +549,8 @@ def test_only_the_frames_that_are_needed_are_decoded(monkeypatch: pytest.MonkeyP
 def test_small_frames_are_found_together() -> None:
     array = np.zeros(1000 * 250, np.uint8)
     stored = MemorySource(small_frames(array, 250))
-    together = -(-zstd.RUN_BYTES // 250)
-    runs = zstd.Zstd().find_runs(Range(stored, 0, stored.size), array.nbytes, DEFAULT_LIMITS)
+    together = -(-codec.RUN_BYTES // 250)
+    runs = Zstd().find_runs(Range(stored, 0, stored.size), array.nbytes, DEFAULT_LIMITS)
     assert runs is not None
     assert len(runs.decoded) == len(runs.stored) == -(-1000 // together) + 1
     assert (runs.decoded[-1], runs.stored[-1]) == (array.nbytes, stored.size)

@@ -630,6 +630,7 @@ def test_pieces_of_any_size_give_the_file_of_write(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blob, "FRAME_BYTES", 64)
         patch.setattr("ztensor.encoding.zstd.FRAME_BYTES", 64)
+        patch.setattr("ztensor.encoding.zstd.codec.FRAME_BYTES", 64)
         assert written(fill, compression=compression) == save({"x": array}, compression=compression)
 
 

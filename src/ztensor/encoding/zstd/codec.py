@@ -1,27 +1,22 @@
-"""`zstd`: one or more Zstandard frames (RFC 8878), decoded straight into the destination.
-
-Three parts, read in this order. The *walker* steps through frame and block headers and knows,
-without decoding, where each frame lies, how much it can decode to and which window it demands.
-The *binding* is the seam to whichever library is installed. `Zstd` joins the two.
-"""
+"""The encoding: frames decoded straight into the destination, and written."""
 
 from __future__ import annotations
 
 import array
 import collections
 import contextlib
-import importlib
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ztensor.encoding.base import Runs
+from ztensor.encoding.zstd.frames import Frame, require_window, walk_frames
+from ztensor.encoding.zstd.held import Held, hold
+from ztensor.encoding.zstd.libraries import Binding, Decoder, Encoder, Span, find_binding
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     EncodingError,
     LimitError,
-    MissingDependencyError,
     Reason,
-    UnsupportedError,
     describe,
 )
 from ztensor.threads import WINDOWS
@@ -36,9 +31,7 @@ if TYPE_CHECKING:
 # measured on weights, tables and tokens, longer frames save under 1 % and make every row dear.
 FRAME_BYTES = 64 << 10
 CHUNK_BYTES = 1 << 20  # largest piece `decode_chunks` yields, and one read of a streamed frame
-HELD_BYTES = 1 << 20  # stored bytes that are read once and kept, even where that copies them
 ONE_PASS_BYTES = 8 << 20  # a frame up to here, stored, is read whole: see `_is_one_pass`
-LOOK_BYTES = 4 << 10  # one look at headers: little to copy for each block of tens of KiB
 RUN_BYTES = 4 << 10  # frames that decode to less than this are found together: see `find_runs`
 
 FASTEST_LEVEL = -(1 << 17)
@@ -46,452 +39,6 @@ STRONGEST_LEVEL = 22
 KEPT_LEVEL = 7  # above it a context takes 10 to 70 MB and saves nothing beside its work
 KEPT_WINDOW = 8 << 20  # a context that streamed with a larger window is not kept: it holds it
 KEPT_CONTEXTS = 16
-
-
-# --- The walker: frame and block headers ----------------------------------------------------
-
-_MAGIC = b"\x28\xb5\x2f\xfd"
-_SKIPPABLE_TAIL = b"\x2a\x4d\x18"  # after one byte 0x50 to 0x5f
-_HEADER_MOST = 18  # magic 4, descriptor 1, window 1, dictionary 4, content size 8
-_BLOCK_MOST = 128 << 10  # RFC 8878 section 3.1.1.2.4
-_RAW, _COMPRESSED = 0, 2  # 1 repeats one byte, 3 is reserved
-_NOTHING = memoryview(b"")
-
-
-class Frame(NamedTuple):
-    """What the headers of one frame tell.
-
-    Attributes:
-        start: offset of its first byte in the stored bytes.
-        stop: offset behind its last byte.
-        is_skippable: it holds no data.
-        content_length: the decoded length it declares, or None.
-        window: bytes a decoder must look back on; the content length of a single-segment frame.
-        is_single_segment: its content is its window.
-        most_length: no decoder gets more bytes out of its blocks.
-    """
-
-    start: int
-    stop: int
-    is_skippable: bool = False
-    content_length: int | None = 0
-    window: int = 0
-    is_single_segment: bool = False
-    most_length: int = 0
-
-
-def walk_frames(
-    stored: Stored, limits: Limits, *, start: int = 0, stop: int | None = None
-) -> Iterator[Frame]:
-    """Yield the frames of `stored` in order, reading headers only.
-
-    Memory: one small window. Time: linear in the number of blocks, under a microsecond each.
-
-    Args:
-        stored: the frames.
-        limits: the caps in force.
-        start: where the first frame to yield begins.
-        stop: where the last one ends; by default behind the last stored byte.
-
-    Raises:
-        EncodingError: not one or more whole frames from the first byte to the last.
-        UnsupportedError: a frame needs a dictionary.
-        LimitError: a frame demands a window over `limits.window_log`. Not raised for
-            single-segment frames: one pass decodes them without a window.
-    """
-    end = stored.length if stop is None else stop
-    look = _Look(_hold(stored, start, end))
-    if not stored.length:
-        raise EncodingError(
-            "zstd data is one or more frames",
-            reason=Reason.ENCODING_TRUNCATED,
-            expected="at least one frame",
-            found="no bytes",
-        )
-    position = start
-    while position < end:
-        frame = _parse_frame(look, position, limits)
-        yield frame
-        position = frame.stop
-
-
-class Held:
-    """Stored bytes that are in memory as one piece: those from `start` on."""
-
-    __slots__ = ("length", "start", "view")
-
-    def __init__(self, view: memoryview, start: int = 0) -> None:
-        self.view = view
-        self.start = start
-        self.length = start + len(view)
-
-    def read(self, offset: int, length: int) -> memoryview:
-        """Return `length` bytes from `offset`."""
-        return self.view[offset - self.start : offset - self.start + length]
-
-
-def _hold(stored: Stored, start: int, stop: int) -> Stored:
-    """Return a part of `stored` as `Held` where that costs little: short, or a view of a map."""
-    if isinstance(stored, Held):
-        return stored
-    if stop - start > HELD_BYTES:
-        # Pieces of one object, as far apart as can be: the source gives views and copies nothing.
-        # Not single bytes: those are shared objects in CPython, whoever reads them.
-        first, last = stored.read(start, 16), stored.read(stop - 16, 16)
-        if first.obj is not last.obj:
-            return stored
-    return Held(stored.read(start, stop - start), start)
-
-
-class _Look:
-    """A window that moves over stored bytes, so that headers do not cost one read each."""
-
-    __slots__ = ("base", "length", "stored", "window")
-
-    def __init__(self, stored: Stored) -> None:
-        self.stored = stored
-        self.length = stored.length
-        self.base = stored.start if isinstance(stored, Held) else 0
-        self.window = stored.view if isinstance(stored, Held) else _NOTHING
-
-    def at(self, position: int, most: int) -> memoryview:
-        """Return the `most` bytes from `position`, or those left there are before the end."""
-        start = position - self.base
-        end = self.base + len(self.window)
-        if position + most > end and position < self.length and end < self.length:
-            self.window = self.stored.read(position, min(LOOK_BYTES, self.length - position))
-            self.base = position
-            start = 0
-        return self.window[start : start + most]
-
-
-def _parse_frame(look: _Look, start: int, limits: Limits) -> Frame:
-    head = look.at(start, _HEADER_MOST)
-    magic = bytes(head[:4])
-    if magic != _MAGIC:
-        return _parse_skippable(look, start, head, magic)
-    if len(head) < 5:
-        raise _truncated(start, look.length)
-    descriptor = head[4]
-    if descriptor & 0x08:
-        raise EncodingError(
-            f"the zstd frame at stored byte {start} sets a reserved bit",
-            reason=Reason.ENCODING_MALFORMED,
-            section="RFC 8878, 3.1.1.1.1",
-        )
-    is_single_segment = bool(descriptor & 0x20)
-    dictionary_at = 5 if is_single_segment else 6
-    size_at = dictionary_at + (0, 1, 2, 4)[descriptor & 3]
-    position = size_at + (int(is_single_segment), 2, 4, 8)[descriptor >> 6]
-    if len(head) < position:
-        raise _truncated(start, look.length)
-    if dictionary := int.from_bytes(head[dictionary_at:size_at], "little"):
-        raise UnsupportedError(
-            f"the zstd frame at stored byte {start} needs dictionary {dictionary}, "
-            "and zTensor files carry none",
-            reason=Reason.UNKNOWN_ENCODING,
-        )
-    content_length: int | None = None
-    if position > size_at:
-        content_length = int.from_bytes(head[size_at:position], "little")
-        if descriptor >> 6 == 1:
-            content_length += 256
-    if is_single_segment and content_length is not None:
-        window = content_length
-    else:
-        base = 1 << (10 + (head[5] >> 3))
-        window = base + (base >> 3) * (head[5] & 7)
-        _require_window(window, start, limits)
-    stop, most_length = _walk_blocks(look, start, start + position, min(_BLOCK_MOST, window))
-    if descriptor & 0x04:
-        stop += 4  # the content checksum
-    if stop > look.length:
-        raise _truncated(start, look.length)
-    return Frame(
-        start,
-        stop,
-        content_length=content_length,
-        window=window,
-        is_single_segment=is_single_segment,
-        most_length=most_length,
-    )
-
-
-def _walk_blocks(look: _Look, start: int, position: int, block_most: int) -> tuple[int, int]:
-    """Return where the last block ends and the most that the blocks can decode to."""
-    most_length = 0
-    window, base = look.window, look.base
-    while True:
-        at = position - base
-        head = window[at : at + 3]  # the hot line of the walk: no call while the window holds it
-        if len(head) < 3:
-            head = look.at(position, 3)
-            if len(head) < 3:
-                raise _truncated(start, look.length)
-            window, base = look.window, look.base
-        header = int.from_bytes(head, "little")
-        kind = header >> 1 & 3
-        size = header >> 3
-        if size > block_most or kind > _COMPRESSED or (kind == _COMPRESSED and size < 2):
-            # Libraries refuse some of these in one mode and not in another; here the answer is one.
-            raise EncodingError(
-                f"the zstd block at stored byte {position} has a size or type that no block has",
-                reason=Reason.ENCODING_MALFORMED,
-                expected=f"type 0 to 2, at most {block_most} bytes, compressed at least 2",
-                found=f"type {kind}, {size} bytes",
-                section="RFC 8878, 3.1.1.2",
-            )
-        if kind == _COMPRESSED:
-            position += 3 + size
-            most_length += block_most
-        elif kind == _RAW:
-            position += 3 + size
-            most_length += size
-        else:
-            position += 4
-            most_length += size
-        if header & 1:
-            return position, most_length
-
-
-def _parse_skippable(look: _Look, start: int, head: memoryview, magic: bytes) -> Frame:
-    may_be_skippable = magic[0] & 0xF0 == 0x50 and _SKIPPABLE_TAIL.startswith(magic[1:])
-    if may_be_skippable and len(magic) == 4:
-        stop = start + 8 + int.from_bytes(head[4:8], "little")
-        if len(head) < 8 or stop > look.length:
-            raise _truncated(start, look.length)
-        return Frame(start, stop, is_skippable=True)
-    if may_be_skippable or _MAGIC.startswith(magic):
-        raise _truncated(start, look.length)
-    raise EncodingError(
-        f"no zstd frame begins at stored byte {start}",
-        reason=Reason.ENCODING_MALFORMED,
-        expected=describe(_MAGIC),
-        found=describe(magic),
-        section="RFC 8878, 3.1.1",
-    )
-
-
-def _truncated(start: int, length: int) -> EncodingError:
-    return EncodingError(
-        f"the zstd frame at stored byte {start} goes on behind the last stored byte",
-        reason=Reason.ENCODING_TRUNCATED,
-        found=f"{length} stored bytes",
-    )
-
-
-def _require_window(window: int, start: int, limits: Limits) -> None:
-    if window > 1 << limits.window_log:
-        raise LimitError(
-            f"the zstd frame at stored byte {start} demands a window of {window} bytes, "
-            "more than Limits.window_log allows",
-            reason=Reason.LIMIT_WINDOW,
-            expected=f"at most {1 << limits.window_log}",
-        )
-
-
-# --- The binding: whichever library is installed --------------------------------------------
-
-
-class Span:
-    """A run of stored bytes as the file a binding pulls compressed bytes from."""
-
-    __slots__ = ("_position", "_stop", "_stored", "piece_bytes")
-
-    def __init__(self, stored: Stored, start: int, stop: int, piece_bytes: int) -> None:
-        self._stored = stored
-        self._position = start
-        self._stop = stop
-        self.piece_bytes = piece_bytes
-
-    def read(self, size: int) -> memoryview:
-        """Return the next `size` bytes, or those left."""
-        start = self._position
-        self._position = min(start + size, self._stop)
-        if start == self._position:
-            return _NOTHING
-        return self._stored.read(start, self._position - start)
-
-
-class FrameReader(Protocol):
-    """The decoded bytes of one frame, from first to last."""
-
-    def readinto(self, destination: memoryview, /) -> int:
-        """Fill `destination`, or less of it where the frame ends; return how many bytes."""
-        ...
-
-
-class Decoder(Protocol):
-    """A decoding context: one frame at a time, any number after another."""
-
-    def open_frame(self, span: Span) -> FrameReader:
-        """Return a reader of the one frame that is `span`.
-
-        A frame that comes in one piece and fits the first destination must not need a window.
-        """
-        ...
-
-
-class Encoder(Protocol):
-    """An encoding context of one level."""
-
-    def encode_frame(self, data: memoryview) -> bytes:
-        """Return `data` as one frame that declares its content size and has no checksum."""
-        ...
-
-
-class Binding(Protocol):
-    """A zstd library.
-
-    Caps on windows are the walker's business; a binding allows the largest its library can.
-    """
-
-    @property
-    def error(self) -> type[Exception]:
-        """Return what the library raises for damaged bytes."""
-        ...
-
-    def decoder(self) -> Decoder:
-        """Return a new decoding context."""
-        ...
-
-    def encoder(self, level: int) -> Encoder:
-        """Return a new encoding context."""
-        ...
-
-
-class ZstandardBinding:
-    """The `zstandard` package: contexts are reused and bytes go straight to the destination."""
-
-    def __init__(self, module: Any) -> None:
-        self._module = module
-        self.error: type[Exception] = module.ZstdError
-
-    def decoder(self) -> _ZstandardDecoder:
-        """Return a new decoding context."""
-        largest = 1 << self._module.WINDOWLOG_MAX
-        return _ZstandardDecoder(self._module.ZstdDecompressor(max_window_size=largest))
-
-    def encoder(self, level: int) -> _ZstandardEncoder:
-        """Return a new encoding context."""
-        return _ZstandardEncoder(
-            self._module.ZstdCompressor(level=level, write_content_size=True, write_checksum=False)
-        )
-
-
-class _ZstandardDecoder:
-    __slots__ = ("_context",)
-
-    def __init__(self, context: Any) -> None:
-        self._context = context
-
-    def open_frame(self, span: Span) -> FrameReader:
-        reader: FrameReader = self._context.stream_reader(
-            span, read_size=span.piece_bytes, read_across_frames=False, closefd=False
-        )
-        return reader
-
-
-class _ZstandardEncoder:
-    __slots__ = ("_context",)
-
-    def __init__(self, context: Any) -> None:
-        self._context = context
-
-    def encode_frame(self, data: memoryview) -> bytes:
-        frame: bytes = self._context.compress(data)
-        return frame
-
-
-class StandardLibraryBinding:
-    """`compression.zstd` of Python 3.14; its decoders serve one frame and return bytes."""
-
-    def __init__(self, module: Any) -> None:
-        self._module = module
-        self.error: type[Exception] = module.ZstdError
-
-    def decoder(self) -> _StandardDecoder:
-        """Return a new decoding context."""
-        return _StandardDecoder(self._module)
-
-    def encoder(self, level: int) -> _StandardEncoder:
-        """Return a new encoding context."""
-        return _StandardEncoder(self._module.ZstdCompressor(level=level))
-
-
-class _StandardDecoder:
-    __slots__ = ("_decompressor", "_options")
-
-    def __init__(self, module: Any) -> None:
-        parameter = module.DecompressionParameter.window_log_max
-        self._decompressor = module.ZstdDecompressor
-        self._options = {parameter: parameter.bounds()[1]}
-
-    def open_frame(self, span: Span) -> FrameReader:
-        return _StandardFrameReader(self._decompressor(options=self._options), span)
-
-
-class _StandardFrameReader:
-    # The library keeps what it was given and did not use, and returns new bytes objects: small
-    # pieces both ways bound the copies.
-    _STORED_PIECE = 128 << 10
-    _DECODED_PIECE = 1 << 20
-
-    __slots__ = ("_context", "_span")
-
-    def __init__(self, context: Any, span: Span) -> None:
-        self._context = context
-        self._span = span
-
-    def readinto(self, destination: memoryview, /) -> int:
-        context = self._context
-        filled = 0
-        while filled < len(destination) and not context.eof:
-            piece: memoryview | bytes = b""
-            if context.needs_input and not (piece := self._span.read(self._STORED_PIECE)):
-                break
-            room = min(len(destination) - filled, self._DECODED_PIECE)
-            decoded = context.decompress(piece, max_length=room)
-            destination[filled : filled + len(decoded)] = decoded
-            filled += len(decoded)
-        return filled
-
-
-class _StandardEncoder:
-    __slots__ = ("_context",)
-
-    def __init__(self, context: Any) -> None:
-        self._context = context
-
-    def encode_frame(self, data: memoryview) -> bytes:
-        self._context.set_pledged_input_size(len(data))
-        frame: bytes = self._context.compress(data, self._context.FLUSH_FRAME)
-        return frame
-
-
-# In order of preference: zstandard is the faster one on small components.
-_BINDINGS = (("zstandard", ZstandardBinding), ("compression.zstd", StandardLibraryBinding))
-
-
-def find_binding() -> Binding:
-    """Return the binding to the first zstd library that can be imported.
-
-    Raises:
-        MissingDependencyError: there is none.
-    """
-    for module_name, bind in _BINDINGS:
-        try:
-            module = importlib.import_module(module_name)
-        except ImportError:
-            continue
-        return bind(module)
-    raise MissingDependencyError(
-        "zstd-compressed components need a zstd library: pip install zstandard, "
-        "or use Python 3.14, which has one"
-    )
-
-
-# --- The encoding ---------------------------------------------------------------------------
 
 
 class Zstd:
@@ -594,7 +141,7 @@ class Zstd:
     ) -> None:
         total = len(destination)
         _require_decoded(total, limits)
-        stored = _hold(stored, start, stop)
+        stored = hold(stored, start, stop)
         binding, decoder, largest = self._bound(), self._take_decoder(), 0
         filled = 0
         for frame in walk_frames(stored, limits, start=start, stop=stop):
@@ -639,7 +186,7 @@ class Zstd:
             LimitError: a window or the decoded length is over its cap.
             MissingDependencyError: no zstd library is installed.
         """
-        stored = _hold(stored, 0, stored.length)
+        stored = hold(stored, 0, stored.length)
         if expected_length is not None:
             self.check_length(stored, expected_length, limits)
         cap = limits.decoded_bytes if expected_length is None else expected_length
@@ -792,7 +339,7 @@ def _streaming_window(frame: Frame, limits: Limits) -> int:
         LimitError: it is over the cap; only single-segment frames come here unchecked.
     """
     if frame.is_single_segment:
-        _require_window(frame.window, frame.start, limits)
+        require_window(frame.window, frame.start, limits)
     return frame.window
 
 

@@ -1,0 +1,24 @@
+"""`zstd`: one or more Zstandard frames (RFC 8878), decoded straight into the destination.
+
+To read in this order: `held.py` keeps short stored bytes in memory; `frames.py` steps through frame
+and block headers and knows, without decoding, where each frame lies, how much it can decode to and
+which window it demands; `libraries.py` is the seam to whichever library is installed; `codec.py`
+joins them to the encoding.
+"""
+
+from ztensor.encoding.zstd.codec import FASTEST_LEVEL, FRAME_BYTES, STRONGEST_LEVEL, Zstd
+from ztensor.encoding.zstd.frames import walk_frames
+from ztensor.encoding.zstd.held import Held
+from ztensor.encoding.zstd.libraries import StandardLibraryBinding, ZstandardBinding, find_binding
+
+__all__ = [
+    "FASTEST_LEVEL",
+    "FRAME_BYTES",
+    "STRONGEST_LEVEL",
+    "Held",
+    "StandardLibraryBinding",
+    "ZstandardBinding",
+    "Zstd",
+    "find_binding",
+    "walk_frames",
+]
