@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ztensor.encoding.zstd import ZstandardBinding, Zstd, codec, held, walk_frames
+from ztensor.encoding.zstd import Zstd, bind_zstandard, codec, held, walk_frames
 from ztensor.encoding.zstd import frames as headers
 from ztensor.errors import FormatError, LimitError, UnsupportedError
 from ztensor.limits import Limits
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 zstandard = pytest.importorskip("zstandard", reason="zstandard is the oracle")
 
-ENCODING = Zstd(ZstandardBinding(zstandard))
+ENCODING = Zstd(bind_zstandard(zstandard))
 LIMITS = Limits(decoded_bytes=1 << 20)
 REFUSALS = (FormatError, UnsupportedError, LimitError)
 

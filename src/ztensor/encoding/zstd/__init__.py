@@ -9,16 +9,16 @@ joins them to the encoding.
 from ztensor.encoding.zstd.codec import FASTEST_LEVEL, FRAME_BYTES, STRONGEST_LEVEL, Zstd
 from ztensor.encoding.zstd.frames import walk_frames
 from ztensor.encoding.zstd.held import Held
-from ztensor.encoding.zstd.libraries import StandardLibraryBinding, ZstandardBinding, find_binding
+from ztensor.encoding.zstd.libraries import bind_standard_library, bind_zstandard, find_binding
 
 __all__ = [
     "FASTEST_LEVEL",
     "FRAME_BYTES",
     "STRONGEST_LEVEL",
     "Held",
-    "StandardLibraryBinding",
-    "ZstandardBinding",
     "Zstd",
+    "bind_standard_library",
+    "bind_zstandard",
     "find_binding",
     "walk_frames",
 ]

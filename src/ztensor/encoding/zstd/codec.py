@@ -89,7 +89,7 @@ class Zstd:
             LimitError: a window, or the destination's length, is over its cap.
             MissingDependencyError: no zstd library is installed.
         """
-        self._decode_frames(stored, 0, stored.length, destination, limits)
+        self.decode_run(stored, 0, stored.length, destination, limits)
 
     def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
         """Return which frames decode to which bytes, or None where not all of them tell.
@@ -134,46 +134,11 @@ class Zstd:
             LimitError: a window, or the destination's length, is over its cap.
             MissingDependencyError: no zstd library is installed.
         """
-        self._decode_frames(stored, start, stop, destination, limits)
-
-    def _decode_frames(
-        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
-    ) -> None:
         total = len(destination)
         _require_decoded(total, limits)
         stored = hold(stored, start, stop)
-        binding, decoder, largest = self._bound(), self._take_decoder(), 0
-        filled = 0
-        for frame in walk_frames(stored, limits, start=start, stop=stop):
-            if frame.is_skippable:
-                continue
-            if frame.content_length is not None and frame.content_length > total - filled:
-                raise _long(total, f"{filled + frame.content_length} or more")
-            window = 0
-            if _is_one_pass(frame, is_held=isinstance(stored, Held)):
-                piece_bytes = frame.stop - frame.start
-            else:
-                piece_bytes = CHUNK_BYTES
-                window = _streaming_window(frame, limits)
-                largest = max(largest, window)
-            try:
-                held = min(window, frame.most_length)
-                with _room(held, is_whole=True):
-                    span = Span(stored, frame.start, frame.stop, piece_bytes)
-                    reader = decoder.open_frame(span)
-                    count = reader.readinto(destination[filled:]) if filled < total else 0
-                    filled += count
-                    if filled == total and reader.readinto(_SCRATCH):
-                        raise _long(total, "more")
-                    if held > KEPT_WINDOW:
-                        del reader, decoder  # and with them what they hold
-                        decoder = self._take_decoder()
-            except binding.error as error:
-                raise _damaged(frame, error) from error
-            _require_declared(frame, count)
-        if filled < total:
-            raise _short(total, str(filled))
-        self._keep_decoder(decoder, largest)
+        for _ in self._decode(stored, start, stop, destination, total, limits, is_whole=True):
+            pass
 
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
@@ -189,21 +154,50 @@ class Zstd:
         stored = hold(stored, 0, stored.length)
         if expected_length is not None:
             self.check_length(stored, expected_length, limits)
-        cap = limits.decoded_bytes if expected_length is None else expected_length
+        most = limits.decoded_bytes if expected_length is None else expected_length
+        chunk = memoryview(bytearray(min(CHUNK_BYTES, most)))
+        is_exact = expected_length is not None
+        yield from self._decode(stored, 0, stored.length, chunk, most, limits, is_exact=is_exact)
+
+    def _decode(
+        self,
+        stored: Stored,
+        start: int,
+        stop: int,
+        chunk: memoryview,
+        most: int,
+        limits: Limits,
+        *,
+        is_exact: bool = True,
+        is_whole: bool = False,
+    ) -> Iterator[memoryview]:
+        """Fill `chunk` and give it, then new ones of its length, until the frames end.
+
+        Args:
+            stored: the component's bytes.
+            start: where the first frame begins in them.
+            stop: where the last one ends.
+            chunk: the first to fill.
+            most: bytes that the frames may decode to.
+            limits: the caps in force.
+            is_exact: they must decode to as many; else `most` is the cap.
+            is_whole: `chunk` takes all of them.
+        """
         binding, decoder, largest = self._bound(), self._take_decoder(), 0
-        chunk = memoryview(bytearray(min(CHUNK_BYTES, cap)))
         filled = 0  # of this chunk
-        left = cap  # decoded bytes still allowed, this chunk's included
-        for frame in walk_frames(stored, limits):
+        left = most  # decoded bytes still allowed, this chunk's included
+        for frame in walk_frames(stored, limits, start=start, stop=stop):
             if frame.is_skippable:
                 continue
             if frame.content_length is not None and frame.content_length > left - filled:
-                raise _over(cap) if expected_length is None else _long(cap, "more")
-            window = _streaming_window(frame, limits)
+                raise _long(most, "more") if is_exact else _over(most)
+            window, piece_bytes = 0, frame.stop - frame.start
+            if not (is_whole and _is_one_pass(frame, is_held=isinstance(stored, Held))):
+                window, piece_bytes = _streaming_window(frame, limits), CHUNK_BYTES
             largest, held = max(largest, window), min(window, frame.most_length)
             try:
-                with _room(held):
-                    reader = decoder.open_frame(Span(stored, frame.start, frame.stop, CHUNK_BYTES))
+                with _room(held, is_whole=is_whole):
+                    reader = decoder(Span(stored, frame.start, frame.stop, piece_bytes))
                     count = 0
                     while room := min(len(chunk), left) - filled:
                         got = reader.readinto(chunk[filled : filled + room])
@@ -215,22 +209,24 @@ class Zstd:
                             yield chunk
                             left -= filled
                             filled = 0
-                            chunk = memoryview(bytearray(len(chunk)))
+                            chunk = memoryview(bytearray(len(chunk) if left else 0))
                     else:  # no room is left: the frame must end here
                         if reader.readinto(_SCRATCH):
-                            raise _over(cap) if expected_length is None else _long(cap, "more")
+                            raise _long(most, "more") if is_exact else _over(most)
                     if held > KEPT_WINDOW:
                         del reader, decoder  # and with them what they hold
                         decoder = self._take_decoder()
             except binding.error as error:
                 raise _damaged(frame, error) from error
             _require_declared(frame, count)
+        left -= filled
+        if is_exact and left:
+            raise _short(most, str(most - left))
         if filled:
             yield chunk[:filled]
-            left -= filled
-        if expected_length is not None and left:
-            raise _short(cap, str(cap - left))
-        self._keep_decoder(decoder, largest)
+        # Reached after success only: what an error leaves behind in a context is not reused.
+        if largest <= KEPT_WINDOW:
+            self._decoders.append(decoder)
 
     def window_bytes(self, stored: Stored, limits: Limits) -> int:
         """Return what the largest window holds, 0 where that is little; only headers are read.
@@ -278,7 +274,7 @@ class Zstd:
         idle = self._encoders.get(level)
         for start in range(0, max(len(data), 1), frame_bytes):
             encoder = _pop(idle) or binding.encoder(level)
-            frame = encoder.encode_frame(data[start : start + frame_bytes])
+            frame = encoder(data[start : start + frame_bytes])
             if idle is not None:
                 idle.append(encoder)
             yield frame
@@ -290,11 +286,6 @@ class Zstd:
 
     def _take_decoder(self) -> Decoder:
         return _pop(self._decoders) or self._bound().decoder()
-
-    def _keep_decoder(self, decoder: Decoder, largest_window: int) -> None:
-        # Reached after success only: what an error leaves behind in a context is not reused.
-        if largest_window <= KEPT_WINDOW:
-            self._decoders.append(decoder)
 
 
 _SCRATCH = memoryview(bytearray(1))  # what is beyond the end; written, never read

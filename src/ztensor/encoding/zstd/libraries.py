@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ztensor.errors import MissingDependencyError
 
@@ -11,10 +12,14 @@ if TYPE_CHECKING:
     from ztensor.encoding.base import Stored
 
 _NOTHING = memoryview(b"")
+# `compression.zstd` keeps what it was given and did not use, and returns new bytes objects: small
+# pieces both ways bound the copies.
+_STORED_PIECE = 128 << 10
+_DECODED_PIECE = 1 << 20
 
 
 class Span:
-    """A run of stored bytes as the file a binding pulls compressed bytes from."""
+    """A run of stored bytes as the file a library pulls compressed bytes from."""
 
     __slots__ = ("_position", "_stop", "_stored", "piece_bytes")
 
@@ -41,122 +46,68 @@ class FrameReader(Protocol):
         ...
 
 
-class Decoder(Protocol):
-    """A decoding context: one frame at a time, any number after another."""
-
-    def open_frame(self, span: Span) -> FrameReader:
-        """Return a reader of the one frame that is `span`.
-
-        A frame that comes in one piece and fits the first destination must not need a window.
-        """
-        ...
+# A context opens one frame at a time, any number after another. A frame that comes in one piece and
+# fits the first destination must not need a window.
+Decoder = Callable[[Span], FrameReader]
+# A context gives what it gets as one frame that declares its content size and has no checksum.
+Encoder = Callable[[memoryview], bytes]
 
 
-class Encoder(Protocol):
-    """An encoding context of one level."""
-
-    def encode_frame(self, data: memoryview) -> bytes:
-        """Return `data` as one frame that declares its content size and has no checksum."""
-        ...
-
-
-class Binding(Protocol):
+class Binding(NamedTuple):
     """A zstd library.
 
     Caps on windows are the walker's business; a binding allows the largest its library can.
+
+    Attributes:
+        error: what the library raises for damaged bytes.
+        decoder: makes a decoding context.
+        encoder: makes an encoding context of a level.
     """
 
-    @property
-    def error(self) -> type[Exception]:
-        """Return what the library raises for damaged bytes."""
-        ...
-
-    def decoder(self) -> Decoder:
-        """Return a new decoding context."""
-        ...
-
-    def encoder(self, level: int) -> Encoder:
-        """Return a new encoding context."""
-        ...
+    error: type[Exception]
+    decoder: Callable[[], Decoder]
+    encoder: Callable[[int], Encoder]
 
 
-class ZstandardBinding:
-    """The `zstandard` package: contexts are reused and bytes go straight to the destination."""
+def bind_zstandard(module: Any) -> Binding:
+    """Bind the package `zstandard`: contexts are reused, bytes go straight to the destination."""
 
-    def __init__(self, module: Any) -> None:
-        self._module = module
-        self.error: type[Exception] = module.ZstdError
-
-    def decoder(self) -> _ZstandardDecoder:
-        """Return a new decoding context."""
-        largest = 1 << self._module.WINDOWLOG_MAX
-        return _ZstandardDecoder(self._module.ZstdDecompressor(max_window_size=largest))
-
-    def encoder(self, level: int) -> _ZstandardEncoder:
-        """Return a new encoding context."""
-        return _ZstandardEncoder(
-            self._module.ZstdCompressor(level=level, write_content_size=True, write_checksum=False)
-        )
-
-
-class _ZstandardDecoder:
-    __slots__ = ("_context",)
-
-    def __init__(self, context: Any) -> None:
-        self._context = context
-
-    def open_frame(self, span: Span) -> FrameReader:
-        reader: FrameReader = self._context.stream_reader(
+    def decoder() -> Decoder:
+        context = module.ZstdDecompressor(max_window_size=1 << module.WINDOWLOG_MAX)
+        return lambda span: context.stream_reader(
             span, read_size=span.piece_bytes, read_across_frames=False, closefd=False
         )
-        return reader
+
+    def encoder(level: int) -> Encoder:
+        context = module.ZstdCompressor(level=level, write_content_size=True, write_checksum=False)
+        encode: Encoder = context.compress
+        return encode
+
+    return Binding(module.ZstdError, decoder, encoder)
 
 
-class _ZstandardEncoder:
-    __slots__ = ("_context",)
+def bind_standard_library(module: Any) -> Binding:
+    """Bind `compression.zstd` of Python 3.14; its decoders serve one frame and return bytes."""
+    largest = module.DecompressionParameter.window_log_max
+    options = {largest: largest.bounds()[1]}
 
-    def __init__(self, context: Any) -> None:
-        self._context = context
+    def decoder() -> Decoder:
+        return lambda span: _StandardReader(module.ZstdDecompressor(options=options), span)
 
-    def encode_frame(self, data: memoryview) -> bytes:
-        frame: bytes = self._context.compress(data)
-        return frame
+    def encoder(level: int) -> Encoder:
+        context = module.ZstdCompressor(level=level)
 
+        def encode(data: memoryview) -> bytes:
+            context.set_pledged_input_size(len(data))
+            frame: bytes = context.compress(data, context.FLUSH_FRAME)
+            return frame
 
-class StandardLibraryBinding:
-    """`compression.zstd` of Python 3.14; its decoders serve one frame and return bytes."""
+        return encode
 
-    def __init__(self, module: Any) -> None:
-        self._module = module
-        self.error: type[Exception] = module.ZstdError
-
-    def decoder(self) -> _StandardDecoder:
-        """Return a new decoding context."""
-        return _StandardDecoder(self._module)
-
-    def encoder(self, level: int) -> _StandardEncoder:
-        """Return a new encoding context."""
-        return _StandardEncoder(self._module.ZstdCompressor(level=level))
+    return Binding(module.ZstdError, decoder, encoder)
 
 
-class _StandardDecoder:
-    __slots__ = ("_decompressor", "_options")
-
-    def __init__(self, module: Any) -> None:
-        parameter = module.DecompressionParameter.window_log_max
-        self._decompressor = module.ZstdDecompressor
-        self._options = {parameter: parameter.bounds()[1]}
-
-    def open_frame(self, span: Span) -> FrameReader:
-        return _StandardFrameReader(self._decompressor(options=self._options), span)
-
-
-class _StandardFrameReader:
-    # The library keeps what it was given and did not use, and returns new bytes objects: small
-    # pieces both ways bound the copies.
-    _STORED_PIECE = 128 << 10
-    _DECODED_PIECE = 1 << 20
-
+class _StandardReader:
     __slots__ = ("_context", "_span")
 
     def __init__(self, context: Any, span: Span) -> None:
@@ -168,29 +119,17 @@ class _StandardFrameReader:
         filled = 0
         while filled < len(destination) and not context.eof:
             piece: memoryview | bytes = b""
-            if context.needs_input and not (piece := self._span.read(self._STORED_PIECE)):
+            if context.needs_input and not (piece := self._span.read(_STORED_PIECE)):
                 break
-            room = min(len(destination) - filled, self._DECODED_PIECE)
+            room = min(len(destination) - filled, _DECODED_PIECE)
             decoded = context.decompress(piece, max_length=room)
             destination[filled : filled + len(decoded)] = decoded
             filled += len(decoded)
         return filled
 
 
-class _StandardEncoder:
-    __slots__ = ("_context",)
-
-    def __init__(self, context: Any) -> None:
-        self._context = context
-
-    def encode_frame(self, data: memoryview) -> bytes:
-        self._context.set_pledged_input_size(len(data))
-        frame: bytes = self._context.compress(data, self._context.FLUSH_FRAME)
-        return frame
-
-
 # In order of preference: zstandard is the faster one on small components.
-_BINDINGS = (("zstandard", ZstandardBinding), ("compression.zstd", StandardLibraryBinding))
+_LIBRARIES = {"zstandard": bind_zstandard, "compression.zstd": bind_standard_library}
 
 
 def find_binding() -> Binding:
@@ -199,9 +138,9 @@ def find_binding() -> Binding:
     Raises:
         MissingDependencyError: there is none.
     """
-    for module_name, bind in _BINDINGS:
+    for name, bind in _LIBRARIES.items():
         try:
-            module = importlib.import_module(module_name)
+            module = importlib.import_module(name)
         except ImportError:
             continue
         return bind(module)
