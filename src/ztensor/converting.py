@@ -53,7 +53,7 @@ from ztensor.source.targets import Nowhere, require_free
 from ztensor.wire import cbor
 from ztensor.writing.blob import level_of
 from ztensor.writing.frames import require_chunk_rows
-from ztensor.writing.writer import Writer
+from ztensor.writing.output import create
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
@@ -817,10 +817,9 @@ def _copy(
     extra: Mapping[str, object] | None,
     how: How,
 ) -> None:
-    target: Any = sink  # a writer takes sinks as well; callers have none
     with (
-        Writer(
-            target,
+        create(
+            sink,
             version=how.version,
             checksum=how.checksum,
             attributes=attributes or None,
@@ -831,10 +830,10 @@ def _copy(
             _decoded(chosen, is_kept=how.compression is None), how.threads, is_portable=True
         ) as ahead,
     ):
-        writer._extra = extra
-        writer._chunks = ahead.chunks
+        writer.extra = extra
+        writer.copier.chunks = ahead.chunks
         if how.compression is None:
-            writer._expect((reader, name) for name, reader in chosen.items())
+            writer.copier.expect((reader, name) for name, reader in chosen.items())
         for name, reader in chosen.items():
             try:
                 writer.copy(name, reader, compress=how.compression)

@@ -473,7 +473,6 @@ def of_writer(make: Callable[[Files], Any]) -> dict[str, Make]:
         return lambda f: case(getattr(make(f), method), **arguments)
 
     return {
-        "__del__": on("__del__"),
         "__enter__": on("__enter__"),
         "__exit__": lambda f: case(
             lambda kind, error, trace: make(f).__exit__(kind, error, trace),

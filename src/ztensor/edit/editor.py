@@ -33,6 +33,7 @@ from ztensor.source.paths import path_text
 from ztensor.source.sink import Durable, FileSink, StreamSink
 from ztensor.source.targets import Nowhere
 from ztensor.wire.cbor import with_dicts
+from ztensor.writing.output import Output
 from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
@@ -95,7 +96,6 @@ class Editor(Writer):
         progress: Callable[[int, int], None] | None = None,
         chunk_rows: int | None = None,
     ) -> None:
-        self._state = "opening"
         name = path_text(path)
         self.rewritten_from: str | None = None
         self._has_changed = False
@@ -104,42 +104,50 @@ class Editor(Writer):
         self._locked = end(name, durable=durable, lock=lock, timeout=timeout)
         self.old_nbytes: int = self._locked.size
         try:
-            frame, self._manifest = _read_committed(self._locked)
-            emitter = emitter_for(frame, self._manifest)
-            self._prepare(
-                emitter, compression=compression, checksum=checksum, chunk_rows=chunk_rows
+            frame, manifest = _read_committed(self._locked)
+            output = Output(
+                emitter_for(frame, manifest),
+                compression=compression,
+                checksum=checksum,
+                chunk_rows=chunk_rows,
             )
-            self._attributes = dict(self._manifest.attributes or {}) or None
+            output.attributes = dict(manifest.attributes or {}) or None
+            output.extra = manifest.extra
             if frame.container is not Container.V1:
-                self._rewrite(name, durable, progress, dry_run=dry_run)
+                self.rewritten_from = manifest.version
+                self._rewrite(output, name, durable, progress, dry_run=dry_run)
             else:
-                self._objects = dict(self._manifest.objects)
+                output.version = manifest.version
+                output.objects = dict(manifest.objects)
                 if atomic and dry_run:
-                    self._sink = _trial_file(name, frame.manifest_offset)
+                    output.extend(_trial_file(name, frame.manifest_offset), 0)
                 elif atomic:
-                    self._copy(name, frame, durable, progress)
+                    self._copy(output, name, frame, durable, progress)
                 else:
-                    self._extend(frame)
+                    self._extend(output, frame)
         except BaseException:
             self._locked.close()
             raise
+        output.also_closed = self._locked
+        self._output = output
+        self._old_count = len(output.objects)
 
-    def _extend(self, frame: Frame) -> None:
+    def _extend(self, output: Output, frame: Frame) -> None:
         length = self._locked.size - frame.manifest_offset
         guard = read_bytes(self._locked, frame.manifest_offset, length)
         self._locked.guard_with(bytes(guard))
-        self._prev = self._locked.size
-        self._sink = self._locked
+        output.extend(self._locked, self._locked.size)
 
     def _copy(
         self,
+        output: Output,
         name: str,
         frame: Frame,
         durable: Durable,
         progress: Callable[[int, int], None] | None,
     ) -> None:
         sink = FileSink(name, durable=durable)
-        self._sink = sink
+        output.extend(sink, 0)
         try:
             sink.start_with(self._locked.descriptor, frame.manifest_offset, progress=progress)
         except BaseException:
@@ -148,45 +156,42 @@ class Editor(Writer):
 
     def _rewrite(
         self,
+        output: Output,
         name: str,
         durable: Durable,
         progress: Callable[[int, int], None] | None,
         *,
         dry_run: bool,
     ) -> None:
-        self.rewritten_from = self._manifest.version
         _LOG.warning(
             "%s: files of version %s cannot be extended; it becomes a %s file",
             describe(name),
             self.rewritten_from,
             LATEST,
         )
-        self._begin(_trial_file(name) if dry_run else FileSink(name, durable=durable))
+        output.begin(_trial_file(name) if dry_run else FileSink(name, durable=durable))
         try:
             with Reader(name) as old:
-                self._expect((old, key) for key in old)
+                output.copier.expect((old, key) for key in old)
                 for key in old:
-                    self.copy(key, old)
+                    output.copy(key, old)
                     if progress is not None:
-                        progress(self._sink.position, old.nbytes)
+                        progress(output.sink.position, old.nbytes)
         except BaseException:
-            self._sink.abort()
+            output.sink.abort()
             raise
-        self._manifest = Manifest(
-            LATEST, dict(self._objects), self._attributes, extra=self._manifest.extra
-        )
         self._has_changed = True
 
     # --- Changes ----------------------------------------------------------------------------
 
     def keys(self) -> list[str]:
         """Return the names the file will hold."""
-        return list(self._objects)
+        return list(self._output.objects)
 
     @property
     def attributes(self) -> dict[str, Any]:
         """Return the key-value pairs the file will have."""
-        return dict(with_dicts(self._attributes or {}))
+        return dict(with_dicts(self._output.attributes or {}))
 
     def metadata(self, name: str) -> TensorMetadata:
         """Return what the file will hold under a name.
@@ -210,11 +215,11 @@ class Editor(Writer):
         old = self._require_object(name)
         if "attributes" not in options and not hasattr(data, "attributes"):
             options["attributes"] = old.attributes
-        del self._objects[name]
+        del self._output.objects[name]
         try:
             self.write(name, data, **options)
         except BaseException:
-            self._objects[name] = old
+            self._output.objects[name] = old
             raise
         self._has_changed = True
 
@@ -239,11 +244,11 @@ class Editor(Writer):
         """
         old = self._require_object(name)
         options.setdefault("attributes", old.attributes)
-        del self._objects[name]
+        del self._output.objects[name]
         try:
             sink = self.stream(name, shape, dtype, **options)
         except BaseException:
-            self._objects[name] = old
+            self._output.objects[name] = old
             raise
         self._has_changed = True
         return sink
@@ -258,7 +263,7 @@ class Editor(Writer):
         for name in wanted:
             self._require_object(name)
         for name in wanted:
-            del self._objects[name]
+            del self._output.objects[name]
             self._has_changed = True
 
     def rename(self, names: Mapping[str, str]) -> None:
@@ -273,19 +278,19 @@ class Editor(Writer):
         """
         for old, new in names.items():
             self._require_object(old)
-            self._require_name(new)
-        renamed = {names.get(name, name): item for name, item in self._objects.items()}
-        if len(renamed) != len(self._objects):
+            self._output.require_name(new)
+        renamed = {names.get(name, name): item for name, item in self._output.objects.items()}
+        if len(renamed) != len(self._output.objects):
             targets = list(names.values())
-            staying = self._objects.keys() - names.keys()
+            staying = self._output.objects.keys() - names.keys()
             taken = next(new for new in targets if new in staying or targets.count(new) > 1)
             raise UsageError(
                 "the new name is taken",
                 reason=Reason.DUPLICATE_WRITE,
-                file=self._sink.name,
+                file=self._output.sink.name,
                 object_name=taken,
             )
-        self._objects = renamed
+        self._output.objects = renamed
         self._has_changed = self._has_changed or any(old != new for old, new in names.items())
 
     def set_attributes(
@@ -302,19 +307,19 @@ class Editor(Writer):
             NotRepresentableError: a value cannot be stored.
             ObjectNotFoundError: no object of that name.
         """
-        self._require_open()
+        self._output.require_open()
         tensor_object = None if name is None else self._require_object(name)
-        old = self._attributes if tensor_object is None else tensor_object.attributes
+        old = self._output.attributes if tensor_object is None else tensor_object.attributes
         merged = {} if replace else dict(old or {})
         merged.update(attributes)
         merged = {key: value for key, value in merged.items() if value is not None}
         if tensor_object is None or name is None:
-            self._emitter.check_attributes(merged)
-            self._attributes = merged or None
+            self._output.emitter.check_attributes(merged)
+            self._output.attributes = merged or None
         else:
             changed = dataclasses.replace(tensor_object, attributes=merged or None)
-            self._emitter.check_object(changed)
-            self._objects[name] = changed
+            self._output.emitter.check_object(changed)
+            self._output.objects[name] = changed
         self._has_changed = True
 
     # --- The end ----------------------------------------------------------------------------
@@ -329,38 +334,27 @@ class Editor(Writer):
             SourceError: the commit failed; the file holds its old state unless the message says
                 that only the last flush failed.
         """
-        self._require_open()
-        untouched = self._objects.keys() == self._manifest.objects.keys()
-        if untouched and not self._has_changed and self._stream is None:
-            size = self._locked.size
-            self.abort()
-            self._state = "finished"
-            return size
-        if self._stream is None:
+        self._output.require_open()
+        output = self._output
+        if output.stream is None:
+            # Whatever else than adding objects changes the file says so.
+            if not self._has_changed and len(output.objects) == self._old_count:
+                size = self._locked.size
+                self.abort()
+                output.state = "finished"
+                return size
             try:
                 self._locked.require_in_place()
             except BaseException:
                 self.abort()
                 raise
-        size = super().finish()
-        self._locked.close()
-        return size
-
-    def abort(self) -> None:
-        """Forget all changes; the file holds its old state. May be called again."""
-        super().abort()
-        self._locked.close()
-
-    def _new_manifest(self) -> Manifest:
-        return dataclasses.replace(
-            self._manifest, objects=self._objects, attributes=self._attributes, commit=None
-        )
+        return super().finish()
 
     def _require_object(self, name: str) -> TensorObject:
-        self._require_open()
-        found = self._objects.get(name) if isinstance(name, str) else None
+        self._output.require_open()
+        found = self._output.objects.get(name) if isinstance(name, str) else None
         if found is None:
-            raise ObjectNotFoundError.named(str(name), self._objects, self._sink.name)
+            raise ObjectNotFoundError.named(str(name), self._output.objects, self._output.sink.name)
         return found
 
 

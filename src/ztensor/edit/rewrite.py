@@ -27,12 +27,13 @@ from ztensor.sharded.saving import sha256_of
 from ztensor.source.appending import AppendSink
 from ztensor.source.paths import is_path, path_text
 from ztensor.source.targets import Nowhere, require_free
-from ztensor.writing.writer import Writer
+from ztensor.writing.output import create
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.source.sink import Durable
+    from ztensor.writing.output import Output
 
     Path = str | os.PathLike[str]
     Progress = Callable[[int, int], None]
@@ -72,7 +73,7 @@ def compact(
     with (
         contextlib.closing(locked),
         _own(name) as reader,
-        Writer(
+        create(
             Nowhere(name) if dry_run else name,
             version=_version_of(reader),
             attributes=reader.attributes or None,
@@ -80,7 +81,7 @@ def compact(
             format="zt",
         ) as writer,
     ):
-        writer._extra = reader._manifest.extra
+        writer.extra = reader._manifest.extra
         _copy_all(writer, [(one, reader, one) for one in reader], progress)
         locked.require_in_place()
         after = writer.finish()
@@ -157,7 +158,7 @@ def merge(
                 merged.update(reader.attributes)
             attributes = merged or None
         target = Nowhere(path_text(output)) if dry_run else output
-        with Writer(target, version=version, attributes=attributes, durable=durable) as writer:
+        with create(target, version=version, attributes=attributes, durable=durable) as writer:
             _copy_all(writer, [(name, *where) for name, where in chosen.items()], progress)
             return writer.finish()
 
@@ -252,14 +253,14 @@ def _split(
         for (names, _), place in zip(planned, shards.paths, strict=True):
             # Beyond what callers may pass, a writer takes a place that is filled later.
             target: Any = Nowhere(place, makes_folder=True) if dry_run else shards.place(place)
-            with Writer(
+            with create(
                 target,
                 version=version,
                 attributes=attributes,
                 durable=shards.durable,
                 format="zt",
             ) as writer:
-                writer._expect((reader, one) for one in names)
+                writer.copier.expect((reader, one) for one in names)
                 for one in names:
                     writer.copy(one, reader)
                     copied.add(_stored(reader, one))
@@ -408,10 +409,10 @@ class _Progress:
 
 
 def _copy_all(
-    writer: Writer, objects: Sequence[tuple[str, Reader, str]], progress: Progress | None
+    writer: Output, objects: Sequence[tuple[str, Reader, str]], progress: Progress | None
 ) -> None:
     copied = _Progress(progress, sum(_stored(reader, name) for _, reader, name in objects))
-    writer._expect((reader, name) for _, reader, name in objects)
+    writer.copier.expect((reader, name) for _, reader, name in objects)
     for new, reader, name in objects:
         writer.copy(new, reader, name)
         copied.add(_stored(reader, name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,15 +18,39 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.layout import LAYOUTS
-from ztensor.layout.elements import numpy_dtype
+from ztensor.layout.elements import numpy_dtype, spell
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
+from ztensor.model.manifest import Component, TensorObject
 from ztensor.tensor import Tensor
 
-if TYPE_CHECKING:
-    from ztensor.model.manifest import Component
+
+def plan_of(tensor: Tensor, attributes: Mapping[str, object] | None) -> TensorObject:
+    """Return the object as the manifest will have it, but for places, lengths and digests.
+
+    Raises:
+        NotRepresentableError: an element type cannot be stored.
+        ArgumentValueError: the tensor has no components.
+        LayoutError: its data does not have the shape's number of elements.
+    """
+    components = {}
+    layout = LAYOUTS.get(tensor.format)
+    for role in sorted(tensor.components, key=lambda text: text.encode("utf-8", "replace")):
+        storage, logical = spell(tensor.components[role].dtype)
+        if layout is not None and role == layout.main_role:
+            logical = tensor.type
+        components[role] = Component(storage, 0, 0, logical)
+        if tensor.format != "dense" or role != "data":
+            _require_whole_bytes(role, tensor.components[role].size, components[role])
+    if tensor.format == "dense" and tensor.type not in (None, *LOGICAL_TYPES):
+        pass  # an unknown logical type may pack its elements: no size equation holds
+    elif tensor.format == "dense":
+        tensor.numpy()  # the size equation
+    if not components and tensor.format in LAYOUTS:
+        raise ArgumentValueError("the tensor has no components")
+    return TensorObject(tensor.shape, tensor.format, components, attributes_of(attributes) or None)
 
 
-def require_whole_bytes(role: str, count: int, component: Component) -> None:
+def _require_whole_bytes(role: str, count: int, component: Component) -> None:
     """Raise where packed elements leave a part of a byte: only a dense shape says which are real.
 
     Raises:

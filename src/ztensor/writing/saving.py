@@ -13,7 +13,7 @@ from ztensor.errors import ArgumentTypeError, ArgumentValueError, NotRepresentab
 from ztensor.layout.elements import blocks, is_stored_as_is, spell
 from ztensor.model.rules import ALIGNMENT, align
 from ztensor.source.gathering import MOST_PIECES
-from ztensor.writing.writer import Writer
+from ztensor.writing.output import create
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ztensor.layout.base import Array
     from ztensor.source.sink import FileSink, StreamSink
+    from ztensor.writing.output import Output
 
 # Arrays below this size go out together: one call of the system for hundreds of them.
 _SMALL_BYTES = 1 << 20
@@ -84,31 +85,31 @@ def save_all(
     names = _in_order(tensors)
     place = 0
     seen = _Seen(tensors, deduplicate) if deduplicate else None
-    with Writer(target, attributes=metadata, format="zt", **options) as writer:
-        writer._keeps_data = True
-        batch = _Batch(writer, seen)
+    with create(target, attributes=metadata, format="zt", **options) as output:
+        output.keeps_data = True
+        batch = _Batch(output, seen)
         while place < len(names):
             start, place = place, batch.take_run(names, place, tensors)
             if place == start:
                 batch.flush()
-                _write_one(writer, names[place], tensors[names[place]], seen)
+                _write_one(output, names[place], tensors[names[place]], seen)
                 place += 1
             if progress is not None:
                 values = map(tensors.__getitem__, names[start:place])
                 done += sum(getattr(value, "nbytes", 0) for value in values)
                 progress(done, total)
         batch.flush()
-    return writer.shared
+    return output.shared
 
 
-def _write_one(writer: Writer, name: str, value: Any, seen: _Seen | None) -> None:
+def _write_one(output: Output, name: str, value: Any, seen: _Seen | None) -> None:
     first = None
     if seen is not None and type(value) is np.ndarray:
         first = seen.first(name, value)
     if first is None:
-        writer.write(name, value)
+        output.write(name, value)
     else:
-        writer.share(name, first)
+        output.share(name, first)
 
 
 def _in_order(tensors: Mapping[str, Any]) -> list[str]:
@@ -131,16 +132,16 @@ class _Batch:
     """Small plain arrays on their way out together, at a tenth of the cost of one at a time.
 
     Args:
-        writer: a new one.
+        output: a new file.
         seen: what is stored already; None to store everything.
     """
 
-    def __init__(self, writer: Writer, seen: _Seen | None) -> None:
+    def __init__(self, output: Output, seen: _Seen | None) -> None:
         self._seen = seen
-        self._writer = writer
-        self._sink = cast("FileSink | StreamSink", writer._sink)  # that of a new file
-        self._rows = writer._rows
-        algorithm = writer._algorithm
+        self._output = output
+        self._sink = cast("FileSink | StreamSink", output.sink)  # that of a new file
+        self._rows = output.rows
+        algorithm = output.algorithm
         self._digest = None if algorithm is None else algorithm.whole()
         self._kinds: dict[tuple[tuple[int, ...], np.dtype[Any]], int] = {}
         # Of each like: its bytes in the file with the padding behind it, that padding, and
@@ -181,7 +182,7 @@ class _Batch:
                 first = self._seen.first(name, value)
             if first is not None:
                 self.flush()
-                self._writer.share(name, first)
+                self._output.share(name, first)
                 values = self._values
                 continue
             rows.digests.append(digest)
@@ -218,16 +219,16 @@ class _Batch:
 
     def _new_kind(self, value: Array) -> int:
         """Return the place of a new like, or -1 where such arrays are written one by one."""
-        writer = self._writer
-        if writer._level is not None or not 0 < value.nbytes < _SMALL_BYTES:
+        output = self._output
+        if output.level is not None or not 0 < value.nbytes < _SMALL_BYTES:
             return -1
         try:
             if not is_stored_as_is(value.dtype):
                 return -1
-            plan = writer._plan_array(value)
+            plan = output.plan_array(value)
         except NotRepresentableError:
             return -1  # the writer says so, with the name
-        algorithm = writer._algorithm
+        algorithm = output.algorithm
         digest = None if algorithm is None else algorithm.spell("0" * algorithm.digits)
         component = dataclasses.replace(plan.components["data"], length=value.nbytes, digest=digest)
         self._rows.likes.append(dataclasses.replace(plan, components={"data": component}))

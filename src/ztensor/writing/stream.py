@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ztensor.layout.base import Array
     from ztensor.typing import TensorLike
     from ztensor.writing.blob import BlobWriter
-    from ztensor.writing.writer import Writer
+    from ztensor.writing.output import Output
 
 
 @public
@@ -39,12 +39,12 @@ class ObjectSink:
     """
 
     def __init__(
-        self, writer: Writer, name: str, plan: TensorObject, dtype: np.dtype[Any], blob: BlobWriter
+        self, output: Output, name: str, plan: TensorObject, dtype: np.dtype[Any], blob: BlobWriter
     ) -> None:
         self.name = name
         self.shape: tuple[int, ...] = plan.shape
         self.dtype = dtype
-        self._writer = writer
+        self._output = output
         self._plan = plan
         self._blob = blob
         self._missing = element_count(plan.shape)
@@ -93,7 +93,7 @@ class ObjectSink:
                 self._blob.write(block)
         except BaseException:
             self._is_open = False
-            self._writer.abort()
+            self._output.abort()
             raise
         self._missing -= array.size
 
@@ -158,15 +158,15 @@ class ObjectSink:
         try:
             component = self._blob.finish(self._plan.components["data"])
         except BaseException:
-            self._writer.abort()
+            self._output.abort()
             raise
         plan = self._plan
-        self._writer._stream_done(  # a part of the writer
+        self._output.end_stream(
             self.name, TensorObject(plan.shape, plan.format, {"data": component}, plan.attributes)
         )
 
     def _require_open(self) -> None:
-        if not self._is_open or self._writer._state != "open":
+        if not self._is_open or self._output.state != "open":
             raise ClosedError("the stream is closed", object_name=self.name)
 
     def __enter__(self) -> Self:
@@ -182,6 +182,6 @@ class ObjectSink:
         """Close, or abort the whole writer where an exception passes through."""
         if kind is not None:
             self._is_open = False
-            self._writer.abort()
+            self._output.abort()
         elif self._is_open:
             self.close()

@@ -22,6 +22,7 @@ from ztensor.errors import (
     SourceNotRegularError,
     UsageError,
 )
+from ztensor.writing.output import Output
 
 CORPUS = Path(__file__).parents[2] / "corpus"
 
@@ -235,13 +236,13 @@ def test_an_old_set_stays_until_the_new_one_is_whole(
     """A split that is killed over an older one must not leave the old index beside new shards."""
     old = {path: Path(path).read_bytes() for path in ztensor.split(file, max_shard_size="1MB")}
     kept: list[bool] = []
-    real = ztensor.Writer.copy
+    real = Output.copy
 
-    def copy(self: ztensor.Writer, *arguments: Any) -> None:
+    def copy(self: Output, *arguments: Any) -> None:
         kept.append(all(Path(path).read_bytes() == data for path, data in old.items()))
         real(self, *arguments)
 
-    monkeypatch.setattr(ztensor.Writer, "copy", copy)
+    monkeypatch.setattr(Output, "copy", copy)
     ztensor.set_attributes(file, {"new": "1"})
     for dry_run in (True, False):
         assert set(ztensor.split(file, max_shard_size="1MB", dry_run=dry_run)) == set(old)

@@ -1,0 +1,190 @@
+"""Components of other files on their way into this one, as they are stored or decoded anew."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from ztensor.digest import digest_of, parse_digest, require_match
+from ztensor.encoding import ENCODINGS
+from ztensor.errors import DigestMismatchError
+from ztensor.layout.elements import BLOCK_BYTES
+from ztensor.source.sink import FileSink
+from ztensor.writing.blob import BlobWriter
+from ztensor.writing.frames import frames_of
+from ztensor.writing.overlaps import Overlaps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ztensor.digest import Algorithm, Digest
+    from ztensor.model.manifest import Component, TensorObject
+    from ztensor.reading.reader import ManifestReader
+    from ztensor.source.base import Source
+    from ztensor.source.sink import Sink
+    from ztensor.threads import Crew
+
+    Progress = Callable[[int], None]
+
+
+class Copier:
+    """Copies components into one file; what shared its bytes there shares them here.
+
+    Args:
+        sink: where bytes go.
+        algorithm: digest of what comes without one, or None for none.
+        crew: threads that compress and hash.
+        chunk_rows: rows in a frame of what is compressed.
+
+    Attributes:
+        chunks: gives the decoded bytes of a component. Who copies many objects may have them
+            decoded before they are asked for.
+    """
+
+    def __init__(
+        self, sink: Sink, algorithm: Algorithm | None, crew: Crew, chunk_rows: int | None
+    ) -> None:
+        self._sink = sink
+        self._algorithm = algorithm
+        self._crew = crew
+        self._chunk_rows = chunk_rows
+        # By what was copied: where it is now, and the digests that were checked.
+        self._copied: dict[
+            tuple[Source, int, int],
+            tuple[int, dict[tuple[Digest | None, str], str | None]],
+        ] = {}
+        self._overlaps: dict[Source, Overlaps] = {}
+        self._narrowed: set[ManifestReader] = set()
+        self._recoded: dict[tuple[object, ...], tuple[Component, set[Digest]]] = {}
+        self.chunks: Callable[[ManifestReader, str, str], Iterator[memoryview]] = (
+            lambda reader, name, role: reader._portable_chunks(name, role)
+        )
+
+    def expect(self, objects: Iterable[tuple[ManifestReader, str]]) -> None:
+        """Say what will be copied, so that blobs which overlap are copied once.
+
+        Args:
+            objects: reader and name there of each; of one file only once.
+        """
+        blobs: dict[Source, list[tuple[int, int]]] = {}
+        for reader, name in objects:
+            home = reader.reader_of(name)
+            blobs.setdefault(home._source, []).extend(
+                (component.offset, component.length)
+                for component in home._object(name).components.values()
+            )
+        self._overlaps.update({source: Overlaps(found) for source, found in blobs.items()})
+
+    def narrow(self, reader: ManifestReader) -> None:
+        """Grant nobody more of a new file than of the one whose bytes it gets."""
+        if isinstance(self._sink, FileSink) and reader not in self._narrowed:
+            self._narrowed.add(reader)
+            for rights in reader._source_rights():
+                self._sink.narrow(rights)
+
+    def decoded(
+        self,
+        reader: ManifestReader,
+        name: str,
+        role: str,
+        tensor_object: TensorObject,
+        level: int | None,
+        progress: Progress | None,
+    ) -> Component:
+        """Write a component's decoded bytes, or find them written for another that has them."""
+        component = tensor_object.components[role]
+        there = reader._object(name).components[role]
+        key = reader._source, dataclasses.replace(there, digest=None, extra=None), level
+        digest = None if there.digest is None else parse_digest(there.digest)
+        is_known = digest is not None and digest.known is not None
+        if key in self._recoded:
+            placed, checked = self._recoded[key]
+            if is_known and digest not in checked:  # nobody has asked yet whether it is right
+                for _ in reader.decoded_chunks(name, role):
+                    pass
+        else:
+            frames = frames_of(tensor_object, role, self._chunk_rows)
+            blob = BlobWriter(self._sink, level, self._algorithm, self._crew, frames=frames)
+            for chunk in self.chunks(reader, name, role):
+                blob.write(chunk)
+                if progress is not None:
+                    progress(chunk.nbytes)
+            placed, checked = blob.finish(component), set()
+            has_place = getattr(reader._stored(there).encoding(), "has_place", False)
+            if there.encoding in ENCODINGS or has_place:  # another format's may have none
+                self._recoded[key] = placed, checked
+        if digest is not None:
+            checked.add(digest)
+        return dataclasses.replace(placed, extra=component.extra)
+
+    def stored(
+        self,
+        reader: ManifestReader,
+        name: str,
+        role: str,
+        component: Component,
+        progress: Progress | None,
+    ) -> Component:
+        """Write a component's stored bytes, checked, or find them written for another."""
+        key = (reader._source, component.offset, component.length)
+        digest = None if component.digest is None else parse_digest(component.digest)
+        algorithm = self._algorithm if digest is None else digest.known
+        found: str | None = None
+        if key not in self._copied:
+            overlaps = self._overlaps.get(reader._source)
+            run = overlaps and overlaps.around(component.offset, component.length)
+            if run:
+                start = self._copy_run(reader, component, run, progress)
+                self._copied[key] = start + component.offset - run[0], {}
+            else:
+                placed = self._copy_blob(reader, component, algorithm, progress)
+                found = placed.digest
+                self._copied[key] = placed.offset, {}
+        offset, checked = self._copied[key]
+        stated = digest, component.encoding
+        if stated not in checked:  # what others say of the same bytes is no check of this
+            if found is None and algorithm is not None:
+                found = digest_of(algorithm, reader._stored(component).stored().pieces(BLOCK_BYTES))
+            text = component.digest or found
+            if digest is not None and found is not None:
+                try:
+                    require_match(digest, parse_digest(found).expected)
+                except DigestMismatchError:
+                    if not component.digest_may_cover_decoded or component.encoding == "raw":
+                        raise
+                    for _ in reader.decoded_chunks(name, role):  # raises where it covers neither
+                        pass
+                    text = found
+            checked[stated] = text
+        return dataclasses.replace(component, offset=offset, digest=checked[stated])
+
+    def _copy_run(
+        self,
+        reader: ManifestReader,
+        component: Component,
+        run: tuple[int, int],
+        progress: Progress | None,
+    ) -> int:
+        """Copy the run of overlapping blobs a component is in, once; return where it begins."""
+        key = reader._source, *run
+        if key not in self._copied:
+            whole = dataclasses.replace(component, offset=run[0], length=run[1])
+            self._copied[key] = self._copy_blob(reader, whole, None, progress).offset, {}
+        return self._copied[key][0]
+
+    def _copy_blob(
+        self,
+        reader: ManifestReader,
+        component: Component,
+        algorithm: Algorithm | None,
+        progress: Progress | None,
+    ) -> Component:
+        """Copy stored bytes, and return the component with its place and their digest."""
+        blob = BlobWriter(self._sink, None, algorithm)
+        first = BLOCK_BYTES - self._sink.position % BLOCK_BYTES  # so no write is cut in two
+        for piece in reader._stored(component).stored().pieces(BLOCK_BYTES, first=first):
+            blob.write(piece)
+            if progress is not None:
+                progress(piece.nbytes)
+        reader._stored(component).stored()  # raises where a program wrote into the file meanwhile
+        return blob.finish(component)

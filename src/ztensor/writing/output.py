@@ -1,0 +1,508 @@
+"""The file that is being written: objects in, one file out; what `Writer` is the face of.
+
+Blobs go out as they are given, each at the next multiple of 64; the manifest follows at `finish`.
+Nothing seeks, so a target may be a pipe, and nothing needs to know how many objects will come.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ztensor.boundary import public
+from ztensor.container import EMITTERS, LATEST
+from ztensor.digest import require_writable
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    ClosedError,
+    NotRepresentableError,
+    Reason,
+    UsageError,
+    ZTensorError,
+    describe,
+)
+from ztensor.layout.elements import blocks, is_stored_as_is, spell
+from ztensor.model.manifest import Component, Manifest, TensorObject, WrittenObjects
+from ztensor.model.suffixes import require_ours
+from ztensor.source.paths import is_path, path_text
+from ztensor.source.sink import Durable, sink_of
+from ztensor.tensor import Tensor, is_torch, no_tensor, shape_of
+from ztensor.threads import Crew, thread_count
+from ztensor.writing.blob import BlobWriter, level_of
+from ztensor.writing.copying import Copier
+from ztensor.writing.frames import Frames, frames_of, require_chunk_rows
+from ztensor.writing.planning import attributes_of, element_type, plan_of, with_u64_indices
+from ztensor.writing.stream import ObjectSink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
+    from types import TracebackType
+
+    from ztensor.container import Emitter
+    from ztensor.digest import Algorithm
+    from ztensor.layout.base import Array
+    from ztensor.reading.reader import ManifestReader
+    from ztensor.source.appending import AppendSink
+    from ztensor.source.sink import Sink
+
+_MOST_WAITING_BYTES = 256 << 20
+
+
+@public  # some callers hand on what a user passed them, unchecked
+def create(
+    target: Any,
+    *,
+    version: str = LATEST,
+    compression: bool | int | str = False,
+    checksum: str | bool | None = "crc32c",
+    attributes: Mapping[str, object] | None = None,
+    durable: Durable = "auto",
+    threads: int | None = None,
+    format: str | None = None,
+    chunk_rows: int | None = None,
+) -> Output:
+    """Begin a new file; see `ztensor.Writer`.
+
+    Args:
+        target: as for `Writer`, or a sink or a place that is there already.
+        version: this and all that follow as for `Writer`.
+        compression: likewise.
+        checksum: likewise.
+        attributes: likewise.
+        durable: likewise.
+        threads: likewise.
+        format: likewise.
+        chunk_rows: likewise.
+    """
+    if is_path(target):
+        require_ours(path_text(target), format)
+    emitter = EMITTERS.get(version) if isinstance(version, str) else None
+    if emitter is None:
+        raise ArgumentValueError(
+            "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
+        )
+    output = Output(
+        emitter(),
+        compression=compression,
+        checksum=checksum,
+        threads=threads,
+        chunk_rows=chunk_rows,
+    )
+    given = attributes_of(attributes)
+    if given is not None:
+        output.emitter.check_attributes(given)
+        output.attributes = copy.deepcopy(given)
+    output.begin(sink_of(target, durable=durable))
+    return output
+
+
+class Output:
+    """A file that is being written; `begin` or `extend` says where to.
+
+    As a context manager it finishes at the end and aborts on an exception.
+
+    Args:
+        emitter: writes the manifest of its version.
+        compression: as for `Writer`, like all that follow.
+        checksum: likewise.
+        threads: likewise.
+        chunk_rows: likewise.
+
+    Attributes:
+        emitter: the emitter.
+        sink: where bytes go.
+        level: zstd level of what is written without one of its own, or None for raw.
+        algorithm: its digest, or None for none.
+        rows: the objects that were written many at a time, as columns.
+        objects: all objects by name.
+        shared: names that were written without bytes of their own, and whose they have.
+        attributes: the file's own key-value pairs, or None.
+        version: what the manifest says.
+        extra: fields of the root that no version names.
+        keeps_data: what is written stays as it is until the end, as where one call saves a whole
+            dict; digests may then come later.
+        copier: copies from other files.
+        also_closed: closed where this is finished or aborted.
+        stream: what takes an object in pieces, while it does.
+        state: `open`, `finished` or `aborted`.
+    """
+
+    sink: Sink
+    copier: Copier
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        *,
+        compression: bool | int | str,
+        checksum: str | bool | None,
+        threads: int | None = None,
+        chunk_rows: int | None = None,
+    ) -> None:
+        self.emitter = emitter
+        self.level = level_of(compression)
+        self.algorithm = require_writable(checksum)
+        self.attributes: dict[str, object] | None = None
+        self.version = emitter.version
+        self.extra: Mapping[str, object] | None = None
+        self.keeps_data = False
+        written = WrittenObjects()
+        self.rows = written.rows
+        self.objects: MutableMapping[str, TensorObject] = written
+        self.shared: dict[str, str] = {}
+        self.stream: ObjectSink | None = None
+        self.also_closed: AppendSink | None = None
+        self.state = "open"
+        self._chunk_rows = require_chunk_rows(chunk_rows)
+        self._plans: dict[tuple[str, str | None], TensorObject] = {}
+        self._crew = Crew(thread_count(threads))
+        self._later: list[tuple[str, str, int, Future[str]]] = []
+        self._prev = 0  # length of the file before this commit
+
+    def begin(self, sink: Sink) -> None:
+        """Start a new file.
+
+        Raises:
+            SourceError: its first bytes could not be written.
+        """
+        self.extend(sink, 0)
+        try:
+            sink.write(self.emitter.magic)
+        except BaseException:
+            sink.abort()
+            raise
+
+    def extend(self, sink: Sink, length: int) -> None:
+        """Go on with a file that was `length` bytes long before this commit, 0 for a new one."""
+        self.sink, self._prev = sink, length
+        self.copier = Copier(sink, self.algorithm, self._crew, self._chunk_rows)
+
+    # --- Objects ----------------------------------------------------------------------------
+
+    def write(
+        self,
+        name: str,
+        data: Any,
+        attributes: Mapping[str, object] | None = None,
+        compress: bool | int | str | None = None,  # noqa: FBT001  # called for every small tensor
+        checksum: str | bool | None = None,  # noqa: FBT001
+        chunk_rows: int | None = None,
+    ) -> None:
+        """Write one object; see `Writer.write`."""
+        self.require_ready(name)
+        arrays: Mapping[str, Array]
+        try:
+            if is_torch(data):
+                from ztensor.torch.values import from_torch
+
+                data = from_torch(data)
+            if type(data) is np.ndarray and not attributes:
+                plan, arrays = self.plan_array(data), {"data": data}
+            else:
+                if isinstance(data, Mapping) and "data" not in data:
+                    raise no_tensor(data, "a Tensor, or an array")
+                tensor = data if isinstance(data, Tensor) else Tensor(data)
+                tensor = with_u64_indices(tensor)
+                tensor.require_valid()
+                plan = plan_of(tensor, tensor.attributes if attributes is None else attributes)
+                self.emitter.check_object(plan)
+                arrays = tensor.components
+            level = self.level if compress is None else level_of(compress)
+            algorithm = self.algorithm if checksum is None else require_writable(checksum)
+            rows = require_chunk_rows(chunk_rows) or self._chunk_rows
+        except ZTensorError as error:
+            error.locate(file=self.sink.name, object_name=name)
+            raise
+        try:
+            components = {
+                role: self._write_component(
+                    name,
+                    role,
+                    component,
+                    arrays[role],
+                    level,
+                    algorithm,
+                    frames_of(plan, role, rows),
+                )
+                for role, component in plan.components.items()
+            }
+        except BaseException:
+            self.abort()
+            raise
+        # Attributes are written at the end; the caller may change his before.
+        own = plan.attributes and copy.deepcopy(plan.attributes)
+        self.objects[name] = TensorObject(plan.shape, plan.format, components, own)
+
+    def plan_array(self, array: Array) -> TensorObject:
+        """Return the plan of a plain array: what can be wrong with it is its element type.
+
+        Raises:
+            NotRepresentableError: the version has no such element type.
+        """
+        spelled = spell(array.dtype)
+        plan = self._plans.get(spelled)
+        if plan is None:
+            plan = TensorObject((), "dense", {"data": Component(spelled[0], 0, 0, spelled[1])})
+            self.emitter.check_object(plan)
+            self._plans[spelled] = plan
+        return TensorObject(array.shape, "dense", plan.components)
+
+    def _write_component(
+        self,
+        name: str,
+        role: str,
+        component: Component,
+        array: Array,
+        level: int | None,
+        algorithm: Algorithm | None,
+        frames: Frames,
+    ) -> Component:
+        is_kept = self.keeps_data and array.flags.c_contiguous and is_stored_as_is(array.dtype)
+        blob = BlobWriter(self.sink, level, algorithm, self._crew, is_kept=is_kept, frames=frames)
+        for block in blocks(array):
+            blob.write(block)
+        if blob.digest_later is not None:
+            self._later.append((name, role, array.nbytes, blob.digest_later))
+            # A mapping may make its arrays when asked; not too many wait for their digest.
+            waiting = sum(nbytes for _, _, nbytes, digest in self._later if not digest.done())
+            if waiting > _MOST_WAITING_BYTES:
+                self._later[-1][3].result()
+        return blob.finish(component)
+
+    def copy(
+        self,
+        name: str,
+        reader: ManifestReader,
+        from_name: str | None = None,
+        *,
+        compress: bool | int | str | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """Write an object of another file as it is stored there; see `Writer.copy`."""
+        self.require_ready(name)
+        source_name = name if from_name is None else from_name
+        try:
+            reader = reader.reader_of(source_name)
+            level = self.level if compress is None else level_of(compress)
+            self.copier.narrow(reader)
+            stored = reader._stored_object(source_name)
+            tensor_object = reader._portable_object(source_name) if stored is None else stored
+            self.emitter.check_object(tensor_object)
+        except ZTensorError as error:
+            error.locate(file=self.sink.name, object_name=name)
+            raise
+        try:
+            components = {
+                role: self.copier.decoded(reader, source_name, role, tensor_object, level, progress)
+                if stored is None or (compress is not None and _differs(component, level))
+                else self.copier.stored(reader, source_name, role, component, progress)
+                for role, component in tensor_object.components.items()
+            }
+        except BaseException as error:
+            self.abort()
+            if isinstance(error, ZTensorError):
+                error.locate(file=reader.name, object_name=source_name)
+            raise
+        self.objects[name] = dataclasses.replace(tensor_object, components=components)
+
+    def share(self, name: str, of: str) -> None:
+        """Write an object that has the bytes of one written before; see `Writer.share`."""
+        self.require_ready(name)
+        if of not in self.objects:
+            raise UsageError(
+                "no object of that name was written",
+                file=self.sink.name,
+                object_name=name,
+                found=describe(of),
+            )
+        self.objects[name] = self.objects[of]
+        self.shared[name] = self.shared.get(of, of)
+
+    def start_stream(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: Any,
+        attributes: Mapping[str, object] | None,
+        *,
+        compress: bool | int | str | None,
+        checksum: str | bool | None,
+        chunk_rows: int | None,
+    ) -> ObjectSink:
+        """Return a sink for one dense object; see `Writer.stream`."""
+        self.require_ready(name)
+        try:
+            target = element_type(dtype)
+            storage, logical = spell(target)
+            components = {"data": Component(storage, 0, 0, logical)}
+            plan = TensorObject(
+                shape_of(shape), "dense", components, attributes_of(attributes) or None
+            )
+            self.emitter.check_object(plan)
+            plan = dataclasses.replace(plan, attributes=copy.deepcopy(plan.attributes))
+            level = self.level if compress is None else level_of(compress)
+            algorithm = self.algorithm if checksum is None else require_writable(checksum)
+            rows = require_chunk_rows(chunk_rows) or self._chunk_rows
+        except ZTensorError as error:
+            error.locate(file=self.sink.name, object_name=name)
+            raise
+        blob = BlobWriter(self.sink, level, algorithm, frames=frames_of(plan, "data", rows))
+        self.stream = ObjectSink(self, name, plan, target, blob)
+        return self.stream
+
+    def end_stream(self, name: str, tensor_object: TensorObject) -> None:
+        """Take the object that came in pieces."""
+        self.stream = None
+        self.objects[name] = tensor_object
+
+    # --- The end ----------------------------------------------------------------------------
+
+    def finish(self) -> int:
+        """Write the manifest, put the file in place, and return its length in bytes.
+
+        Raises:
+            UsageError: a stream is still open.
+            ClosedError: this was finished or aborted before.
+            SourceError: the file could not be put in place; what was there before still is.
+        """
+        self.require_open()
+        self._require_no_stream()
+        try:
+            self._settle_digests()
+            end = self.sink.barrier()
+            self.sink.write(self.emitter.emit(self._manifest(), end, prev=self._prev))
+            self.sink.commit()
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            self._crew.close()
+        self.state = "finished"
+        length = self.sink.position
+        self._release()
+        return length
+
+    def abort(self) -> None:
+        """Forget everything; no file appears, and an old one stays. May be called again."""
+        if self.state == "open":
+            self.state = "aborted"
+            self.stream = None
+            self._crew.close()
+            try:
+                self.sink.abort()
+            finally:
+                self._release()
+
+    def _release(self) -> None:
+        if self.also_closed is not None:
+            self.also_closed.close()
+
+    def __enter__(self) -> Self:
+        """Return the output itself."""
+        self.require_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Finish, or abort where an exception passes through."""
+        if kind is not None:
+            self.abort()
+        elif self.state == "open":
+            try:
+                self.finish()
+            except BaseException:
+                self.abort()
+                raise
+
+    def __del__(self) -> None:
+        """Abort what nobody finished: a half-written file is never committed."""
+        if hasattr(self, "sink"):
+            self.abort()
+
+    def _manifest(self) -> Manifest:
+        return Manifest(self.version, self.objects, self.attributes, extra=self.extra)
+
+    def _settle_digests(self) -> None:
+        """Put in the digests that other threads computed while this one wrote."""
+        for name, role, _, digest in self._later:
+            tensor_object = self.objects[name]
+            component = dataclasses.replace(tensor_object.components[role], digest=digest.result())
+            components = {**tensor_object.components, role: component}
+            self.objects[name] = dataclasses.replace(tensor_object, components=components)
+        if self._later:
+            self.objects.update({new: self.objects[of] for new, of in self.shared.items()})
+        self._later.clear()
+
+    # --- Checks -----------------------------------------------------------------------------
+
+    def require_open(self) -> None:
+        """Raise where this was finished or aborted.
+
+        Raises:
+            ClosedError: it was.
+        """
+        if self.state != "open":
+            raise ClosedError(f"the writer is {self.state}", file=self.sink.name)
+
+    def require_ready(self, name: str) -> None:
+        """Raise where no object of that name can be written now.
+
+        Raises:
+            ClosedError: this was finished or aborted.
+            UsageError: a stream is open, or the name was written before.
+            ArgumentTypeError: the name is no text.
+            NotRepresentableError: the name is no text in UTF-8.
+        """
+        self.require_open()
+        self._require_no_stream()
+        self.require_name(name)
+        if name in self.objects:
+            raise UsageError(
+                "the name was written before; names are unique",
+                reason=Reason.DUPLICATE_WRITE,
+                file=self.sink.name,
+                object_name=name,
+            )
+
+    def _require_no_stream(self) -> None:
+        if self.stream is not None:
+            raise UsageError(
+                "a stream is still open; close it first",
+                file=self.sink.name,
+                object_name=self.stream.name,
+            )
+
+    def require_name(self, name: object) -> None:
+        """Raise where an object cannot have that name.
+
+        Raises:
+            ArgumentTypeError: it is no text.
+            NotRepresentableError: it is no text in UTF-8.
+        """
+        if not isinstance(name, str):
+            raise ArgumentTypeError(
+                "an object's name is text", file=self.sink.name, found=describe(name)
+            )
+        try:
+            name.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise NotRepresentableError(
+                "the name holds a lone surrogate, which is no text in UTF-8",
+                file=self.sink.name,
+                found=describe(name),
+            ) from error
+
+
+def _differs(component: Component, level: int | None) -> bool:
+    """Return whether a component is stored otherwise than a level (None: raw) asks for."""
+    return level is not None or component.encoding != "raw"
