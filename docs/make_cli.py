@@ -4,8 +4,9 @@
 
 `cli.md.in` is the page's frame. Of its lines, `{{ ls }}` becomes what `ztensor ls --help` says, and
 each example of that help with what it prints; `{{ overview }}` is the list of verbs, `{{ start }}`
-the examples of `ztensor --help`, `{{ exit codes }}` their table. The first Python block of the page
-makes the files that the examples work on; each verb begins with these files anew.
+the examples of `ztensor --help`, `{{ exit codes }}` the table of codes, and `{{ other verbs }}` the
+sections of verbs without a line of their own. The first Python block of the page makes the files
+that the examples work on; each verb begins with these files anew.
 
 Examples print as on a terminal of 80 columns without colours. Two things are shown otherwise than
 they are printed, since they differ each time: seconds, as `0.00 s`, and the folder, not at all.
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 FRAME = Path(__file__).with_name("cli.md.in")
 PAGE = Path(__file__).with_name("cli.md")
 
-_SLOT = re.compile(r"^\{\{ (.+) \}\}$", re.MULTILINE)
+_SLOT = re.compile(r"^\{\{ (.+) \}\}\n", re.MULTILINE)
 _SECONDS = re.compile(r"\d+\.\d\d s\b")
 _ENTRY = re.compile(r"(\S.*?)(?: {2,}(\S.*))?")
 # Every verb has them; the page says once what they do.
@@ -247,7 +248,7 @@ def overview() -> str:
     """Return the list of verbs, in the groups of the help."""
     parts = []
     for title, verbs in VERBS.items():
-        rows = [(f"[`{verb}`](#ztensor-{verb})", summary) for verb, summary in verbs.items()]
+        rows = [(f"[`{name}`](#ztensor-{name})", verb.summary) for name, verb in verbs.items()]
         parts.append(_table((title, ""), rows))
     return "\n".join(parts)
 
@@ -259,6 +260,7 @@ def exit_codes() -> str:
 
 def page() -> str:
     """Return the page."""
+    frame = FRAME.read_text("utf-8")
     with samples() as folder:
 
         def fill(slot: re.Match[str]) -> str:
@@ -269,11 +271,18 @@ def page() -> str:
                     text = exit_codes()
                 case "start":
                     text = examples(None, folder)
+                case "other verbs":
+                    return "".join(
+                        f"## `ztensor {verb}`\n\n{section(verb, folder)}\n"
+                        for verbs in VERBS.values()
+                        for verb in verbs
+                        if f"{{{{ {verb} }}}}" not in frame
+                    )
                 case verb:
                     text = section(verb, folder)
-            return text.rstrip("\n")
+            return text.rstrip("\n") + "\n"
 
-        return _SLOT.sub(fill, FRAME.read_text("utf-8"))
+        return _SLOT.sub(fill, frame)
 
 
 if __name__ == "__main__":

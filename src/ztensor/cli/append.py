@@ -7,30 +7,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ztensor.cli.changing import (
-    AtomicOption,
+from ztensor.cli.changing import changing, counted, left_behind
+from ztensor.cli.choosing import chosen
+from ztensor.cli.options import (
     ChangedFileArgument,
-    DryRunOption,
-    NoDurableOption,
-    NoLockOption,
-    TimeoutOption,
-    changing,
-    counted,
-    left_behind,
+    ChecksumOption,
+    Choice,
+    CompressOption,
+    Editing,
 )
-from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen
-from ztensor.cli.rewriting import ChecksumOption
-from ztensor.cli.verb import JsonOption, QuietOption, open_file, running
+from ztensor.cli.terminal import Terminal
+from ztensor.cli.verb import open_file
 from ztensor.errors import UsageError
-from ztensor.reading.names import keeps
 
 if TYPE_CHECKING:
     from ztensor.opening import Reader
 
-CompressOption = Annotated[bool, typer.Option("--compress", help="Compress what is new with zstd.")]
-
 
 def append(
+    terminal: Terminal,
     file: ChangedFileArgument,
     inputs: Annotated[
         list[str],
@@ -41,17 +36,10 @@ def append(
         str | None,
         typer.Option(metavar="NAME", help="Another name, where INPUT is one object of one file."),
     ] = None,
-    include: IncludeOption = None,
-    exclude: ExcludeOption = None,
+    choice: Choice,
     compress: CompressOption = False,
     checksum: ChecksumOption = "crc32c",
-    dry_run: DryRunOption = False,
-    atomic: AtomicOption = False,
-    no_durable: NoDurableOption = False,
-    no_lock: NoLockOption = False,
-    timeout: TimeoutOption = 0.0,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    how: Editing,
 ) -> None:
     """Add objects of other files, of any format.
 
@@ -91,26 +79,16 @@ def append(
       $ ztensor append model.zt head.npy --name output.weight
         under another name
     """
-    with running(json=json, quiet=quiet) as terminal, contextlib.ExitStack() as stack:
-        from ztensor.edit import names_in
+    from ztensor.edit import names_in
 
+    with contextlib.ExitStack() as stack:
         readers = [stack.enter_context(open_file(path)) for path in inputs]
         sources = [names_in(reader) for reader in readers]
-        names = chosen(sources, include, exclude)
+        names = chosen(sources, choice)
         if name is not None and (len(readers) > 1 or len(names) != 1):
             raise UsageError("--name goes with one object of one file")
-        keep = keeps(include or None, exclude)
         with (
-            changing(
-                terminal,
-                file,
-                dry_run=dry_run,
-                atomic=atomic,
-                no_durable=no_durable,
-                no_lock=no_lock,
-                timeout=timeout,
-                checksum=checksum,
-            ) as changes,
+            changing(terminal, file, how, checksum=checksum) as changes,
             terminal.progress(f"append to {file}") as progress,
         ):
             changes.facts["unrepresented"] = [
@@ -120,7 +98,7 @@ def append(
             ]
             report = counted(progress, sum(map(_nbytes, readers)))
             for reader, source in zip(readers, sources, strict=True):
-                for own in filter(keep, source):
+                for own in filter(choice.keep, source):
                     new, old = own if name is None else name, source[own]
                     changes.editor.copy(
                         new, reader, old, compress=compress or None, progress=report

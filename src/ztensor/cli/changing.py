@@ -1,4 +1,4 @@
-"""What every verb that changes files does around its work: its options, the commit, the account.
+"""What every verb that changes files does around its work: the commit, the account.
 
 A dry run takes every step but writing, so what it says is what would happen, errors included.
 """
@@ -9,9 +9,7 @@ import contextlib
 import dataclasses
 import logging
 import os
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from ztensor.cli.spelling import as_json, count_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Styled, Terminal
@@ -21,46 +19,13 @@ from ztensor.model.account import UNREAD
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from ztensor.cli.options import Editing
     from ztensor.cli.terminal import Progress
     from ztensor.edit import Editor
     from ztensor.metadata import TensorMetadata
     from ztensor.opening import Reader
 
 _MOST_TOLD = 8  # of what a file says beyond its objects
-
-ChangedFileArgument = Annotated[
-    str, typer.Argument(metavar="FILE", help="A zTensor file, of any version.")
-]
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Do all but write: say what would change, to the byte.")
-]
-AtomicOption = Annotated[
-    bool,
-    typer.Option("--atomic", help="Change a copy, and put it in the file's place as a whole."),
-]
-NoDurableOption = Annotated[
-    bool,
-    typer.Option("--no-durable", help="Do not wait for the disk: a power cut may undo it."),
-]
-NoLockOption = Annotated[
-    bool,
-    typer.Option("--no-lock", help="For file systems without locks, where nobody else writes."),
-]
-TimeoutOption = Annotated[
-    float,
-    typer.Option(
-        metavar="SECONDS",
-        min=0.0,
-        help="Wait so long for another writer; without it not at all.",
-        show_default=False,
-    ),
-]
-ForceOption = Annotated[
-    bool,
-    typer.Option(
-        "--force", "--overwrite", help="Replace an output that exists, which is refused otherwise."
-    ),
-]
 
 # A file that is mostly dead is worth a hint, one that hardly is is not.
 _DEAD_BYTES = 64 << 20
@@ -136,16 +101,7 @@ def _object_text(found: TensorMetadata) -> str:
 
 @contextlib.contextmanager
 def changing(
-    terminal: Terminal,
-    file: str,
-    *,
-    dry_run: bool,
-    atomic: bool,
-    no_durable: bool,
-    no_lock: bool,
-    timeout: float,
-    compression: bool | int = False,
-    checksum: str = "crc32c",
+    terminal: Terminal, file: str, how: Editing, *, checksum: str = "crc32c"
 ) -> Iterator[Changes]:
     """Open a file for changes; at the end commit them at once, and tell what was done.
 
@@ -157,27 +113,17 @@ def changing(
     quiet_library()
     require_one_file(file)
     with terminal.progress(f"copy {file}") as progress:
-        editor = Editor(
-            file,
-            atomic=atomic,
-            compression=compression,
-            checksum=checksum,
-            durable=not no_durable,
-            lock=not no_lock,
-            timeout=timeout,
-            dry_run=dry_run,
-            progress=progress,
-        )
+        editor = Editor(file, checksum=checksum, progress=progress, **how.arguments)
     with editor:
         changes = Changes(editor)
         yield changes
         nbytes = editor.finish()
     if editor.rewritten_from is not None:
-        would = "would be" if dry_run else "was"
+        would = "would be" if how.dry_run else "was"
         older = f"its version {editor.rewritten_from} cannot be changed in place"
         terminal.note(f"{file}: {older}; it {would} rewritten as 1.2.0")
-    _tell(terminal, file, changes, nbytes, dry_run=dry_run)
-    if not dry_run:
+    _tell(terminal, file, changes, nbytes, dry_run=how.dry_run)
+    if not how.dry_run:
         _hint_at_dead_bytes(terminal, file)
 
 

@@ -1,41 +1,28 @@
-"""Which objects a verb is about: the patterns every verb takes that can be about many."""
+"""Which objects patterns choose, and the error where they choose none."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from ztensor.errors import ObjectNotFoundError, describe, near_names
-from ztensor.reading.names import keeps
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-IncludeOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="GLOB", help="Only names that match, * being any text; may be repeated."),
-]
-ExcludeOption = Annotated[
-    list[str] | None, typer.Option(metavar="GLOB", help="No names that match; may be repeated.")
-]
+    from ztensor.cli.options import Choice
 
 
-def chosen(
-    sources: Sequence[Collection[str]],
-    include: Sequence[str] | None = None,
-    exclude: Sequence[str] | None = None,
-) -> list[str]:
+def chosen(sources: Sequence[Collection[str]], choice: Choice) -> list[str]:
     """Return the names that patterns choose, of one reader or several, or of what has names.
 
     Raises:
         ObjectNotFoundError: none does, so that a slip of the pen is no success.
     """
-    keep = keeps(include or None, exclude)
+    keep = choice.keep
     names = list(dict.fromkeys(name for source in sources for name in source if keep(name)))
-    if not names and (include or exclude):
+    if choice.is_given and not names:
         every = [name for source in sources for name in source]
-        raise nothing_matches(every, include, getattr(sources[0], "name", None))
+        raise nothing_matches(every, choice.include, getattr(sources[0], "name", None))
     return names
 
 

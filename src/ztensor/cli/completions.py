@@ -6,16 +6,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from ztensor.cli.verb import JsonOption, QuietOption, running
+from ztensor.cli.terminal import Terminal
 
 Shell = Literal["bash", "zsh", "fish", "powershell"]
 
 
 def completions(
+    terminal: Terminal,
     shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh, fish or powershell.")],
-    *,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Print a script that completes verbs, options and names.
 
@@ -39,12 +37,11 @@ def completions(
       $ ztensor completions bash > ztensor.bash
         a file that bash reads with `source`
     """
-    with running(json=json, quiet=quiet) as terminal:
-        from typer.completion import get_completion_script  # type: ignore[attr-defined]
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-        script = get_completion_script(
-            prog_name="ztensor", complete_var="_ZTENSOR_COMPLETE", shell=shell
-        )
-        for line in script.splitlines():
-            terminal.line(line)
-        terminal.result({"shell": shell, "script": script})
+    script = get_completion_script(
+        prog_name="ztensor", complete_var="_ZTENSOR_COMPLETE", shell=shell
+    )
+    for line in script.splitlines():
+        terminal.line(line)
+    terminal.result({"shell": shell, "script": script})

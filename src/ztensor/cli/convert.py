@@ -7,30 +7,14 @@ from typing import Annotated
 
 import typer
 
-from ztensor.cli.changing import DryRunOption, ForceOption, NoDurableOption
-from ztensor.cli.choosing import ExcludeOption, IncludeOption
-from ztensor.cli.rewriting import (
-    CheckOption,
-    ChecksumOption,
-    ChunkRowsOption,
-    DeleteOption,
-    DequantizeOption,
-    DtypeOption,
-    InputArgument,
-    NamedOutputOption,
-    ShardSizeOption,
-    StrictOption,
-    ThreadsOption,
-    ToOption,
-    compression_of,
-    convert_file,
-    one_output,
-)
-from ztensor.cli.verb import JsonOption, QuietOption, running
-from ztensor.errors import UsageError
+from ztensor.cli.options import ChecksumOption, ChunkRowsOption, Converting, InputArgument, ToOption
+from ztensor.cli.rewriting import convert_file, one_output
+from ztensor.cli.terminal import Terminal
+from ztensor.errors import ArgumentValueError, UsageError, describe
 
 
 def convert(
+    terminal: Terminal,
     file: InputArgument,
     output: Annotated[
         str | None, typer.Argument(metavar="OUT", help="The new file.", show_default=False)
@@ -45,22 +29,20 @@ def convert(
         typer.Option(metavar="HOW", help="Of a .zt: keep, raw, zstd, or a zstd level up to 22."),
     ] = "keep",
     chunk_rows: ChunkRowsOption = None,
-    dequantize: DequantizeOption = False,
-    dtype: DtypeOption = None,
+    dequantize: Annotated[
+        bool,
+        typer.Option("--dequantize", help="Make quantized objects floats: of --dtype, or float32."),
+    ] = False,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            metavar="float32|float16|bfloat16",
+            help="Make floats of 16 bits and more this type.",
+            show_default=False,
+        ),
+    ] = None,
     checksum: ChecksumOption = "crc32c",
-    include: IncludeOption = None,
-    exclude: ExcludeOption = None,
-    max_shard_size: ShardSizeOption = None,
-    named_output: NamedOutputOption = None,
-    strict: StrictOption = False,
-    check: CheckOption = False,
-    delete_input: DeleteOption = False,
-    threads: ThreadsOption = None,
-    force: ForceOption = False,
-    dry_run: DryRunOption = False,
-    no_durable: NoDurableOption = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    how: Converting,
 ) -> None:
     """Write a file of any format as .zt, or in another format.
 
@@ -116,31 +98,38 @@ def convert(
       $ ztensor convert model.zt old.zt --version 0.1.0 --include 'layers.*'
         for readers that know only an old version
     """
-    with running(json=json, quiet=quiet) as terminal:
-        output = one_output(output, named_output)
-        if output is None:
-            raise UsageError("give OUT, the new file")
-        if to is not None and re.fullmatch(r"\d+(\.\d+)+", to):  # as migrate has it
-            to, version = "zt", to
-        convert_file(
-            terminal,
-            file,
-            output,
-            to=to,
-            version=version,
-            compression=compression_of(compression),
-            chunk_rows=chunk_rows,
-            dequantize=dequantize,
-            dtype=dtype,
-            checksum=checksum,
-            include=include,
-            exclude=exclude,
-            max_shard_size=max_shard_size,
-            strict=strict,
-            check=check,
-            delete_input=delete_input,
-            threads=threads,
-            force=force,
-            dry_run=dry_run,
-            no_durable=no_durable,
-        )
+    output = one_output(output, how.named_output)
+    if output is None:
+        raise UsageError("give OUT, the new file")
+    if to is not None and re.fullmatch(r"\d+(\.\d+)+", to):  # as migrate has it
+        to, version = "zt", to
+    convert_file(
+        terminal,
+        file,
+        output,
+        how,
+        to=to,
+        version=version,
+        compression=_compression_of(compression),
+        chunk_rows=chunk_rows,
+        dequantize=dequantize,
+        dtype=dtype,
+        checksum=checksum,
+    )
+
+
+def _compression_of(text: str) -> bool | int | None:
+    """Return what `--compression` says: None to keep, False for raw, True, or a level.
+
+    Raises:
+        ArgumentValueError: it is none of these.
+    """
+    words = {"keep": None, "raw": False, "none": False, "zstd": True}
+    if text in words:
+        return words[text]
+    try:
+        return int(text) or False
+    except ValueError:
+        raise ArgumentValueError(
+            "unknown compression", expected="keep, raw, zstd or a level", found=describe(text)
+        ) from None

@@ -10,7 +10,6 @@ import typer
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Styled, Terminal
-from ztensor.cli.verb import JsonOption, QuietOption, running
 
 if TYPE_CHECKING:
     from ztensor.demo import Outcome, Step
@@ -19,6 +18,7 @@ _WIDTHS = (38, 11, 11, 8)
 
 
 def demo(
+    terminal: Terminal,
     model: Annotated[
         str | None,
         typer.Argument(
@@ -36,8 +36,6 @@ def demo(
             show_default=False,
         ),
     ] = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Save, map, slice and damage a checkpoint, with times.
 
@@ -72,32 +70,31 @@ def demo(
       $ ztensor demo tiny.npz --quiet
         only the exit code says that all came back
     """
-    with running(json=json, quiet=quiet) as terminal:
-        from ztensor.demo import CheckpointShape, build_checkpoint, read_model, run
+    from ztensor.demo import CheckpointShape, build_checkpoint, read_model, run
 
-        if model is None:
-            shape = CheckpointShape()
-            parameters = f"{shape.parameters / 1e6:.1f} million bfloat16 parameters"
-            terminal.line(Styled(f"A checkpoint shaped like GPT-2 small, {parameters}", "bold"))
-            with terminal.progress("make the checkpoint") as progress:
-                tensors = build_checkpoint(shape, progress=progress)
-            attributes: dict[str, object] = {"made_by": "ztensor demo"}
-        else:
-            tensors, attributes = read_model(model)
-            terminal.line(Styled(model, "bold"))
-        nbytes = sum(tensor.nbytes for tensor in tensors.values())
-        terminal.line(f"{count_text(len(tensors), 'tensor')}, {size_text(nbytes)} in memory")
-        terminal.line()
-        terminal.line(Styled(_row("operation", "bytes", "seconds", "GB/s"), "bold"))
-        outcome = run(
-            tensors,
-            attributes=attributes,
-            folder=folder,
-            report=lambda step: _show_step(terminal, step),
-            watch=terminal.progress,
-        )
-        _show_outcome(terminal, outcome)
-        terminal.result(dataclasses.asdict(outcome) | {"ok": outcome.ok})
+    if model is None:
+        shape = CheckpointShape()
+        parameters = f"{shape.parameters / 1e6:.1f} million bfloat16 parameters"
+        terminal.line(Styled(f"A checkpoint shaped like GPT-2 small, {parameters}", "bold"))
+        with terminal.progress("make the checkpoint") as progress:
+            tensors = build_checkpoint(shape, progress=progress)
+        attributes: dict[str, object] = {"made_by": "ztensor demo"}
+    else:
+        tensors, attributes = read_model(model)
+        terminal.line(Styled(model, "bold"))
+    nbytes = sum(tensor.nbytes for tensor in tensors.values())
+    terminal.line(f"{count_text(len(tensors), 'tensor')}, {size_text(nbytes)} in memory")
+    terminal.line()
+    terminal.line(Styled(_row("operation", "bytes", "seconds", "GB/s"), "bold"))
+    outcome = run(
+        tensors,
+        attributes=attributes,
+        folder=folder,
+        report=lambda step: _show_step(terminal, step),
+        watch=terminal.progress,
+    )
+    _show_outcome(terminal, outcome)
+    terminal.result(dataclasses.asdict(outcome) | {"ok": outcome.ok})
 
 
 def _row(*cells: str) -> str:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ztensor.cli.changing import pair_of
-from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen
+from ztensor.cli.choosing import chosen
 from ztensor.cli.exits import ExitCode
+from ztensor.cli.options import Choice
 from ztensor.cli.spelling import as_json, count_text, json_text, shape_text
 from ztensor.cli.terminal import Column, Styled, Terminal
-from ztensor.cli.verb import JsonOption, QuietOption, open_file, running
+from ztensor.cli.verb import open_file
 
 if TYPE_CHECKING:
     from ztensor.analysis.comparing import DiffReport, TensorDiff
@@ -33,6 +34,7 @@ _ATTRIBUTE_CHARACTERS = 60
 
 
 def diff(
+    terminal: Terminal,
     file: Annotated[
         str,
         typer.Argument(
@@ -43,8 +45,7 @@ def diff(
         str, typer.Argument(metavar="B", help="The file to compare with it, of any known format.")
     ],
     *,
-    include: IncludeOption = None,
-    exclude: ExcludeOption = None,
+    choice: Choice,
     atol: Annotated[
         float,
         typer.Option(
@@ -78,8 +79,6 @@ def diff(
         ),
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="List what is equal too.")] = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     r"""Compare two files, whatever their formats.
 
@@ -125,38 +124,37 @@ def diff(
       $ ztensor diff model.zt renamed.zt --rename '^layers\.=h.'
         names that begin otherwise in the second file
     """
-    with running(json=json, quiet=quiet) as terminal:
-        from ztensor.analysis.comparing import diff as diff_of
+    from ztensor.analysis.comparing import diff as diff_of
 
-        with open_file(file) as first, open_file(other) as second:
-            names = None
-            if include or exclude:
-                names = chosen((first, second), include, exclude)
-            with terminal.progress(os.path.basename(file)) as progress:
-                report = diff_of(
-                    first,
-                    second,
-                    names,
-                    atol=atol,
-                    rtol=rtol,
-                    nan_differs=nan_differs,
-                    values_only=values_only,
-                    digests=digests,
-                    rename=dict(pair_of(text, "PATTERN=REPL") for text in rename or ()),
-                    progress=progress,
-                )
-        if not report.ok:
-            terminal.fail(ExitCode.FAILED)
-        _show(terminal, report, everything=all_)
-        terminal.result(
-            {
-                "a": file,
-                "b": str(other),
-                "ok": report.ok,
-                "attributes": {key: _pair(*pair) for key, pair in report.attributes.items()},
-                "objects": [_as_json(found) for found in report.tensors],
-            }
-        )
+    with open_file(file) as first, open_file(other) as second:
+        names = None
+        if choice.is_given:
+            names = chosen((first, second), choice)
+        with terminal.progress(os.path.basename(file)) as progress:
+            report = diff_of(
+                first,
+                second,
+                names,
+                atol=atol,
+                rtol=rtol,
+                nan_differs=nan_differs,
+                values_only=values_only,
+                digests=digests,
+                rename=dict(pair_of(text, "PATTERN=REPL") for text in rename or ()),
+                progress=progress,
+            )
+    if not report.ok:
+        terminal.fail(ExitCode.FAILED)
+    _show(terminal, report, everything=all_)
+    terminal.result(
+        {
+            "a": file,
+            "b": str(other),
+            "ok": report.ok,
+            "attributes": {key: _pair(*pair) for key, pair in report.attributes.items()},
+            "objects": [_as_json(found) for found in report.tensors],
+        }
+    )
 
 
 def _show(terminal: Terminal, report: DiffReport, *, everything: bool) -> None:

@@ -7,25 +7,14 @@ from typing import Annotated
 
 import typer
 
-from ztensor.cli.changing import DryRunOption, ForceOption, NoDurableOption
-from ztensor.cli.choosing import ExcludeOption, IncludeOption
-from ztensor.cli.rewriting import (
-    CheckOption,
-    DeleteOption,
-    InputArgument,
-    NamedOutputOption,
-    ShardSizeOption,
-    StrictOption,
-    ThreadsOption,
-    ToOption,
-    convert_file,
-    one_output,
-)
-from ztensor.cli.verb import JsonOption, QuietOption, running
+from ztensor.cli.options import Converting, InputArgument, ToOption
+from ztensor.cli.rewriting import convert_file, one_output
+from ztensor.cli.terminal import Terminal
 from ztensor.errors import UsageError
 
 
 def export(
+    terminal: Terminal,
     file: InputArgument,
     output: Annotated[
         str | None,
@@ -37,19 +26,7 @@ def export(
     ] = None,
     *,
     to: ToOption = None,
-    include: IncludeOption = None,
-    exclude: ExcludeOption = None,
-    max_shard_size: ShardSizeOption = None,
-    named_output: NamedOutputOption = None,
-    strict: StrictOption = False,
-    check: CheckOption = False,
-    delete_input: DeleteOption = False,
-    threads: ThreadsOption = None,
-    force: ForceOption = False,
-    dry_run: DryRunOption = False,
-    no_durable: NoDurableOption = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    how: Converting,
 ) -> None:
     """Write a file in another format, and list what is lost.
 
@@ -77,33 +54,17 @@ def export(
       $ ztensor export model.zt model.npz --strict
         something would be lost: nothing is written, and it exits with 2
     """
-    with running(json=json, quiet=quiet) as terminal:
-        from ztensor.converting import format_of
-        from ztensor.model.suffixes import SUFFIXES
+    from ztensor.converting import format_of
+    from ztensor.model.suffixes import SUFFIXES
 
-        output = one_output(output, named_output)
-        if output is None:
-            if to is None or file == "-":
-                raise UsageError("give OUT, or a FILE and --to")
-            output = _beside(file, SUFFIXES[format_of("", to)][0])
-        if format_of(output, to) == "zt":
-            raise UsageError("use `ztensor convert` or `ztensor migrate` to write a zTensor file")
-        convert_file(
-            terminal,
-            file,
-            output,
-            to=to,
-            include=include,
-            exclude=exclude,
-            max_shard_size=max_shard_size,
-            strict=strict,
-            check=check,
-            delete_input=delete_input,
-            threads=threads,
-            force=force,
-            dry_run=dry_run,
-            no_durable=no_durable,
-        )
+    output = one_output(output, how.named_output)
+    if output is None:
+        if to is None or file == "-":
+            raise UsageError("give OUT, or a FILE and --to")
+        output = _beside(file, SUFFIXES[format_of("", to)][0])
+    if format_of(output, to) == "zt":
+        raise UsageError("use `ztensor convert` or `ztensor migrate` to write a zTensor file")
+    convert_file(terminal, file, output, how, to=to)
 
 
 def _beside(file: str, suffix: str) -> str:

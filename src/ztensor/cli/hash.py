@@ -8,25 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen
+from ztensor.cli.choosing import chosen
 from ztensor.cli.exits import ExitCode
-from ztensor.cli.rewriting import ThreadsOption
+from ztensor.cli.options import Choice, ThreadsOption
 from ztensor.cli.spelling import count_text
-from ztensor.cli.terminal import Styled
-from ztensor.cli.verb import JsonOption, QuietOption, error_as_json, open_file, running
+from ztensor.cli.terminal import Styled, Terminal
+from ztensor.cli.verb import error_as_json, open_file
 from ztensor.errors import FormatError, SourceError, UsageError, ZTensorError, describe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ztensor.cli.terminal import Terminal
-
 
 class _How(NamedTuple):
     """What of a file the id is of; see the options."""
 
-    include: Sequence[str] | None
-    exclude: Sequence[str] | None
+    choice: Choice
     attributes: bool
     threads: int | None
 
@@ -35,6 +32,7 @@ _LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 
 
 def hash_(
+    terminal: Terminal,
     files: Annotated[
         list[str] | None,
         typer.Argument(metavar="FILE", help="Files of any known format; - is standard input."),
@@ -48,8 +46,7 @@ def hash_(
             show_default=False,
         ),
     ] = None,
-    include: IncludeOption = None,
-    exclude: ExcludeOption = None,
+    choice: Choice,
     tensors: Annotated[
         bool, typer.Option("--tensors", help="Print an id of each tensor, too.")
     ] = False,
@@ -57,8 +54,6 @@ def hash_(
         bool, typer.Option("--attributes", help="Let attributes of file and objects count as well.")
     ] = False,
     threads: ThreadsOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Print an id of what files hold, however it is stored.
 
@@ -93,17 +88,16 @@ def hash_(
       $ ztensor hash --check tiny.ids
         whether the file is still the same
     """
-    with running(json=json, quiet=quiet) as terminal:
-        if (check is None) == (not files):
-            raise UsageError("give files, or --check and a list of ids")
-        if check is not None and tensors:
-            raise UsageError("--check compares whole files; --tensors does not go with it")
-        how = _How(include, exclude, attributes, threads)
-        if check is not None:
-            _check(terminal, check, how)
-        else:
-            results = [_hash(terminal, file, how, tensors=tensors) for file in files or ()]
-            terminal.result({"attributes": attributes, "files": results})
+    if (check is None) == (not files):
+        raise UsageError("give files, or --check and a list of ids")
+    if check is not None and tensors:
+        raise UsageError("--check compares whole files; --tensors does not go with it")
+    how = _How(choice, attributes, threads)
+    if check is not None:
+        _check(terminal, check, how)
+    else:
+        results = [_hash(terminal, file, how, tensors=tensors) for file in files or ()]
+        terminal.result({"attributes": attributes, "files": results})
 
 
 def _hash(terminal: Terminal, file: str, how: _How, *, tensors: bool) -> dict[str, Any]:
@@ -125,7 +119,7 @@ def _ids(terminal: Terminal, file: str, how: _How) -> tuple[str, dict[str, str]]
     from ztensor.analysis.identity import combined, tensor_hashes
 
     with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
-        names = chosen([reader], how.include, how.exclude)
+        names = chosen([reader], how.choice)
         ids = tensor_hashes(
             reader, names, attributes=how.attributes, threads=how.threads, progress=progress
         )

@@ -7,9 +7,10 @@ import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ztensor.cli.options import FileArgument
 from ztensor.cli.spelling import as_json, count_text, json_text, parameters_text, size_text
 from ztensor.cli.terminal import Column, Styled, Terminal
-from ztensor.cli.verb import FileArgument, JsonOption, QuietOption, open_file, running
+from ztensor.cli.verb import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,7 +22,7 @@ _ATTRIBUTES_SHOWN = 50
 _VALUE_CHARACTERS = 200
 
 
-def info(file: FileArgument, *, json: JsonOption = False, quiet: QuietOption = False) -> None:
+def info(terminal: Terminal, file: FileArgument) -> None:
     """Show a file as a whole: version, sizes, attributes.
 
     A file of any known format, or a set of shards. Only the list is read, no data.
@@ -73,11 +74,10 @@ def info(file: FileArgument, *, json: JsonOption = False, quiet: QuietOption = F
       $ ztensor info model.zt
         every byte of the file is accounted for
     """
-    with running(json=json, quiet=quiet) as terminal:
-        with open_file(file) as reader:
-            facts = {"file": file, **summarize(reader)}
-        _show(terminal, facts)
-        terminal.result(facts)
+    with open_file(file) as reader:
+        facts = {"file": file, **summarize(reader)}
+    _show(terminal, facts)
+    terminal.result(facts)
 
 
 def summarize(reader: Reader) -> dict[str, Any]:

@@ -8,19 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ztensor.cli.choosing import ExcludeOption, IncludeOption, nothing_matches
+from ztensor.cli.choosing import nothing_matches
+from ztensor.cli.options import Choice, FilesArgument
 from ztensor.cli.spelling import count_text, parameters_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Styled, Terminal
-from ztensor.cli.verb import (
-    FilesArgument,
-    JsonOption,
-    QuietOption,
-    error_as_json,
-    open_file,
-    running,
-)
+from ztensor.cli.verb import error_as_json, open_file
 from ztensor.errors import ZTensorError
-from ztensor.reading.names import keeps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,10 +43,10 @@ _SUMS = (
 
 
 def ls(
+    terminal: Terminal,
     files: FilesArgument,
     *,
-    include: IncludeOption = None,
-    exclude: ExcludeOption = None,
+    choice: Choice,
     sort: Annotated[
         SortKey | None,
         typer.Option(
@@ -65,8 +58,6 @@ def ls(
     summary: Annotated[
         bool, typer.Option("--summary", help="One line for each file: how much it holds in all.")
     ] = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """List the objects of files: names, shapes, types, sizes.
 
@@ -115,44 +106,39 @@ def ls(
       $ ztensor ls model.zt --include 'layers.*' --exclude '*.int4' --sort size
         some of them, largest first
     """
-    with running(json=json, quiet=quiet) as terminal:
-        listings = []
-        names: list[str] = []
-        count = 0
-        for file in files:
-            listing: dict[str, Any] = {"file": file}
-            try:
-                with open_file(file) as reader:
-                    objects = select(reader, include or (), exclude or (), sort)
-                    listing.update(as_json(reader, objects))
-                    names += reader
-                    count += len(objects)
-                    if summary:
-                        listing["types"] = _types(listing.pop("objects"))
-            except ZTensorError as error:
-                terminal.error(error)
-                listing["error"] = error_as_json(error)
-            listings.append(listing)
-        (_show_sums if summary else _show)(terminal, listings)
-        terminal.result({"files": listings})
-        if names and not count:
-            raise nothing_matches(names, include)
+    listings = []
+    names: list[str] = []
+    count = 0
+    for file in files:
+        listing: dict[str, Any] = {"file": file}
+        try:
+            with open_file(file) as reader:
+                objects = select(reader, choice, sort)
+                listing.update(as_json(reader, objects))
+                names += reader
+                count += len(objects)
+                if summary:
+                    listing["types"] = _types(listing.pop("objects"))
+        except ZTensorError as error:
+            terminal.error(error)
+            listing["error"] = error_as_json(error)
+        listings.append(listing)
+    (_show_sums if summary else _show)(terminal, listings)
+    terminal.result({"files": listings})
+    if names and not count:
+        raise nothing_matches(names, choice.include)
 
 
-def select(
-    reader: Reader, include: Sequence[str], exclude: Sequence[str], sort: SortKey | None
-) -> list[TensorMetadata]:
-    """Return the objects whose names match a pattern of `include`, if any, and none of `exclude`.
+def select(reader: Reader, choice: Choice, sort: SortKey | None) -> list[TensorMetadata]:
+    """Return the objects that patterns choose.
 
     Args:
         reader: an open file.
-        include: patterns with `*`, `?` and `[...]`; `*` matches dots and slashes too.
-        exclude: likewise.
+        choice: the patterns.
         sort: `name` (numbers in names by value), `size` (on disk, largest first), `offset`, or
             None for the order of the file.
     """
-    keep = keeps(include or None, exclude)
-    objects = [reader.metadata(name) for name in reader if keep(name)]
+    objects = [reader.metadata(name) for name in filter(choice.keep, reader)]
     if sort == "name":
         objects.sort(key=lambda found: _by_number(found.name))
     elif sort == "size":

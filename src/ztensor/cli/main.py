@@ -11,8 +11,7 @@ import importlib
 import inspect
 import re
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -21,43 +20,60 @@ from ztensor.cli.exits import ExitCode
 from ztensor.installation import mixture
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     from typer._click import Command, Context, HelpFormatter, Parameter
 
-# Each sentence is also the first of the verb's docstring; a test compares them.
-VERBS = {
+
+class Verb(NamedTuple):
+    """A verb of the command.
+
+    Attributes:
+        summary: a sentence, which is also the first of its docstring; a test compares them.
+        place: its module and function, such as `package.module:function`; by default the function
+            of its name in the module `ztensor.cli.NAME`.
+    """
+
+    summary: str
+    place: str = ""
+
+
+# A new verb is a function and a line here.
+VERBS: dict[str, dict[str, Verb]] = {
     "Look into files of any format": {
-        "ls": "List the objects of files: names, shapes, types, sizes.",
-        "info": "Show a file as a whole: version, sizes, attributes.",
-        "show": "Show one object: its parts, attributes and first values.",
-        "stats": "Say what values are like, and find NaN and infinity.",
-        "plot": "Draw histograms in the terminal, or as SVG or PNG.",
-        "diff": "Compare two files, whatever their formats.",
-        "verify": "Check every byte of files, and list all that is wrong.",
-        "hash": "Print an id of what files hold, however it is stored.",
-        "demo": "Save, map, slice and damage a checkpoint, with times.",
+        "ls": Verb("List the objects of files: names, shapes, types, sizes."),
+        "info": Verb("Show a file as a whole: version, sizes, attributes."),
+        "show": Verb("Show one object: its parts, attributes and first values."),
+        "stats": Verb("Say what values are like, and find NaN and infinity."),
+        "plot": Verb("Draw histograms in the terminal, or as SVG or PNG."),
+        "diff": Verb("Compare two files, whatever their formats."),
+        "verify": Verb("Check every byte of files, and list all that is wrong."),
+        "hash": Verb("Print an id of what files hold, however it is stored."),
+        "demo": Verb("Save, map, slice and damage a checkpoint, with times."),
     },
     "Write new files": {
-        "convert": "Write a file of any format as .zt, or in another format.",
-        "export": "Write a file in another format, and list what is lost.",
-        "merge": "Write the objects of several files into one .zt.",
-        "split": "Write a file as shards of a size, and an index.",
+        "convert": Verb("Write a file of any format as .zt, or in another format."),
+        "export": Verb("Write a file in another format, and list what is lost."),
+        "merge": Verb("Write the objects of several files into one .zt."),
+        "split": Verb("Write a file as shards of a size, and an index."),
     },
     "Change .zt files, safely": {
-        "append": "Add objects of other files, of any format.",
-        "replace": "Put another array under a name.",
-        "rm": "Remove objects.",
-        "mv": "Rename objects.",
-        "set": "Set and remove attributes, of a file or of an object.",
-        "compact": "Free the bytes of what was removed or replaced.",
-        "repair": "Find what a torn file still holds, and save it.",
-        "migrate": "Rewrite a file in another version of the format.",
-        "compress": "Rewrite a file with all data as zstd.",
-        "decompress": "Rewrite a file with all data raw, ready to be mapped.",
+        "append": Verb("Add objects of other files, of any format."),
+        "replace": Verb("Put another array under a name."),
+        "rm": Verb("Remove objects."),
+        "mv": Verb("Rename objects."),
+        "set": Verb("Set and remove attributes, of a file or of an object."),
+        "compact": Verb("Free the bytes of what was removed or replaced."),
+        "repair": Verb("Find what a torn file still holds, and save it."),
+        "migrate": Verb("Rewrite a file in another version of the format."),
+        "compress": Verb("Rewrite a file with all data as zstd.", "ztensor.cli.migrate:compress"),
+        "decompress": Verb(
+            "Rewrite a file with all data raw, ready to be mapped.",
+            "ztensor.cli.migrate:decompress",
+        ),
     },
     "Teach the shell": {
-        "completions": "Print a script that completes verbs, options and names.",
+        "completions": Verb("Print a script that completes verbs, options and names."),
     },
 }
 
@@ -83,14 +99,49 @@ Examples:
 EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
     f"  {code.value:<3}  {code.meaning}" for code in ExitCode
 )
-_NAME_WIDTH = max(len(name) for verbs in VERBS.values() for name in verbs)
 
 
 class _Verb(TyperCommand):
     """A verb that was called."""
 
-    def get_params(self, ctx: Context) -> list[Parameter]:
-        return [_without_pydantic(parameter) for parameter in super().get_params(ctx)]
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Take texts as they are, and leave the rest to typer.
+
+        From 0.29 on typer turns each value into its type with pydantic, which takes longer to load
+        than all else the command needs.
+        """
+        found, left, _ = self.make_parser(ctx).parse_args(args=args)
+        for parameter in sorted(self.get_params(ctx), key=lambda one: not one.is_eager):
+            if not _is_taken(parameter, ctx, found):
+                _, left = parameter.handle_parse_result(ctx, found, left)
+        if left and not ctx.resilient_parsing:
+            from ztensor.cli.spelling import visible
+
+            ctx.fail(f"Got unexpected extra argument(s) ({' '.join(map(visible, left))})")
+        ctx.args = left
+        return left
+
+
+def _is_taken(parameter: Parameter, ctx: Context, found: Mapping[str, Any]) -> bool:
+    """Take a value that is known at a glance to be right; wrong ones are typer's matter."""
+    value, source = parameter.consume_value(ctx, found)
+    kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
+    if value is None or value == () or value is parameter.default:
+        is_right = not parameter.required
+    elif kind == list[str]:
+        is_right, value = not isinstance(value, str), list(value)
+    elif get_origin(kind) is Literal:
+        is_right = value in get_args(kind)
+    else:
+        is_right = kind is str and isinstance(value, str)
+    if not is_right or parameter.name is None:
+        return False
+    ctx.set_parameter_source(parameter.name, source)
+    if parameter.callback is not None:
+        value = parameter.callback(ctx, parameter, value)
+    if parameter.expose_value:
+        ctx.params[parameter.name] = value
+    return True
 
 
 class _Named(TyperCommand):
@@ -109,17 +160,22 @@ class _Verbs(TyperGroup):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         for verbs in VERBS.values():
-            for name, summary in verbs.items():
-                self.add_command(_Named(name, help=summary, short_help=summary))
+            for name, verb in verbs.items():
+                self.add_command(_Named(name, help=verb.summary, short_help=verb.summary))
 
     def get_params(self, ctx: Context) -> list[Parameter]:
-        return [_without_pydantic(parameter) for parameter in super().get_params(ctx)]
+        """Return flags, typer's own among them; a bool it leaves as it is (see `_Verb`)."""
+        flags = super().get_params(ctx)
+        for flag in flags:
+            flag.default = bool(flag.default)
+        return flags
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        width = max(len(name) for verbs in VERBS.values() for name in verbs)
         for title, verbs in VERBS.items():
             with formatter.section(title):
                 formatter.write_dl(
-                    [(name.ljust(_NAME_WIDTH), summary) for name, summary in verbs.items()]
+                    [(name.ljust(width), verb.summary) for name, verb in verbs.items()]
                 )
 
 
@@ -130,47 +186,18 @@ def command_of(name: str) -> Command:
     Args:
         name: one of `VERBS`.
     """
-    module = importlib.import_module(f"ztensor.cli.{name}")
+    from ztensor.cli.verb import as_command
+
+    place = next(verbs[name].place for verbs in VERBS.values() if name in verbs)
+    module_name, _, own = place.partition(":")
+    module = importlib.import_module(module_name or f"ztensor.cli.{name}")
     # Where the name is one of Python's own, the function's has an underscore behind it.
-    function = getattr(module, f"{name}_", None) or getattr(module, name)
+    function = getattr(module, own or f"{name}_", None) or getattr(module, name)
     # Lines that are indented stay as they are; \b says so to typer.
     text = re.sub(r"(?m)^(?=\S.*\n +\S)", "\b\n", inspect.getdoc(function) or "")
     one = typer.Typer(rich_markup_mode=None, add_completion=False)
-    one.command(name, cls=_Verb, help=text, epilog=EXIT_CODES)(function)
+    one.command(name, cls=_Verb, help=text, epilog=EXIT_CODES)(as_command(function))
     return typer.main.get_command(one)
-
-
-def _without_pydantic(parameter: Parameter) -> Parameter:
-    """Let a parameter take texts and paths as they are.
-
-    From 0.29 on typer turns each value into its type with pydantic, which takes longer to load than
-    all else the command needs. What is not known at a glance, wrong values among it, stays
-    typer's matter.
-    """
-    slow = parameter.process_value
-    if not isinstance(slow, functools.partial):
-        kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
-        vars(parameter)["process_value"] = functools.partial(_process, parameter, kind, slow)
-    return parameter
-
-
-def _process(
-    parameter: Parameter,
-    kind: Any,
-    slow: Callable[[Context, Any], Any],
-    ctx: Context,
-    value: Any,
-) -> Any:
-    if value is None or value == () or value is parameter.default:
-        if parameter.required:
-            return slow(ctx, value)
-    elif kind in (str, Path) and isinstance(value, str):
-        value = kind(value)
-    elif kind in (list[str], list[Path]) and isinstance(value, (list, tuple)):
-        value = [get_args(kind)[0](text) for text in value]
-    elif get_origin(kind) is not Literal or value not in get_args(kind):
-        return slow(ctx, value)
-    return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
 
 
 app = typer.Typer(

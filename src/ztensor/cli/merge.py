@@ -8,31 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ztensor.cli.changing import (
-    DryRunOption,
-    ForceOption,
-    NoDurableOption,
-    left_behind,
-    quiet_library,
-    require_apart,
-    require_target,
-)
-from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen
+from ztensor.cli.changing import left_behind, quiet_library, require_apart, require_target
+from ztensor.cli.choosing import chosen
+from ztensor.cli.options import Choice, NewFile
 from ztensor.cli.spelling import count_text, size_text
-from ztensor.cli.terminal import Column, Styled
-from ztensor.cli.verb import JsonOption, QuietOption, running
+from ztensor.cli.terminal import Column, Styled, Terminal
 from ztensor.errors import UsageError
-from ztensor.reading.names import keeps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ztensor.cli.terminal import Terminal
 
 Conflict = Literal["error", "first", "last"]
 
 
 def merge(
+    terminal: Terminal,
     files: Annotated[
         list[str],
         typer.Argument(metavar="IN...", help="Files of any known format, or sets."),
@@ -55,13 +46,8 @@ def merge(
             help="A name that two files have: refuse, or which one wins.",
         ),
     ] = "error",
-    include: IncludeOption = None,
-    exclude: ExcludeOption = None,
-    force: ForceOption = False,
-    dry_run: DryRunOption = False,
-    no_durable: NoDurableOption = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    choice: Choice,
+    how: NewFile,
 ) -> None:
     """Write the objects of several files into one .zt.
 
@@ -95,48 +81,46 @@ def merge(
       $ ztensor merge model.zt changed.zt -o both.zt --on-conflict last --dry-run
         which names both files have, and where each would come from
     """
-    with running(json=json, quiet=quiet) as terminal:
-        from ztensor.edit import merge as merge_files
+    from ztensor.edit import merge as merge_files
 
-        quiet_library()
-        output, inputs = _told_apart(files, output, force=force)
-        require_target(output, force=force)
-        counts, conflicts, left = _look(terminal, output, inputs, on_conflict, include, exclude)
-        with terminal.progress(output) as progress:
-            nbytes = merge_files(
-                inputs,
-                output,
-                on_conflict=on_conflict,
-                keep=keeps(include or None, exclude),
-                durable=not no_durable,
-                dry_run=dry_run,
-                progress=progress,
-            )
-        count = sum(counts) - sum(len(conflict["dropped"]) for conflict in conflicts)
-        if dry_run and conflicts:
-            columns = Column("name"), Column("would be that of"), Column("and not of")
-            rows = [(c["name"], c["from"], ", ".join(c["dropped"])) for c in conflicts]
-            terminal.table(columns, rows)
-        of = f"{count_text(count, 'object')}, {size_text(nbytes)}"
-        of += f" of {count_text(len(inputs), 'file')}"
-        if dry_run:
-            terminal.line(f"{output}: not written; it would have {of}")
-        else:
-            terminal.line(f"{output}: ", Styled("written", "green"), f", {of}")
-        terminal.result(
-            {
-                "file": output,
-                "dry_run": dry_run,
-                "nbytes": nbytes,
-                "object_count": count,
-                "inputs": [
-                    {"file": path, "object_count": found}
-                    for path, found in zip(inputs, counts, strict=True)
-                ],
-                "conflicts": conflicts,
-                "unrepresented": left,
-            }
+    quiet_library()
+    output, inputs = _told_apart(files, output, force=how.force)
+    require_target(output, force=how.force)
+    counts, conflicts, left = _look(terminal, output, inputs, on_conflict, choice)
+    with terminal.progress(output) as progress:
+        nbytes = merge_files(
+            inputs,
+            output,
+            on_conflict=on_conflict,
+            keep=choice.keep,
+            progress=progress,
+            **how.arguments,
         )
+    count = sum(counts) - sum(len(conflict["dropped"]) for conflict in conflicts)
+    if how.dry_run and conflicts:
+        columns = Column("name"), Column("would be that of"), Column("and not of")
+        rows = [(c["name"], c["from"], ", ".join(c["dropped"])) for c in conflicts]
+        terminal.table(columns, rows)
+    of = f"{count_text(count, 'object')}, {size_text(nbytes)}"
+    of += f" of {count_text(len(inputs), 'file')}"
+    if how.dry_run:
+        terminal.line(f"{output}: not written; it would have {of}")
+    else:
+        terminal.line(f"{output}: ", Styled("written", "green"), f", {of}")
+    terminal.result(
+        {
+            "file": output,
+            "dry_run": how.dry_run,
+            "nbytes": nbytes,
+            "object_count": count,
+            "inputs": [
+                {"file": path, "object_count": found}
+                for path, found in zip(inputs, counts, strict=True)
+            ],
+            "conflicts": conflicts,
+            "unrepresented": left,
+        }
+    )
 
 
 def _told_apart(
@@ -168,14 +152,12 @@ def _look(
     output: str,
     inputs: Sequence[str],
     on_conflict: Conflict,
-    include: Sequence[str] | None,
-    exclude: Sequence[str] | None,
+    choice: Choice,
 ) -> tuple[list[int], list[dict[str, Any]], list[dict[str, Any]]]:
     """Return how many objects come from each file, which names several have, and what is left."""
     from ztensor.edit import names_in
     from ztensor.opening import open as open_any
 
-    keep = keeps(include or None, exclude)
     holders: dict[str, list[str]] = {}
     counts = []
     with contextlib.ExitStack() as stack:
@@ -188,9 +170,9 @@ def _look(
             for one in left_behind(terminal, path, reader)
         ]
         sources = [names_in(reader) for reader in readers]
-        chosen(sources, include, exclude)
+        chosen(sources, choice)
         for path, source in zip(inputs, sources, strict=True):
-            names = list(filter(keep, source))
+            names = list(filter(choice.keep, source))
             counts.append(len(names))
             for name in names:
                 holders.setdefault(name, []).append(path)

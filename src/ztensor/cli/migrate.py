@@ -1,24 +1,19 @@
-"""`ztensor migrate`: a zTensor file in another version of the format."""
+"""`ztensor migrate`, `compress` and `decompress`: a zTensor file in another version or encoding."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from ztensor.cli.changing import (
-    ChangedFileArgument,
-    DryRunOption,
-    ForceOption,
-    NoDurableOption,
-    NoLockOption,
-    TimeoutOption,
-)
-from ztensor.cli.rewriting import ChecksumOption, OutputOption, ThreadsOption, migrate_file
-from ztensor.cli.verb import JsonOption, QuietOption, running
+from ztensor.cli.changing import quiet_library, require_target
+from ztensor.cli.options import ChangedFileArgument, ChunkRowsOption, Rewriting
+from ztensor.cli.rewriting import tell
+from ztensor.cli.terminal import Terminal
 
 
 def migrate(
+    terminal: Terminal,
     file: ChangedFileArgument,
     *,
     version: Annotated[
@@ -27,22 +22,13 @@ def migrate(
             "--version", "--to", metavar="VERSION", help="The version: 1.2.0, 1.1.0 or 0.1.0."
         ),
     ] = "1.2.0",
-    output: OutputOption = None,
     lossy: Annotated[
         bool,
         typer.Option(
             "--lossy", help="With -o: leave out what the version cannot say, and list it."
         ),
     ] = False,
-    checksum: ChecksumOption = "crc32c",
-    threads: ThreadsOption = None,
-    force: ForceOption = False,
-    dry_run: DryRunOption = False,
-    no_durable: NoDurableOption = False,
-    no_lock: NoLockOption = False,
-    timeout: TimeoutOption = 0.0,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    how: Rewriting,
 ) -> None:
     """Rewrite a file in another version of the format.
 
@@ -68,18 +54,79 @@ def migrate(
       $ ztensor migrate model.zt --version 0.1.0
         what 0.1 cannot say: nothing is written, and it exits with 2
     """
-    with running(json=json, quiet=quiet) as terminal:
-        migrate_file(
-            terminal,
-            file,
-            output,
-            version=version,
-            strict=not lossy,
-            checksum=checksum,
-            threads=threads,
-            force=force,
-            dry_run=dry_run,
-            no_durable=no_durable,
-            lock=not no_lock,
-            timeout=timeout,
-        )
+    _rewrite(terminal, file, how, version=version, strict=not lossy)
+
+
+def compress(
+    terminal: Terminal,
+    file: ChangedFileArgument,
+    *,
+    level: Annotated[
+        int, typer.Option(metavar="LEVEL", help="Of zstd, up to 22; higher is smaller and slower.")
+    ] = 3,
+    chunk_rows: ChunkRowsOption = None,
+    how: Rewriting,
+) -> None:
+    """Rewrite a file with all data as zstd.
+
+    The new file is read back and compared with the old one before it takes its place as a whole.
+    Compressed data is decoded when it is read: it cannot be mapped. Some rows of
+    a tensor are decoded together; --chunk-rows says how many.
+
+    Output:
+      A summary, with the size before and after.
+
+    JSON:
+      As of `ztensor convert`.
+
+    Safety:
+      It never changes anything but encodings.
+
+    Exit code:
+      0 where it was done, 4 where the file is damaged: it is then as it was.
+
+    Examples:
+      $ ztensor compress model.zt --level 9
+        in its place
+      $ ztensor compress plain.zt -o small.zt
+        as another file
+    """
+    _rewrite(terminal, file, how, compression=level, chunk_rows=chunk_rows)
+
+
+def decompress(terminal: Terminal, file: ChangedFileArgument, *, how: Rewriting) -> None:
+    """Rewrite a file with all data raw, ready to be mapped.
+
+    The new file is read back and compared with the old one before it takes its place as a whole.
+
+    Output:
+      A summary, with the size before and after.
+
+    JSON:
+      As of `ztensor convert`.
+
+    Safety:
+      It never changes anything but encodings.
+
+    Exit code:
+      0 where it was done, 4 where the file is damaged: it is then as it was.
+
+    Examples:
+      $ ztensor compress plain.zt -o small.zt
+        something to decompress
+      $ ztensor decompress small.zt -o raw.zt
+        raw again, as another file
+    """
+    _rewrite(terminal, file, how, compression=False)
+
+
+def _rewrite(terminal: Terminal, file: str, how: Rewriting, **options: Any) -> None:
+    """Rewrite a zTensor file in its place or to another, and tell what was done."""
+    from ztensor.converting import migrate
+
+    quiet_library()
+    if how.output is not None:
+        require_target(how.output, force=how.force)
+    with terminal.progress(how.output or file) as progress:
+        report = migrate(file, how.output, progress=progress, **how.arguments, **options)
+    tell(terminal, file, report, dry_run=how.dry_run)

@@ -6,21 +6,14 @@ from typing import Annotated
 
 import typer
 
-from ztensor.cli.changing import (
-    AtomicOption,
-    ChangedFileArgument,
-    DryRunOption,
-    NoDurableOption,
-    NoLockOption,
-    TimeoutOption,
-    changing,
-    pair_of,
-)
-from ztensor.cli.verb import JsonOption, QuietOption, running
+from ztensor.cli.changing import changing, pair_of
+from ztensor.cli.options import ChangedFileArgument, Editing
+from ztensor.cli.terminal import Terminal
 from ztensor.errors import ArgumentValueError, describe
 
 
 def mv(
+    terminal: Terminal,
     file: ChangedFileArgument,
     names: Annotated[
         list[str] | None,
@@ -31,13 +24,7 @@ def mv(
         list[str] | None,
         typer.Option(metavar="OLD=NEW", help="Rename this one too; may be repeated."),
     ] = None,
-    dry_run: DryRunOption = False,
-    atomic: AtomicOption = False,
-    no_durable: NoDurableOption = False,
-    no_lock: NoLockOption = False,
-    timeout: TimeoutOption = 0.0,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    how: Editing,
 ) -> None:
     """Rename objects.
 
@@ -62,29 +49,20 @@ def mv(
       $ ztensor mv model.zt --map step=epoch --map layers.1.mask=mask --dry-run
         two at once, not yet done
     """
-    with running(json=json, quiet=quiet) as terminal:
-        pairs = [pair_of(text, "OLD=NEW") for text in map or ()]
-        if names:
-            if len(names) != 2:
-                raise ArgumentValueError(
-                    "not one old name and one new name", found=f"{len(names)} names"
-                )
-            pairs.insert(0, (names[0], names[1]))
-        if not pairs:
-            raise ArgumentValueError("nothing to rename", expected="OLD NEW, or --map OLD=NEW")
-        renamed = dict(pairs)
-        if len(renamed) != len(pairs):
-            twice = next(old for old, new in pairs if renamed[old] != new)
-            raise ArgumentValueError("one object cannot have two names", found=describe(twice))
-        with changing(
-            terminal,
-            file,
-            dry_run=dry_run,
-            atomic=atomic,
-            no_durable=no_durable,
-            no_lock=no_lock,
-            timeout=timeout,
-        ) as changes:
-            changes.editor.rename(renamed)
-            for old, new in renamed.items():
-                changes.add("rename", old, f"-> {new}", name=old, to=new)
+    pairs = [pair_of(text, "OLD=NEW") for text in map or ()]
+    if names:
+        if len(names) != 2:
+            raise ArgumentValueError(
+                "not one old name and one new name", found=f"{len(names)} names"
+            )
+        pairs.insert(0, (names[0], names[1]))
+    if not pairs:
+        raise ArgumentValueError("nothing to rename", expected="OLD NEW, or --map OLD=NEW")
+    renamed = dict(pairs)
+    if len(renamed) != len(pairs):
+        twice = next(old for old, new in pairs if renamed[old] != new)
+        raise ArgumentValueError("one object cannot have two names", found=describe(twice))
+    with changing(terminal, file, how) as changes:
+        changes.editor.rename(renamed)
+        for old, new in renamed.items():
+            changes.add("rename", old, f"-> {new}", name=old, to=new)

@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ztensor.cli.changing import DryRunOption, ForceOption, require_apart, require_free
-from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen
+from ztensor.cli.changing import require_apart, require_free
+from ztensor.cli.choosing import chosen
+from ztensor.cli.options import (
+    Choice,
+    DryRunOption,
+    FileArgument,
+    ForceOption,
+    GlobsArgument,
+)
 from ztensor.cli.spelling import count_text, shape_text
-from ztensor.cli.stats import GlobsArgument
 from ztensor.cli.terminal import Column, Styled, Terminal
-from ztensor.cli.verb import FileArgument, JsonOption, QuietOption, open_file, running
+from ztensor.cli.verb import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,11 +32,11 @@ _SMALL_WIDTH = 32
 
 
 def plot(
+    terminal: Terminal,
     file: FileArgument,
     globs: GlobsArgument = None,
     *,
-    include: IncludeOption = None,
-    exclude: ExcludeOption = None,
+    choice: Choice,
     output: Annotated[
         str | None,
         typer.Option(
@@ -59,8 +65,6 @@ def plot(
     ] = False,
     force: ForceOption = False,
     dry_run: DryRunOption = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Draw histograms in the terminal, or as SVG or PNG.
 
@@ -95,48 +99,45 @@ def plot(
       $ ztensor plot triangle.npz --log-counts -o triangle.svg
         a picture of all, tails made visible
     """
-    with running(json=json, quiet=quiet) as terminal:
-        from ztensor.analysis.plotting import picture_of, require_picture
-        from ztensor.analysis.statistics import BINS, stats
+    from ztensor.analysis.plotting import picture_of, require_picture
+    from ztensor.analysis.statistics import BINS, stats
 
+    if output is not None:
+        require_picture(output)
+        require_free(output, force=force)
+    with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
         if output is not None:
-            require_picture(output)
-            require_free(output, force=force)
-        with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
-            if output is not None:
-                require_apart(output, reader)
-            names = chosen([reader], [*(globs or ()), *(include or ())], exclude)
-            if height is None:
-                height = _LARGE if len(names) <= _FEW else 1
-            width = terminal.width if height > 1 else _SMALL_WIDTH
-            found = stats(
-                reader,
-                names,
-                bins=BINS if output is not None or json else width,
-                scale="log" if log else "linear",
-                quantiles=(),
-                progress=progress,
-            )
-        if output is not None:
-            picture = picture_of(
-                found.values(), log_counts=log_counts, title=os.path.basename(file)
-            )
-            histograms = count_text(len(found), "histogram")
-            if dry_run:
-                terminal.line(f"{output}: not written; it would show {histograms}")
-            else:
-                picture.save(output)
-                terminal.line(f"{output}: {histograms} drawn")
-        elif terminal.wants_text:
-            (_show_large if height > 1 else _show_small)(terminal, found, height, log_counts)
-        terminal.result(
-            {
-                "file": file,
-                "output": None if output is None else output,
-                "dry_run": dry_run,
-                "objects": [_as_json(one) for one in found.values()],
-            }
+            require_apart(output, reader)
+        names = chosen([reader], choice.also(globs))
+        if height is None:
+            height = _LARGE if len(names) <= _FEW else 1
+        width = terminal.width if height > 1 else _SMALL_WIDTH
+        found = stats(
+            reader,
+            names,
+            bins=BINS if output is not None or terminal.wants_json else width,
+            scale="log" if log else "linear",
+            quantiles=(),
+            progress=progress,
         )
+    if output is not None:
+        picture = picture_of(found.values(), log_counts=log_counts, title=os.path.basename(file))
+        histograms = count_text(len(found), "histogram")
+        if dry_run:
+            terminal.line(f"{output}: not written; it would show {histograms}")
+        else:
+            picture.save(output)
+            terminal.line(f"{output}: {histograms} drawn")
+    elif terminal.wants_text:
+        (_show_large if height > 1 else _show_small)(terminal, found, height, log_counts)
+    terminal.result(
+        {
+            "file": file,
+            "output": None if output is None else output,
+            "dry_run": dry_run,
+            "objects": [_as_json(one) for one in found.values()],
+        }
+    )
 
 
 def _blocks(height: int) -> str:

@@ -7,20 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ztensor.cli.changing import (
-    ChangedFileArgument,
-    DryRunOption,
-    ForceOption,
-    NoDurableOption,
-    NoLockOption,
-    TimeoutOption,
-    require_one_file,
-    require_target,
-)
+from ztensor.cli.changing import require_one_file, require_target
 from ztensor.cli.exits import ExitCode
+from ztensor.cli.options import ChangedFileArgument, Changing, ForceOption
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Column, Styled, Terminal
-from ztensor.cli.verb import JsonOption, QuietOption, running
 from ztensor.errors import ZTensorError
 
 if TYPE_CHECKING:
@@ -35,6 +26,7 @@ _COLUMNS = (
 
 
 def repair(
+    terminal: Terminal,
     file: ChangedFileArgument,
     *,
     write: Annotated[
@@ -57,12 +49,7 @@ def repair(
         bool, typer.Option("--explain", help="Show every place that was looked at.")
     ] = False,
     force: ForceOption = False,
-    dry_run: DryRunOption = False,
-    no_durable: NoDurableOption = False,
-    no_lock: NoLockOption = False,
-    timeout: TimeoutOption = 0.0,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    how: Changing,
 ) -> None:
     """Find what a torn file still holds, and save it.
 
@@ -100,34 +87,30 @@ def repair(
       $ ztensor repair torn.zt --write mended.zt
         that state as a new file
     """
-    with running(json=json, quiet=quiet) as terminal:
-        from ztensor.edit import repair as repair_file
+    from ztensor.edit import repair as repair_file
 
-        if write is not None:
-            require_target(write, force=force)
-        require_one_file(file)
-        opens = _opens(file)
-        with terminal.progress(file) as progress:
-            report = repair_file(
-                file,
-                write=write,
-                in_place=in_place,
-                drop_tail=drop_tail,
-                accept=accept,
-                durable=not no_durable,
-                lock=not no_lock,
-                timeout=timeout,
-                dry_run=dry_run,
-                progress=progress,
-            )
-        _show(terminal, report, opens=opens, dry_run=dry_run)
-        if explain:
-            _explain(terminal, report)
-        if report.end is None and not opens:
-            terminal.fail(ExitCode.CORRUPT)
-        elif report.damaged or not (opens or (report.written is not None and not dry_run)):
-            terminal.fail(ExitCode.FAILED)
-        terminal.result(dataclasses.asdict(report) | {"opens": opens, "dry_run": dry_run})
+    if write is not None:
+        require_target(write, force=force)
+    require_one_file(file)
+    opens = _opens(file)
+    with terminal.progress(file) as progress:
+        report = repair_file(
+            file,
+            write=write,
+            in_place=in_place,
+            drop_tail=drop_tail,
+            accept=accept,
+            progress=progress,
+            **how.arguments,
+        )
+    _show(terminal, report, opens=opens, dry_run=how.dry_run)
+    if explain:
+        _explain(terminal, report)
+    if report.end is None and not opens:
+        terminal.fail(ExitCode.CORRUPT)
+    elif report.damaged or not (opens or (report.written is not None and not how.dry_run)):
+        terminal.fail(ExitCode.FAILED)
+    terminal.result(dataclasses.asdict(report) | {"opens": opens, "dry_run": how.dry_run})
 
 
 def _opens(file: str) -> bool:

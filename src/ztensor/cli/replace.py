@@ -6,19 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ztensor.cli.append import CompressOption
-from ztensor.cli.changing import (
-    AtomicOption,
-    ChangedFileArgument,
-    DryRunOption,
-    NoDurableOption,
-    NoLockOption,
-    TimeoutOption,
-    changing,
-    counted,
-)
-from ztensor.cli.rewriting import ChecksumOption
-from ztensor.cli.verb import JsonOption, QuietOption, open_file, running
+from ztensor.cli.changing import changing, counted
+from ztensor.cli.options import ChangedFileArgument, ChecksumOption, CompressOption, Editing
+from ztensor.cli.terminal import Terminal
+from ztensor.cli.verb import open_file
 from ztensor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def replace(
+    terminal: Terminal,
     file: ChangedFileArgument,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The object to replace.")],
     input: Annotated[
@@ -44,13 +36,7 @@ def replace(
     ] = None,
     compress: CompressOption = False,
     checksum: ChecksumOption = "crc32c",
-    dry_run: DryRunOption = False,
-    atomic: AtomicOption = False,
-    no_durable: NoDurableOption = False,
-    no_lock: NoLockOption = False,
-    timeout: TimeoutOption = 0.0,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    how: Editing,
 ) -> None:
     """Put another array under a name.
 
@@ -76,20 +62,7 @@ def replace(
       $ ztensor replace model.zt layers.0.weight head.npy
         the same, done
     """
-    with (
-        running(json=json, quiet=quiet) as terminal,
-        open_file(input) as reader,
-        changing(
-            terminal,
-            file,
-            dry_run=dry_run,
-            atomic=atomic,
-            no_durable=no_durable,
-            no_lock=no_lock,
-            timeout=timeout,
-            checksum=checksum,
-        ) as changes,
-    ):
+    with open_file(input) as reader, changing(terminal, file, how, checksum=checksum) as changes:
         editor = changes.editor
         old = editor.metadata(name)
         source = _source(reader, name) if from_ is None else from_

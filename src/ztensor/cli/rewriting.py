@@ -1,146 +1,31 @@
-"""What the verbs that write a file anew share: their options, and the account they give."""
+"""What the verbs that write a file anew share: `convert`, and the account they give."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from ztensor.cli.changing import quiet_library, require_free, require_target
+from ztensor.cli.changing import quiet_library, require_free
 from ztensor.cli.spelling import count_text, named_text, size_text, visible
 from ztensor.cli.terminal import Column, Styled
-from ztensor.cli.verb import open_file
-from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe
+from ztensor.cli.verb import STDIN, open_file
+from ztensor.errors import SourceError, UsageError, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ztensor.casting import Change
+    from ztensor.cli.options import Converting
     from ztensor.cli.terminal import Terminal
     from ztensor.converting import ConversionReport
-
-InputArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="IN",
-        help="A file of any known format, an index or folder of shards; - is standard input.",
-    ),
-]
-ToOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FORMAT",
-        help="zt, safetensors, npz, npy, gguf or hdf5; by default what OUT's suffix says.",
-        show_default=False,
-    ),
-]
-ShardSizeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--max-shard-size",
-        metavar="SIZE",
-        help="What is larger becomes shards with an index: .zt or .safetensors only.",
-        show_default=False,
-    ),
-]
-StrictOption = Annotated[
-    bool, typer.Option("--strict", help="Write nothing where something would be lost.")
-]
-CheckOption = Annotated[
-    bool, typer.Option("--check", help="Read OUT back and compare it, before it takes its place.")
-]
-DeleteOption = Annotated[
-    bool,
-    typer.Option(
-        "--delete-input",
-        help="Delete IN at the end; implies --strict and --check, so nothing can be lost.",
-    ),
-]
-Checksum = Literal["crc32c", "sha256", "none"]
-ChecksumOption = Annotated[
-    Checksum, typer.Option(metavar="crc32c|sha256|none", help="Digest of what has none.")
-]
-ChunkRowsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--chunk-rows",
-        metavar="N",
-        min=1,
-        help="Rows that are decompressed together; by default as many as 64 KiB hold.",
-        show_default=False,
-    ),
-]
-OutputOption = Annotated[
-    str | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="OUT",
-        help="Write a new file; by default FILE is replaced.",
-        show_default=False,
-    ),
-]
-NamedOutputOption = Annotated[  # as the verbs have it whose OUT is no argument
-    str | None,
-    typer.Option("--output", "-o", metavar="OUT", hidden=True, help="OUT, as other verbs have it."),
-]
-ThreadsOption = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        help="Threads; by default as many as cores, up to four.",
-        show_default=False,
-    ),
-]
-
-
-DtypeOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="float32|float16|bfloat16",
-        help="Make floats of 16 bits and more this type.",
-        show_default=False,
-    ),
-]
-DequantizeOption = Annotated[
-    bool,
-    typer.Option("--dequantize", help="Make quantized objects floats: of --dtype, or float32."),
-]
-
-
-def compression_of(text: str) -> bool | int | None:
-    """Return what `--compression` says: None to keep, False for raw, True, or a level.
-
-    Raises:
-        ArgumentValueError: it is none of these.
-    """
-    words = {"keep": None, "raw": False, "none": False, "zstd": True}
-    if text in words:
-        return words[text]
-    try:
-        return int(text) or False
-    except ValueError:
-        raise ArgumentValueError(
-            "unknown compression", expected="keep, raw, zstd or a level", found=describe(text)
-        ) from None
 
 
 def convert_file(
     terminal: Terminal,
     file: str,
     output: str,
-    *,
-    include: Sequence[str] | None,
-    exclude: Sequence[str] | None,
-    strict: bool,
-    check: bool,
-    delete_input: bool,
-    force: bool,
-    dry_run: bool,
-    no_durable: bool,
+    how: Converting,
     **options: Any,
 ) -> None:
     """Write a file as another, tell what was done, and delete the first where that is wanted.
@@ -151,31 +36,26 @@ def convert_file(
     from ztensor.converting import convert
 
     quiet_library()
-    if delete_input and (include or exclude):
-        raise UsageError("--delete-input goes with whole files, not with --include or --exclude")
-    if delete_input and (options.get("dequantize") or options.get("dtype")):
-        raise UsageError("--delete-input goes with files that keep their values: not with --dtype")
-    if delete_input and file == "-":
-        raise UsageError("--delete-input needs a file, not standard input")
-    require_free(output, force=force)
-    if options.get("max_shard_size") is not None:
+    if how.delete_input:
+        _require_deletable(file, how, options)
+    require_free(output, force=how.force)
+    if how.max_shard_size is not None:
         for path in shards_of(output):
-            require_free(path, force=force)
+            require_free(path, force=how.force)
     with open_file(file) as reader, terminal.progress(output) as progress:
-        report = convert(
-            reader,
-            output,
-            include=include or None,
-            exclude=exclude or None,
-            strict=strict or delete_input,
-            check=check or delete_input,
-            durable="auto" if not no_durable else False,
-            dry_run=dry_run,
-            progress=progress,
-            **options,
-        )
-    deleted = [] if dry_run or not delete_input else delete(report.inputs)
-    tell(terminal, file, report, dry_run=dry_run, deleted=deleted)
+        report = convert(reader, output, progress=progress, **how.arguments, **options)
+    deleted = delete(report.inputs) if how.delete_input and not how.dry_run else []
+    tell(terminal, file, report, dry_run=how.dry_run, deleted=deleted)
+
+
+def _require_deletable(file: str, how: Converting, options: Mapping[str, Any]) -> None:
+    """Raise where the new file would not hold all of the one that is to be deleted."""
+    if how.is_given:
+        raise UsageError("--delete-input goes with whole files, not with --include or --exclude")
+    if options.get("dequantize") or options.get("dtype"):
+        raise UsageError("--delete-input goes with files that keep their values: not with --dtype")
+    if file == STDIN:
+        raise UsageError("--delete-input needs a file, not standard input")
 
 
 def tell(
@@ -296,35 +176,3 @@ def delete(paths: Sequence[str]) -> list[str]:
                 error, "the new file is in place, but the old one cannot be deleted", path
             ) from error
     return list(paths)
-
-
-def migrate_file(
-    terminal: Terminal,
-    file: str,
-    output: str | None,
-    *,
-    force: bool,
-    dry_run: bool,
-    no_durable: bool,
-    **options: Any,
-) -> None:
-    """Rewrite a zTensor file in its place or to another, and tell what was done.
-
-    Raises:
-        ZTensorError: it cannot be done; the file is as it was.
-    """
-    from ztensor.converting import migrate
-
-    quiet_library()
-    if output is not None:
-        require_target(output, force=force)
-    with terminal.progress(str(output or file)) as progress:
-        report = migrate(
-            file,
-            output,
-            durable="auto" if not no_durable else False,
-            dry_run=dry_run,
-            progress=progress,
-            **options,
-        )
-    tell(terminal, file, report, dry_run=dry_run)

@@ -6,17 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ztensor.cli.changing import (
-    AtomicOption,
-    ChangedFileArgument,
-    DryRunOption,
-    NoDurableOption,
-    NoLockOption,
-    TimeoutOption,
-    changing,
-)
-from ztensor.cli.choosing import ExcludeOption, nothing_matches
-from ztensor.cli.verb import JsonOption, QuietOption, running
+from ztensor.cli.changing import changing
+from ztensor.cli.choosing import nothing_matches
+from ztensor.cli.options import ChangedFileArgument, Editing, ExcludeOption
+from ztensor.cli.terminal import Terminal
 from ztensor.errors import ObjectNotFoundError, UsageError
 from ztensor.reading.names import keeps
 
@@ -25,6 +18,7 @@ if TYPE_CHECKING:
 
 
 def rm(
+    terminal: Terminal,
     file: ChangedFileArgument,
     names: Annotated[
         list[str] | None,
@@ -39,13 +33,7 @@ def rm(
         typer.Option(metavar="GLOB", help="Objects whose names match, too; may be repeated."),
     ] = None,
     exclude: ExcludeOption = None,
-    dry_run: DryRunOption = False,
-    atomic: AtomicOption = False,
-    no_durable: NoDurableOption = False,
-    no_lock: NoLockOption = False,
-    timeout: TimeoutOption = 0.0,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    how: Editing,
 ) -> None:
     """Remove objects.
 
@@ -71,30 +59,21 @@ def rm(
       $ ztensor rm model.zt step
         one object, by its name
     """
-    with running(json=json, quiet=quiet) as terminal:
-        patterns = [*((names or ()) if glob else ()), *(include or ())]
-        plain = [] if glob else list(names or ())
-        if not (patterns or plain):
-            raise UsageError("nothing to remove: give names, or --include and a pattern")
-        with changing(
-            terminal,
-            file,
-            dry_run=dry_run,
-            atomic=atomic,
-            no_durable=no_durable,
-            no_lock=no_lock,
-            timeout=timeout,
-        ) as changes:
-            editor = changes.editor
-            removed = [editor.metadata(name) for name in dict.fromkeys(plain)]
-            removed += map(editor.metadata, _matching(editor.keys(), patterns, plain))
-            keep = keeps(exclude=exclude)
-            removed = [found for found in removed if keep(found.name)]
-            if not removed:
-                raise ObjectNotFoundError("everything is excluded", file=file)
-            editor.remove([found.name for found in removed])
-            for found in removed:
-                changes.removed(found)
+    patterns = [*((names or ()) if glob else ()), *(include or ())]
+    plain = [] if glob else list(names or ())
+    if not (patterns or plain):
+        raise UsageError("nothing to remove: give names, or --include and a pattern")
+    with changing(terminal, file, how) as changes:
+        editor = changes.editor
+        removed = [editor.metadata(name) for name in dict.fromkeys(plain)]
+        removed += map(editor.metadata, _matching(editor.keys(), patterns, plain))
+        keep = keeps(exclude=exclude)
+        removed = [found for found in removed if keep(found.name)]
+        if not removed:
+            raise ObjectNotFoundError("everything is excluded", file=file)
+        editor.remove([found.name for found in removed])
+        for found in removed:
+            changes.removed(found)
 
 
 def _matching(names: list[str], patterns: Iterable[str], taken: Iterable[str]) -> list[str]:

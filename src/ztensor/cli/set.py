@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from ztensor.cli.changing import (
-    AtomicOption,
-    ChangedFileArgument,
-    DryRunOption,
-    NoDurableOption,
-    NoLockOption,
-    TimeoutOption,
-    changing,
-    pair_of,
-)
+from ztensor.cli.changing import changing, pair_of
+from ztensor.cli.options import ChangedFileArgument, Editing
 from ztensor.cli.spelling import as_json, json_text
-from ztensor.cli.verb import JsonOption, QuietOption, running
+from ztensor.cli.terminal import Terminal
 from ztensor.errors import ArgumentValueError, describe
-
-if TYPE_CHECKING:
-    from ztensor.cli.terminal import Terminal
 
 _VALUE_CHARACTERS = 100  # of a value on a terminal
 
 
 def set_(
+    terminal: Terminal,
     file: ChangedFileArgument,
     pairs: Annotated[
         list[str] | None,
@@ -44,13 +34,7 @@ def set_(
     json_values: Annotated[
         bool, typer.Option("--json-values", help="Values are JSON, not text.")
     ] = False,
-    dry_run: DryRunOption = False,
-    atomic: AtomicOption = False,
-    no_durable: NoDurableOption = False,
-    no_lock: NoLockOption = False,
-    timeout: TimeoutOption = 0.0,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    how: Editing,
 ) -> None:
     """Set and remove attributes, of a file or of an object.
 
@@ -77,43 +61,32 @@ def set_(
       $ ztensor set model.zt unit=volt --object step
         an attribute of one object
     """
-    with running(json=json, quiet=quiet) as terminal:
-        new: dict[str, Any] = {}
-        for text in pairs or ():
-            key, value = pair_of(text, "KEY=VALUE")
-            _take(new, key, _value_of(key, value) if json_values else value)
-        for key in remove or ():
-            _take(new, key, None)
-        if not new:
-            raise ArgumentValueError("nothing to set", expected="KEY=VALUE, or --remove KEY")
-        with changing(
-            terminal,
-            file,
-            dry_run=dry_run,
-            atomic=atomic,
-            no_durable=no_durable,
-            no_lock=no_lock,
-            timeout=timeout,
-        ) as changes:
-            old = (
-                changes.editor.attributes
-                if object is None
-                else (changes.editor.metadata(object).attributes)
-            )
-            missing = next((key for key in remove or () if key not in old), None)
-            if missing is not None:
-                raise ArgumentValueError("no such key", file=file, found=describe(missing))
-            changes.editor.set_attributes(new, name=object)
-            for key, value in new.items():
-                facts = {"object": object, "key": key, "before": as_json(old.get(key))}
-                subject = key if object is None else f"{object}: {key}"
-                if value is None:
-                    changes.add("unset", subject, _shown(old[key], terminal), **facts)
-                else:
-                    before = f"{_shown(old[key], terminal)} -> " if key in old else ""
-                    changes.add(
-                        "set", subject, before + _shown(value, terminal), **facts, after=value
-                    )
+    new: dict[str, Any] = {}
+    for text in pairs or ():
+        key, value = pair_of(text, "KEY=VALUE")
+        _take(new, key, _value_of(key, value) if json_values else value)
+    for key in remove or ():
+        _take(new, key, None)
+    if not new:
+        raise ArgumentValueError("nothing to set", expected="KEY=VALUE, or --remove KEY")
+    with changing(terminal, file, how) as changes:
+        old = (
+            changes.editor.attributes
+            if object is None
+            else (changes.editor.metadata(object).attributes)
+        )
+        missing = next((key for key in remove or () if key not in old), None)
+        if missing is not None:
+            raise ArgumentValueError("no such key", file=file, found=describe(missing))
+        changes.editor.set_attributes(new, name=object)
+        for key, value in new.items():
+            facts = {"object": object, "key": key, "before": as_json(old.get(key))}
+            subject = key if object is None else f"{object}: {key}"
+            if value is None:
+                changes.add("unset", subject, _shown(old[key], terminal), **facts)
+            else:
+                before = f"{_shown(old[key], terminal)} -> " if key in old else ""
+                changes.add("set", subject, before + _shown(value, terminal), **facts, after=value)
 
 
 def _take(new: dict[str, Any], key: str, value: Any) -> None:

@@ -8,16 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ztensor.cli.info import show_attributes
+from ztensor.cli.options import FileArgument
 from ztensor.cli.spelling import as_json, count_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Terminal
-from ztensor.cli.verb import (
-    FileArgument,
-    JsonOption,
-    QuietOption,
-    error_as_json,
-    open_file,
-    running,
-)
+from ztensor.cli.verb import error_as_json, open_file
 from ztensor.errors import UnsupportedError, ZTensorError
 
 if TYPE_CHECKING:
@@ -49,6 +43,7 @@ def _complete_name(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def show(
+    terminal: Terminal,
     file: FileArgument,
     name: Annotated[
         str,
@@ -58,8 +53,6 @@ def show(
     values: Annotated[
         bool, typer.Option(help="Read the values, which is so by default.", show_default=False)
     ] = True,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Show one object: its parts, attributes and first values.
 
@@ -98,20 +91,19 @@ def show(
       $ ztensor show tiny.safetensors layers.0.weight --no-values
         only where it lies
     """
-    with running(json=json, quiet=quiet) as terminal:
-        facts: dict[str, Any] = {"file": file}
-        with open_file(file) as reader:
-            facts.update(describe(reader, name))
-            _show_description(terminal, facts)
-            if values:
-                try:
-                    with terminal.progress(name) as progress:
-                        facts["values"] = summarize(reader.reader_of(name), name, progress)
-                    _show_values(terminal, facts["values"])
-                except ZTensorError as error:
-                    terminal.error(error)
-                    facts["error"] = error_as_json(error)
-        terminal.result(facts)
+    facts: dict[str, Any] = {"file": file}
+    with open_file(file) as reader:
+        facts.update(describe(reader, name))
+        _show_description(terminal, facts)
+        if values:
+            try:
+                with terminal.progress(name) as progress:
+                    facts["values"] = summarize(reader.reader_of(name), name, progress)
+                _show_values(terminal, facts["values"])
+            except ZTensorError as error:
+                terminal.error(error)
+                facts["error"] = error_as_json(error)
+    terminal.result(facts)
 
 
 def describe(reader: Reader, name: str) -> dict[str, Any]:

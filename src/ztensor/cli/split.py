@@ -7,23 +7,18 @@ from typing import Annotated
 
 import typer
 
-from ztensor.cli.changing import (
-    DryRunOption,
-    ForceOption,
-    NoDurableOption,
-    left_behind,
-    quiet_library,
-    require_free,
-)
-from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen
+from ztensor.cli.changing import left_behind, quiet_library, require_free
+from ztensor.cli.choosing import chosen
+from ztensor.cli.options import Choice, NewFile
 from ztensor.cli.spelling import count_text, size_text
-from ztensor.cli.terminal import Column
-from ztensor.cli.verb import JsonOption, QuietOption, open_file, running
+from ztensor.cli.terminal import Column, Terminal
+from ztensor.cli.verb import open_file
 
 _COLUMNS = (Column("shard"), Column("objects", numeric=True), Column("size", numeric=True))
 
 
 def split(
+    terminal: Terminal,
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="A file of any known format, or a set.")
     ],
@@ -42,13 +37,8 @@ def split(
             show_default=False,
         ),
     ] = None,
-    include: IncludeOption = None,
-    exclude: ExcludeOption = None,
-    force: ForceOption = False,
-    dry_run: DryRunOption = False,
-    no_durable: NoDurableOption = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
+    choice: Choice,
+    how: NewFile,
 ) -> None:
     """Write a file as shards of a size, and an index.
 
@@ -82,51 +72,49 @@ def split(
       $ ztensor ls model.zt.index.json --include '*.weight'
         the index is read as the file was
     """
-    with running(json=json, quiet=quiet) as terminal:
-        from ztensor.edit import plan_split
-        from ztensor.edit import split as split_file
+    from ztensor.edit import plan_split
+    from ztensor.edit import split as split_file
 
-        quiet_library()
-        keep = None
-        with open_file(file) as reader:
-            left = left_behind(terminal, file, reader)
-            if include or exclude:
-                keep = set(chosen([reader], include, exclude)).__contains__
-        shards, index = plan_split(file, into, to=to, max_shard_size=max_shard_size, keep=keep)
-        for path in (*(shard.path for shard in shards), index):
-            require_free(path, force=force)
-        with terminal.progress(file) as progress:
-            split_file(
-                file,
-                into,
-                to=to,
-                max_shard_size=max_shard_size,
-                keep=keep,
-                durable=not no_durable,
-                dry_run=dry_run,
-                progress=progress,
-            )
-        rows = [
-            (os.path.basename(shard.path), f"{len(shard.names):,}", size_text(shard.stored_nbytes))
-            for shard in shards
-        ]
-        terminal.table(_COLUMNS, rows)
-        where = f"{count_text(len(shards), 'shard')} and {index}"
-        terminal.line(f"{where}: not written" if dry_run else f"{where} written")
-        terminal.result(
-            {
-                "file": file,
-                "dry_run": dry_run,
-                "index": index,
-                "unrepresented": left,
-                "shards": [
-                    {
-                        "file": shard.path,
-                        "object_count": len(shard.names),
-                        "stored_nbytes": shard.stored_nbytes,
-                        "names": list(shard.names),
-                    }
-                    for shard in shards
-                ],
-            }
+    quiet_library()
+    keep = None
+    with open_file(file) as reader:
+        left = left_behind(terminal, file, reader)
+        if choice.is_given:
+            keep = set(chosen([reader], choice)).__contains__
+    shards, index = plan_split(file, into, to=to, max_shard_size=max_shard_size, keep=keep)
+    for path in (*(shard.path for shard in shards), index):
+        require_free(path, force=how.force)
+    with terminal.progress(file) as progress:
+        split_file(
+            file,
+            into,
+            to=to,
+            max_shard_size=max_shard_size,
+            keep=keep,
+            progress=progress,
+            **how.arguments,
         )
+    rows = [
+        (os.path.basename(shard.path), f"{len(shard.names):,}", size_text(shard.stored_nbytes))
+        for shard in shards
+    ]
+    terminal.table(_COLUMNS, rows)
+    where = f"{count_text(len(shards), 'shard')} and {index}"
+    terminal.line(f"{where}: not written" if how.dry_run else f"{where} written")
+    terminal.result(
+        {
+            "file": file,
+            "dry_run": how.dry_run,
+            "index": index,
+            "unrepresented": left,
+            "shards": [
+                {
+                    "file": shard.path,
+                    "object_count": len(shard.names),
+                    "stored_nbytes": shard.stored_nbytes,
+                    "names": list(shard.names),
+                }
+                for shard in shards
+            ],
+        }
+    )

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen
+from ztensor.cli.choosing import chosen
 from ztensor.cli.exits import ExitCode
+from ztensor.cli.options import Choice, FileArgument, GlobsArgument
 from ztensor.cli.spelling import as_json, count_text
 from ztensor.cli.terminal import Column, Styled, Terminal
-from ztensor.cli.verb import FileArgument, JsonOption, QuietOption, open_file, running
+from ztensor.cli.verb import open_file
 from ztensor.errors import ArgumentValueError, describe
 
 if TYPE_CHECKING:
@@ -20,18 +21,13 @@ if TYPE_CHECKING:
 
     from ztensor.analysis.statistics import TensorStats
 
-GlobsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="GLOB", help="Only names that match one of these.", show_default=False),
-]
-
 
 def stats(
+    terminal: Terminal,
     file: FileArgument,
     globs: GlobsArgument = None,
     *,
-    include: IncludeOption = None,
-    exclude: ExcludeOption = None,
+    choice: Choice,
     quantiles: Annotated[
         str | None,
         typer.Option(
@@ -46,8 +42,6 @@ def stats(
             "--check", help="Exit with 1 where there is a NaN or infinity, and name the objects."
         ),
     ] = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Say what values are like, and find NaN and infinity.
 
@@ -89,29 +83,28 @@ def stats(
       $ ztensor stats broken.npz --check
         which objects are not finite; exits with 1
     """
-    with running(json=json, quiet=quiet) as terminal:
-        from ztensor.analysis.statistics import QUANTILES, TensorStats
-        from ztensor.analysis.statistics import stats as stats_of
+    from ztensor.analysis.statistics import QUANTILES, TensorStats
+    from ztensor.analysis.statistics import stats as stats_of
 
-        shares = QUANTILES if quantiles is None else _shares(quantiles)
-        with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
-            names = chosen([reader], [*(globs or ()), *(include or ())], exclude)
-            found = stats_of(reader, names, quantiles=shares, progress=progress)
-        total = TensorStats.total(found.values())
-        _show(terminal, [*found.values(), total], () if quantiles is None else shares)
-        bad = [one for one in found.values() if one.nans or one.infs]
-        if check and bad:
-            terminal.fail(ExitCode.FAILED)
-            for one in bad:
-                facts = f": {one.nans:,} NaN, {one.infs:,} infinite"
-                terminal.problem(Styled("not finite", "bold red"), f" '{one.name}'", facts)
-        terminal.result(
-            {
-                "file": file,
-                "objects": [_as_json(one) for one in found.values()],
-                "total": _as_json(total),
-            }
-        )
+    shares = QUANTILES if quantiles is None else _shares(quantiles)
+    with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
+        names = chosen([reader], choice.also(globs))
+        found = stats_of(reader, names, quantiles=shares, progress=progress)
+    total = TensorStats.total(found.values())
+    _show(terminal, [*found.values(), total], () if quantiles is None else shares)
+    bad = [one for one in found.values() if one.nans or one.infs]
+    if check and bad:
+        terminal.fail(ExitCode.FAILED)
+        for one in bad:
+            facts = f": {one.nans:,} NaN, {one.infs:,} infinite"
+            terminal.problem(Styled("not finite", "bold red"), f" '{one.name}'", facts)
+    terminal.result(
+        {
+            "file": file,
+            "objects": [_as_json(one) for one in found.values()],
+            "total": _as_json(total),
+        }
+    )
 
 
 def _shares(text: str) -> tuple[float, ...]:

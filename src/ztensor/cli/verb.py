@@ -1,47 +1,73 @@
-"""What every verb does around its work: its common options, its input, and how it ends."""
+"""What every verb does around its work: its options, its input, and how it ends."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
+import inspect
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, Annotated, Any
+import typing
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ztensor.cli.exits import ExitCode
+from ztensor.cli.options import Output
 from ztensor.cli.terminal import Terminal, message_of
 from ztensor.errors import InternalError, ManifestError, SourceError, ZTensorError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ztensor.opening import Reader
 
 STDIN = "-"
 
-FileArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE",
-        help="A file of any known format, an index or folder of shards; - is standard input.",
-    ),
-]
-FilesArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="FILE",
-        help="Files of any known format, indexes or folders of shards; - is standard input.",
-    ),
-]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON to standard output, messages to standard error.")
-]
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print errors only; the exit code says the rest.")
-]
+
+def as_command(verb: Callable[..., None]) -> Callable[..., None]:
+    """Return a verb as typer takes it: each option a parameter of its own.
+
+    Args:
+        verb: takes a `Terminal`, which it gets here, then arguments, options, and bundles of
+            options; see `options.py`. `--json` and `--quiet` are added.
+    """
+    bundles: dict[str, tuple[type[Any], list[str]]] = {}
+    parameters: list[inspect.Parameter] = []
+    _, *own = inspect.signature(verb, eval_str=True).parameters.values()
+    for parameter in own:
+        kind = parameter.annotation
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            options = list(_options_of(kind))
+            bundles[parameter.name] = kind, [option.name for option in options]
+            parameters += options
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    parameters += _options_of(Output)
+
+    def call(**values: Any) -> None:
+        with running(json=values.pop("json"), quiet=values.pop("quiet")) as terminal:
+            for name, (bundle, names) in bundles.items():
+                values[name] = bundle(**{option: values.pop(option) for option in names})
+            verb(terminal, **values)
+
+    vars(call)["__signature__"] = inspect.Signature(parameters)
+    return call
+
+
+def _options_of(bundle: type[Any]) -> Iterator[inspect.Parameter]:
+    """Yield the options of a bundle, its own before those of the bundles it is made of."""
+    kinds = typing.get_type_hints(bundle, include_extras=True)
+    for base in bundle.__mro__:
+        for name in inspect.get_annotations(base):
+            yield inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=getattr(bundle, name),
+                annotation=kinds[name],
+            )
 
 
 @contextlib.contextmanager

@@ -8,19 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ztensor.cli.choosing import ExcludeOption, IncludeOption, chosen
+from ztensor.cli.choosing import chosen
 from ztensor.cli.exits import ExitCode
+from ztensor.cli.options import Choice, FilesArgument
 from ztensor.cli.spelling import count_text, named_text, size_text
 from ztensor.cli.terminal import Styled, Terminal
-from ztensor.cli.verb import (
-    FilesArgument,
-    JsonOption,
-    QuietOption,
-    error_as_json,
-    open_file,
-    problem_as_json,
-    running,
-)
+from ztensor.cli.verb import error_as_json, open_file, problem_as_json
 from ztensor.errors import ManifestError, ZTensorError
 
 if TYPE_CHECKING:
@@ -30,18 +23,16 @@ if TYPE_CHECKING:
 
 
 def verify(
+    terminal: Terminal,
     files: FilesArgument,
     *,
-    include: IncludeOption = None,
-    exclude: ExcludeOption = None,
+    choice: Choice,
     require_digests: Annotated[
         bool,
         typer.Option(
             "--require-digests", help="Fail where bytes are under no digest that matches."
         ),
     ] = False,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Check every byte of files, and list all that is wrong.
 
@@ -82,29 +73,23 @@ def verify(
       $ ztensor verify model.zt damaged.zt
         one bit is wrong in the second; exits with 1
     """
-    with running(json=json, quiet=quiet) as terminal:
-        results = [_verify_file(terminal, file, include, exclude) for file in files]
-        ok = all(result["ok"] for result in results)
-        is_whole = all(result.get("outcome", "damaged") != "damaged" for result in results)
-        if require_digests and is_whole and not ok:
-            terminal.fail(ExitCode.UNCHECKED)
-        if len(files) > 1:
-            _show_total(terminal, results)
-        terminal.result({"ok": ok, "files": results})
+    results = [_verify_file(terminal, file, choice) for file in files]
+    ok = all(result["ok"] for result in results)
+    is_whole = all(result.get("outcome", "damaged") != "damaged" for result in results)
+    if require_digests and is_whole and not ok:
+        terminal.fail(ExitCode.UNCHECKED)
+    if len(files) > 1:
+        _show_total(terminal, results)
+    terminal.result({"ok": ok, "files": results})
 
 
-def _verify_file(
-    terminal: Terminal,
-    file: str,
-    include: Sequence[str] | None,
-    exclude: Sequence[str] | None,
-) -> dict[str, Any]:
+def _verify_file(terminal: Terminal, file: str, choice: Choice) -> dict[str, Any]:
     import ztensor.reading.verify  # noqa: F401  # before the clock starts
 
     begin = time.monotonic()
     try:
         with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
-            names = chosen([reader], include, exclude) if include or exclude else None
+            names = chosen([reader], choice) if choice.is_given else None
             report = reader.verify(names, progress=progress)
     except ZTensorError as error:
         problems = error.problems if isinstance(error, ManifestError) else ()

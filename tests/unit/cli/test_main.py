@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
+from typer.core import TyperCommand
 
 import ztensor
 from ztensor.cli.exits import ExitCode
@@ -146,30 +147,35 @@ except SystemExit:
 
 @pytest.mark.parametrize("verb", [name for verbs in VERBS.values() for name in verbs])
 def test_values_are_those_that_typer_itself_makes(verb: str) -> None:
-    """Texts, paths and choices are taken as they are; it is what typer would make of them."""
-    command = command_of(verb)
-    with command.make_context(verb, [], resilient_parsing=True) as ctx:
-        for parameter in command.get_params(ctx):
-            quick = parameter.process_value
-            assert isinstance(quick, functools.partial)
-            _, kind, slow = quick.args
-            many = parameter.nargs == -1 or getattr(parameter, "multiple", False)
-            values: list[Any] = [parameter.default, *typing.get_args(kind)]
-            values += [("a", "b")] if many else ["text"]
-            values = [value for value in values if not isinstance(value, type)]
-            for value in values:
-                assert outcome(quick, ctx, value) == outcome(slow, ctx, value), parameter.name
+    """Texts, lists and choices are taken as they are; it is what typer would make of them."""
+    command: Any = command_of(verb)
+    given = ["text" for one in command.params if one.required]
+    lines = [[], given, [*given, "more"], [*given, "--no-such-option"]]
+    for parameter in command.params:
+        if parameter.param_type_name == "option":
+            for option in parameter.opts:
+                values = typing.get_args(parameter.type_descriptor.annotation)
+                words = [value for value in values if isinstance(value, str)]
+                lines += [
+                    [*given, option],
+                    *([*given, option, word] for word in ("x", "7", *words)),
+                ]
+    for line in lines:
+        plain = functools.partial(TyperCommand.parse_args, command)
+        assert outcome(command.parse_args, command, line) == outcome(plain, command, line), line
 
 
-def outcome(process: Any, ctx: Any, value: Any) -> Any:
-    """Return what becomes of a value: what it is, or how it is refused."""
+def outcome(parse: Any, command: Any, line: list[str]) -> Any:
+    """Return what becomes of the words of a command line, or how they are refused."""
+    context = typer.Context(command)
     try:
-        taken = process(ctx, value)
-    except typer.BadParameter as error:
+        parse(context, list(line))
+    except typer.Exit:
+        return "help"
+    except Exception as error:  # noqa: BLE001  # click's, of which typer names few
         return str(error)
-    if isinstance(taken, (list, tuple)):
-        return list(taken) or [None]  # of none typer's wrapper makes None, or an empty list
-    return [taken]
+    # Of no values typer's wrapper makes None, or an empty list.
+    return {name: None if value == () else value for name, value in context.params.items()}
 
 
 # --- Exit codes -----------------------------------------------------------------------------

@@ -1,0 +1,288 @@
+"""The arguments and options that several verbs take, each declared once, and bundles of them.
+
+A verb has a bundle as one parameter: `how: Changing` gives it `--dry-run`, `--no-durable`,
+`--no-lock` and `--timeout`, and is an object with their values when the verb is called. An option
+that is added to a bundle is one of all its verbs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+# --- Files ----------------------------------------------------------------------------------
+
+FileArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE",
+        help="A file of any known format, an index or folder of shards; - is standard input.",
+    ),
+]
+FilesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE",
+        help="Files of any known format, indexes or folders of shards; - is standard input.",
+    ),
+]
+InputArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="IN",
+        help="A file of any known format, an index or folder of shards; - is standard input.",
+    ),
+]
+ChangedFileArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="A zTensor file, of any version.")
+]
+OutputOption = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="OUT",
+        help="Write a new file; by default FILE is replaced.",
+        show_default=False,
+    ),
+]
+NamedOutputOption = Annotated[  # as the verbs have it whose OUT is no argument
+    str | None,
+    typer.Option("--output", "-o", metavar="OUT", hidden=True, help="OUT, as other verbs have it."),
+]
+ToOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FORMAT",
+        help="zt, safetensors, npz, npy, gguf or hdf5; by default what OUT's suffix says.",
+        show_default=False,
+    ),
+]
+
+# --- Which objects --------------------------------------------------------------------------
+
+GlobsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="GLOB", help="Only names that match one of these.", show_default=False),
+]
+IncludeOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="GLOB", help="Only names that match, * being any text; may be repeated."),
+]
+ExcludeOption = Annotated[
+    list[str] | None, typer.Option(metavar="GLOB", help="No names that match; may be repeated.")
+]
+
+# --- How bytes are stored -------------------------------------------------------------------
+
+CompressOption = Annotated[bool, typer.Option("--compress", help="Compress what is new with zstd.")]
+Checksum = Literal["crc32c", "sha256", "none"]
+ChecksumOption = Annotated[
+    Checksum, typer.Option(metavar="crc32c|sha256|none", help="Digest of what has none.")
+]
+ChunkRowsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--chunk-rows",
+        metavar="N",
+        min=1,
+        help="Rows that are decompressed together; by default as many as 64 KiB hold.",
+        show_default=False,
+    ),
+]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Threads; by default as many as cores, up to four.",
+        show_default=False,
+    ),
+]
+
+# --- How files are written ------------------------------------------------------------------
+
+ForceOption = Annotated[
+    bool,
+    typer.Option(
+        "--force", "--overwrite", help="Replace an output that exists, which is refused otherwise."
+    ),
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Do all but write: say what would change, to the byte.")
+]
+AtomicOption = Annotated[
+    bool,
+    typer.Option("--atomic", help="Change a copy, and put it in the file's place as a whole."),
+]
+NoDurableOption = Annotated[
+    bool,
+    typer.Option("--no-durable", help="Do not wait for the disk: a power cut may undo it."),
+]
+NoLockOption = Annotated[
+    bool,
+    typer.Option("--no-lock", help="For file systems without locks, where nobody else writes."),
+]
+TimeoutOption = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        min=0.0,
+        help="Wait so long for another writer; without it not at all.",
+        show_default=False,
+    ),
+]
+
+# --- Bundles --------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Output:
+    """What is printed; the runner of verbs adds it to each."""
+
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="Print JSON to standard output, messages to standard error."),
+    ] = False
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print errors only; the exit code says the rest.")
+    ] = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which objects a verb is about."""
+
+    include: IncludeOption = None
+    exclude: ExcludeOption = None
+
+    @property
+    def is_given(self) -> bool:
+        """Return whether there is any pattern."""
+        return bool(self.include or self.exclude)
+
+    def also(self, patterns: Iterable[str] | None) -> Choice:
+        """Return this choice with more patterns of which a name has to match one."""
+        return Choice(include=[*(patterns or ()), *(self.include or ())], exclude=self.exclude)
+
+    @property
+    def keep(self) -> Callable[[str], bool]:
+        """Return what says of a name whether it is chosen."""
+        from ztensor.reading.names import keeps
+
+        return keeps(self.include or None, self.exclude)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NewFile:
+    """How a new file is written."""
+
+    force: ForceOption = False
+    dry_run: DryRunOption = False
+    no_durable: NoDurableOption = False
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Return what the library's functions that write new files take."""
+        return {"dry_run": self.dry_run, "durable": not self.no_durable}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Changing:
+    """How a zTensor file is changed, or rewritten in its place."""
+
+    dry_run: DryRunOption = False
+    no_durable: NoDurableOption = False
+    no_lock: NoLockOption = False
+    timeout: TimeoutOption = 0.0
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Return what the library's functions that change files take."""
+        return {
+            "dry_run": self.dry_run,
+            "durable": not self.no_durable,
+            "lock": not self.no_lock,
+            "timeout": self.timeout,
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Editing(Changing):
+    """How a file is changed by an editor."""
+
+    atomic: AtomicOption = False
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Return what an editor takes."""
+        return super().arguments | {"atomic": self.atomic}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rewriting(Changing):
+    """How a zTensor file is written anew, in its place or as another."""
+
+    output: OutputOption = None
+    checksum: ChecksumOption = "crc32c"
+    threads: ThreadsOption = None
+    force: ForceOption = False
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Return what `ztensor.migrate` takes."""
+        return super().arguments | {
+            "durable": False if self.no_durable else "auto",
+            "checksum": self.checksum,
+            "threads": self.threads,
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Converting(Choice, NewFile):
+    """How a file is written as one of any format."""
+
+    max_shard_size: Annotated[
+        str | None,
+        typer.Option(
+            "--max-shard-size",
+            metavar="SIZE",
+            help="What is larger becomes shards with an index: .zt or .safetensors only.",
+            show_default=False,
+        ),
+    ] = None
+    named_output: NamedOutputOption = None
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Write nothing where something would be lost.")
+    ] = False
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Read OUT back and compare it, before it takes its place."),
+    ] = False
+    delete_input: Annotated[
+        bool,
+        typer.Option(
+            "--delete-input",
+            help="Delete IN at the end; implies --strict and --check, so nothing can be lost.",
+        ),
+    ] = False
+    threads: ThreadsOption = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Return what `ztensor.convert` takes."""
+        return {
+            "include": self.include or None,
+            "exclude": self.exclude or None,
+            "max_shard_size": self.max_shard_size,
+            "strict": self.strict or self.delete_input,
+            "check": self.check or self.delete_input,
+            "threads": self.threads,
+            "durable": False if self.no_durable else "auto",
+            "dry_run": self.dry_run,
+        }
