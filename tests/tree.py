@@ -37,6 +37,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "encoding/zstd": ("unit/encoding/test_zstd.py", "property/test_zstd.py"),
     "foreign/base.py": ("unit/foreign/test_npz.py", "unit/foreign/test_gguf.py"),
     "foreign/deflate.py": ("attacks/test_zip.py",),
+    "foreign/gguf": ("unit/foreign/test_gguf.py", "attacks/test_gguf.py"),
     "foreign/hdf5": _HDF5,
     "foreign/npy.py": _NPZ,
     "foreign/npz": _NPZ,
