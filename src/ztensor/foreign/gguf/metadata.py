@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import LimitError, Reason, describe
+from ztensor.foreign.gguf.cursor import TEXT_COST
 from ztensor.foreign.gguf.types import (
     ALIGNMENT,
     ARRAY,
@@ -30,7 +31,7 @@ _OF_SHARDS = ("split.no", "split.count", "split.tensors.count")
 DEFAULT_ALIGNMENT = 32
 # In bytes of memory: a text; a place in a list; a number; a key with its type; an array in an
 # array; a tensor's object, with its line in the table.
-_TEXT_COST, _PLACE_COST, _NUMBER_COST, _KEY_COST, _ARRAY_COST = 64, 9, 41, 400, 176
+_PLACE_COST, _NUMBER_COST, _KEY_COST, _ARRAY_COST = 9, 41, 400, 176
 _SMALL = ("u8", "bool")  # Python has their numbers already
 _ROUNDED = 16  # what a text may take beyond its own size
 # Strings decoded at once, their bytes, and what one of these takes meanwhile.
@@ -147,7 +148,7 @@ def _strings(cursor: Cursor, count: int) -> list[str | bytes]:
 
 def _decoded(found: list[bytes], budget: Budget) -> Sequence[str | bytes]:
     """Return strings as text where they are UTF-8."""
-    worst = _WORST * sum(map(len, found)) + _TEXT_COST * len(found)
+    worst = _WORST * sum(map(len, found)) + TEXT_COST * len(found)
     budget.charge_bytes(worst)
     texts: list[str | bytes]
     try:

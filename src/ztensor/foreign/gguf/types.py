@@ -38,18 +38,8 @@ WORDS: Mapping[int, str] = {
 }
 NUMBERS = {word: number for number, word in WORDS.items()}
 ARRAYS = {word: f"[{word}]" for word in NUMBERS}
-DTYPES = {
-    "u8": "u1",
-    "i8": "i1",
-    "u16": "u2",
-    "i16": "i2",
-    "u32": "u4",
-    "i32": "i4",
-    "f32": "f4",
-    "bool": "u1",
-    "u64": "u8",
-    "i64": "i8",
-    "f64": "f8",
+DTYPES = {"bool": "u1"} | {
+    word: f"{word[0]}{int(word[1:]) // 8}" for word in NUMBERS if word not in ("bool", "str")
 }
 
 # Types of tensors whose elements are as NumPy has them.
