@@ -54,7 +54,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "model/account.py": ("unit/test_account.py",),
     "model/shape.py": ("unit/reading/test_selection.py",),
     "model/showing.py": ("unit/test_results.py",),
-    "model/suffixes.py": ("unit/foreign/test_saving.py",),
+    "model/formats.py": ("unit/foreign/test_saving.py",),
     "model/table.py": ("unit/container/test_regular.py", "unit/reading/test_loading.py"),
     "reading/component.py": ("unit/reading/test_ways.py", "unit/reading/test_reader.py"),
     "reading/listing.py": ("unit/container/test_regular.py", "unit/reading/test_reader.py"),

@@ -30,11 +30,16 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.foreign.saving import exporter
+from ztensor.foreign import exporter
 from ztensor.model.account import UNREAD
+from ztensor.model.formats import (
+    format_by_suffix,
+    require_ours,
+    require_written,
+    written_formats,
+)
 from ztensor.model.manifest import CheckedObjects
 from ztensor.model.showing import counted, short_repr
-from ztensor.model.suffixes import SUFFIXES, format_by_suffix, require_ours, require_written
 from ztensor.opening import Reader, only_ours_change
 from ztensor.opening import open as open_file
 from ztensor.reading.ahead import Ahead
@@ -425,11 +430,12 @@ def format_of(path: str, to: str | None = None) -> str:
     kind = format_by_suffix(path)
     if kind is not None:
         return kind
-    known = ", ".join(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
+    written = written_formats()
+    known = ", ".join(suffix for suffixes in written.values() for suffix in suffixes)
     raise ArgumentValueError(
         f"the suffix {describe(os.path.splitext(path)[1].lower())} is of no format that is written",
         file=path,
-        expected=f"one of {known}, or `--to` (to= in Python) with one of {', '.join(SUFFIXES)}",
+        expected=f"one of {known}, or `--to` (to= in Python) with one of {', '.join(written)}",
     )
 
 

@@ -324,7 +324,7 @@ def _of_no_format(source: Source) -> NotZTensorError:
     from ztensor.foreign import FORMATS
     from ztensor.foreign.lookalikes import lookalike
 
-    known = ", ".join(("zTensor", *(recipe.name for recipe in FORMATS)))
+    known = ", ".join(("zTensor", *FORMATS))
     head = bytes(read_bytes(source, 0, min(512, source.size)))
     kind = lookalike(head)
     if kind is not None:
@@ -355,7 +355,7 @@ def refuse_not_ours(source: Source, error: FormatError) -> NoReturn:
 
     other = recognised(source)
     if other is not None:
-        raise only_ours_change(source.name, other.name) from error
+        raise only_ours_change(source.name, other) from error
     head = bytes(read_bytes(source, 0, min(4, source.size)))
     if head and head not in (MAGIC_1[:4], MAGIC_2[:4]):
         raise _of_no_format(source) from error

@@ -11,8 +11,8 @@ from ztensor.errors import ZTensorError
 from ztensor.foreign import FORMATS
 from ztensor.limits import MIB
 
-for _recipe in FORMATS:  # their code is no part of what is measured
-    importlib.import_module(_recipe.module)
+for _format in FORMATS.values():  # their code is no part of what is measured
+    importlib.import_module(_format.module)
 
 
 def peak_of(action: Callable[[], object]) -> tuple[int, object]:

@@ -278,17 +278,16 @@ def require_target(path: str, *, force: bool) -> None:
     Raises:
         UsageError: there is something at the path, or its suffix belongs to another format.
     """
-    from ztensor.model.suffixes import READ_ONLY, SUFFIXES
+    from ztensor.model.formats import FORMATS, named_as
 
     require_free(path, force=force)
-    suffix = os.path.splitext(path)[1].lower()
-    for kind, suffixes in (*SUFFIXES.items(), *READ_ONLY.items()):
-        if kind != "zt" and suffix in suffixes:
-            error = UsageError("a zTensor file would have another format's name", file=path)
-            error.hint = "call it .zt"
-            if kind in SUFFIXES:
-                error.hint += f"; `ztensor export` makes {kind} of it"
-            raise error
+    kind = named_as(path)
+    if kind in FORMATS:
+        error = UsageError("a zTensor file would have another format's name", file=path)
+        error.hint = "call it .zt"
+        if FORMATS[kind].is_written:
+            error.hint += f"; `ztensor export` makes {kind} of it"
+        raise error
 
 
 def require_apart(output: str, reader: Reader) -> None:

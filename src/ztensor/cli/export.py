@@ -55,13 +55,13 @@ def export(
         something would be lost: nothing is written, and it exits with 2
     """
     from ztensor.converting import format_of
-    from ztensor.model.suffixes import SUFFIXES
+    from ztensor.model.formats import written_formats
 
     output = one_output(output, how.named_output)
     if output is None:
         if to is None or file == "-":
             raise UsageError("give OUT, or a FILE and --to")
-        output = _beside(file, SUFFIXES[format_of("", to)][0])
+        output = _beside(file, written_formats()[format_of("", to)][0])
     if format_of(output, to) == "zt":
         raise UsageError("use `ztensor convert` or `ztensor migrate` to write a zTensor file")
     convert_file(terminal, file, output, how, to=to)

@@ -12,7 +12,7 @@ from ztensor.container import EMITTERS, LATEST, Container
 from ztensor.converting import How, files_of, require_divided, write_set
 from ztensor.edit.editor import emitter_for
 from ztensor.errors import ArgumentValueError, Reason, SourceError, UsageError, describe
-from ztensor.model.suffixes import SUFFIXES
+from ztensor.model.formats import written_formats
 from ztensor.opening import INDEX_SUFFIX, Reader, only_ours_change
 from ztensor.opening import open as open_files
 from ztensor.sharded import (
@@ -363,10 +363,11 @@ def _plan(
     """Return the path shards are named after, and the names and the bytes of each."""
     given = reader.name if reader.name.endswith(INDEX_SUFFIX) else path_text(path)
     name = os.path.abspath(given).removesuffix(INDEX_SUFFIX)
+    suffix, *_ = written_formats()[kind]
     if os.path.isdir(name):
-        name += SUFFIXES[kind][0]
+        name += suffix
     elif reader.format != kind:  # what is written must not take the source's place
-        name = os.path.splitext(name)[0] + SUFFIXES[kind][0]
+        name = os.path.splitext(name)[0] + suffix
     if folder is not None:
         name = os.path.join(path_text(folder), os.path.basename(name))
 

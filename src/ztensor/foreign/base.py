@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import itertools
 from array import array
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -41,30 +42,29 @@ _GAP_BYTES = 16 << 10  # quicker read than jumped over
 _TILE_ELEMENTS = 256  # of a last axis whose neighbours lie in other pages
 
 
-class Projection(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class Projection:
     """A file of another format as our reader takes it.
 
     Attributes:
-        format: the format's name, such as `safetensors`.
         manifest: what the file holds. Offsets and lengths are places in the file itself; nothing
             is aligned. `version` is the format's own, or empty.
         encodings: how components are stored, by the word `Component.encoding` has: at least
             `RAW`, and what is this file's own.
         account: gives what the file says beyond that, when it is asked for.
         sums: checksums over more than one component, which `verify` looks at.
+        format: the format's name in the table, which fills it in.
     """
 
-    format: str
     manifest: Manifest
     encodings: Mapping[str, Encoding]
     account: Account
     sums: Sequence[Sum] = ()
+    format: str = ""
 
 
-class Format(Protocol):
+class Projecting(Protocol):
     """A module of this room."""
-
-    NAME: str
 
     def project(self, source: Source, budget: Budget) -> Projection:
         """Return what the file says, every rule checked that needs no data.
@@ -109,20 +109,6 @@ class Exporting(Protocol):
             SourceError: bytes could not be read or written.
         """
         ...
-
-
-class Recipe(NamedTuple):
-    """A line of the table of formats.
-
-    Attributes:
-        name: the format's name.
-        module: where it is read, imported when the first such file is met.
-        recognises: whether a file's first bytes, and the file, are of this format.
-    """
-
-    name: str
-    module: str
-    recognises: Callable[[bytes, Source], bool]
 
 
 class ForeignEncoding(abc.ABC):

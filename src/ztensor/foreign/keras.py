@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ztensor.model.manifest import TensorObject
     from ztensor.source.base import Source
 
-NAME = "keras"
 
 WEIGHTS = "model.weights.h5"
 _TEXTS = ("config.json", "metadata.json")
@@ -78,7 +77,7 @@ def project(source: Source, budget: Budget) -> Projection:
         left.extend(unread_bytes(source))
         return left()
 
-    return found._replace(format=NAME, manifest=manifest, account=account)
+    return dataclasses.replace(found, manifest=manifest, account=account)
 
 
 def _text(source: Source, member: Member) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from ztensor.model.formats import SAVED_MODEL
+
 _HEAD_BYTES = 512
 
 
@@ -27,9 +29,6 @@ def _of(name: str, begins: bytes, advice: str | None = None) -> Lookalike:
 
 
 _UNPACK = "unpack it, and open what is in it"
-# A message whose first field is the version of its schema, 1, and whose second is a message that
-# begins with one: what an ONNX model has there is the name of a program.
-SAVED_MODEL = re.compile(rb"\x08\x01\x12[\x80-\xff]{0,4}[\x00-\x7f]\x0a", re.DOTALL)
 
 LOOKALIKES = [
     _of(

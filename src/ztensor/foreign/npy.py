@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from ztensor.source.base import Source
     from ztensor.source.sink import Sink
 
-NAME = "npy"
 
 MAGIC = b"\x93NUMPY"
 # NumPy itself takes no longer header of a file it does not trust.
@@ -170,7 +169,7 @@ def project(source: Source, budget: Budget) -> Projection:
     )
     objects = {_OBJECT: TensorObject(header.shape, "dense", {"data": component})}
     # Every byte is of the header or of the array.
-    return Projection(NAME, Manifest("", objects), encodings, account=tuple)
+    return Projection(Manifest("", objects), encodings, account=tuple)
 
 
 # --- The header -----------------------------------------------------------------------------

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from ztensor.source.base import Source
     from ztensor.source.sink import Sink
 
-NAME = "safetensors"
 
 _MOST_HEADER = 100_000_000  # the format's own cap, in bytes
 _MOST = (1 << 64) - 1
@@ -142,7 +141,7 @@ def project(source: Source, budget: Budget) -> Projection:
         raise _broken("the header is not JSON", found=describe(str(error), 120)) from error
     budget.charge_bytes(_ROW_BYTES * len(entries.names))
     objects = _objects(entries, start, source.size)
-    return Projection(NAME, Manifest("", objects, attributes or None), RAW, left)
+    return Projection(Manifest("", objects, attributes or None), RAW, left)
 
 
 def _header(source: Source, budget: Budget) -> tuple[str, int]:

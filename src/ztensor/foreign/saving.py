@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import bisect
-import importlib
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
+from ztensor.foreign import exporter
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.reader import ManifestReader
@@ -18,14 +18,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from ztensor.foreign.base import Exporting
     from ztensor.source.sink import Durable
-
-
-def exporter(kind: str) -> Exporting:
-    """Return what writes a format that is not ours."""
-    module: Exporting = importlib.import_module(f"ztensor.foreign.{kind}")
-    return module
 
 
 def save_as(

@@ -17,7 +17,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import DEFAULT_LIMITS, Limits
-from ztensor.model.suffixes import READ_SUFFIXES
+from ztensor.model.formats import is_read_suffix
 from ztensor.opening import FIRST_OF_GGUF, INDEX_SUFFIX, is_index
 from ztensor.sharded.index import FileSet, read_index
 from ztensor.sharded.naming import SHARD, WAITING, index_path, shard_paths
@@ -147,7 +147,9 @@ def _by_index(folder: str, names: list[str], suffix: str) -> list[str] | str | N
     if suffix:
         indexes = [name for name in indexes if f"{suffix}.index." in name]
     else:  # those of formats that are not read are no help
-        indexes = [name for name in indexes if _is_read(name.partition(".index.")[0])] or indexes
+        indexes = [
+            name for name in indexes if is_read_suffix(name.partition(".index.")[0])
+        ] or indexes
     # Others are of a variant, such as model.safetensors.index.fp16.json.
     indexes = [name for name in indexes if name.endswith(INDEX_SUFFIX)] or indexes
     if len(indexes) > 1:
@@ -158,17 +160,13 @@ def _by_index(folder: str, names: list[str], suffix: str) -> list[str] | str | N
     return [whole] if whole != indexes[0] and whole in names else indexes[0]
 
 
-def _is_read(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in READ_SUFFIXES
-
-
 def _only_one(folder: str, names: list[str], roots: frozenset[str]) -> str:
     """Return the only file of a folder that can be read."""
     visible = [name for name in names if not name.startswith(".")]
     found: list[str] = []
     for some in (
-        [name for name in visible if _is_read(name)],
-        [name for name in visible if not _is_read(name)],
+        [name for name in visible if is_read_suffix(name)],
+        [name for name in visible if not is_read_suffix(name)],
     ):
         looked_into = some[:_MOST_LOOKED_INTO]
         found = [name for name in looked_into if _is_model(Beneath(_in(folder, name), roots))]
@@ -209,7 +207,7 @@ def _refuse_pipeline(folder: str, names: list[str]) -> NoReturn:
     error = ArgumentValueError(
         f"the folder is a pipeline of several models, as its {PIPELINE} says", file=folder
     )
-    files = [name for name in names if _is_read(name)]
+    files = [name for name in names if is_read_suffix(name)]
     error.hint = _hint_at(files, _models_beneath(folder), folder)
     raise error
 
@@ -237,7 +235,7 @@ def _models_beneath(folder: str) -> list[str]:
         visited += 1
         with contextlib.suppress(OSError), os.scandir(_in(folder, within)) as entries:
             here = sorted(entries, key=lambda entry: entry.name)
-            if within and any(_is_read(entry.name) and entry.is_file() for entry in here):
+            if within and any(is_read_suffix(entry.name) and entry.is_file() for entry in here):
                 found.append(within)
             elif depth < _MOST_DEEP:
                 waiting += [

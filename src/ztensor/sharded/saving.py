@@ -16,7 +16,7 @@ from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
 from ztensor.foreign.saving import save_as
 from ztensor.limits import DEFAULT_LIMITS
-from ztensor.model.suffixes import written_as
+from ztensor.model.formats import written_as
 from ztensor.sharded.index import parse_index, read_text, state_of
 from ztensor.sharded.naming import (
     SHARD,

@@ -28,7 +28,7 @@ from ztensor.errors import (
 )
 from ztensor.layout.elements import blocks, is_stored_as_is, spell
 from ztensor.model.manifest import Component, Manifest, TensorObject, WrittenObjects
-from ztensor.model.suffixes import require_ours
+from ztensor.model.formats import require_ours
 from ztensor.source.paths import is_path, path_text
 from ztensor.source.sink import Durable, sink_of
 from ztensor.tensor import Tensor, is_torch, no_tensor, shape_of

@@ -780,7 +780,7 @@ def test_a_file_of_no_known_format(run: Run, tmp_path: Path, verb: str) -> None:
     ended = run(*arguments_of(verb, other, tmp_path))
     assert ended.code == ExitCode.CORRUPT
     assert f"{other}: " in ended.err
-    known = ", ".join(recipe.name for recipe in FORMATS)
+    known = ", ".join(FORMATS)
     assert known in ended.err
     assert ended.out == ""
     assert other.read_text() == "no tensors in here, and no model"

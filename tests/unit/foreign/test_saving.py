@@ -16,19 +16,24 @@ from ztensor.errors import (
     NotRepresentableError,
     SourceError,
 )
-from ztensor.model.suffixes import READ_ONLY, SUFFIXES
+from ztensor.model.formats import FORMATS, written_formats
 from ztensor.numpy import load_file, save_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-FOREIGN = [(kind, suffix) for kind, all_of in SUFFIXES.items() if kind != "zt" for suffix in all_of]
+FOREIGN = [
+    (kind, suffix)
+    for kind, all_of in written_formats().items()
+    if kind != "zt"
+    for suffix in all_of
+]
 TENSORS: dict[str, Any] = {
     "a.weight": np.arange(12, dtype=np.float32).reshape(3, 4),
     "b": np.asfortranarray(np.arange(6, dtype=np.int32).reshape(2, 3)),
     "h": np.arange(4).astype(np.float16),
 }
-LYING = [suffix for all_of in READ_ONLY.values() for suffix in all_of]
+LYING = [s for each in FORMATS.values() if not each.is_written for s in each.suffixes]
 
 
 def chosen(kind: str) -> dict[str, Any]:

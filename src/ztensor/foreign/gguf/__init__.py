@@ -18,6 +18,6 @@ keys say; `projecting.py` makes objects of the table of tensors. `exporting.py` 
 from ztensor.foreign.gguf.exporting import export
 from ztensor.foreign.gguf.metadata import attributes_of_whole
 from ztensor.foreign.gguf.projecting import project
-from ztensor.foreign.gguf.types import NAME, TYPES
+from ztensor.foreign.gguf.types import TYPES
 
-__all__ = ["NAME", "TYPES", "attributes_of_whole", "export", "project"]
+__all__ = ["TYPES", "attributes_of_whole", "export", "project"]

@@ -10,7 +10,7 @@ from ztensor.errors import Reason, UnsupportedError, UnsupportedVersionError, de
 from ztensor.foreign.base import RAW, ForeignEncoding, Projection
 from ztensor.foreign.gguf.cursor import Cursor
 from ztensor.foreign.gguf.metadata import alignment_of, read_metadata
-from ztensor.foreign.gguf.types import BLOCKS, HEADER, MOST_RANK, NAME, PLAIN, SWAPPED, broken
+from ztensor.foreign.gguf.types import BLOCKS, HEADER, MOST_RANK, PLAIN, SWAPPED, broken
 from ztensor.layout.gguf_blocks import PREFIX
 from ztensor.model.account import Tally
 from ztensor.model.dtype import STORAGE_TYPES, element_count
@@ -51,9 +51,7 @@ def project(source: Source, budget: Budget) -> Projection:
         encodings = {**RAW, SWAPPED: _SwappedBlocks(SWAPPED)}
     manifest = Manifest(str(version), objects, attributes or None)
     header = cursor.at
-    return Projection(
-        NAME, manifest, encodings, lambda: _gaps(objects, header, alignment, source.size)
-    )
+    return Projection(manifest, encodings, lambda: _gaps(objects, header, alignment, source.size))
 
 
 def _gaps(

@@ -10,7 +10,6 @@ from ztensor.layout.gguf_blocks import BLOCK_TYPES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-NAME = "gguf"
 TYPES = "GGUF.types"
 MAGIC = b"GGUF"
 HEADER = "4sIQQ"  # magic, version, how many tensors, how many keys

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from ztensor.limits import Budget, Limits
     from ztensor.source.base import Source
 
-NAME = "hdf5"
+_UNREAD = "hdf5"
 TYPE_ATTRIBUTE = "ztensor.type"  # names what the bits of an exported dataset mean
 
 _OBJECT_COST, _GROUP_COST = 1000, 400  # bytes of memory that one takes
@@ -145,7 +145,7 @@ class _Walk:
         self._reader = Attributes(self._window, heaps, self._stored_type, self._leave)
         self._attributes: dict[str, object] = {}
         self._objects: dict[str, TensorObject] = {}
-        self._encodings: dict[str, Encoding] = {**RAW, NAME: _Unread(NAME)}
+        self._encodings: dict[str, Encoding] = {**RAW, _UNREAD: _Unread(_UNREAD)}
         self._items: dict[int, _Item] = {}
         self._types: dict[int, Type] = {}
         self._parsed: dict[bytes, tuple[Type, _Known]] = {}
@@ -198,7 +198,7 @@ class _Walk:
         if self._end < self._source.size:
             self._left.add("bytes behind the end", nbytes=self._source.size - self._end)
         manifest = Manifest("", self._objects, self._attributes or None)
-        return Projection(NAME, manifest, self._encodings, self._left)
+        return Projection(manifest, self._encodings, self._left)
 
     def _leave(self, kind: str, name: str) -> None:
         self._left.add(kind, f"{self._at}/{name}" if self._at else name)
@@ -305,7 +305,7 @@ class _Walk:
         nbytes = element_count(shape) * elements.numpy.itemsize
         length = offset = 0
         encoding: Encoding | None = None
-        word = f"{NAME}:{len(self._encodings)}"
+        word = f"hdf5:{len(self._encodings)}"
         if layout.place == Place.CHUNKED:
             if layout.width != width:
                 raise malformed("a chunk's elements have another width", width, layout.width)
@@ -459,7 +459,7 @@ def _refused(
     what: str, shape: tuple[int, ...] = (), attributes: dict[str, object] | None = None
 ) -> TensorObject:
     """Return an object that is listed, and raises `UnsupportedError` when it is read."""
-    component = Component(f"HDF5 {what}", 0, 0, encoding=NAME, decoded_length=0)
+    component = Component(f"HDF5 {what}", 0, 0, encoding=_UNREAD, decoded_length=0)
     return TensorObject(shape, "dense", {"data": component}, attributes or None)
 
 

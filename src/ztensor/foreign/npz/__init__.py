@@ -5,6 +5,6 @@
 """
 
 from ztensor.foreign.npz.exporting import export
-from ztensor.foreign.npz.projecting import NAME, project
+from ztensor.foreign.npz.projecting import project
 
-__all__ = ["NAME", "export", "project"]
+__all__ = ["export", "project"]

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ztensor.model.account import Unrepresented
     from ztensor.source.base import Source
 
-NAME = "npz"
 
 # What a member costs beside its entry in the archive: a name, an object, and a component; how a
 # deflated one is decoded.
@@ -77,7 +76,7 @@ def project(source: Source, budget: Budget) -> Projection:
         tally.extend(unread_bytes(source))
         return tally()
 
-    return Projection(NAME, Manifest("", objects, attributes), encodings, account)
+    return Projection(Manifest("", objects, attributes), encodings, account)
 
 
 def _object(

@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from ztensor.source.base import Source
 
 
-NAME = "onnx"
-
 # Fields of `AttributeProto`: a tensor, a graph, and lists of them.
 _ONE_TENSOR, _ONE_GRAPH, _TENSORS, _GRAPHS, _ONE_SPARSE, _SPARSE = 5, 6, 10, 11, 22, 23
 _HELD = (_ONE_TENSOR, _ONE_GRAPH, _TENSORS, _GRAPHS, _ONE_SPARSE, _SPARSE)
@@ -212,7 +210,7 @@ class _Model:
         if self._props:
             self._attributes["metadata_props"] = self._props
         manifest = Manifest(version, self._objects, self._attributes or None)
-        return Projection(NAME, manifest, self._encodings, self._left)
+        return Projection(manifest, self._encodings, self._left)
 
     def _add_opset(self, field: Field) -> None:
         require_wire(field, BYTES, "opset_import")

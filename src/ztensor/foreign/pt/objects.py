@@ -119,11 +119,10 @@ class Objects:
         self._encodings: dict[str, Encoding] = dict(RAW)
         self._words: dict[Geometry, str] = {}
 
-    def projection(self, name: str, value: object, version: str) -> Projection:
+    def projection(self, value: object, version: str) -> Projection:
         """Return all there is in `value`.
 
         Args:
-            name: the format's name.
             value: the value of the pickle.
             version: the format's version.
 
@@ -139,7 +138,7 @@ class Objects:
         elif plain is not _NESTED:
             self._attributes = {LONE_VALUE: plain}
         manifest = Manifest(version, self._objects, self._attributes or None)
-        return Projection(name, manifest, self._encodings, self._left)
+        return Projection(manifest, self._encodings, self._left)
 
     # --- Names and plain values -------------------------------------------------------------
 

@@ -23,6 +23,7 @@ read.
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from ztensor.model.account import Unrepresented
     from ztensor.source.base import Source
 
-NAME = "pt"
 
 MAGIC = 0x1950A86A20F9469CFC6C
 LEGACY_VERSION = 1001
@@ -146,7 +146,7 @@ def _project_archive(source: Source, budget: Budget) -> Projection:
 
     objects = Objects(place_of, order, budget, left)
     text = b"" if version is None else _contents(source, version, _SMALL).strip()
-    found = objects.projection(NAME, value, text.decode("latin-1"))
+    found = objects.projection(value, text.decode("latin-1"))
     # torch can be told to leave CRC-32s out, and writes 0 then.
     sums = [
         sum_of(source, one)
@@ -164,7 +164,7 @@ def _project_archive(source: Source, budget: Budget) -> Projection:
         whole.extend(unread_bytes(source))
         return whole()
 
-    return found._replace(sums=sums, account=account)
+    return dataclasses.replace(found, sums=sums, account=account)
 
 
 def _kind_of_member(name: str) -> str:
@@ -290,7 +290,7 @@ def _legacy(source: Source, data: bytes, budget: Budget) -> Projection:
         return places[storage.key]
 
     objects = Objects(place_of, "little", budget, left)
-    found = objects.projection(NAME, value, str(LEGACY_VERSION))
+    found = objects.projection(value, str(LEGACY_VERSION))
     for key, place in places.items():
         if key not in used and place.nbytes:
             left.add("storage without a tensor", key, nbytes=place.nbytes)
