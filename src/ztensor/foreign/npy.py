@@ -10,6 +10,7 @@ The one array of a file is the object `array`.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import operator
@@ -491,7 +492,7 @@ def spelled(part: Part, lose: Lose) -> tuple[Part, str]:
         descr = _DESCRS[part.dtype, None]
     if len(part.shape) > _MOST_RANK:
         lose(part.object_name, f"NumPy has no {len(part.shape)} dimensions: it is written flat")
-        part = part._replace(shape=(part.nbytes // int(descr[2:]),))
+        part = dataclasses.replace(part, shape=(part.nbytes // int(descr[2:]),))
     return part, descr
 
 

@@ -6,7 +6,8 @@ for each of its components; what gets lost on the way is said here once for all 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import dataclasses
+from typing import TYPE_CHECKING
 
 from ztensor.errors import UnsupportedError, describe
 from ztensor.layout import LAYOUTS
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     Lose = Callable[[str | None, str], None]
 
 
-class Part(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
     """One array of the file that is written.
 
     Attributes:
@@ -60,7 +62,7 @@ class Part(NamedTuple):
         width = STORAGE_TYPES[self.dtype].width
         if element_count(shape) * width != self.nbytes:
             shape = (self.nbytes // width,)
-        return self._replace(type=None, shape=shape)
+        return dataclasses.replace(self, type=None, shape=shape)
 
     def chunks(self, ahead: Ahead) -> Iterator[memoryview]:
         """Yield the bytes in pieces, little-endian; see `Reader.decoded_chunks`."""

@@ -239,7 +239,7 @@ def _parsed(text: str, budget: Budget, left: Tally) -> tuple[object, _Entries]:
         # half a character counts also where nothing reads it
         json.dumps(header, ensure_ascii=False).encode()
     metadata = header.pop(_METADATA, None)
-    entries = _Entries([], [], [], [], [])
+    columns: list[list[Any]] = [[], [], [], []]
     places: dict[tuple[str, tuple[int, ...]], int] = {}
     for name, entry in header.items():
         if not isinstance(entry, dict):
@@ -256,11 +256,10 @@ def _parsed(text: str, budget: Budget, left: Tally) -> tuple[object, _Entries]:
         if len(entry) > 3:
             left.add("unknown field", name, len(entry) - 3)
         code = places.setdefault((dtype, tuple(shape)), len(places))
-        row = name, code, *offsets
-        columns = entries.names, entries.codes, entries.starts, entries.stops
-        for column, value in zip(columns, row, strict=True):
-            column.append(value)  # type: ignore[attr-defined]  # they are lists here
-    return metadata, entries._replace(kinds=[*places])
+        for column, value in zip(columns, (name, code, *offsets), strict=True):
+            column.append(value)
+    names, *others = columns
+    return metadata, _Entries(names, [*places], *others)
 
 
 def _are_sizes(value: object) -> bool:

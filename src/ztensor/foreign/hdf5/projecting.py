@@ -25,6 +25,7 @@ slash, and so is the text of a scalar string dataset. Texts, numbers and arrays 
 
 from __future__ import annotations
 
+import dataclasses
 import posixpath
 import struct
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -100,7 +101,8 @@ class _Known(NamedTuple):
         return "little" if stored == stored.newbyteorder("<") else "big"
 
 
-class _Item(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Item:
     """What a header is: a group, a text, an object, or else (a stored type) nothing here.
 
     Attributes:
@@ -241,7 +243,7 @@ class _Walk:
             self._window.enter(address)
             before = self._reader.nbytes
             item = self._read_item(read_header(self._window, address))
-            item = item._replace(nbytes=self._reader.nbytes - before)
+            item = dataclasses.replace(item, nbytes=self._reader.nbytes - before)
             self._items[address] = item
         return item
 
