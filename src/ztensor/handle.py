@@ -282,7 +282,7 @@ class HandleSlice(Generic[Value]):
             from ztensor.torch.values import to_torch
 
             return cast("Value", to_torch(tensor).to(self._device))
-        from ztensor.jax import to_jax
+        from ztensor.jax import value_of as to_jax
 
         return cast("Value", to_jax(tensor, device=self._device))
 

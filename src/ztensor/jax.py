@@ -263,7 +263,7 @@ def read(reader: ManifestReader, name: Any, *, device: Any = None, sharding: Any
     return found[name] if isinstance(name, str) else found
 
 
-def to_jax(tensor: Tensor, *, device: JaxDevice | None = None) -> jax.Array | Any:
+def value_of(tensor: Tensor, *, device: JaxDevice | None = None) -> jax.Array | Any:
     """Return a tensor as a JAX value; see `ztensor.Tensor.jax`."""
     value = tensor.numpy() if tensor.format == "dense" else tensor
     found = _placed({"": value}, _device(device))[""]
@@ -281,15 +281,35 @@ def _stored(tensors: Any) -> Any:
     return {name: _stored_value(name, value) for name, value in tensors.items()}
 
 
-def _stored_value(name: Any, value: Any) -> Any:
+def is_value(value: object) -> bool:
+    """Return whether a value is an array of JAX, dense or sparse."""
+    sparse = sys.modules.get("jax.experimental.sparse")  # a sparse value brings it along
+    return isinstance(value, jax.Array) or (
+        sparse is not None and isinstance(value, sparse.JAXSparse)
+    )
+
+
+def stored(value: Any) -> Array | Tensor:
+    """Return what is stored of an array of JAX: an array, or a `Tensor` for a sparse one.
+
+    Raises:
+        ArgumentTypeError: it is traced or deleted.
+        NotRepresentableError: it cannot be stored; the message says what would work.
+    """
     if isinstance(value, jax.Array):
-        _require_readable(name, value)
+        _require_readable(value)
         return np.asarray(value)
+    return _stored_sparse(value)
+
+
+def _stored_value(name: Any, value: Any) -> Any:
+    if is_value(value):
+        try:
+            return stored(value)
+        except ZTensorError as error:
+            raise error.locate(object_name=str(name)) from error.__cause__
     if isinstance(value, (np.ndarray, np.generic, Tensor)):
         return value
-    sparse = sys.modules.get("jax.experimental.sparse")  # a sparse value brings it along
-    if sparse is not None and isinstance(value, sparse.JAXSparse):
-        return _stored_sparse(name, value, sparse)
     if not jax.tree_util.all_leaves([value]):
         raise ArgumentTypeError(
             "tensors are a flat dict, and this is a tree; name its leaves with "
@@ -301,55 +321,49 @@ def _stored_value(name: Any, value: Any) -> Any:
     return value
 
 
-def _require_readable(name: Any, array: Any) -> None:
+def _require_readable(array: Any) -> None:
     """Raise where the elements of a JAX array cannot be had."""
     if isinstance(array, jax.core.Tracer):
         raise ArgumentTypeError(
             "the value is traced and has no elements yet; save outside of jit, grad and vmap",
-            object_name=str(name),
         )
     if jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
         raise NotRepresentableError(
             "a PRNG key is no plain array; save jax.random.key_data(key), and make the key again "
             "with jax.random.wrap_key_data",
-            object_name=str(name),
             found=describe(str(array.dtype)),
         )
     if array.is_deleted():
         raise ArgumentTypeError(
             "the array was deleted, as a donated argument is; save before the call it is given to",
-            object_name=str(name),
         )
     if not (array.is_fully_addressable or array.is_fully_replicated):
         raise NotRepresentableError(
             "parts of the array are with other processes; gather it first with "
             "jax.experimental.multihost_utils.process_allgather",
-            object_name=str(name),
             found=describe(str(array.sharding), 200),
         )
 
 
-def _stored_sparse(name: Any, matrix: Any, sparse: Any) -> Tensor:
+def _stored_sparse(matrix: Any) -> Tensor:
+    from jax.experimental import sparse
+
     if not isinstance(matrix, (sparse.BCOO, sparse.BCSR)) or matrix.n_batch or matrix.n_dense:
         raise NotRepresentableError(
             "only BCOO and BCSR without batch and dense dimensions can be stored; use "
             "bcoo_update_layout(matrix, n_batch=0, n_dense=0), or todense()",
-            object_name=str(name),
             found=describe(matrix),
         )
-    _require_readable(name, matrix.data)
+    _require_readable(matrix.data)
     values, indices = np.asarray(matrix.data), np.asarray(matrix.indices)
-    try:
-        if isinstance(matrix, sparse.BCSR):
-            pointers = np.asarray(matrix.indptr)
-            count = int(pointers[-1])  # what lies behind is padding
-            return Tensor.csr(values[:count], indices[:count], pointers, matrix.shape)
-        inside = (indices < np.array(matrix.shape, indices.dtype)).all(1)
-        if not inside.all():  # padding lies outside
-            values, indices = values[inside], indices[inside]
-        return Tensor.coo(values, indices.T, matrix.shape)
-    except UsageError as error:
-        raise error.locate(object_name=str(name)) from None
+    if isinstance(matrix, sparse.BCSR):
+        pointers = np.asarray(matrix.indptr)
+        count = int(pointers[-1])  # what lies behind is padding
+        return Tensor.csr(values[:count], indices[:count], pointers, matrix.shape)
+    inside = (indices < np.array(matrix.shape, indices.dtype)).all(1)
+    if not inside.all():  # padding lies outside
+        values, indices = values[inside], indices[inside]
+    return Tensor.coo(values, indices.T, matrix.shape)
 
 
 # --- To JAX ---------------------------------------------------------------------------------

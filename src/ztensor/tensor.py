@@ -16,14 +16,14 @@ from ztensor.errors import (
     ArgumentValueError,
     BufferExportError,
     LayoutError,
-    MissingDependencyError,
     NotRepresentableError,
     Reason,
     UnsupportedError,
     UsageError,
     describe,
 )
-from ztensor.layout import LAYOUTS, View, scipy_sparse
+from ztensor.frameworks import adapter, adapter_of
+from ztensor.layout import LAYOUTS, View
 from ztensor.layout.elements import as_type, numpy_dtype, spell
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
@@ -44,13 +44,6 @@ if TYPE_CHECKING:
         TorchDevice,
         TorchTensor,
     )
-
-
-# float16 is missing there; what ml_dtypes adds may look like a float and is not known either.
-_SCIPY_TYPES = frozenset(
-    {t.long_name for t in STORAGE_TYPES.values() if t.name not in ("f16", "bf16")}
-    | {"complex64", "complex128"}
-)
 
 
 @public
@@ -184,20 +177,7 @@ class Tensor(DLPackExporter):
             ArgumentTypeError: `matrix` is no SciPy sparse matrix.
             NotRepresentableError: its element type cannot be stored.
         """
-        given: Any = matrix  # SciPy's stubs say less than its matrices have
-        kind = getattr(given, "format", None)
-        if not isinstance(kind, str) or not hasattr(given, "tocsr"):
-            raise ArgumentTypeError(
-                "not a SciPy sparse matrix", expected="a scipy.sparse array", found=_kind(matrix)
-            )
-        spell(given.dtype)
-        if kind == "coo":
-            coordinates = getattr(given, "coords", None)
-            axes = coordinates if coordinates is not None else (given.row, given.col)
-            return cls.coo(given.data, axes, given.shape, attributes=attributes)
-        if kind != "csr":
-            given = given.tocsr()
-        return cls.csr(given.data, given.indices, given.indptr, given.shape, attributes=attributes)
+        return cls._stored(adapter("scipy").stored(matrix), attributes)
 
     @classmethod
     def from_torch(
@@ -214,14 +194,16 @@ class Tensor(DLPackExporter):
                 cannot be stored; the message says what would work.
             MissingDependencyError: PyTorch is not installed.
         """
-        from ztensor.torch.values import from_torch
+        return cls._stored(adapter("torch").stored(tensor), attributes)
 
-        stored = from_torch(tensor)
-        if isinstance(stored, np.ndarray):
-            return cls(stored, attributes=attributes)
-        return cls(
-            stored.components, shape=stored.shape, format=stored.format, attributes=attributes
-        )
+    @classmethod
+    def _stored(cls, value: Any, attributes: Mapping[str, object] | None) -> Tensor:
+        """Return what an adapter stores of a value, with attributes."""
+        if isinstance(value, Tensor):
+            return cls(
+                value.components, shape=value.shape, format=value.format, attributes=attributes
+            )
+        return cls(value, attributes=attributes)
 
     @classmethod
     def csr(
@@ -695,11 +677,7 @@ class Tensor(DLPackExporter):
             LayoutError: a structural rule of the layout is broken.
             MissingDependencyError: PyTorch is not installed.
         """
-        from ztensor.torch.devices import device_of, moved
-        from ztensor.torch.values import to_torch
-
-        place = device_of(device)
-        return moved(to_torch(self), place)
+        return adapter("torch").value_of(self, device=device)
 
     def dequantize(self, dtype: npt.DTypeLike = "float32", *, threads: int | None = None) -> Array:
         """Return the weights that a `quantized_group` or `gguf` tensor stands for; a new array.
@@ -767,9 +745,7 @@ class Tensor(DLPackExporter):
             LayoutError: a structural rule of the layout is broken.
             MissingDependencyError: JAX is not installed.
         """
-        from ztensor.jax import to_jax
-
-        return to_jax(self, device=device)
+        return adapter("jax").value_of(self, device=device)
 
     def to_scipy(self) -> Any:
         """Return a sparse tensor as `scipy.sparse.csr_array` or `coo_array`.
@@ -785,51 +761,7 @@ class Tensor(DLPackExporter):
             NotRepresentableError: SciPy has no such element type.
             MissingDependencyError: SciPy is not installed.
         """
-        kind = self.format.removeprefix(scipy_sparse.PREFIX)
-        is_theirs = kind != self.format and kind in scipy_sparse.ROLES
-        if self.format not in ("sparse_csr", "sparse_coo") and not is_theirs:
-            raise UsageError(
-                "only sparse tensors become SciPy matrices", found=f"format {describe(self.format)}"
-            )
-        indices: Sequence[Array] = ()
-        values = self.components.get("values", np.zeros(0)).reshape(-1)
-        if is_theirs:
-            values, *indices = scipy_sparse.scipy_parts(kind, self._view())
-        else:
-            self.require_valid()
-        try:
-            import scipy.sparse
-        except ImportError as error:
-            raise MissingDependencyError(
-                "to_scipy() needs SciPy: pip install 'pyztensor[sparse]'"
-            ) from error
-        if values.dtype.name not in _SCIPY_TYPES:
-            raise NotRepresentableError(
-                "SciPy has no sparse matrices of this element type; use to_dense(), or convert "
-                "the component 'values' with astype('float32')",
-                found=values.dtype.name,
-            )
-        shape: Any = self.shape  # SciPy's stubs know two dimensions; it checks the rest itself
-        try:
-            if is_theirs:
-                parts = (values, *(one.astype(np.int64) for one in indices))
-                return getattr(scipy.sparse, f"{kind}_array")(parts, shape=shape)
-            if self.format == "sparse_csr":
-                return scipy.sparse.csr_array(
-                    (
-                        values,
-                        self.components["indices"].astype(np.int64),
-                        self.components["indptr"].astype(np.int64),
-                    ),
-                    shape=shape,
-                )
-            coords = self.components["coords"].astype(np.int64)
-            axes: Any = tuple(coords.reshape(len(shape), values.size))
-            return scipy.sparse.coo_array((values, axes), shape=shape)
-        except (ValueError, TypeError, OverflowError, MemoryError) as error:
-            raise NotRepresentableError(
-                f"SciPy cannot hold a sparse array of shape {describe(self.shape)}: {error}"
-            ) from error
+        return adapter("scipy").value_of(self)
 
 
 def is_torch(value: object) -> bool:
@@ -887,13 +819,13 @@ def _as_array(role: object, value: Any) -> Array:
             "a masked array has values that are not there; fill them with array.filled()"
         )
     array: Array
-    if is_torch(value):
-        from ztensor.torch.values import from_torch
-
-        value = from_torch(value)
+    framework = adapter_of(value)
+    if framework is not None:
+        value = framework.stored(value)
         if isinstance(value, Tensor):
             raise ArgumentTypeError(
-                f"the component {describe(role)} is sparse; Tensor.from_torch() takes all of it"
+                f"the component {describe(role)} is sparse; Tensor.from_torch() and "
+                "Tensor.from_scipy() take all of it"
             )
     if isinstance(value, np.ndarray):
         array = np.asarray(value)  # what a subclass changes ends here: a matrix is never flat

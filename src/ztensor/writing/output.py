@@ -26,12 +26,13 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.frameworks import adapter_of
 from ztensor.layout.elements import blocks, is_stored_as_is, spell
 from ztensor.model.manifest import Component, Manifest, TensorObject, WrittenObjects
 from ztensor.model.formats import require_ours
 from ztensor.source.paths import is_path, path_text
 from ztensor.source.sink import Durable, sink_of
-from ztensor.tensor import Tensor, is_torch, no_tensor, shape_of
+from ztensor.tensor import Tensor, no_tensor, shape_of
 from ztensor.threads import Crew, thread_count
 from ztensor.writing.blob import BlobWriter, level_of
 from ztensor.writing.copying import Copier
@@ -198,10 +199,9 @@ class Output:
         self.require_ready(name)
         arrays: Mapping[str, Array]
         try:
-            if is_torch(data):
-                from ztensor.torch.values import from_torch
-
-                data = from_torch(data)
+            framework = None if type(data) is np.ndarray else adapter_of(data)
+            if framework is not None:
+                data = framework.stored(data)
             if type(data) is np.ndarray and not attributes:
                 plan, arrays = self.plan_array(data), {"data": data}
             else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
+from ztensor.frameworks import TypedAdapter, adapter_beside
 from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import numpy_dtype, spell
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
@@ -100,12 +100,12 @@ def element_type(dtype: Any) -> np.dtype[Any]:
 
     Raises:
         ArgumentValueError: there is none of that name.
-        NotRepresentableError: it is one of torch that cannot be stored.
+        NotRepresentableError: it is one of a framework that cannot be stored.
     """
-    if isinstance(dtype, getattr(sys.modules.get("torch"), "dtype", ())):
-        from ztensor.torch.values import numpy_type
-
-        return numpy_type(dtype)
+    framework = adapter_beside(dtype)
+    named = framework.element_type(dtype) if isinstance(framework, TypedAdapter) else None
+    if named is not None:
+        return named
     if isinstance(dtype, str):
         storage, logical = STORAGE_TYPES.get(dtype), LOGICAL_TYPES.get(dtype)
         if storage is not None:

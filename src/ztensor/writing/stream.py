@@ -14,10 +14,11 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
+from ztensor.frameworks import adapter_of
 from ztensor.layout.elements import blocks
 from ztensor.model.dtype import LOGICAL_TYPES, element_count
 from ztensor.model.manifest import TensorObject
-from ztensor.tensor import Tensor, is_torch
+from ztensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -98,10 +99,9 @@ class ObjectSink:
         self._missing -= array.size
 
     def _array_of(self, piece: Any) -> Array:
-        if is_torch(piece):
-            from ztensor.torch.values import from_torch
-
-            piece = from_torch(piece)
+        framework = adapter_of(piece)
+        if framework is not None:
+            piece = framework.stored(piece)
         if isinstance(piece, Tensor):
             piece = piece.numpy()
         try:

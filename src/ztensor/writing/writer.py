@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, Self
 
+import ztensor
 from ztensor.boundary import public, public_inside, turn
 from ztensor.container import LATEST
 from ztensor.errors import ArgumentValueError, describe
@@ -92,9 +93,7 @@ class Writer:
             FormatError: the file is damaged; the message says how to repair it.
             SourceError: it cannot be opened for writing, or another process is writing it.
         """
-        from ztensor.edit.editor import Editor
-
-        return Editor(path, **options)
+        return ztensor.Editor(path, **options)  # by the table of public names: it lies above
 
     # --- Objects ----------------------------------------------------------------------------
 
@@ -115,8 +114,8 @@ class Writer:
 
         Args:
             name: the object's name; any text, each once.
-            data: a `Tensor`, an array (also non-contiguous, byte-swapped, 0-d or empty), or a torch
-                tensor, dense or sparse, on any device.
+            data: a `Tensor`, an array (also non-contiguous, byte-swapped, 0-d or empty), or a value
+                of torch, JAX or SciPy, dense or sparse, on any device.
             attributes: key-value pairs of the object; a tensor's own by default.
             compress: as the writer's `compression`, for this object; None takes the writer's.
             checksum: as the writer's `checksum`, for this object; False or "none" for no digest.

@@ -1,0 +1,144 @@
+"""Frameworks whose values are saved and given back: one table, each adapter loaded when first used.
+
+An adapter is a module with the functions of `Adapter`, and those of the other protocols here where
+the framework can do more. Nothing below an adapter names its framework: who is handed a value asks
+`adapter_of`, who is asked for values of one asks `adapter`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ztensor.layout.base import Array
+    from ztensor.model.manifest import TensorObject
+    from ztensor.tensor import Tensor
+
+
+class Framework(NamedTuple):
+    """A line of the table.
+
+    Attributes:
+        packages: the top-level packages that define the classes of its values.
+        adapter: the module that adapts it; it may import the framework.
+    """
+
+    packages: tuple[str, ...]
+    adapter: str
+
+
+FRAMEWORKS: dict[str, Framework] = {
+    "torch": Framework(("torch",), "ztensor.torch.adapter"),
+    "jax": Framework(("jax", "jaxlib"), "ztensor.jax"),
+    "scipy": Framework(("scipy",), "ztensor.scipy"),
+}
+
+
+class Adapter(Protocol):
+    """What a module that adapts a framework has."""
+
+    def is_value(self, value: object, /) -> bool:
+        """Return whether a value is one that can be saved, such as its arrays.
+
+        Asked only of what is of a class of the framework, or of one derived from it.
+        """
+        ...
+
+    def stored(self, value: Any, /) -> Array | Tensor:
+        """Return what is stored of a value: an array, or a `Tensor` for a sparse one.
+
+        Raises:
+            NotRepresentableError: it cannot be stored; the message says what would work.
+        """
+        ...
+
+    def value_of(self, tensor: Tensor, /, *, device: Any = ...) -> Any:
+        """Return a tensor as a value of the framework.
+
+        Args:
+            tensor: of any layout.
+            device: where to, in the framework's own words.
+
+        Raises:
+            UsageError: the framework has no value for the layout.
+        """
+        ...
+
+
+@runtime_checkable
+class TypedAdapter(Protocol):
+    """What an adapter has beside `Adapter` whose framework has element types of its own."""
+
+    def element_type(self, dtype: Any, /) -> np.dtype[Any] | None:
+        """Return NumPy's word for an element type, or None where it is none of the framework's."""
+        ...
+
+
+@runtime_checkable
+class FillingAdapter(Protocol):
+    """What an adapter has beside `Adapter` whose values can be filled in place."""
+
+    def fill(self, reader: Any, name: str, tensor_object: TensorObject, target: Any, /) -> None:
+        """Fill a value of the caller, on any device, with a dense object of an open reader.
+
+        Raises:
+            ArgumentValueError: it has another shape or element type.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadingAdapter(Protocol):
+    """What an adapter has beside `Adapter` that reads objects onto devices by itself."""
+
+    def read(self, reader: Any, name: Any, /, **options: Any) -> Any:
+        """Return an object of an open reader as a value, or several as a dict."""
+        ...
+
+
+def register(name: str, packages: tuple[str, ...], module: str) -> None:
+    """Add a framework, or put another adapter in the place of one.
+
+    Args:
+        name: what it is called.
+        packages: the top-level packages that define the classes of its values.
+        module: the module that adapts it, imported when it is first needed.
+    """
+    FRAMEWORKS[name] = Framework(packages, module)
+    _name_of.cache_clear()
+
+
+def adapter(name: str) -> Any:
+    """Return the module that adapts a framework.
+
+    Raises:
+        MissingDependencyError: the framework is not installed.
+    """
+    return importlib.import_module(FRAMEWORKS[name].adapter)
+
+
+def adapter_beside(thing: object) -> Any:
+    """Return the adapter of the framework that something's class is from, or None."""
+    kind: Any = type(thing)
+    name = _name_of(kind)
+    return None if name is None else adapter(name)
+
+
+def adapter_of(value: object) -> Adapter | None:
+    """Return the adapter of the framework that a value can be saved by, or None."""
+    found: Adapter | None = adapter_beside(value)
+    return found if found is not None and found.is_value(value) else None
+
+
+@functools.lru_cache(256)
+def _name_of(kind: type) -> str | None:
+    for base in kind.__mro__:
+        package = str(getattr(base, "__module__", "")).partition(".")[0]
+        for name, framework in FRAMEWORKS.items():
+            if package in framework.packages:
+                return name
+    return None

@@ -1,0 +1,117 @@
+"""SciPy's sparse matrices and arrays as tensors, and back; see `ztensor.frameworks`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.errors import (
+    ArgumentTypeError,
+    MissingDependencyError,
+    NotRepresentableError,
+    UsageError,
+    describe,
+)
+from ztensor.layout import View, scipy_sparse
+from ztensor.layout.elements import spell
+from ztensor.model.dtype import STORAGE_TYPES
+from ztensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ztensor.layout.base import Array
+
+# float16 is missing there; what ml_dtypes adds may look like a float and is not known either.
+_SCIPY_TYPES = frozenset(
+    {t.long_name for t in STORAGE_TYPES.values() if t.name not in ("f16", "bf16")}
+    | {"complex64", "complex128"}
+)
+
+
+def is_value(value: object) -> bool:
+    """Return whether a value is a sparse matrix or array of SciPy's."""
+    return isinstance(getattr(value, "format", None), str) and hasattr(value, "tocsr")
+
+
+def stored(matrix: Any) -> Tensor:
+    """Return a sparse matrix or array as a tensor; see `ztensor.Tensor.from_scipy`.
+
+    Raises:
+        ArgumentTypeError: it is none of SciPy's.
+        NotRepresentableError: its element type cannot be stored.
+    """
+    given: Any = matrix  # SciPy's stubs say less than its matrices have
+    kind = getattr(given, "format", None)
+    if not isinstance(kind, str) or not hasattr(given, "tocsr"):
+        raise ArgumentTypeError(
+            "not a SciPy sparse matrix", expected="a scipy.sparse array", found=describe(matrix, 40)
+        )
+    spell(given.dtype)
+    if kind == "coo":
+        coordinates = getattr(given, "coords", None)
+        axes = coordinates if coordinates is not None else (given.row, given.col)
+        return Tensor.coo(given.data, axes, given.shape)
+    if kind != "csr":
+        given = given.tocsr()
+    return Tensor.csr(given.data, given.indices, given.indptr, given.shape)
+
+
+def value_of(tensor: Tensor, *, device: Any = "cpu") -> Any:
+    """Return a sparse tensor as one of SciPy's arrays; see `ztensor.Tensor.to_scipy`.
+
+    Raises:
+        UsageError: the tensor is not sparse.
+        LayoutError: a structural rule of the layout is broken.
+        NotRepresentableError: SciPy has no such element type.
+        MissingDependencyError: SciPy is not installed.
+    """
+    del device  # it has the CPU only
+    kind = tensor.format.removeprefix(scipy_sparse.PREFIX)
+    is_theirs = kind != tensor.format and kind in scipy_sparse.ROLES
+    if tensor.format not in ("sparse_csr", "sparse_coo") and not is_theirs:
+        raise UsageError(
+            "only sparse tensors become SciPy matrices", found=f"format {describe(tensor.format)}"
+        )
+    indices: Sequence[Array] = ()
+    values = tensor.components.get("values", np.zeros(0)).reshape(-1)
+    if is_theirs:
+        values, *indices = scipy_sparse.scipy_parts(
+            kind, View(tensor.shape, tensor.components, tensor.attributes)
+        )
+    else:
+        tensor.require_valid()
+    try:
+        import scipy.sparse
+    except ImportError as error:
+        raise MissingDependencyError(
+            "to_scipy() needs SciPy: pip install 'pyztensor[sparse]'"
+        ) from error
+    if values.dtype.name not in _SCIPY_TYPES:
+        raise NotRepresentableError(
+            "SciPy has no sparse matrices of this element type; use to_dense(), or convert "
+            "the component 'values' with astype('float32')",
+            found=values.dtype.name,
+        )
+    shape: Any = tensor.shape  # SciPy's stubs know two dimensions; it checks the rest itself
+    try:
+        if is_theirs:
+            parts = (values, *(one.astype(np.int64) for one in indices))
+            return getattr(scipy.sparse, f"{kind}_array")(parts, shape=shape)
+        if tensor.format == "sparse_csr":
+            return scipy.sparse.csr_array(
+                (
+                    values,
+                    tensor.components["indices"].astype(np.int64),
+                    tensor.components["indptr"].astype(np.int64),
+                ),
+                shape=shape,
+            )
+        coords = tensor.components["coords"].astype(np.int64)
+        axes: Any = tuple(coords.reshape(len(shape), values.size))
+        return scipy.sparse.coo_array((values, axes), shape=shape)
+    except (ValueError, TypeError, OverflowError, MemoryError) as error:
+        raise NotRepresentableError(
+            f"SciPy cannot hold a sparse array of shape {describe(tensor.shape)}: {error}"
+        ) from error

@@ -1,0 +1,40 @@
+"""What the table of frameworks asks of PyTorch; see `ztensor.frameworks`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ztensor.torch import read_torch as read
+from ztensor.torch.devices import device_of, fill, moved
+from ztensor.torch.values import from_torch, numpy_type, to_torch
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ztensor.tensor import Tensor
+
+__all__ = ["element_type", "fill", "is_value", "read", "stored", "value_of"]
+
+stored = from_torch
+
+
+def is_value(value: object) -> bool:
+    """Return whether a value is a torch tensor."""
+    return isinstance(value, torch.Tensor)
+
+
+def value_of(tensor: Tensor, *, device: Any = "cpu") -> Any:
+    """Return a tensor as a torch tensor on a device; see `ztensor.Tensor.torch`."""
+    place = device_of(device)
+    return moved(to_torch(tensor), place)
+
+
+def element_type(dtype: Any) -> np.dtype[Any] | None:
+    """Return NumPy's word for a `torch.dtype`.
+
+    Raises:
+        NotRepresentableError: it cannot be stored.
+    """
+    return numpy_type(dtype) if isinstance(dtype, torch.dtype) else None
