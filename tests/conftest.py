@@ -6,14 +6,11 @@ The profile `default` keeps the suite short; HYPOTHESIS_PROFILE=long searches.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.honest.table import Outcomes
-
-if TYPE_CHECKING:
-    import pytest
 
 # No deadline: a shared machine is slow now and then, and pytest's timeout notices a hang.
 # A blob is printed, so that a failure on another machine can be repeated here.
@@ -27,6 +24,14 @@ settings.register_profile("long", COMMON, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 OUTCOMES = Outcomes()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse names of tests that are others in another process: workers must agree on them."""
+    if strange := [item.nodeid for item in items if " at 0x" in item.nodeid]:
+        raise pytest.UsageError(
+            f"`ids=shown` of tests/naming.py names it without address: {strange}"
+        )
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

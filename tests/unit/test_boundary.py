@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.naming import shown
 from ztensor import boundary
 from ztensor.arguments import wrong_argument
 from ztensor.errors import (
@@ -343,12 +344,12 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("given", RIGHT, ids=repr)
+@pytest.mark.parametrize("given", RIGHT, ids=shown)
 def test_right_arguments_are_not_blamed(given: dict[str, Any]) -> None:
     assert wrong_argument(typed, (), {"path": "x", **given}) is None
 
 
-@pytest.mark.parametrize("given", WRONG, ids=repr)
+@pytest.mark.parametrize("given", WRONG, ids=shown)
 def test_the_wrong_argument_is_named(given: dict[str, Any]) -> None:
     error = wrong_argument(typed, ("x",) if "path" not in given else (), given)
     assert error is not None

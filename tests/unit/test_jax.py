@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.naming import shown
 from ztensor import Tensor
 from ztensor import numpy as znumpy
 from ztensor.errors import (
@@ -71,7 +72,7 @@ def test_flax_is_the_same_by_another_name() -> None:
     assert zflax.__all__ == zjax.__all__
 
 
-@pytest.mark.parametrize("pair", [(save_file, znumpy.save_file), (save, znumpy.save)], ids=str)
+@pytest.mark.parametrize("pair", [(save_file, znumpy.save_file), (save, znumpy.save)], ids=shown)
 def test_the_arguments_are_those_of_the_numpy_functions(pair: Any) -> None:
     of_jax, of_numpy = (list(inspect.signature(function).parameters) for function in pair)
     assert of_jax == of_numpy

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.naming import shown
 from ztensor.errors import (
     ArgumentTypeError,
     FormatError,
@@ -77,7 +78,7 @@ def test_a_path_of_bytes_behind_a_path_object() -> None:
         ztensor.open(OddPath())  # type: ignore[arg-type]  # a name of bytes
 
 
-@pytest.mark.parametrize("thing", [None, 5, 2.5, object(), [1], {"a": 1}, io.BytesIO], ids=str)
+@pytest.mark.parametrize("thing", [None, 5, 2.5, object(), [1], {"a": 1}, io.BytesIO], ids=shown)
 def test_what_cannot_be_opened(thing: Any) -> None:
     with pytest.raises(ArgumentTypeError) as caught:
         ztensor.open(thing)

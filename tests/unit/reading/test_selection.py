@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.naming import shown
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError
 from ztensor.reading import selection
 from ztensor.reading.selection import Piece, picked, plan, select, select_rows
@@ -116,7 +117,7 @@ def test_axes_longer_than_any_array() -> None:
             select_rows(key, shape)
 
 
-@pytest.mark.parametrize("key", ["w", 1.0, [0.5], slice("a", None), object(), [[1], []]], ids=str)
+@pytest.mark.parametrize("key", ["w", 1.0, [0.5], slice("a", None), object(), [[1], []]], ids=shown)
 def test_what_is_no_index(key: Any) -> None:
     for use in (select, select_rows):
         with pytest.raises(ArgumentTypeError):

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.naming import shown
 from ztensor.errors import Reason
 from ztensor.wire.cbor import UNDEFINED, Pairs, Tag
 from ztensor.wire.record import UINT64_MAX, Record, kind_of
@@ -109,7 +110,7 @@ def test_attributes_keep_what_can_be_named() -> None:
     )
 
 
-@pytest.mark.parametrize("value", [ABSENT, None, 5, UNDEFINED], ids=str)
+@pytest.mark.parametrize("value", [ABSENT, None, 5, UNDEFINED], ids=shown)
 def test_ignorable_fields_are_never_wrong(value: object) -> None:
     assert take("ignorable", value) == (None if value is ABSENT else value, [])
 

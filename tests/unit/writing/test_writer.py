@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ztensor
+from tests.naming import shown
 from ztensor import Tensor, Writer
 from ztensor.errors import (
     ArgumentTypeError,
@@ -357,7 +358,7 @@ def test_an_object_may_differ_from_the_writers_options() -> None:
         ({"attributes": {"a": 1}, "version": "1.1.0"}, NotRepresentableError),
         ({"attributes": {"a": "b"}, "version": "0.1.0"}, NotRepresentableError),
     ],
-    ids=str,
+    ids=shown,
 )
 def test_options_that_cannot_be(
     tmp_path: Path, options: dict[str, Any], kind: type[Exception]
@@ -370,7 +371,7 @@ def test_options_that_cannot_be(
 
 
 @pytest.mark.parametrize(
-    "attributes", [5, ["a"], {1: "a"}, {"a": object()}, {"a": "\ud800"}, {"a": 2**64}], ids=str
+    "attributes", [5, ["a"], {1: "a"}, {"a": object()}, {"a": "\ud800"}, {"a": 2**64}], ids=shown
 )
 @pytest.mark.parametrize("version", ["0.1.0", "1.1.0", "1.2.0"])
 def test_attributes_of_an_object_that_cannot_be(attributes: Any, version: str) -> None:
