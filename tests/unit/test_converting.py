@@ -13,7 +13,7 @@ import pytest
 
 import ztensor
 from tests.conformance.test_corpus import CORPUS, READABLE
-from ztensor.converting import format_of, matching
+from ztensor.converting.asking import format_of, matching
 from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.errors import (
     ArgumentValueError,

@@ -54,7 +54,7 @@ def export(
       $ ztensor export model.zt model.npz --strict
         something would be lost: nothing is written, and it exits with 2
     """
-    from ztensor.converting import format_of
+    from ztensor.converting.asking import format_of
     from ztensor.model.formats import written_formats
 
     output = one_output(output, how.named_output)

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ztensor.boundary import public
 from ztensor.container import EMITTERS, LATEST, Container
-from ztensor.converting import How, files_of, require_divided, write_set
+from ztensor.converting.asking import require_divided
+from ztensor.converting.files import write_set
+from ztensor.converting.source import files_of
+from ztensor.converting.target import How
 from ztensor.edit.editor import emitter_for
 from ztensor.errors import ArgumentValueError, Reason, SourceError, UsageError, describe
 from ztensor.model.formats import written_formats

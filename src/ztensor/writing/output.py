@@ -28,8 +28,8 @@ from ztensor.errors import (
 )
 from ztensor.frameworks import adapter_of
 from ztensor.layout.elements import blocks, is_stored_as_is, spell
-from ztensor.model.manifest import Component, Manifest, TensorObject, WrittenObjects
 from ztensor.model.formats import require_ours
+from ztensor.model.manifest import Component, Manifest, TensorObject, WrittenObjects
 from ztensor.source.paths import is_path, path_text
 from ztensor.source.sink import Durable, sink_of
 from ztensor.tensor import Tensor, no_tensor, shape_of

@@ -1,0 +1,17 @@
+"""Anything readable to anything writable: other formats, other versions, other encodings.
+
+`conversion.py` makes a new file (`convert`); `migration.py` rewrites a zTensor file (`migrate`), in
+its place or beside it, and lets the result take that place only once it was read back and compared.
+Both go through one temporary that replaces the target as a whole. Bytes are copied as they are
+stored wherever that is possible, piece by piece wherever it is not.
+
+Read `asking.py` (what a caller may ask for), `source.py` and `target.py` (what is read and what is
+written to), `versions.py` and `losses.py` (what the new file can say, and what it cannot),
+`copying.py` (one new file), `checking.py` (whether it holds the same), `files.py` (one file, or
+shards and their index), and `report.py` (what is told of it).
+"""
+
+from ztensor.converting.conversion import convert as convert
+from ztensor.converting.migration import migrate as migrate
+from ztensor.converting.report import ConversionReport as ConversionReport
+from ztensor.converting.report import Loss as Loss

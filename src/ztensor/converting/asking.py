@@ -1,0 +1,102 @@
+"""What a caller asks for: a format by suffix or word, some of the names, shards, compression."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
+from ztensor.model.formats import format_by_suffix, require_written, written_formats
+from ztensor.reading.names import keeps
+from ztensor.writing.blob import level_of
+from ztensor.writing.frames import require_chunk_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+DIVIDED = ("zt", "safetensors")  # the formats whose shards the hub's index is for
+
+
+def require_divided(kind: str) -> None:
+    """Raise where files of a format are not divided into shards with an index.
+
+    Raises:
+        ArgumentValueError: so it is.
+    """
+    if kind not in DIVIDED:
+        raise ArgumentValueError(
+            "files of this format are not divided into shards",
+            expected=f"one of {', '.join(DIVIDED)}",
+            found=describe(kind),
+        )
+
+
+def require_compressed(
+    kind: str,
+    compression: bool | int | str | None,  # noqa: FBT001  # as callers pass it
+    chunk_rows: int | None,
+) -> None:
+    """Raise where nothing is compressed whose rows could be decoded together."""
+    if require_chunk_rows(chunk_rows) is None:
+        return
+    if kind != "zt" or compression is None or level_of(compression) is None:
+        raise ArgumentValueError(
+            "chunk_rows goes with a zTensor file that is compressed",
+            expected="compression: 'zstd' or a level, and a .zt file to write",
+            found=f"chunk_rows {chunk_rows}, compression {describe(compression)}, format {kind}",
+        )
+
+
+def format_of(path: str, to: str | None = None) -> str:
+    """Return the format a file is to be written in.
+
+    Raises:
+        ArgumentValueError: `to` is none that is written, or the suffix says none.
+    """
+    if to is not None:
+        return require_written(to)
+    kind = format_by_suffix(path)
+    if kind is not None:
+        return kind
+    written = written_formats()
+    known = ", ".join(suffix for suffixes in written.values() for suffix in suffixes)
+    raise ArgumentValueError(
+        f"the suffix {describe(os.path.splitext(path)[1].lower())} is of no format that is written",
+        file=path,
+        expected=f"one of {known}, or `--to` (to= in Python) with one of {', '.join(written)}",
+    )
+
+
+def matching(
+    names: Iterable[str],
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+) -> list[str]:
+    """Return the names that match a pattern of `include`, if given, and none of `exclude`.
+
+    Raises:
+        ArgumentValueError: there are names, and none of them is left.
+    """
+    keep = keeps(None if include is None else _listed(include), _listed(exclude))
+    everyone = list(names)
+    chosen = [name for name in everyone if keep(name)]
+    if everyone and not chosen:
+        raise ArgumentValueError(
+            "no object is left to write",
+            expected=f"patterns that leave some of {len(everyone)} names, such as "
+            f"{', '.join(describe(name) for name in everyone[:3])}",
+            found=f"include {_shown(include)}, exclude {_shown(exclude)}",
+        )
+    return chosen
+
+
+def _listed(patterns: str | Iterable[str] | None) -> list[str]:
+    listed = [patterns] if isinstance(patterns, str) else list(patterns or ())
+    for pattern in listed:
+        if not isinstance(pattern, str):
+            raise ArgumentTypeError("a pattern is text", found=describe(pattern))
+    return listed
+
+
+def _shown(patterns: str | Iterable[str] | None) -> str:
+    return ", ".join(map(describe, _listed(patterns))) or "nothing"

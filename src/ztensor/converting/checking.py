@@ -1,0 +1,79 @@
+"""Whether what was written holds what it was made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.analysis.identity import tensor_hashes
+from ztensor.converting.report import Loss
+from ztensor.converting.source import files_read
+from ztensor.errors import FormatError, Reason, ZTensorError
+from ztensor.opening import Reader
+from ztensor.wire import cbor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    Progress = Callable[[int, int], None]
+
+
+def check_sums(reader: Reader) -> None:
+    """Check the sums of whole files, which no object that is copied compares.
+
+    Raises:
+        FormatError: one does not match.
+    """
+    for one in files_read(reader):
+        for checksum in one._sums:
+            checksum.check()
+
+
+def require_equal(
+    reader: Reader,
+    place: str,
+    target: str,
+    attributes: Mapping[str, object] | None,
+    lost: Sequence[Loss],
+    threads: int | None,
+    progress: Progress | None,
+) -> None:
+    """Raise where finished bytes do not hold what they were made of, but for what is lost.
+
+    Raises:
+        FormatError: they do not.
+    """
+    affected = {loss.object_name for loss in lost}
+    names = [name for name in reader if name not in affected]
+    ours = attributes is not None
+    half = None if progress is None else _halves(progress)
+    before = tensor_hashes(
+        reader, names, attributes=ours, threads=threads, progress=half and half(0)
+    )
+    try:
+        with Reader(place) as result:
+            missing = [name for name in names if name not in result]
+            after = (
+                {}
+                if missing
+                else tensor_hashes(
+                    result, names, attributes=ours, threads=threads, progress=half and half(1)
+                )
+            )
+            same = not ours or cbor.encode(result.attributes) == cbor.encode(dict(attributes or {}))
+    except ZTensorError as error:
+        error.file = target  # not the temporary's name
+        raise
+    wrong = missing or [name for name in names if before[name] != after[name]]
+    if wrong or not same:
+        raise FormatError(
+            "what was written does not read back as its source; nothing was put in place",
+            reason=Reason.DIGEST_MISMATCH,
+            file=target,
+            object_name=wrong[0] if wrong else None,
+            found=f"{len(wrong)} objects differ" if wrong else "other attributes",
+        )
+
+
+def _halves(progress: Progress) -> Callable[[int], Progress]:
+    """Return what makes a progress call for the first and for the second half of the work."""
+    return lambda part: lambda done, total: progress(done if part == 0 else total + done, 2 * total)

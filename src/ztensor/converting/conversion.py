@@ -1,0 +1,163 @@
+"""`convert`: whatever can be read as a new file."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING
+
+from ztensor.boundary import public
+from ztensor.casting import Casts, cast_target
+from ztensor.container import EMITTERS, LATEST
+from ztensor.converting.asking import format_of, matching, require_compressed, require_divided
+from ztensor.converting.files import write_file, write_set
+from ztensor.converting.report import ConversionReport
+from ztensor.converting.source import Opened, files_of, part_of, require_other
+from ztensor.converting.target import How
+from ztensor.errors import (
+    ArgumentValueError,
+    describe,
+)
+from ztensor.sharded import parse_size, shard_paths
+from ztensor.sharded.planning import plan_objects
+from ztensor.sharded.saving import place_of_whole, remove_shards, shards_there
+from ztensor.source.paths import path_text
+from ztensor.source.sink import Place
+from ztensor.source.targets import require_free
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import numpy.typing as npt
+
+    from ztensor.source.sink import Durable
+    from ztensor.typing import Readable
+
+    Path = str | os.PathLike[str]
+    Progress = Callable[[int, int], None]
+
+
+@public
+def convert(
+    source: Readable,
+    path: Path,
+    *,
+    to: str | None = None,
+    version: str = LATEST,
+    compression: bool | int | str | None = None,
+    chunk_rows: int | None = None,
+    checksum: str | bool | None = "crc32c",
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    max_shard_size: int | str | None = None,
+    strict: bool = False,
+    check: bool = False,
+    durable: Durable = "auto",
+    dry_run: bool = False,
+    threads: int | None = None,
+    dtype: npt.DTypeLike | None = None,
+    dequantize: bool = False,
+    overwrite: bool = True,
+    progress: Progress | None = None,
+) -> ConversionReport:
+    """Write what a file of any known format holds as a file of another, or of another version.
+
+    The new file appears as a whole or not at all; an error leaves what was there before. Files
+    larger than memory are no problem: of an object only a few MiB at a time are held, and 32 MiB
+    where its elements have to be put in another order; as a whole only those of a deflated member
+    in such an order, and numbers that ONNX packs in other ways than as plain bytes.
+
+    Args:
+        source: whatever `ztensor.open` takes, also a set of shards, or an open reader.
+        path: the new file; it replaces one that is there, unless `overwrite` is False.
+        to: its format: `"zt"`, `"safetensors"`, `"npz"`, `"npy"` (one array), `"gguf"` or
+            `"hdf5"`; by default what the suffix of `path` says.
+        version: of a `.zt` file: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`.
+        compression: of a `.zt` file: None keeps how components are stored, and stores raw what
+            only another format knows to decode; False stores all raw; True or a zstd level
+            compresses all.
+        chunk_rows: of a `.zt` file that is compressed anew: rows that are decoded together, as for
+            `ztensor.Writer`.
+        checksum: of a `.zt` file: digest of components that come without one or are stored anew;
+            a digest that is there stays.
+        include: patterns with `*`, `?` and `[...]`; only objects whose name matches one.
+        exclude: likewise; no objects whose name matches one.
+        max_shard_size: most bytes of tensors in a file, as a number or text such as "5GB"; what is
+            larger becomes shards with an index, as `save_file` writes them: `.zt` or
+            `.safetensors` only. What an earlier set or file of that name left goes then.
+        strict: True refuses, and puts nothing in place, where something would be lost.
+        check: True reads the new file back before it is put in place, and compares every object
+            that was not reported as lost.
+        durable: as for `ztensor.Writer`.
+        dry_run: True takes every step but writing; nothing is read back.
+        threads: how many decode, compress and compare; see `ztensor.Writer`.
+        dtype: `"float32"`, `"float16"` or `"bfloat16"`: floats of 16 bits and more, values of
+            sparse tensors too, become that; all else is left alone. The report says of each object
+            how far its elements are off; one that is finite and would become infinite is refused.
+        dequantize: True makes dense floats, of `dtype` or float32, of quantized objects: those of
+            `quantized_group` and the blocks of GGUF. What these two ask for is no loss that
+            `strict` refuses, and `check` compares with the elements as they have to be.
+        overwrite: False refuses to replace a file that is there, as the command does.
+        progress: called with the bytes done so far and those to do in all.
+
+    Returns:
+        What was written, and what was lost on the way.
+
+    Raises:
+        ArgumentValueError: an argument has an unknown value, the suffix says no format, or no
+            name matches.
+        UsageError: there is a file and `overwrite` is False; source and target are one file, see
+            `migrate`; or a format of one array is to hold several.
+        NotRepresentableError: something would be lost, and `strict` is set; or all would be; or
+            an element is too large for `dtype`.
+        MissingDependencyError: the library of a format is not installed.
+        FormatError: the source is damaged, or what was written does not read back as its source.
+        UnsupportedError: the source holds what this release cannot read.
+        LimitError: a safety cap is exceeded.
+        SourceError: a file cannot be read or written.
+    """
+    target = path_text(path)
+    kind = format_of(target, to)
+    if version not in EMITTERS:
+        raise ArgumentValueError(
+            "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
+        )
+    require_compressed(kind, compression, chunk_rows)
+    for there in (target, *(shards_there(target) if max_shard_size is not None else ())):
+        require_free(there, overwrite=overwrite)
+    casts = Casts(cast_target(dtype), dequantize=dequantize)
+    with Opened(source) as reader:
+        inputs = files_of(reader)
+        require_other(inputs, target)
+        part = casts.over(part_of(reader, matching(reader, include, exclude)))
+        how = How(
+            version,
+            compression,
+            chunk_rows,
+            checksum,
+            strict,
+            check,
+            durable,
+            dry_run,
+            threads,
+            progress,
+        )
+        if max_shard_size is None:
+            return _told(casts, write_file(part, Place(target), kind, inputs, how))
+        limit = parse_size(max_shard_size)
+        require_divided(kind)
+        groups = plan_objects(part, part, limit, kind)
+        for old in (*shards_there(target), *shard_paths(target, len(groups))):
+            require_other(inputs, old)
+        if len(groups) > 1:
+            return _told(casts, write_set(part, target, kind, groups, inputs, how))
+        place, flush = place_of_whole(target, durable)
+        how = dataclasses.replace(how, durable=flush)
+        report = write_file(part, place, kind, inputs, how)
+        if not dry_run:
+            remove_shards(target)
+        return _told(casts, report)
+
+
+def _told(casts: Casts, report: ConversionReport) -> ConversionReport:
+    return dataclasses.replace(report, changed=casts.changes)

@@ -1,0 +1,149 @@
+"""The objects of a reader into one new file, of any format that is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ztensor.container import EMITTERS
+from ztensor.converting.checking import require_equal
+from ztensor.converting.losses import require_lossless, require_some
+from ztensor.converting.report import Loss
+from ztensor.converting.target import How, Target
+from ztensor.converting.versions import extra_of, sayable, sayable_objects
+from ztensor.encoding import ENCODINGS
+from ztensor.errors import UnsupportedError
+from ztensor.foreign import exporter
+from ztensor.opening import Reader
+from ztensor.reading.ahead import Ahead
+from ztensor.reading.reader import ManifestReader
+from ztensor.sharded.naming import shifted
+from ztensor.source.sink import FileSink, Place, StreamSink
+from ztensor.source.targets import Nowhere
+from ztensor.writing.output import create
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+
+def write_one(
+    reader: Reader,
+    place: Place,
+    kind: str,
+    how: How,
+    lost: list[Loss],
+    last: Callable[[], None] | None = None,
+    *,
+    is_shard: bool = False,
+) -> tuple[int, int]:
+    """Write one file, add to `lost` what it cannot say, and return how many objects and bytes."""
+    target = place.path
+    check = how.is_checked
+    stored = sum(found.stored_nbytes for found in reader.metadata(list(reader)))
+    total = work_of(reader, how)
+    attributes: dict[str, Any] | None = None  # what the new file has to have, where that is plain
+
+    def written(count: int) -> None:
+        if how.progress is not None:
+            how.progress(min(count, stored), total)
+
+    def look(temporary: str) -> None:
+        if how.strict:
+            require_lossless(lost, target)
+        if check:
+            compared = shifted(how.progress, stored, total)
+            require_equal(reader, temporary, target, attributes, lost, how.threads, compared)
+        if last is not None:
+            last()
+
+    sink: FileSink | StreamSink
+    if how.dry_run:
+        sink = StreamSink(Nowhere(target, makes_folder=how.makes_folder))
+    else:
+        sink = Target(place, durable=how.durable, look=look, written=written)
+    try:
+        if isinstance(sink, FileSink):
+            for rights in reader._source_rights():
+                sink.narrow(rights)
+        if kind == "zt":
+            emitter = EMITTERS[how.version]()
+            attributes, unsaid = sayable(emitter.check_attributes, reader.attributes, None)
+            chosen, of_objects = sayable_objects(reader, emitter)
+            lost += [*unsaid, *of_objects]
+            if how.strict:  # before the work, not after it
+                require_lossless(lost, target)
+            if not is_shard:
+                require_some(reader, chosen, lost, target)
+            _copy(chosen, sink, attributes, extra_of(reader, how.version), how)
+            count = len(chosen)
+        else:
+            if how.strict:  # before the work: what is lost already
+                require_lossless(lost, target)
+            count = exporter(kind).export(
+                reader,
+                sink,
+                lose=lambda name, sentence: lost.append(Loss(name, sentence)),
+                progress=lambda done, whole: written(done * stored // max(whole, 1)),
+                threads=how.threads,
+            )
+            if how.strict:
+                require_lossless(lost, target)
+            sink.commit()
+    except BaseException:
+        sink.abort()
+        raise
+    return count, sink.position
+
+
+def _copy(
+    chosen: Mapping[str, ManifestReader],
+    sink: FileSink | StreamSink,
+    attributes: Mapping[str, object],
+    extra: Mapping[str, object] | None,
+    how: How,
+) -> None:
+    with (
+        create(
+            sink,
+            version=how.version,
+            checksum=how.checksum,
+            attributes=attributes or None,
+            threads=how.threads,
+            chunk_rows=how.chunk_rows,
+        ) as writer,
+        Ahead(
+            _decoded(chosen, is_kept=how.compression is None), how.threads, is_portable=True
+        ) as ahead,
+    ):
+        writer.extra = extra
+        writer.copier.chunks = ahead.chunks
+        if how.compression is None:
+            writer.copier.expect((reader, name) for name, reader in chosen.items())
+        for name, reader in chosen.items():
+            try:
+                writer.copy(name, reader, compress=how.compression)
+            except UnsupportedError as error:
+                error.hint = error.hint or "exclude the object to write the others"
+                raise
+        writer.finish()
+
+
+def _decoded(
+    chosen: Mapping[str, ManifestReader], *, is_kept: bool
+) -> Iterator[tuple[ManifestReader, str, str]]:
+    """Yield what a writer decodes of the objects it copies, in its order."""
+    seen: set[tuple[ManifestReader, int, int]] = set()
+    for name, reader in chosen.items():
+        home = reader.reader_of(name)
+        if is_kept and home._stored_object(name) is not None:
+            continue
+        for role, component in home._object(name).components.items():
+            place = home, component.offset, component.length
+            if component.encoding not in ENCODINGS or place not in seen:
+                seen.add(place)
+                yield home, name, role
+
+
+def work_of(reader: Reader, how: How) -> int:
+    """Return the bytes to be done: written once, then two files are hashed."""
+    stored = sum(found.stored_nbytes for found in reader.metadata(list(reader)))
+    return stored * (3 if how.is_checked else 1)

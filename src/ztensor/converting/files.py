@@ -1,0 +1,154 @@
+"""A conversion into one file, or into shards and their index."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING
+
+from ztensor.converting.checking import check_sums
+from ztensor.converting.copying import work_of, write_one
+from ztensor.converting.losses import lost_of_file, require_some, unrepresented
+from ztensor.converting.report import ConversionReport, Loss
+from ztensor.converting.source import part_of
+from ztensor.converting.target import How
+from ztensor.errors import NotRepresentableError
+from ztensor.opening import Reader
+from ztensor.reading.verify import unchecked_names
+from ztensor.sharded import ShardSet, index_path, shard_paths
+from ztensor.sharded.naming import shifted
+from ztensor.sharded.saving import sha256_of
+from ztensor.source.sink import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+
+def write_file(
+    reader: Reader,
+    place: Place,
+    kind: str,
+    inputs: tuple[str, ...],
+    how: How,
+    last: Callable[[], None] | None = None,
+) -> ConversionReport:
+    """Write objects as one file, and return what was done.
+
+    Args:
+        reader: an open reader of what is written.
+        place: the target.
+        kind: the format.
+        inputs: the files that are read.
+        how: as for `convert`.
+        last: called with the new file complete, before it is put in place.
+    """
+    source_nbytes = reader.nbytes
+    lost = lost_of_file(reader, kind, how)
+    check_sums(reader)
+    count, nbytes = write_one(reader, place, kind, how, lost, last)
+    path = place.path
+    return _report(reader, path, kind, inputs, how, count, source_nbytes, nbytes, lost, (path,))
+
+
+def write_set(
+    reader: Reader,
+    target: str,
+    kind: str,
+    groups: Sequence[tuple[Sequence[str], int]],
+    inputs: tuple[str, ...],
+    how: How,
+    *,
+    replaces_file: bool = True,
+) -> ConversionReport:
+    """Write objects as shards of a format and the index that tells where each is.
+
+    Args:
+        reader: an open reader of what is written.
+        target: the file they are the shards of.
+        kind: the format.
+        groups: the names in each shard, and their bytes.
+        inputs: the files that are read.
+        how: as for `convert`.
+        replaces_file: whether a file at `target` is older, and goes at the end.
+    """
+    source_nbytes = reader.nbytes
+    lost = lost_of_file(reader, kind, how)
+    index = index_path(target)
+    check_sums(reader)
+    shards = ShardSet(
+        target,
+        len(groups),
+        durable=how.durable,
+        sources=reader._source_rights(),
+        replaces_file=replaces_file,
+    )
+    work = work_of(reader, how)
+    count = nbytes = done = total_size = 0
+    written: list[list[str]] = []
+    try:
+        for (names, _), path in zip(groups, shards.paths, strict=True):
+            part = part_of(reader, names)
+            own = dataclasses.replace(
+                how, durable=shards.durable, progress=shifted(how.progress, done, work)
+            )
+            objects, length = write_one(part, shards.place(path), kind, own, lost, is_shard=True)
+            done += work_of(part, how)
+            count, nbytes = count + objects, nbytes + length
+            if not how.dry_run:
+                with Reader(path, mmap=False) as shard:
+                    written.append(list(shard))
+                    total_size += sum(shard.metadata(name).nbytes for name in shard)
+        digests = [] if how.dry_run else [sha256_of(path) for path in shards.paths]
+        if any(names for names, _ in groups):
+            require_some(reader, range(count), lost, index)
+        _require_unlike(written, index)
+    except BaseException:
+        shards.abort()
+        raise
+    files = [*shard_paths(target, len(groups)), index]
+    if not how.dry_run:
+        files = [*shards.commit(written, total_size, digests), index]
+        nbytes += os.path.getsize(index)
+    lost[:] = dict.fromkeys(lost)  # what is the file's own is lost in each shard
+    return _report(
+        reader, index, kind, inputs, how, count, source_nbytes, nbytes, lost, tuple(files)
+    )
+
+
+def _require_unlike(groups: Iterable[Iterable[str]], index: str) -> None:
+    """Raise where two shards hold a tensor of one name: a component's can be another object's."""
+    seen: set[str] = set()
+    for name in (name for names in groups for name in names):
+        if name in seen:
+            raise NotRepresentableError(
+                "two shards would hold a tensor of that name", file=index, object_name=name
+            )
+        seen.add(name)
+
+
+def _report(
+    reader: Reader,
+    path: str,
+    kind: str,
+    inputs: tuple[str, ...],
+    how: How,
+    count: int,
+    source_nbytes: int,
+    nbytes: int,
+    lost: Sequence[Loss],
+    files: tuple[str, ...],
+) -> ConversionReport:
+    return ConversionReport(
+        path,
+        kind,
+        how.version if kind == "zt" else "",
+        inputs,
+        count,
+        source_nbytes,
+        nbytes,
+        tuple(lost),
+        how.is_checked,
+        tuple(unchecked_names(reader)),
+        files,
+        tuple(unrepresented(reader)),
+    )

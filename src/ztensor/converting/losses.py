@@ -1,0 +1,87 @@
+"""What of a file no copy of its objects has, and the errors where something would be lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.converting.report import Loss
+from ztensor.converting.source import files_read
+from ztensor.converting.target import How
+from ztensor.errors import NotRepresentableError, describe
+from ztensor.model.account import UNREAD
+from ztensor.model.manifest import CheckedObjects
+from ztensor.opening import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence, Sized
+
+    from ztensor.model.account import Unrepresented
+
+
+def unrepresented(reader: Reader) -> list[Unrepresented]:
+    """Return what a file says beside its objects; of those that are listed only each is a loss."""
+    return [
+        one
+        for one in reader.unrepresented
+        if not (one.kind.startswith(UNREAD) and one.where in reader)
+    ]
+
+
+def lost_of_file(reader: Reader, kind: str, how: How) -> list[Loss]:
+    """Return what no copy of the objects of a file has."""
+    return [
+        *(Loss(None, f"left out: {one}") for one in unrepresented(reader)),
+        *_unknown_fields(reader, kind, how.version),
+    ]
+
+
+def _unknown_fields(reader: Reader, kind: str, version: str) -> Iterator[Loss]:
+    """Yield the fields that no version names and that the new file will not have."""
+    keeps_any = kind == "zt" and version != "0.1.0"
+    for file in files_read(reader):
+        manifest = file._manifest
+        if not keeps_any or file is not reader:
+            for key in manifest.extra or ():
+                yield Loss(None, f"left out: field {describe(key)} of the manifest's root")
+        if keeps_any:
+            continue
+        objects = manifest.objects
+        for name, value in (
+            objects.others if isinstance(objects, CheckedObjects) else objects
+        ).items():
+            fields = list(value.extra or ())
+            for role, component in value.components.items():
+                fields += [f"{role}.{key}" for key in component.extra or ()]
+            if fields and name in reader:
+                yield Loss(name, f"left out: fields {', '.join(map(describe, fields))}")
+
+
+def require_lossless(lost: Sequence[Loss], target: str) -> None:
+    """Raise where something would be lost.
+
+    Raises:
+        NotRepresentableError: so it is.
+    """
+    if not lost:
+        return
+    first = lost[0]
+    more = f"; and {len(lost) - 1} more" if len(lost) > 1 else ""
+    raise NotRepresentableError(
+        f"the new file cannot say everything: {first.sentence}{more}",
+        file=target,
+        object_name=first.object_name,
+    )
+
+
+def require_some(reader: Reader, chosen: Sized, lost: Sequence[Loss], target: str) -> None:
+    """Raise where there are objects, and the new file could have none of them.
+
+    Raises:
+        NotRepresentableError: so it is.
+    """
+    if len(reader) and not chosen:
+        raise NotRepresentableError(
+            f"the new file can hold none of {len(reader)} objects; the first is "
+            f"{next(loss for loss in lost if loss.object_name is not None).sentence}",
+            file=target,
+        )

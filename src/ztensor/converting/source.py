@@ -1,0 +1,67 @@
+"""What is read: a reader, the files below it, and whether one of them is the target."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from ztensor.errors import UsageError
+from ztensor.opening import Reader
+from ztensor.opening import open as open_file
+from ztensor.reading.reader import ManifestReader
+from ztensor.sharded import ShardedReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class Opened:
+    """Whatever a caller passed, open; what he opened himself stays open."""
+
+    def __init__(self, source: Any) -> None:
+        self._is_his = isinstance(source, ManifestReader)
+        self.reader: Reader = source if self._is_his else open_file(source)
+
+    def __enter__(self) -> Reader:
+        return self.reader
+
+    def __exit__(self, *exception: object) -> None:
+        if not self._is_his:
+            self.reader.close()
+
+
+def files_of(reader: Reader) -> tuple[str, ...]:
+    """Return the paths of what is read, the index of a set first."""
+    if isinstance(reader, ShardedReader):
+        index = (reader.name,) if reader.name.endswith(".json") else ()
+        return (*index, *reader.files)
+    path = reader._source.path
+    return () if path is None else (path,)
+
+
+def files_read(reader: Reader) -> list[Reader]:
+    """Return the readers of single files that one reads through."""
+    if isinstance(reader, ShardedReader):
+        return [reader.shard(file) for file in reader.files]
+    return [reader]
+
+
+def is_same(one: str, other: str) -> bool:
+    """Return whether two paths lead to one file that is there."""
+    try:
+        return os.path.samefile(one, other)
+    except (OSError, ValueError):
+        return False
+
+
+def part_of(reader: Reader, names: Sequence[str]) -> Reader:
+    """Return a reader of some of the objects, over the same files."""
+    return reader if len(names) == len(reader) else reader._select(names)
+
+
+def require_other(inputs: Iterable[str], target: str) -> None:
+    """Raise where a file that is read would be written over."""
+    if any(is_same(one, target) for one in inputs):
+        error = UsageError("source and target are one file; choose another name", file=target)
+        error.hint = "`ztensor migrate` (in Python ztensor.migrate) rewrites a .zt in its place"
+        raise error

@@ -1,0 +1,88 @@
+"""What is written to: a file that is looked at before it takes its place."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from ztensor.container import LATEST
+from ztensor.source.gathering import FROM_FILE_WRITE_BYTES
+from ztensor.source.sink import FileSink, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ztensor.source.sink import Durable
+
+    Progress = Callable[[int, int], None]
+
+
+class Target(FileSink):
+    """A file that is looked at before it takes its place, and says how much is written.
+
+    Args:
+        place: the target.
+        durable: as for `FileSink`.
+        look: called with a path of the finished bytes before they are put in place; what it
+            raises leaves the target as it was.
+        written: called with the bytes written so far.
+    """
+
+    write_bytes = FROM_FILE_WRITE_BYTES
+
+    def __init__(
+        self,
+        place: Place,
+        *,
+        durable: Durable,
+        look: Callable[[str], None],
+        written: Callable[[int], None],
+    ) -> None:
+        super().__init__(place.path, durable=durable, is_derived=place.is_derived, like=place.like)
+        self._look = look
+        self._written = written
+
+    def _write_some(self, data: memoryview) -> int:
+        count = super()._write_some(data)
+        self._written(self.position)
+        return count
+
+    def commit(self) -> None:
+        """Let the bytes be looked at, and put them in place."""
+        descriptor = self._in_use()
+        try:
+            self._flush()
+            # Where it has no name yet it will get one through /proc: see `FileSink`.
+            self._look(self._temporary or f"/proc/self/fd/{self._descriptor}")
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            del descriptor
+        super().commit()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class How:
+    """The arguments `convert` and `migrate` share; see there.
+
+    Attributes:
+        makes_folder: whether the folder is made where it is missing, by who calls.
+    """
+
+    version: str = LATEST
+    compression: bool | int | str | None = None
+    chunk_rows: int | None = None
+    checksum: str | bool | None = "crc32c"
+    strict: bool = False
+    check: bool = False
+    durable: Durable = "auto"
+    dry_run: bool = False
+    threads: int | None = None
+    progress: Progress | None = None
+    makes_folder: bool = False
+
+    @property
+    def is_checked(self) -> bool:
+        """Return whether the new file is read back and compared."""
+        return self.check and not self.dry_run
