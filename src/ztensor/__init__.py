@@ -63,11 +63,10 @@ if TYPE_CHECKING:
     from ztensor.metadata import ComponentMetadata, TensorMetadata
     from ztensor.model.dtype import LogicalType, register_logical_type
     from ztensor.model.problem import Problem
-    from ztensor.opening import Reader, open
-    from ztensor.reading.reader import Location
+    from ztensor.opening import Reader, ShardedReader, open
+    from ztensor.reading.file import Location
     from ztensor.reading.slices import TensorSlice
     from ztensor.reading.verify import VerifyReport
-    from ztensor.sharded import ShardedReader
     from ztensor.tensor import Tensor
     from ztensor.writing.stream import ObjectSink
     from ztensor.writing.writer import Writer
@@ -93,10 +92,9 @@ _HOMES = {
     "ztensor.metadata": "ComponentMetadata TensorMetadata",
     "ztensor.model.dtype": "LogicalType register_logical_type",
     "ztensor.model.problem": "Problem",
-    "ztensor.opening": "Reader open",
+    "ztensor.opening": "Reader ShardedReader open",
     "ztensor.analysis.plotting": "Picture plot",
-    "ztensor.reading.reader": "Location",
-    "ztensor.sharded": "ShardedReader",
+    "ztensor.reading.file": "Location",
     "ztensor.reading.slices": "TensorSlice",
     "ztensor.analysis.statistics": "Histogram StatsReport TensorStats stats",
     "ztensor.tensor": "Tensor",

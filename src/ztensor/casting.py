@@ -28,8 +28,8 @@ from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.layout.quantization import GroupScheme
 from ztensor.model.dtype import STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, TensorObject
-from ztensor.reading.reader import known_length
-from ztensor.sharded import ShardedReader
+from ztensor.reading.file import known_length
+from ztensor.reading.slices import slice_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ztensor.layout.base import Array
     from ztensor.limits import Limits
     from ztensor.opening import Reader
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.file import FileObjects
 
 TARGETS = ("float32", "float16", "bfloat16")
 # Narrower ones are left alone: they are parts of a quantization, whose scales lie elsewhere.
@@ -113,14 +113,7 @@ class Casts:
         """Return a reader of the same files that has the changed objects."""
         if self._dtype is None and not self._dequantize:
             return reader
-        if not isinstance(reader, ShardedReader):
-            return self._over(reader, reader)
-        names: dict[str, list[str]] = {}
-        for name, file in reader._home.items():
-            names.setdefault(file, []).append(name)
-        return reader._with_readers(
-            {file: self._over(reader.shard(file), names.get(file, ())) for file in reader.files}
-        )
+        return type(reader).over(reader.objects.mapped(self._over))
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -130,19 +123,19 @@ class Casts:
             for name, was, cast in self._done
         )
 
-    def _over(self, reader: Reader, names: Iterable[str]) -> Reader:
-        objects = {name: reader._object(name) for name in reader}
-        encodings = dict(reader._encodings)
+    def _over(self, file: FileObjects, names: Iterable[str]) -> FileObjects:
+        objects = {name: file.object(name) for name in file.names}
+        encodings = dict(file.encodings)
         for name in names:
-            found = self._cast(reader, name, objects[name])
+            found = self._cast(file, name, objects[name])
             if found is not None:
                 role, attributes, cast = found
                 encodings[cast.name] = cast
                 objects[name] = _changed(objects[name], role, attributes, cast)
-        return reader._with_objects(objects, encodings)
+        return file.with_objects(objects, encodings)
 
     def _cast(
-        self, reader: Reader, name: str, tensor_object: TensorObject
+        self, file: FileObjects, name: str, tensor_object: TensorObject
     ) -> tuple[str, dict[str, object] | None, _Cast] | None:
         """Return what changes an object: its main role, its new attributes, its new elements."""
         attributes = tensor_object.attributes
@@ -155,18 +148,18 @@ class Casts:
             known = known_length(tensor_object, role)
             width = storage_dtype(component).itemsize
             count = None if known is None else known // width
-            pieces = _plain(reader, name, role, component)
+            pieces = _plain(file, name, role, component)
             key = dataclasses.replace(component, digest=None, extra=None)
-            cast = self._new((reader, key), reader, name, self._dtype, pieces, [component])
+            cast = self._new((file, key), file, name, self._dtype, pieces, [component])
             cast.take_source(source, count)
             self._done.append((name, str(source), cast))
             return role, dict(attributes) if attributes else None, cast
         if not self._dequantize:
             return None
         if tensor_object.format in GGUF_LAYOUTS:
-            role, pieces = "data", _blocks(reader, name, tensor_object)
+            role, pieces = "data", _blocks(file, name, tensor_object)
         elif tensor_object.format == "quantized_group":
-            role, pieces = "packed_weight", _groups(reader, name)
+            role, pieces = "packed_weight", _groups(file, name)
             schemes = {field.name for field in dataclasses.fields(GroupScheme)}
             left = {key: value for key, value in (attributes or {}).items() if key not in schemes}
             attributes = left
@@ -175,8 +168,8 @@ class Casts:
         target = np.dtype(np.float32) if self._dtype is None else self._dtype
         parts = list(tensor_object.components.values())
         same = [dataclasses.replace(part, digest=None, extra=None) for part in parts]
-        own = (reader, tensor_object.format, tensor_object.shape, str(attributes), *same)
-        cast = self._new(own, reader, name, target, pieces, parts)
+        own = (file, tensor_object.format, tensor_object.shape, str(attributes), *same)
+        cast = self._new(own, file, name, target, pieces, parts)
         cast.take_source("float32", element_count(tensor_object.shape))
         self._done.append((name, tensor_object.format, cast))
         return "data", dict(attributes) if attributes else None, cast
@@ -184,7 +177,7 @@ class Casts:
     def _new(
         self,
         key: Hashable,
-        reader: Reader,
+        file: FileObjects,
         name: str,
         target: np.dtype[Any],
         pieces: Callable[[], Iterator[Array]],
@@ -194,7 +187,7 @@ class Casts:
         cast = self._known.get(key)
         if cast is None:
             word = f"{target.name} of {len(self._known)}"
-            encodings = [reader._encodings.get(part.encoding) for part in parts]
+            encodings = [file.encodings.get(part.encoding) for part in parts]
             has_sum = all(
                 part.digest is not None or getattr(encoding, "has_sum", False)
                 for part, encoding in zip(parts, encodings, strict=True)
@@ -233,32 +226,32 @@ def _float_of(component: Component) -> str | None:
 
 
 def _plain(
-    reader: ManifestReader, name: str, role: str, component: Component
+    file: FileObjects, name: str, role: str, component: Component
 ) -> Callable[[], Iterator[Array]]:
     read = dataclasses.replace(component, byte_order="little", encoding="raw")
 
     def pieces() -> Iterator[Array]:
-        for chunk in whole_elements(read, reader.decoded_chunks(name, role)):
+        for chunk in whole_elements(read, file.decoded_chunks(name, role)):
             yield typed_array(read, chunk)
 
     return pieces
 
 
 def _blocks(
-    reader: ManifestReader, name: str, tensor_object: TensorObject
+    file: FileObjects, name: str, tensor_object: TensorObject
 ) -> Callable[[], Iterator[Array]]:
     layout = GGUF_LAYOUTS[tensor_object.format]
     kind = layout.block_type
     try:
         layout.require_known()
     except UnsupportedError as error:
-        error.locate(file=reader.name, object_name=name)
+        error.locate(file=file.name, object_name=name)
         error.hint = "exclude the object to convert the others"
         raise
 
     def pieces() -> Iterator[Array]:
         rest = b""
-        for chunk in reader.decoded_chunks(name, "data"):
+        for chunk in file.decoded_chunks(name, "data"):
             data = memoryview(rest + bytes(chunk)) if rest else chunk
             count = data.nbytes // kind.nbytes
             rest = bytes(data[count * kind.nbytes :])
@@ -270,17 +263,17 @@ def _blocks(
     return pieces
 
 
-def _groups(reader: ManifestReader, name: str) -> Callable[[], Iterator[Array]]:
+def _groups(file: FileObjects, name: str) -> Callable[[], Iterator[Array]]:
     def pieces() -> Iterator[Array]:
-        tensor_object = reader._object(name)
+        tensor_object = file.object(name)
         shape = tensor_object.shape
-        part: Any = reader.get_slice(name)
+        part: Any = slice_of(file, name)
         scattered = "g_idx" in tensor_object.components and len(shape) > 1
         if scattered or not element_count(shape):
-            yield reader.read(name, copy=True).dequantize(threads=1).reshape(-1)
+            yield file.tensor(name, copy=True).dequantize(threads=1).reshape(-1)
             return
-        _require_digests(reader, name, tensor_object)  # a part is checked against none
-        unit = part._row_unit
+        _require_digests(file, name, tensor_object)  # a part is checked against none
+        unit = part.row_unit
         rows = max(1, _PIECE_BYTES // (4 * element_count(shape[1:])) // unit) * unit
         for start in range(0, shape[0], rows):
             yield part[start : min(start + rows, shape[0])].dequantize(threads=1).reshape(-1)
@@ -288,13 +281,13 @@ def _groups(reader: ManifestReader, name: str) -> Callable[[], Iterator[Array]]:
     return pieces
 
 
-def _require_digests(reader: ManifestReader, name: str, tensor_object: TensorObject) -> None:
-    if reader._verify is False:
+def _require_digests(file: FileObjects, name: str, tensor_object: TensorObject) -> None:
+    if file.verify is False:
         return
     for role, component in tensor_object.components.items():
-        with reader._located(name, role):
-            if not reader._stored(component).check(once=True):
-                for _ in reader.decoded_chunks(name, role):  # raises where it covers neither
+        with file.located(name, role):
+            if not file.stored(component).check(once=True):
+                for _ in file.decoded_chunks(name, role):  # raises where it covers neither
                     pass
 
 

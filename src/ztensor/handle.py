@@ -11,8 +11,7 @@ import numpy as np
 from ztensor.boundary import public
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.opening import open as open_files
-from ztensor.reading.loading import load_all
-from ztensor.sharded import load_files
+from ztensor.reading.loading import load_all, load_files
 from ztensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -145,7 +144,7 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
 
     def __enter__(self) -> Self:
         """Return the handle itself."""
-        self._reader._require_open()
+        self._reader.objects.require_open()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -166,13 +165,13 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
 
     def keys(self) -> list[str]:
         """Return all names, sorted."""
-        self._reader._require_open()
+        self._reader.objects.require_open()
         return sorted(self._reader)
 
     def offset_keys(self) -> list[str]:
         """Return all names in the order their bytes lie in, file after file."""
         reader = self._reader
-        reader._require_open()
+        reader.objects.require_open()
 
         def place(name: str) -> tuple[str, int]:
             components = reader.metadata(name).components
@@ -186,7 +185,7 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
 
         Values are text, as safetensors has them: those that are not are given as JSON.
         """
-        self._reader._require_open()
+        self._reader.objects.require_open()
         attributes = self._reader.attributes
         return {key: _as_text(value) for key, value in attributes.items()} or None
 
@@ -209,7 +208,7 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
         """Return all objects in the order of `offset_keys`; see `get_tensor` for errors."""
         names = self.offset_keys()
         if self._framework == "numpy":
-            found = load_files(self._reader, load_all, copy=False)
+            found = load_files(self._reader.objects, load_all, copy=False)
         else:
             found = self._read(names)
         return {name: found[name] for name in names}

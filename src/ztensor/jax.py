@@ -27,8 +27,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.opening import open as open_files
-from ztensor.reading.loading import load_all
-from ztensor.sharded import load_files
+from ztensor.reading.loading import load_all, load_files
 from ztensor.tensor import Tensor
 
 try:
@@ -375,7 +374,7 @@ def _load(
     if sharding is not None:
         return _read(reader, reader.keys(), device, sharding, copy=copy)
     target = _device(device)
-    arrays = load_files(reader, load_all, copy=copy, threads=threads)
+    arrays = load_files(reader.objects, load_all, copy=copy, threads=threads)
     return _placed(arrays, target, reader.name)
 
 

@@ -9,8 +9,8 @@ from ztensor.boundary import public
 from ztensor.errors import ArgumentTypeError, describe
 from ztensor.opening import Reader
 from ztensor.opening import open as open_files
-from ztensor.reading.loading import load_all
-from ztensor.sharded import load_files, save_files
+from ztensor.reading.loading import load_all, load_files
+from ztensor.sharded.saving import save_files
 from ztensor.writing.saving import attributes_given, save_all
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def load_file(
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
     with open_files(filename, verify=verify) as reader:
-        return load_files(reader, load_all, progress, copy=copy, threads=threads)
+        return load_files(reader.objects, load_all, progress, copy=copy, threads=threads)
 
 
 @public
@@ -179,4 +179,4 @@ def load(
     if isinstance(data, str) or hasattr(data, "__fspath__"):
         raise ArgumentTypeError("load takes bytes; load_file takes a path", found=describe(data))
     with Reader(data, verify=verify) as reader:
-        return load_all(reader, copy=copy, threads=threads)
+        return load_files(reader.objects, load_all, copy=copy, threads=threads)

@@ -14,7 +14,8 @@ import ztensor
 from tests.attacks.shapes.texts import ENTRY, VALUES, header, numbered, repeated
 from ztensor.errors import LimitError, Reason, describe
 from ztensor.limits import Budget, Limits
-from ztensor.sharded import index, read_index
+from ztensor.sharded import index
+from ztensor.sharded.index import read_index
 from ztensor.wire.json import charge
 
 TIGHT = Limits(cost_floor=64 << 10)

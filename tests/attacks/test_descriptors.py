@@ -52,8 +52,8 @@ OPERATIONS: dict[str, Callable[[ztensor.Reader], Any]] = {
     "slice": lambda reader: reader.get_slice("w")[5:],
     "rows": lambda reader: reader.get_slice("w")[[5, 7, 200]],
     "element": lambda reader: reader.get_slice("w")[17, 3],
-    "load": lambda reader: load_all(reader, copy=True, threads=2)["w"],
-    "views": lambda reader: load_all(reader, copy=False)["w"],
+    "load": lambda reader: load_all(reader.objects.parts()[0], copy=True, threads=2)["w"],
+    "views": lambda reader: load_all(reader.objects.parts()[0], copy=False)["w"],
     "chunks": lambda reader: b"".join(map(bytes, reader.decoded_chunks("w"))),
     "iterate": lambda reader: {name: reader[name] for name in reader}["w"],
     "verify": lambda reader: reader.verify(threads=2).ok,
@@ -126,8 +126,9 @@ def test_close_in_the_midst_of_a_call(
     pause = Pause(getattr(module, call))
     monkeypatch.setattr(module, call, pause)
     reader = ztensor.open(saved)
-    assert isinstance(reader._source, FileSource)
-    descriptor = reader._source._descriptor
+    source = reader.objects.parts()[0].source
+    assert isinstance(source, FileSource)
+    descriptor = source._descriptor
     assert descriptor is not None
     pause.number = descriptor.number
     del descriptor
@@ -475,7 +476,8 @@ for operation, run in operations.items():
             opened, reads, left = False, 0, int(os.path.getsize(path) * share)
             try:
                 with ztensor.open(path) as reader:
-                    assert reader._source.view() is not None  # mapped while all of it is there
+                    whole = reader.objects.parts()[0].source.view()
+                    assert whole is not None  # mapped while all of it is there
                     assert not reader.verify(threads=1).problems
                     opened = True
                     if when == "opened":

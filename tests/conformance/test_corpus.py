@@ -94,7 +94,7 @@ def check_object(
     if not entry.get("attributes_loose"):
         assert as_json(dict(metadata.attributes)) == (expected["attributes"] or {})
     tensor = reader.read(name, copy=True)
-    object_model = reader._manifest.objects[name]
+    object_model = reader.objects.parts()[0].manifest.objects[name]
     for role, component in expected["components"].items():
         model = object_model.components[role]
         assert (model.dtype, model.type) == spelled(component, entry["spec_version"])

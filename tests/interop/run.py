@@ -515,7 +515,7 @@ def to_wheel(run: Run, wheel: str, python: str) -> None:
             save_file(case.tensors(), path, version=version, **case.options)
             with ztensor.open(path) as reader:
                 assert not reader.verify().problems
-                assert version == "0.1.0" or reader._manifest.commit is not None
+                assert version == "0.1.0" or reader.objects.parts()[0].manifest.commit is not None
     answers = ask_to_read(python, [str(path) for _, _, path in files])
     for (version, case, _), answer in zip(files, answers, strict=True):
         expected = case.tensors()

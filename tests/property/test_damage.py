@@ -81,7 +81,7 @@ def facts(outcome: Outcome) -> dict[tuple[str, str], tuple[Any, ...]]:
 def is_sealed(data: bytes) -> bool:
     """Return whether the manifest has its digest; damage in several places can take it away."""
     with ztensor.open(data) as reader:
-        return reader._manifest.commit is not None
+        return reader.objects.parts()[0].manifest.commit is not None
 
 
 HELD = {key: held(data) for key, data in FILES.items()}
@@ -110,7 +110,9 @@ def test_every_byte_flipped(version: str, compression: bool) -> None:
         for metadata in reader.metadata(reader.keys()):
             for component in metadata.components.values():
                 used[component.offset : component.offset + component.length] = True
-        manifest = reader._frame.manifest_offset
+        frame = reader.objects.parts()[0].frame
+        assert frame is not None
+        manifest = frame.manifest_offset
     used[:8] = True
     used[manifest:] = True
     for at in range(len(original)):

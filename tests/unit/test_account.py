@@ -47,7 +47,7 @@ def reader(tmp_path: Path) -> Reader:
     path = tmp_path / "a.zt"
     save_file({"a": A}, path)
     found = ztensor.open(path)
-    found._account = lambda: [Unrepresented("graph", "main", 3, 100)]
+    vars(found.objects)["_account"] = lambda: [Unrepresented("graph", "main", 3, 100)]
     return found
 
 
@@ -84,7 +84,7 @@ def test_fields_of_no_version_are_lost_where_the_new_file_has_no_place_for_them(
     path = tmp_path / "a.zt"
     save_file({"a": A}, path)
     with ztensor.open(path) as found:
-        manifest = found._manifest
+        manifest = found.objects.parts()[0].manifest
         object.__setattr__(manifest, "extra", {"from_tomorrow": 1})
         kept = ztensor.convert(found, tmp_path / "b.zt")
         assert kept.is_lossless

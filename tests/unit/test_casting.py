@@ -21,7 +21,7 @@ from ztensor.errors import (
     UnsupportedError,
 )
 from ztensor.numpy import load_file, save_file
-from ztensor.sharded import index_path
+from ztensor.sharded.naming import index_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -240,7 +240,7 @@ def test_unknown_fields_of_the_root_are_kept(tmp_path: Path) -> None:
     made.root["future"] = [1, 2]
     ztensor.convert(made.to_bytes(), tmp_path / "new.zt")
     with ztensor.open(tmp_path / "new.zt") as reader:
-        assert reader._manifest.extra == {"future": [1, 2]}
+        assert reader.objects.parts()[0].manifest.extra == {"future": [1, 2]}
 
 
 # --- Older versions -------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 import ztensor
 from ztensor.errors import ArgumentValueError, FormatError, SourceNotRegularError, ZTensorError
 from ztensor.numpy import load_file, save_file
-from ztensor.sharded import ShardedReader
+from ztensor.opening import ShardedReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable

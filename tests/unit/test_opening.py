@@ -10,6 +10,7 @@ import pytest
 
 import ztensor
 from tests.naming import shown
+from ztensor.contents import source_of
 from ztensor.errors import (
     ArgumentTypeError,
     FormatError,
@@ -20,7 +21,6 @@ from ztensor.errors import (
 )
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save
-from ztensor.opening import source_of
 from ztensor.reading.listing import read_manifest
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
@@ -188,7 +188,7 @@ def test_a_commit_that_ends_while_a_file_is_opened(
         calls.append(source)
         return read_manifest(source, limits)
 
-    monkeypatch.setattr("ztensor.opening.read_manifest", after_the_last_write)
+    monkeypatch.setattr("ztensor.contents.read_manifest", after_the_last_write)
     with ztensor.open(path) as reader:
         assert reader["w"].tolist() == [0, 1, 2]
     assert len(calls) == 2

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor import sharded
 from ztensor.edit import merge, split
 from ztensor.errors import (
     ArgumentTypeError,
@@ -33,7 +32,9 @@ from ztensor.errors import (
     SourceNotRegularError,
 )
 from ztensor.numpy import load_file, save, save_file
-from ztensor.sharded import ShardedReader, plan_shards, shard_paths
+from ztensor.opening import ShardedReader
+from ztensor.reading.portable import stored_object
+from ztensor.sharded.naming import index_path, plan_shards, shard_paths
 from ztensor.source.sink import FileSink
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def test_what_a_reader_does_is_done_by_the_one_of_the_file(model: Path) -> None:
             assert place.path == reader.reader_of(name).name
             assert isinstance(reader, ztensor.ShardedReader)
             assert place.path in reader.files
-        assert reader._stored_object("layer.1") is not None
+        assert stored_object(reader.objects.part("layer.1"), "layer.1") is not None
 
 
 def test_arrays_outlive_the_set(model: Path) -> None:
@@ -149,12 +150,12 @@ def test_arrays_outlive_the_set(model: Path) -> None:
 def test_a_file_is_opened_when_it_is_needed(model: Path) -> None:
     with ztensor.open(model) as reader:
         assert isinstance(reader, ShardedReader)
-        assert reader._readers == {}
+        assert reader.objects._opened == {}
         assert len(reader) == 9
         assert reader["layer.3"][0] == 3
-        assert list(reader._readers) == [str(shards(model)[1])]
+        assert list(reader.objects._opened) == [str(shards(model)[1])]
         assert reader["layer.2"][0] == 2
-        assert len(reader._readers) == 1
+        assert len(reader.objects._opened) == 1
 
 
 def test_threads_share_a_set(model: Path) -> None:
@@ -184,7 +185,7 @@ def test_a_set_is_pickled_by_path(
     monkeypatch.chdir(model.parent.parent)
     with pickle.loads(text) as again:
         assert equal(again, tensors())
-        assert again._how["verify"] is True
+        assert again.objects._how["verify"] is True
 
 
 def test_a_relative_path_stays_one_file(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1018,7 +1019,7 @@ def test_names() -> None:
         "a/model-00002-of-00002.zt",
     ]
     assert shard_paths("model", 1) == ["model-00001-of-00001.zt"]
-    assert sharded.index_path("a/model.zt") == "a/model.zt.index.json"
+    assert index_path("a/model.zt") == "a/model.zt.index.json"
 
 
 # --- Changing sets --------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from ztensor.layout import LAYOUTS
 from ztensor.model.dtype import element_count
 from ztensor.model.showing import counted, short_repr
 from ztensor.reading.component import digest_of
+from ztensor.reading.objects import not_found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -273,7 +274,7 @@ def _chosen(pairs: _Pairs, names: Iterable[str], reader: ManifestReader) -> _Pai
     for name in names:
         key = name if name in pairs else by_other.get(name)
         if key is None:
-            raise reader._not_found(name)
+            raise not_found(name, reader, reader.name)
         chosen[key] = pairs[key]
     return chosen
 
@@ -324,8 +325,8 @@ def _compare(
     result = TensorDiff(name, other, before, after, tuple(differences))
     if "shape" in differences:
         return dataclasses.replace(result, note="values of different shapes are not compared")
-    one = _Side(first.reader_of(name), name)
-    two = _Side(second.reader_of(other), other)
+    one = _Side(first, name)
+    two = _Side(second, other)
     if rules.digests and not rules.nan_differs and _has_equal_digests(one, two):
         return dataclasses.replace(result, compared="digest")
     try:
@@ -353,12 +354,12 @@ class _Side:
     """One of two objects that are compared."""
 
     def __init__(self, reader: ManifestReader, name: str) -> None:
-        self.reader = reader
+        self.file = reader.objects.part(name)
         self.name = name
-        self.object: TensorObject = reader._object(name)
+        self.object: TensorObject = self.file.object(name)
 
     def blocks(self, role: str) -> Iterator[Array]:
-        return component_blocks(self.reader, self.name, role)
+        return component_blocks(self.file, self.name, role)
 
 
 def _is_alike(one: _Side, two: _Side) -> bool:
@@ -438,9 +439,9 @@ def _dense_blocks(side: _Side) -> Iterator[Array]:
     if side.object.format == "dense":
         yield from side.blocks("data")
     elif is_quantized(side.object.format):
-        yield from dequantized_blocks(side.reader, side.name)
+        yield from dequantized_blocks(side.file, side.name)
     else:
-        yield side.reader.read(side.name, copy=True).to_dense().reshape(-1)
+        yield side.file.tensor(side.name, copy=True).to_dense().reshape(-1)
 
 
 def _has_equal_places(one: _Side, two: _Side) -> bool:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 from ztensor.boundary import public
 from ztensor.digest import ALGORITHMS
 from ztensor.opening import open as open_file
+from ztensor.reading.file import known_length
 from ztensor.reading.overlaps import Overlaps
-from ztensor.reading.reader import ManifestReader, known_length
+from ztensor.reading.portable import portable_chunks, portable_object
+from ztensor.reading.reader import ManifestReader
 from ztensor.threads import WINDOWS, thread_count
 from ztensor.wire import cbor
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ztensor.model.manifest import Component
+    from ztensor.reading.file import FileObjects
 
     Progress = Callable[[int, int], None]
     from ztensor.typing import Readable
@@ -127,21 +130,18 @@ def _ids(
     threads: int | None,
     progress: Progress | None,
 ) -> dict[str, str]:
-    sizes = {
-        name: sum(component.length for component in reader._object(name).components.values())
-        for name in names
-    }
+    sizes = {name: reader.objects.part(name).object(name).stored_nbytes for name in names}
     total, done, lock = sum(sizes.values()), 0, threading.Lock()
     overlaps = Overlaps(
-        (reader.reader_of(name), component)
+        (reader.objects.part(name), component)
         for name in names
-        for component in reader.reader_of(name)._object(name).components.values()
+        for component in reader.objects.part(name).object(name).components.values()
     )
 
     def id_of(name: str) -> str:
         nonlocal done
         with WINDOWS.whole():
-            text = _tensor_id(reader.reader_of(name), name, overlaps, attributes=attributes)
+            text = _tensor_id(reader.objects.part(name), name, overlaps, attributes=attributes)
         if progress is not None:
             with lock:
                 done += sizes[name]
@@ -158,22 +158,22 @@ def _ids(
     return {name: found[name] for name in sizes}
 
 
-def _tensor_id(reader: ManifestReader, name: str, overlaps: Overlaps, *, attributes: bool) -> str:
-    found = reader._portable_object(name)
-    there = reader._object(name)
+def _tensor_id(file: FileObjects, name: str, overlaps: Overlaps, *, attributes: bool) -> str:
+    found = portable_object(file, name)
+    there = file.object(name)
     components = {}
     for role, component in found.components.items():
         stored = there.components[role]
 
         def hexdigest(role: str = role, stored: Component = stored) -> str:
             hasher = ALGORITHMS["sha256"].hasher()
-            chunks = reader._portable_chunks(name, role)
-            for chunk in overlaps.metered(reader, stored, chunks, "elements"):
+            chunks = portable_chunks(file, name, role)
+            for chunk in overlaps.metered(file, stored, chunks, "elements"):
                 hasher.update(chunk)
             return hasher.hexdigest()
 
         key = dataclasses.replace(stored, extra=None), component.dtype, known_length(there, role)
-        text = overlaps.once(reader, stored, key, hexdigest)
+        text = overlaps.once(file, stored, key, hexdigest)
         components[role] = [component.type or component.dtype, bytes.fromhex(text)]
     own = found.attributes if attributes or found.format not in _PLAIN_LAYOUTS else None
     return _sha256(cbor.encode([found.shape, found.format, components, own or {}])).hex()

@@ -30,8 +30,8 @@ from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import result_dtype
 from ztensor.model.dtype import element_count
 from ztensor.model.showing import counted, short_repr
+from ztensor.reading.file import known_length
 from ztensor.reading.overlaps import Overlaps
-from ztensor.reading.reader import known_length
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ztensor.layout.base import Array
     from ztensor.metadata import TensorMetadata
     from ztensor.model.manifest import Component, TensorObject
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.file import FileObjects
     from ztensor.typing import Readable
 
 Scale = Literal["linear", "log"]
@@ -216,21 +216,21 @@ def stats(
         sizes = {name: found.nbytes for name, found in objects.items()}
         meter = Meter(sum(sizes.values()), progress)
         overlaps = Overlaps(
-            (reader.reader_of(name), component)
+            (reader.objects.part(name), component)
             for name in chosen
-            for component in reader.reader_of(name)._object(name).components.values()
+            for component in reader.objects.part(name).object(name).components.values()
         )
 
         def of(name: str) -> TensorStats:
             report = meter.part(sizes[name])
-            there = reader.reader_of(name)
-            main, key = _main_component(there._object(name))
+            there = reader.objects.part(name)
+            main, key = _main_component(there.object(name))
             if main is None:
-                return _stats_of(reader, objects[name], quantiles, bins, scale, report)
+                return _stats_of(there, objects[name], quantiles, bins, scale, report)
 
             def work() -> TensorStats:
                 charge = overlaps.charger(there, main, "elements")
-                return _stats_of(reader, objects[name], quantiles, bins, scale, report, charge)
+                return _stats_of(there, objects[name], quantiles, bins, scale, report, charge)
 
             found = work() if key is None else overlaps.once(there, main, key, work)
             report(sizes[name])  # where another's was taken
@@ -256,7 +256,7 @@ def _main_component(
 
 
 def _stats_of(
-    reader: ManifestReader,
+    file: FileObjects,
     found: TensorMetadata,
     quantiles: Sequence[float],
     bins: int,
@@ -264,9 +264,8 @@ def _stats_of(
     report: Callable[[int], None],
     charge: Callable[[int], None] | None = None,
 ) -> TensorStats:
-    reader = reader.reader_of(found.name)
     result = TensorStats(found.name, found.shape, found.dtype)
-    tensor_object = reader._object(found.name)
+    tensor_object = file.object(found.name)
     layout = LAYOUTS.get(found.format)
     if layout is None:
         return dataclasses.replace(result, note=f"the layout {describe(found.format)} is unknown")
@@ -275,11 +274,11 @@ def _stats_of(
         if is_quantized(found.format):
             dtype = np.dtype(np.float32)
             of, counter = "dequantized values", _counter_of(dtype, element_count(found.shape))
-            blocks = dequantized_blocks(reader, found.name)
+            blocks = dequantized_blocks(file, found.name)
         else:
             of = "magnitudes" if dtype.kind == "c" else "values"
             counter = _counter_of(dtype, element_count(found.shape))
-            blocks = component_blocks(reader, found.name, layout.main_role)
+            blocks = component_blocks(file, found.name, layout.main_role)
         # NaN and overflow are what is looked for, not surprises; each thread has its own state.
         with np.errstate(all="ignore"):
             for block in blocks:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ztensor.layout.base import Array
+    from ztensor.reading.file import FileObjects
 
     Progress = Callable[[int, int], None]
 
@@ -32,14 +33,14 @@ _T = TypeVar("_T")
 _ROWS_ELEMENTS = 1 << 20  # dequantized at a time
 
 
-def component_blocks(reader: ManifestReader, name: str, role: str) -> Iterator[Array]:
+def component_blocks(file: FileObjects, name: str, role: str) -> Iterator[Array]:
     """Yield a component's elements in order, as flat arrays of its own element type.
 
     Shape: (n,), n as it comes. Dtype: the logical type, else the storage type; native byte order.
     Memory: often a view of the file or of a buffer, valid until the next block.
 
     Args:
-        reader: an open reader.
+        file: an open file.
         name: the object's name.
         role: the component's.
 
@@ -50,11 +51,10 @@ def component_blocks(reader: ManifestReader, name: str, role: str) -> Iterator[A
         LimitError: a safety cap is exceeded.
         SourceError: the bytes could not be read.
     """
-    reader = reader.reader_of(name)
-    reader.location(name, role)  # there is such a component
-    tensor_object = reader._object(name)
+    file.location(name, role)  # there is such a component
+    tensor_object = file.object(name)
     component = tensor_object.components[role]
-    with reader._located(name, role):
+    with file.located(name, role):
         if tensor_object.is_opaque and tensor_object.format not in LAYOUTS:
             raise UnsupportedError(
                 "only the layout tells what the bytes are, and it is unknown",
@@ -71,7 +71,7 @@ def component_blocks(reader: ManifestReader, name: str, role: str) -> Iterator[A
         if tensor_object.format == "dense" and role == "data":
             left = element_count(tensor_object.shape)  # what comes after them is padding
         rest = b""
-        for chunk in reader.decoded_chunks(name, role):
+        for chunk in file.decoded_chunks(name, role):
             data = memoryview(rest + bytes(chunk)) if rest else chunk
             whole = data.nbytes // width * width
             rest = bytes(data[whole:])
@@ -96,7 +96,7 @@ def is_quantized(format: str) -> bool:
     return layout is not None and format != "dense" and not layout.index_roles
 
 
-def dequantized_blocks(reader: ManifestReader, name: str) -> Iterator[Array]:
+def dequantized_blocks(file: FileObjects, name: str) -> Iterator[Array]:
     """Yield the values a quantized object stands for, row by row, as flat float32 arrays.
 
     Rows are dequantized some at a time, and as a whole where groups are scattered over all rows.
@@ -108,13 +108,12 @@ def dequantized_blocks(reader: ManifestReader, name: str) -> Iterator[Array]:
         LimitError: a safety cap is exceeded.
         SourceError: the bytes could not be read.
     """
-    home = reader.reader_of(name)
-    part = slice_of(home, name, home._object(name), copy=True)
-    is_scattered = "g_idx" in reader.metadata(name).components
+    part = slice_of(file, name, copy=True)
+    is_scattered = "g_idx" in file.object(name).components
     if is_scattered or part.size <= _ROWS_ELEMENTS or part.ndim < 2:
-        yield reader.read(name, copy=True).dequantize().reshape(-1)
+        yield file.tensor(name, copy=True).dequantize().reshape(-1)
         return
-    length, unit = part.shape[0], part._row_unit if isinstance(part, QuantizedSlice) else 1
+    length, unit = part.shape[0], part.row_unit if isinstance(part, QuantizedSlice) else 1
     rows = max(_ROWS_ELEMENTS // (part.size // length) // unit, 1) * unit
     for start in range(0, length, rows):
         block: Any = part[start : start + rows]  # a tensor, as it is no dense object
@@ -143,7 +142,7 @@ def in_step(one: Iterator[Array], other: Iterator[Array]) -> Iterator[tuple[Arra
 def opened(source: Any) -> Iterator[ManifestReader]:
     """Give a reader: the caller's own, or one that is opened here and closed at the end."""
     if isinstance(source, ManifestReader):
-        source._require_open()
+        source.objects.require_open()
         yield source
         return
     with open_reader(source) as reader:

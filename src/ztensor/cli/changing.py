@@ -133,7 +133,8 @@ def require_one_file(path: str) -> None:
     Raises:
         UsageError: the path means several files.
     """
-    from ztensor.opening import is_set, only_ours_change
+    from ztensor.contents import only_ours_change
+    from ztensor.sharded.naming import is_set
 
     if is_set(path):
         raise only_ours_change(path, "a folder" if os.path.isdir(path) else "a set of files")
@@ -201,12 +202,15 @@ def _hint_at_dead_bytes(terminal: Terminal, file: str) -> None:
     from ztensor.opening import Reader
 
     with Reader(file) as reader:
+        found = reader.objects.parts()[0]
         blobs = [
             (component.offset, component.length)
-            for found in reader.metadata(list(reader))
-            for component in found.components.values()
+            for name in found.names
+            for component in found.object(name).components.values()
         ]
-        _, dead = unused(blobs, HEAD_BYTES, reader._frame.manifest_offset)
+        if found.frame is None:
+            return
+        _, dead = unused(blobs, HEAD_BYTES, found.frame.manifest_offset)
         if dead >= _DEAD_BYTES and dead >= _DEAD_SHARE * reader.nbytes:
             terminal.note(
                 f"{size_text(dead)} of {file} are of no use any more; `ztensor compact` frees them"
@@ -296,10 +300,7 @@ def require_apart(output: str, reader: Reader) -> None:
     Raises:
         UsageError: so it is.
     """
-    from ztensor.sharded import ShardedReader
-
-    files = reader.files if isinstance(reader, ShardedReader) else []
-    for file in (reader.name, *files):
+    for file in (reader.name, *reader.objects.paths):
         with contextlib.suppress(OSError, ValueError):  # one of them is not there, or no file
             if os.path.samefile(file, output):
                 raise UsageError("it is read; write to another file", file=output, found=file)

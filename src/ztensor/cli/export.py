@@ -72,7 +72,7 @@ def _beside(file: str, suffix: str) -> str:
 
     An index is called as the model it is of, and a folder keeps its name, dots and all.
     """
-    from ztensor.opening import INDEX_SUFFIX
+    from ztensor.sharded.naming import INDEX_SUFFIX
 
     whole = os.path.abspath(file)
     folder, name = os.path.split(whole)

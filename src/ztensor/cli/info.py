@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ztensor.opening import Reader
+    from ztensor.reading.file import FileObjects
 
 _MAGICS = {"0.1": "ZTEN0001", "1.0": "ZTEN1000", "1": "ZTEN1000"}
 _ATTRIBUTES_SHOWN = 50
@@ -83,9 +84,9 @@ def info(terminal: Terminal, file: FileArgument) -> None:
 def summarize(reader: Reader) -> dict[str, Any]:
     """Return what `info --json` says of a file or of a set; None where it has no meaning."""
     from ztensor.cli.parameters import parameter_count
-    from ztensor.sharded import ShardedReader
 
-    files = reader.files if isinstance(reader, ShardedReader) else None
+    parts = reader.objects.parts()
+    files = [part.name for part in parts] if reader.objects.is_set else None
     objects = reader.metadata(list(reader))
     components = [component for found in objects for component in found.components.values()]
     digested = [component for component in components if component.digest is not None]
@@ -105,23 +106,23 @@ def summarize(reader: Reader) -> dict[str, Any]:
         "digested_count": len(digested),
         "digested_nbytes": sum(component.length for component in digested),
         "unrepresented": [dataclasses.asdict(one) for one in reader.unrepresented],
-        **_framing(reader if files is None and reader.format == "zt" else None),
+        **_framing(parts[0] if files is None else None),
         "attributes": as_json(reader.attributes),
     }
 
 
-def _framing(reader: Reader | None) -> dict[str, Any]:
+def _framing(file: FileObjects | None) -> dict[str, Any]:
     """Return what only one zTensor file has: where its manifest is, and what no object needs."""
     from ztensor.container.framing import HEAD_BYTES
 
-    if reader is None:
+    if file is None or file.frame is None:
         keys = "container manifest padding_nbytes shared_nbytes dead_nbytes commit"
         return dict.fromkeys(keys.split())
-    frame, commit = reader._frame, reader._manifest.commit  # what only reading needs to know
+    frame, commit = file.frame, file.manifest.commit  # what only reading needs to know
     blobs = [
         (component.offset, component.length)
-        for found in reader.metadata(list(reader))
-        for component in found.components.values()
+        for name in file.names
+        for component in file.object(name).components.values()
     ]
     padding, dead = unused(blobs, HEAD_BYTES, frame.manifest_offset)
     used = frame.manifest_offset - HEAD_BYTES - padding - dead

@@ -148,8 +148,7 @@ def one_output(output: str | None, named: str | None) -> str | None:
 
 def shards_of(path: str) -> list[str]:
     """Return the index and the shards that are there of a file's name."""
-    from ztensor.sharded import index_path
-    from ztensor.sharded.naming import SHARD
+    from ztensor.sharded.naming import SHARD, index_path
 
     folder, name = os.path.split(path)
     stem, extension = os.path.splitext(name)

@@ -153,7 +153,8 @@ def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any]
     from ztensor.model.dtype import element_count
     from ztensor.reading.verify import ComponentWalk
 
-    tensor_object = reader._object(name)
+    file = reader.objects.part(name)
+    tensor_object = file.object(name)
     layout = LAYOUTS.get(tensor_object.format)
     if layout is None:
         return None
@@ -161,7 +162,7 @@ def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any]
         size = element_count(tensor_object.shape) * 4
         summary = Summary(progress=progress, nbytes=size)
         try:
-            for block in dequantized_blocks(reader, name):
+            for block in dequantized_blocks(file, name):
                 summary.feed(block)
         except UnsupportedError:  # some blocks of GGUF are only kept
             return None
@@ -179,9 +180,9 @@ def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any]
         progress=progress,
         nbytes=expected or component.length,
     )
-    with reader._located(name, layout.main_role):
+    with file.located(name, layout.main_role):
         # The walk that verifying takes, without its checks of digests.
-        walk = ComponentWalk(reader, component, expected, summary, is_opaque=False)
+        walk = ComponentWalk(file, component, expected, summary, is_opaque=False)
         walk.run(digest_of_decoded=False)
     is_known = dense and (component.type is None or component.logical is not None)
     return {"of": "elements" if is_known else "stored values", **as_json(summary.as_plain())}

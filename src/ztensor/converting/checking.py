@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from ztensor.analysis.identity import tensor_hashes
 from ztensor.converting.report import Loss
-from ztensor.converting.source import files_read
 from ztensor.errors import FormatError, Reason, ZTensorError
 from ztensor.opening import Reader
 from ztensor.wire import cbor
@@ -23,8 +22,8 @@ def check_sums(reader: Reader) -> None:
     Raises:
         FormatError: one does not match.
     """
-    for one in files_read(reader):
-        for checksum in one._sums:
+    for one in reader.objects.parts():
+        for checksum in one.sums:
             checksum.check()
 
 

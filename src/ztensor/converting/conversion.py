@@ -12,13 +12,13 @@ from ztensor.container import EMITTERS, LATEST
 from ztensor.converting.asking import format_of, matching, require_compressed, require_divided
 from ztensor.converting.files import write_file, write_set
 from ztensor.converting.report import ConversionReport
-from ztensor.converting.source import Opened, files_of, part_of, require_other
+from ztensor.converting.source import Opened, part_of, require_other
 from ztensor.converting.target import How
 from ztensor.errors import (
     ArgumentValueError,
     describe,
 )
-from ztensor.sharded import parse_size, shard_paths
+from ztensor.sharded.naming import parse_size, shard_paths
 from ztensor.sharded.planning import plan_objects
 from ztensor.sharded.saving import place_of_whole, remove_shards, shards_there
 from ztensor.source.paths import path_text
@@ -127,7 +127,7 @@ def convert(
         require_free(there, overwrite=overwrite)
     casts = Casts(cast_target(dtype), dequantize=dequantize)
     with Opened(source) as reader:
-        inputs = files_of(reader)
+        inputs = reader.objects.paths
         require_other(inputs, target)
         part = casts.over(part_of(reader, matching(reader, include, exclude)))
         how = How(

@@ -15,7 +15,7 @@ from ztensor.errors import UnsupportedError
 from ztensor.foreign import exporter
 from ztensor.opening import Reader
 from ztensor.reading.ahead import Ahead
-from ztensor.reading.reader import ManifestReader
+from ztensor.reading.portable import stored_object
 from ztensor.sharded.naming import shifted
 from ztensor.source.sink import FileSink, Place, StreamSink
 from ztensor.source.targets import Nowhere
@@ -23,6 +23,8 @@ from ztensor.writing.output import create
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from ztensor.reading.file import FileObjects
 
 
 def write_one(
@@ -62,7 +64,7 @@ def write_one(
         sink = Target(place, durable=how.durable, look=look, written=written)
     try:
         if isinstance(sink, FileSink):
-            for rights in reader._source_rights():
+            for rights in reader.objects.rights():
                 sink.narrow(rights)
         if kind == "zt":
             emitter = EMITTERS[how.version]()
@@ -95,7 +97,7 @@ def write_one(
 
 
 def _copy(
-    chosen: Mapping[str, ManifestReader],
+    chosen: Mapping[str, FileObjects],
     sink: FileSink | StreamSink,
     attributes: Mapping[str, object],
     extra: Mapping[str, object] | None,
@@ -117,10 +119,10 @@ def _copy(
         writer.extra = extra
         writer.copier.chunks = ahead.chunks
         if how.compression is None:
-            writer.copier.expect((reader, name) for name, reader in chosen.items())
-        for name, reader in chosen.items():
+            writer.copier.expect((file, name) for name, file in chosen.items())
+        for name, file in chosen.items():
             try:
-                writer.copy(name, reader, compress=how.compression)
+                writer.copy(name, file, compress=how.compression)
             except UnsupportedError as error:
                 error.hint = error.hint or "exclude the object to write the others"
                 raise
@@ -128,19 +130,18 @@ def _copy(
 
 
 def _decoded(
-    chosen: Mapping[str, ManifestReader], *, is_kept: bool
-) -> Iterator[tuple[ManifestReader, str, str]]:
+    chosen: Mapping[str, FileObjects], *, is_kept: bool
+) -> Iterator[tuple[FileObjects, str, str]]:
     """Yield what a writer decodes of the objects it copies, in its order."""
-    seen: set[tuple[ManifestReader, int, int]] = set()
-    for name, reader in chosen.items():
-        home = reader.reader_of(name)
-        if is_kept and home._stored_object(name) is not None:
+    seen: set[tuple[FileObjects, int, int]] = set()
+    for name, file in chosen.items():
+        if is_kept and stored_object(file, name) is not None:
             continue
-        for role, component in home._object(name).components.items():
-            place = home, component.offset, component.length
+        for role, component in file.object(name).components.items():
+            place = file, component.offset, component.length
             if component.encoding not in ENCODINGS or place not in seen:
                 seen.add(place)
-                yield home, name, role
+                yield file, name, role
 
 
 def work_of(reader: Reader, how: How) -> int:

@@ -15,9 +15,8 @@ from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError
 from ztensor.opening import Reader
 from ztensor.reading.verify import unchecked_names
-from ztensor.sharded import ShardSet, index_path, shard_paths
-from ztensor.sharded.naming import shifted
-from ztensor.sharded.saving import sha256_of
+from ztensor.sharded.naming import index_path, shard_paths, shifted
+from ztensor.sharded.saving import ShardSet, sha256_of
 from ztensor.source.sink import Place
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def write_set(
         target,
         len(groups),
         durable=how.durable,
-        sources=reader._source_rights(),
+        sources=reader.objects.rights(),
         replaces_file=replaces_file,
     )
     work = work_of(reader, how)
@@ -148,7 +147,7 @@ def _report(
         nbytes,
         tuple(lost),
         how.is_checked,
-        tuple(unchecked_names(reader)),
+        tuple(unchecked_names(reader.objects)),
         files,
         tuple(unrepresented(reader)),
     )

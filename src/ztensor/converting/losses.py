@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor.converting.report import Loss
-from ztensor.converting.source import files_read
 from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.model.account import UNREAD
@@ -38,9 +37,9 @@ def lost_of_file(reader: Reader, kind: str, how: How) -> list[Loss]:
 def _unknown_fields(reader: Reader, kind: str, version: str) -> Iterator[Loss]:
     """Yield the fields that no version names and that the new file will not have."""
     keeps_any = kind == "zt" and version != "0.1.0"
-    for file in files_read(reader):
-        manifest = file._manifest
-        if not keeps_any or file is not reader:
+    for file in reader.objects.parts():
+        manifest = file.manifest
+        if not keeps_any or reader.objects.is_set:
             for key in manifest.extra or ():
                 yield Loss(None, f"left out: field {describe(key)} of the manifest's root")
         if keeps_any:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from ztensor.boundary import public
 from ztensor.container import EMITTERS
+from ztensor.contents import only_ours_change
 from ztensor.converting.asking import require_compressed
 from ztensor.converting.files import write_file
 from ztensor.converting.report import ConversionReport
-from ztensor.converting.source import files_of, is_same
+from ztensor.converting.source import is_same
 from ztensor.converting.target import How
 from ztensor.converting.versions import version_of
 from ztensor.errors import (
@@ -20,9 +21,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.model.formats import require_ours
-from ztensor.opening import only_ours_change
 from ztensor.opening import open as open_file
-from ztensor.sharded import ShardedReader
 from ztensor.source.appending import AppendSink
 from ztensor.source.paths import path_text
 from ztensor.source.sink import Place
@@ -105,12 +104,10 @@ def migrate(
             locked = AppendSink(source, lock=lock, timeout=timeout)
             stack.enter_context(contextlib.closing(locked))
         reader = stack.enter_context(open_file(path))
-        inputs = files_of(reader)
+        inputs = reader.objects.paths
         if reader.format != "zt" and in_place:
             raise only_ours_change(source, reader.format)
-        if isinstance(reader, ShardedReader) and (
-            in_place or any(is_same(one, target) for one in inputs)
-        ):
+        if reader.objects.is_set and (in_place or any(is_same(one, target) for one in inputs)):
             raise UsageError(
                 "a set of files is rewritten as a new file: say which by `--output` (output= in "
                 "Python)",

@@ -9,7 +9,6 @@ from ztensor.errors import UsageError
 from ztensor.opening import Reader
 from ztensor.opening import open as open_file
 from ztensor.reading.reader import ManifestReader
-from ztensor.sharded import ShardedReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,22 +29,6 @@ class Opened:
             self.reader.close()
 
 
-def files_of(reader: Reader) -> tuple[str, ...]:
-    """Return the paths of what is read, the index of a set first."""
-    if isinstance(reader, ShardedReader):
-        index = (reader.name,) if reader.name.endswith(".json") else ()
-        return (*index, *reader.files)
-    path = reader._source.path
-    return () if path is None else (path,)
-
-
-def files_read(reader: Reader) -> list[Reader]:
-    """Return the readers of single files that one reads through."""
-    if isinstance(reader, ShardedReader):
-        return [reader.shard(file) for file in reader.files]
-    return [reader]
-
-
 def is_same(one: str, other: str) -> bool:
     """Return whether two paths lead to one file that is there."""
     try:
@@ -56,7 +39,9 @@ def is_same(one: str, other: str) -> bool:
 
 def part_of(reader: Reader, names: Sequence[str]) -> Reader:
     """Return a reader of some of the objects, over the same files."""
-    return reader if len(names) == len(reader) else reader._select(names)
+    if len(names) == len(reader):
+        return reader
+    return type(reader).over(reader.objects.select(names))
 
 
 def require_other(inputs: Iterable[str], target: str) -> None:

@@ -10,22 +10,19 @@ from ztensor.container import EMITTERS, LATEST
 from ztensor.converting.report import Loss
 from ztensor.errors import NotRepresentableError, UnsupportedError, describe
 from ztensor.opening import Reader
-from ztensor.reading.reader import ManifestReader
-from ztensor.sharded import ShardedReader
+from ztensor.reading.portable import portable_object, stored_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ztensor.container import Emitter
     from ztensor.model.manifest import TensorObject
+    from ztensor.reading.file import FileObjects
 
 
 def version_of(reader: Reader) -> str:
     """Return the version a file has, or the latest where that cannot say what it says."""
-    versions = {reader.version}
-    if isinstance(reader, ShardedReader):
-        versions = {reader.shard(file).version for file in reader.files}
-    version = max(versions)
+    version = max(file.version for file in reader.objects.parts())
     if version not in EMITTERS:
         return LATEST
     emitter = EMITTERS[version]()
@@ -33,15 +30,14 @@ def version_of(reader: Reader) -> str:
     return LATEST if lost or sayable_objects(reader, emitter)[1] else version
 
 
-def sayable_objects(
-    reader: Reader, emitter: Emitter
-) -> tuple[dict[str, ManifestReader], list[Loss]]:
+def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObjects], list[Loss]]:
     """Return where each object that a version can say is copied from, and what it cannot say."""
-    chosen: dict[str, ManifestReader] = {}
+    chosen: dict[str, FileObjects] = {}
     lost: list[Loss] = []
     for name in reader:
         try:
-            found = reader._stored_object(name) or reader._portable_object(name)
+            home = reader.objects.part(name)
+            found = stored_object(home, name) or portable_object(home, name)
         except UnsupportedError as error:
             if reader.format == "zt":
                 raise
@@ -61,14 +57,13 @@ def sayable_objects(
             except NotRepresentableError as error:
                 lost.append(Loss(name, f"left out: {error.message}"))
                 continue
-            home = reader.reader_of(name)
             check = functools.partial(_check_with, emitter, bare)
             kept, unsaid = sayable(check, found.attributes or {}, name)
             lost.extend(unsaid)
-            tensor_object = dataclasses.replace(home._object(name), attributes=kept or None)
-            chosen[name] = home._with_objects({name: tensor_object})
+            tensor_object = dataclasses.replace(home.object(name), attributes=kept or None)
+            chosen[name] = home.with_objects({name: tensor_object})
         else:
-            chosen[name] = reader
+            chosen[name] = home
     return chosen, lost
 
 
@@ -98,6 +93,6 @@ def sayable(
 
 def extra_of(reader: Reader, version: str) -> Mapping[str, object] | None:
     """Return the fields of a file's root that no version names, where the new one has a root."""
-    if isinstance(reader, ShardedReader) or version == "0.1.0" or reader.format != "zt":
+    if reader.objects.is_set or version == "0.1.0" or reader.format != "zt":
         return None
-    return reader._manifest.extra
+    return reader.objects.parts()[0].manifest.extra

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.boundary import public
 from ztensor.container import EMITTERS, LATEST, Container
+from ztensor.contents import refuse_not_ours
 from ztensor.errors import (
     FormatError,
     NotRepresentableError,
@@ -25,7 +26,7 @@ from ztensor.errors import (
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.metadata import TensorMetadata, describe_object
 from ztensor.model.manifest import Manifest, TensorObject
-from ztensor.opening import Reader, refuse_not_ours
+from ztensor.opening import Reader
 from ztensor.reading.listing import read_manifest
 from ztensor.source.appending import AppendSink, TrialSink
 from ztensor.source.base import read_bytes
@@ -172,9 +173,9 @@ class Editor(Writer):
         output.begin(_trial_file(name) if dry_run else FileSink(name, durable=durable))
         try:
             with Reader(name) as old:
-                output.copier.expect((old, key) for key in old)
+                output.copier.expect((old.objects, key) for key in old)
                 for key in old:
-                    output.copy(key, old)
+                    output.copy(key, old.objects)
                     if progress is not None:
                         progress(output.sink.position, old.nbytes)
         except BaseException:

@@ -75,9 +75,9 @@ def remove_tensors(
         others = cast("dict[str, Any]", options)  # an option of Editor alone is refused
         with create(output, attributes=attributes, **others) as writer:
             kept = [name for name in reader if name not in wanted]
-            writer.copier.expect((reader, name) for name in kept)
+            writer.copier.expect((reader.objects, name) for name in kept)
             for name in kept:
-                writer.copy(name, reader)
+                writer.copy(name, reader.objects)
             return writer.finish()
 
 

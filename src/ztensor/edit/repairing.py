@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor.boundary import public
+from ztensor.contents import refuse_not_ours
 from ztensor.errors import (
     ArgumentValueError,
     ContainerError,
@@ -15,10 +16,9 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import Limits
-from ztensor.opening import refuse_not_ours
-from ztensor.reading.reader import ManifestReader
+from ztensor.reading.file import FileObjects
 from ztensor.reading.recovery import Candidate, State, search
-from ztensor.reading.verify import verify_reader
+from ztensor.reading.verify import verify_file
 from ztensor.source.appending import AppendSink, TrialSink
 from ztensor.source.base import read_bytes
 from ztensor.source.local import FileSource
@@ -237,7 +237,7 @@ def _report(
     digests_ok = 0
     damaged: tuple[str, ...] = ()
     if state is not None:
-        checked = verify_reader(ManifestReader(source, state.manifest), progress=progress)
+        checked = verify_file(FileObjects(source, state.manifest), progress=progress)
         digests_ok = checked.checked
         damaged = tuple(dict.fromkeys(p.object_name or "" for p in checked.problems))
     return RepairReport(

@@ -9,24 +9,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ztensor.boundary import public
 from ztensor.container import EMITTERS, LATEST, Container
+from ztensor.contents import only_ours_change
 from ztensor.converting.asking import require_divided
 from ztensor.converting.files import write_set
-from ztensor.converting.source import files_of
 from ztensor.converting.target import How
 from ztensor.edit.editor import emitter_for
 from ztensor.errors import ArgumentValueError, Reason, SourceError, UsageError, describe
 from ztensor.model.formats import written_formats
-from ztensor.opening import INDEX_SUFFIX, Reader, only_ours_change
+from ztensor.opening import Reader
 from ztensor.opening import open as open_files
-from ztensor.sharded import (
-    ShardedReader,
-    ShardSet,
-    index_path,
-    parse_size,
-    shard_paths,
-)
+from ztensor.sharded.naming import INDEX_SUFFIX, index_path, parse_size, shard_paths
 from ztensor.sharded.planning import plan_objects
-from ztensor.sharded.saving import sha256_of
+from ztensor.sharded.saving import ShardSet, sha256_of
 from ztensor.source.appending import AppendSink
 from ztensor.source.paths import is_path, path_text
 from ztensor.source.targets import Nowhere, require_free
@@ -35,6 +29,7 @@ from ztensor.writing.output import create
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from ztensor.reading.file import FileObjects
     from ztensor.source.sink import Durable
     from ztensor.writing.output import Output
 
@@ -84,7 +79,7 @@ def compact(
             format="zt",
         ) as writer,
     ):
-        writer.extra = reader._manifest.extra
+        writer.extra = reader.objects.parts()[0].manifest.extra
         _copy_all(writer, [(one, reader, one) for one in reader], progress)
         locked.require_in_place()
         after = writer.finish()
@@ -223,7 +218,7 @@ def split(
         with _folder_of(name, is_made=not dry_run):
             if to != "zt":
                 how = How(durable=durable, dry_run=dry_run, progress=progress, makes_folder=True)
-                inputs = files_of(reader)
+                inputs = reader.objects.paths
                 report = write_set(reader, name, to, planned, inputs, how, replaces_file=False)
                 return list(report.files)
             return _split(
@@ -250,7 +245,7 @@ def _split(
         len(planned),
         durable=durable,
         replaces_file=False,
-        sources=reader._source_rights(),
+        sources=reader.objects.rights(),
     )
     try:
         for (names, _), place in zip(planned, shards.paths, strict=True):
@@ -263,9 +258,9 @@ def _split(
                 durable=shards.durable,
                 format="zt",
             ) as writer:
-                writer.copier.expect((reader, one) for one in names)
+                writer.copier.expect((reader.objects, one) for one in names)
                 for one in names:
-                    writer.copy(one, reader)
+                    writer.copy(one, reader.objects)
                     copied.add(_stored(reader, one))
         digests = [] if dry_run else [sha256_of(place) for place in shards.paths]
     except BaseException:
@@ -387,13 +382,15 @@ def _own(name: str) -> Reader:
 
 def _version_of(reader: Reader) -> str:
     """Return the version that can say what a file says, its own where that is written."""
-    if isinstance(reader, ShardedReader):
-        return max((_version_of(reader.shard(file)) for file in reader.files), default=LATEST)
-    if reader.format != "zt":
+    return max(map(_version_of_file, reader.objects.parts()), default=LATEST)
+
+
+def _version_of_file(file: FileObjects) -> str:
+    if file.frame is None:
         return LATEST
-    if reader._frame.container is Container.V1:
-        return emitter_for(reader._frame, reader._manifest).version
-    return reader.version if reader.version in EMITTERS else LATEST
+    if file.frame.container is Container.V1:
+        return emitter_for(file.frame, file.manifest).version
+    return file.version if file.version in EMITTERS else LATEST
 
 
 def _stored(reader: Reader, name: str) -> int:
@@ -416,7 +413,7 @@ def _copy_all(
     writer: Output, objects: Sequence[tuple[str, Reader, str]], progress: Progress | None
 ) -> None:
     copied = _Progress(progress, sum(_stored(reader, name) for _, reader, name in objects))
-    writer.copier.expect((reader, name) for _, reader, name in objects)
+    writer.copier.expect((reader.objects, name) for _, reader, name in objects)
     for new, reader, name in objects:
-        writer.copy(new, reader, name)
+        writer.copy(new, reader.objects, name)
         copied.add(_stored(reader, name))

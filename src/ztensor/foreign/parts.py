@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ztensor.model.manifest import Component, TensorObject
+    from ztensor.reading.file import FileObjects
     from ztensor.reading.reader import ManifestReader
     from ztensor.source.sink import Sink
 
@@ -35,7 +36,7 @@ class Part:
         type: logical type, or None.
         shape: in elements of the logical type where there is one.
         nbytes: how long it is.
-        reader: the reader of the file it is in.
+        file: the file it is in.
         object_name: the object's name there.
         role: the component's.
     """
@@ -45,7 +46,7 @@ class Part:
     type: str | None
     shape: tuple[int, ...]
     nbytes: int
-    reader: ManifestReader
+    file: FileObjects
     object_name: str
     role: str
 
@@ -66,7 +67,7 @@ class Part:
 
     def chunks(self, ahead: Ahead) -> Iterator[memoryview]:
         """Yield the bytes in pieces, little-endian; see `Reader.decoded_chunks`."""
-        return ahead.chunks(self.reader, self.object_name, self.role)
+        return ahead.chunks(self.file, self.object_name, self.role)
 
 
 def parts_of(reader: ManifestReader, lose: Lose) -> list[Part]:
@@ -85,8 +86,8 @@ def parts_of(reader: ManifestReader, lose: Lose) -> list[Part]:
     parts: list[Part] = []
     taken: set[str] = set()
     for name in reader:
-        home = reader.reader_of(name)
-        tensor_object = home._object(name)
+        home = reader.objects.part(name)
+        tensor_object = home.object(name)
         if tensor_object.attributes:
             keys = ", ".join(map(describe, list(tensor_object.attributes)[:8]))
             lose(name, f"its attributes have no place in the format: {keys}")
@@ -120,7 +121,7 @@ def require_known_layout(tensor_object: TensorObject) -> None:
 
 
 def part_of(
-    reader: ManifestReader,
+    file: FileObjects,
     name: str,
     tensor_object: TensorObject,
     role: str,
@@ -130,7 +131,7 @@ def part_of(
     """Return a component as an array of its own, flat where the object is not dense.
 
     Args:
-        reader: the reader of the file it is in.
+        file: the file it is in.
         name: the object's name.
         tensor_object: the object.
         role: the component's.
@@ -145,8 +146,8 @@ def part_of(
     """
     require_known_layout(tensor_object)
     require_known(component)
-    reader._stored(component).encoding()
-    nbytes = reader._decoded_length(name, tensor_object, role)
+    file.stored(component).encoding()
+    nbytes = file.decoded_length(name, role)
     logical, width = component.logical, STORAGE_TYPES[component.dtype].width
     shape = tensor_object.shape
     if tensor_object.format != "dense" or role != "data":
@@ -154,12 +155,12 @@ def part_of(
         if logical is not None:
             count = count * logical.elements_per_storage // logical.storage_per_element
         shape = (count,)
-    return Part(own, component.dtype, component.type, shape, nbytes, reader, name, role)
+    return Part(own, component.dtype, component.type, shape, nbytes, file, name, role)
 
 
 def ahead_of(parts: Iterable[Part], threads: int | None) -> Ahead:
     """Return what decodes arrays in the order in which their bytes will be asked for."""
-    return Ahead([(part.reader, part.object_name, part.role) for part in parts], threads)
+    return Ahead([(part.file, part.object_name, part.role) for part in parts], threads)
 
 
 def stream(

@@ -93,6 +93,11 @@ class TensorObject:
     extra: Mapping[str, object] | None = None
     is_opaque: bool = False
 
+    @property
+    def stored_nbytes(self) -> int:
+        """Return the bytes of all components as they are stored."""
+        return sum(component.length for component in self.components.values())
+
 
 class CheckedObjects(Mapping[str, TensorObject]):
     """Objects by name whose layouts were checked when they were read, all but some.

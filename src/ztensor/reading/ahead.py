@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Self
 
 from ztensor.encoding.base import EncodingWithWindow
 from ztensor.errors import ZTensorError
-from ztensor.reading.reader import known_length
+from ztensor.reading.file import known_length
+from ztensor.reading.portable import portable_chunks
 from ztensor.source.base import Range
 from ztensor.threads import Crew, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.file import FileObjects
 
-    Key = tuple[ManifestReader, str, str]
+    Key = tuple[FileObjects, str, str]
 
 # Decoded bytes that may wait, and those of the piece that comes next. What is decoded as a whole
 # before it gives the first piece is begun only if it fits as a whole.
@@ -43,12 +44,12 @@ class Ahead:
     A context manager: behind it no thread is left, whatever was raised.
 
     Args:
-        components: reader, object and role of each, in the order they will be asked for. One that
+        components: file, object and role of each, in the order they will be asked for. One that
             is asked for twice in a row is there twice. Others may be asked for, which are decoded
             then; those that are passed over were decoded in vain.
         threads: how many decode; see `thread_count`. With one everything is decoded when it is
             asked for, by who asks.
-        is_portable: whether pieces are `_portable_chunks`, not `decoded_chunks`.
+        is_portable: whether pieces are `portable_chunks`, not `decoded_chunks`.
 
     Raises:
         ArgumentValueError: the number of threads is none.
@@ -79,15 +80,15 @@ class Ahead:
             self._changed.notify_all()
         self._crew.close()
 
-    def chunks(self, reader: ManifestReader, name: str, role: str) -> Iterator[memoryview]:
+    def chunks(self, file: FileObjects, name: str, role: str) -> Iterator[memoryview]:
         """Yield a component's decoded bytes in order; each piece is valid until the next.
 
         Only the component that was asked for last can be read on.
 
         Raises:
-            ZTensorError: what `ManifestReader.decoded_chunks` or `_portable_chunks` raises.
+            ZTensorError: what `FileObjects.decoded_chunks` or `portable_chunks` raises.
         """
-        key = reader, name, role
+        key = file, name, role
         self._begin()
         if not any(stream.key == key for stream in self._under_way):
             return self._read(key)
@@ -101,8 +102,10 @@ class Ahead:
         return self._pieces(self._first)
 
     def _read(self, key: Key) -> Iterator[memoryview]:
-        reader, name, role = key
-        return (reader._portable_chunks if self._is_portable else reader.decoded_chunks)(name, role)
+        file, name, role = key
+        if self._is_portable:
+            return portable_chunks(file, name, role)
+        return file.decoded_chunks(name, role)
 
     def _pieces(self, stream: _Stream) -> Iterator[memoryview]:
         self._begin()  # others, in the place of those that are behind
@@ -165,11 +168,11 @@ class Ahead:
 
     def _may_begin(self, stream: _Stream) -> bool:
         """Wait until a component is the first, or fits beside others; False if it is dropped."""
-        reader, name, role = stream.key
-        tensor_object = reader._object(name)
+        file, name, role = stream.key
+        tensor_object = file.object(name)
         component, nbytes = tensor_object.components[role], known_length(tensor_object, role)
-        encoding = reader._encodings.get(component.encoding)
-        stored = Range(reader._source, component.offset, component.length)
+        encoding = file.encodings.get(component.encoding)
+        stored = Range(file.source, component.offset, component.length)
         stream.is_whole = encoding is None or not encoding.is_streamed(stored)
         if nbytes is None:
             nbytes = _MOST_BYTES + 1
@@ -177,7 +180,7 @@ class Ahead:
             nbytes = min(nbytes, _PIECE_BYTES)
         if isinstance(encoding, EncodingWithWindow):
             with contextlib.suppress(ZTensorError):  # decoding says so, after the digest
-                nbytes += encoding.window_bytes(stored, reader._limits)
+                nbytes += encoding.window_bytes(stored, file.limits)
         return self._may_hold(stream, nbytes)
 
     def _may_go_on(self, stream: _Stream, piece: memoryview) -> bool:
@@ -217,7 +220,7 @@ class _Stream:
     """A component that is decoded, or will be.
 
     Attributes:
-        key: its reader, object and role.
+        key: its file, object and role.
         pieces: what was decoded and not asked for.
         waiting: bytes of those.
         held: bytes it may have waiting, as far as they were counted beforehand.
@@ -238,9 +241,9 @@ class _Stream:
         self.error: BaseException | None = None
 
 
-def _is_worth_it(reader: ManifestReader, name: str, role: str) -> bool:
+def _is_worth_it(file: FileObjects, name: str, role: str) -> bool:
     """Return whether decoding is work: what is stored as it is needed only goes through."""
-    tensor_object = reader._object(name)
+    tensor_object = file.object(name)
     component = tensor_object.components[role]
     if component.encoding == "raw" and component.byte_order == "little":
         return False

@@ -1,6 +1,6 @@
-"""All objects of a reader at once: views laid in bulk, or owned arrays filled by several threads.
+"""All objects of a file at once: views laid in bulk, or owned arrays filled by several threads.
 
-Reading one object at a time goes through `reader.py`, which this mirrors for the common case,
+Reading one object at a time goes through `file.py`, which this mirrors for the common case,
 plain dense tensors; everything else is handed to it. Owned reads follow what was measured: large
 tensors in arrays of their own (the system gives them huge pages), small neighbours together in
 one read into shared memory, digests computed by the same thread while the bytes are in its cache.
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ztensor.layout.base import Array
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.file import FileObjects
+    from ztensor.reading.objects import Objects
 
     Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -49,12 +50,12 @@ _MOST_RANK = 16
 
 
 def load_all(
-    reader: ManifestReader, *, copy: bool, threads: int | None = None, separate: bool = False
+    file: FileObjects, *, copy: bool, threads: int | None = None, separate: bool = False
 ) -> dict[str, Any]:
     """Return all objects by name, in the order of the file.
 
     Args:
-        reader: an open reader.
+        file: an open file.
         copy: False gives views of the file where that is possible; True owned memory.
         threads: how many fill owned memory; see `thread_count`.
         separate: True gives every owned array memory of its own. By default small ones share
@@ -67,39 +68,70 @@ def load_all(
         SourceError: bytes could not be read.
     """
     workers = thread_count(threads)
-    reader._require_open()
-    whole = None if copy else reader._source.view()
+    file.require_open()
+    whole = None if copy else file.source.view()
     try:
         if whole is None:
-            return _load_owned(reader, workers, separate=separate)
-        if reader._verify is True:  # every view is checked before it is handed out
+            return _load_owned(file, workers, separate=separate)
+        if file.verify is True:  # every view is checked before it is handed out
             result: dict[str, Any] = {}
-            _read_each(reader, reader, workers, result, copy=False)
+            _read_each(file, file.names, workers, result, copy=False)
             return result
-        reader._source.require_unchanged()
-        return _load_views(reader, whole, workers)
+        file.source.require_unchanged()
+        return _load_views(file, whole, workers)
     except UnsupportedError as error:
-        if error.object_name is not None and len(reader) > 1:
+        if error.object_name is not None and len(file.names) > 1:
             error.hint = error.hint or "ztensor.open reads the other objects by name"
         raise
 
 
-def _load_views(reader: ManifestReader, whole: memoryview, workers: int) -> dict[str, Any]:
-    objects = reader._manifest.objects
+def load_files(
+    objects: Objects,
+    load: Callable[..., dict[str, Any]],
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Load all objects of one file or of a set, file after file.
+
+    Args:
+        objects: those of what `ztensor.open` gave.
+        load: loads all objects of one file, as `load_all` does.
+        progress: called after each file with the bytes loaded so far and of all of them.
+        options: passed on to `load`.
+
+    Returns:
+        Names to what `load` made of them, in the order of the objects.
+
+    Raises:
+        ZTensorError: what opening a file or `load` raises.
+    """
+    files = objects.parts()
+    total, done = sum(file.nbytes for file in files), 0
+    result: dict[str, Any] = {}
+    for file in files:
+        result.update(load(file, **options))
+        done += file.nbytes
+        if progress is not None:
+            progress(done, total)
+    return result if len(files) == 1 else {name: result[name] for name in objects.names}
+
+
+def _load_views(file: FileObjects, whole: memoryview, workers: int) -> dict[str, Any]:
+    objects = file.manifest.objects
     if isinstance(objects, TableObjects):
-        rows = _rows_of(objects, reader._limits.rank, checked=False)
+        rows = _rows_of(objects, file.limits.rank, checked=False)
         result = _in_order(objects, rows.table.names, _lay(rows, whole, 0))
     else:
-        result = _lay_few(objects, reader._limits.rank, whole)
+        result = _lay_few(objects, file.limits.rank, whole)
     others = [name for name, value in result.items() if value is None]
-    _read_each(reader, others, workers, result, copy=False)
+    _read_each(file, others, workers, result, copy=False)
     return result
 
 
 def _lay_few(
     objects: Mapping[str, TensorObject], most_rank: int, whole: memoryview
 ) -> dict[str, Any]:
-    """Return the arrays of a small manifest, None for those the reader has to read."""
+    """Return the arrays of a small manifest, None for those that are read one by one."""
     result: dict[str, Any] = {}
     dtypes = _Dtypes()
     for name, tensor_object in objects.items():
@@ -160,7 +192,7 @@ for _digits in (b"0123456789abcdef", b"0123456789ABCDEF"):
 def _rows_of(objects: Mapping[str, TensorObject], most_rank: int, *, checked: bool) -> _Rows:
     """Return those of a manifest's objects that are plain, with `checks` where they are used.
 
-    One of more dimensions than the limits allow is none of them: the reader refuses it.
+    One of more dimensions than the limits allow is none of them: who reads it refuses it.
     """
     if not isinstance(objects, TableObjects):
         return _rows_of_few(objects, most_rank, checked=checked)
@@ -313,11 +345,11 @@ class _Dtypes:
         try:
             return result_dtype(component)
         except ZTensorError:
-            return None  # the reader says why
+            return None  # who reads it says why
 
 
 def _read_each(
-    reader: ManifestReader,
+    file: FileObjects,
     names: Iterable[str],
     workers: int,
     result: dict[str, Any],
@@ -327,7 +359,7 @@ def _read_each(
     """Read objects one by one, several at a time: compressed, sparse, quantized, unusual ones."""
 
     def read(name: str) -> Any:
-        return _read_one(reader, name, copy=copy)
+        return file.value(name, copy=copy)
 
     names = list(names)
     if workers > 1 and len(names) > 1:
@@ -337,18 +369,12 @@ def _read_each(
         result.update((name, read(name)) for name in names)
 
 
-def _read_one(reader: ManifestReader, name: str, *, copy: bool) -> Any:
-    if reader._object(name).format == "dense":
-        return reader.read_numpy(name, copy=copy)
-    return reader.read(name, copy=copy)
-
-
 # --- Owned memory ---------------------------------------------------------------------------
 
 
-def _load_owned(reader: ManifestReader, workers: int, *, separate: bool) -> dict[str, Any]:
-    objects = reader._manifest.objects
-    rows = _rows_of(objects, reader._limits.rank, checked=reader._verify is not False)
+def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str, Any]:
+    objects = file.manifest.objects
+    rows = _rows_of(objects, file.limits.rank, checked=file.verify is not False)
     offsets = rows.table.offsets
     order = np.argsort(offsets, kind="stable")
     in_file = rows if (order[1:] > order[:-1]).all() else rows.take(order)
@@ -362,13 +388,13 @@ def _load_owned(reader: ManifestReader, workers: int, *, separate: bool) -> dict
         slab = _aligned(int((table.offsets + table.lengths).max()) - start)
         values += _lay(part, slab.data, start)
         if len(table) > 1:
-            jobs.extend(_fill_runs(reader, part, slab.data, start))
+            jobs.extend(_fill_runs(file, part, slab.data, start))
         elif workers > 1 and part.checks[0] != _OTHER_CHECK:
-            large = _InPieces(reader, part, slab.data)
+            large = _InPieces(file, part, slab.data)
             jobs.extend(large.jobs())
             last.append(large.check)
         else:
-            jobs.append(functools.partial(_fill_one, reader, table.names[0], slab.data))
+            jobs.append(functools.partial(_fill_one, file, table.names[0], slab.data))
     _run(jobs, workers)
     for check in last:
         check()
@@ -377,7 +403,7 @@ def _load_owned(reader: ManifestReader, workers: int, *, separate: bool) -> dict
     if in_file is not rows:
         result = {name: result[name] for name in objects}
     others = [name for name, value in result.items() if value is None]
-    _read_each(reader, others, workers, result, copy=True)
+    _read_each(file, others, workers, result, copy=True)
     return result
 
 
@@ -411,13 +437,13 @@ class _InPieces:
     """One large tensor read in pieces by several threads, each hashed while it is in cache.
 
     Args:
-        reader: an open reader.
+        file: an open file.
         rows: the tensor; its digest is a crc32c, or it has none.
         memory: where it goes.
     """
 
-    def __init__(self, reader: ManifestReader, rows: _Rows, memory: memoryview) -> None:
-        self._reader = reader
+    def __init__(self, file: FileObjects, rows: _Rows, memory: memoryview) -> None:
+        self._file = file
         self._name = rows.table.names[0]
         self._offset = rows.table.offsets.item(0)
         self._check = rows.checks.item(0)
@@ -434,8 +460,8 @@ class _InPieces:
     def _fill(self, number: int) -> None:
         start = self._starts[number]
         piece = self._memory[start : start + _JOB_BYTES]
-        with self._reader._located(self._name, "data"):
-            self._reader._source.read_into(self._offset + start, piece)
+        with self._file.located(self._name, "data"):
+            self._file.source.read_into(self._offset + start, piece)
         if self._check != _NO_CHECK and number < len(self._parts):
             self._parts[number] = crc32c()(piece, 0)
 
@@ -452,16 +478,16 @@ class _InPieces:
             value = shifted(value, zeros_operator(_JOB_EXPONENT)) ^ part
         value = crc32c()(self._memory[self._starts[-1] :], value)
         if value != self._check:
-            _require_digest(self._reader, self._name, self._memory)
+            _require_digest(self._file, self._name, self._memory)
 
 
-def _require_digest(reader: ManifestReader, name: str, memory: memoryview) -> None:
-    with reader._located(name, "data"):
-        reader._stored(reader._object(name).components["data"]).check_copy(memory)
+def _require_digest(file: FileObjects, name: str, memory: memoryview) -> None:
+    with file.located(name, "data"):
+        file.stored(file.object(name).components["data"]).check_copy(memory)
 
 
 def _fill_runs(
-    reader: ManifestReader, rows: _Rows, memory: memoryview, start: int
+    file: FileObjects, rows: _Rows, memory: memoryview, start: int
 ) -> Iterable[Callable[[], None]]:
     """Yield the reads that fill a group's memory, each a run of neighbours."""
     table = rows.table
@@ -470,25 +496,23 @@ def _fill_runs(
     while first < len(table):
         bound = table.offsets[first] + _JOB_BYTES
         after = max(int(np.searchsorted(ends, bound, "right")), first + 1)
-        yield functools.partial(
-            _fill_run, reader, rows.take(np.arange(first, after)), memory, start
-        )
+        yield functools.partial(_fill_run, file, rows.take(np.arange(first, after)), memory, start)
         first = after
 
 
-def _fill_one(reader: ManifestReader, name: str, memory: memoryview) -> None:
-    with reader._located(name, "data"):
-        reader._stored(reader._object(name).components["data"]).fill(memory)
+def _fill_one(file: FileObjects, name: str, memory: memoryview) -> None:
+    with file.located(name, "data"):
+        file.stored(file.object(name).components["data"]).fill(memory)
 
 
-def _fill_run(reader: ManifestReader, rows: _Rows, memory: memoryview, start: int) -> None:
+def _fill_run(file: FileObjects, rows: _Rows, memory: memoryview, start: int) -> None:
     """Read neighbours at once, and check each while it is in the processor's cache."""
     table = rows.table
     begins = (table.offsets - start).tolist()
     ends = (table.offsets + table.lengths - start).tolist()
     first, last = begins[0], max(ends)
-    with reader._located(table.names[0]):
-        reader._source.read_into(start + first, memory[first:last])
+    with file.located(table.names[0]):
+        file.source.read_into(start + first, memory[first:last])
     if not (rows.checks != _NO_CHECK).any():
         return
     crc = crc32c()
@@ -498,7 +522,7 @@ def _fill_run(reader: ManifestReader, rows: _Rows, memory: memoryview, start: in
         return
     for row, check in enumerate(checks):
         if check not in (_NO_CHECK, found[row]):
-            _require_digest(reader, table.names[row], memory[begins[row] : ends[row]])
+            _require_digest(file, table.names[row], memory[begins[row] : ends[row]])
 
 
 def _run(jobs: list[Callable[[], None]], workers: int) -> None:

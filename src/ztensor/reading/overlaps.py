@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
     from ztensor.model.manifest import Component
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.file import FileObjects
 
-    Place = tuple[ManifestReader, int, int]
+    Place = tuple[FileObjects, int, int]
 
 _T = TypeVar("_T")
 
@@ -39,42 +39,42 @@ class Overlaps:
         parts: all components it will go through, and their readers.
     """
 
-    def __init__(self, parts: Iterable[tuple[ManifestReader, Component]]) -> None:
-        by_reader: dict[ManifestReader, array.array[int]] = {}
-        for reader, component in parts:
-            if component.length and component.encoding in ENCODINGS and reader.format == "zt":
+    def __init__(self, parts: Iterable[tuple[FileObjects, Component]]) -> None:
+        by_reader: dict[FileObjects, array.array[int]] = {}
+        for file, component in parts:
+            if component.length and component.encoding in ENCODINGS and file.format == "zt":
                 place = component.offset, component.length
-                by_reader.setdefault(reader, array.array("Q")).extend(place)
+                by_reader.setdefault(file, array.array("Q")).extend(place)
         self._repeated: set[Place] = set()
         self._inside: set[Place] = set()  # they begin inside of one before them
-        for reader, flat in by_reader.items():
+        for file, flat in by_reader.items():
             repeated, inside = _shared(np.frombuffer(flat, np.uint64).reshape(-1, 2))
-            self._repeated.update((reader, offset, length) for offset, length in repeated)
-            self._inside.update((reader, offset, length) for offset, length in inside)
+            self._repeated.update((file, offset, length) for offset, length in repeated)
+            self._inside.update((file, offset, length) for offset, length in inside)
         self._seen: set[tuple[Place, str]] = set()
         self._found: dict[Hashable, concurrent.futures.Future[object]] = {}
-        self._left: dict[ManifestReader, int] = {}
+        self._left: dict[FileObjects, int] = {}
         self._lock = threading.Lock()
 
-    def is_repeated(self, reader: ManifestReader, component: Component) -> bool:
+    def is_repeated(self, file: FileObjects, component: Component) -> bool:
         """Return whether other components lie over exactly the same bytes."""
         repeated = self._repeated
-        return bool(repeated) and (reader, component.offset, component.length) in repeated
+        return bool(repeated) and (file, component.offset, component.length) in repeated
 
     def once(
-        self, reader: ManifestReader, component: Component, key: Hashable, work: Callable[[], _T]
+        self, file: FileObjects, component: Component, key: Hashable, work: Callable[[], _T]
     ) -> _T:
         """Return what `work` gives, of what is asked for first under a key; raise what it raises.
 
         Args:
-            reader: the reader of the component.
+            file: the file of the component.
             component: what is gone through.
             key: everything the result depends on beside the place of the stored bytes.
             work: goes through it.
         """
-        if not self.is_repeated(reader, component):
+        if not self.is_repeated(file, component):
             return work()
-        place = reader, component.offset, component.length
+        place = file, component.offset, component.length
         with self._lock:
             future = self._found.get((place, key))
             is_first = future is None
@@ -93,7 +93,7 @@ class Overlaps:
 
     def metered(
         self,
-        reader: ManifestReader,
+        file: FileObjects,
         component: Component,
         chunks: Iterator[memoryview],
         purpose: str,
@@ -101,7 +101,7 @@ class Overlaps:
         """Return pieces of a component, as long as the budget lasts where others share its bytes.
 
         Args:
-            reader: the reader of the component.
+            file: the file of the component.
             component: what is gone through.
             chunks: its bytes.
             purpose: a word for why, since bytes may be read for this and for that.
@@ -109,28 +109,28 @@ class Overlaps:
         Raises:
             LimitError: it does not last (LIMIT_COST).
         """
-        charge = self.charger(reader, component, purpose)
+        charge = self.charger(file, component, purpose)
         return chunks if charge is None else _charged(chunks, charge)
 
     def charger(
-        self, reader: ManifestReader, component: Component, purpose: str
+        self, file: FileObjects, component: Component, purpose: str
     ) -> Callable[[int], None] | None:
         """Return what counts bytes that are gone through again; None where it is the first time."""
         if not (self._inside or self._repeated):
             return None
-        place = reader, component.offset, component.length
+        place = file, component.offset, component.length
         if place not in self._inside:
             with self._lock:
                 if place not in self._repeated or (place, purpose) not in self._seen:
                     self._seen.add((place, purpose))
                     return None
-        return lambda nbytes: self._charge(reader, nbytes)
+        return lambda nbytes: self._charge(file, nbytes)
 
-    def _charge(self, reader: ManifestReader, nbytes: int) -> None:
-        limits, length = reader._limits, reader.nbytes
+    def _charge(self, file: FileObjects, nbytes: int) -> None:
+        limits, length = file.limits, file.nbytes
         most = _TIMES_COST * (limits.cost_floor + limits.cost_factor * length)
         with self._lock:
-            left = self._left[reader] = self._left.get(reader, most) - nbytes
+            left = self._left[file] = self._left.get(file, most) - nbytes
         if left < 0:
             error = LimitError(
                 "objects lie over one another's bytes, and going through all of them would take "

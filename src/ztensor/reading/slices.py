@@ -24,7 +24,6 @@ from ztensor.errors import (
     LimitError,
     Reason,
     UsageError,
-    ZTensorError,
     describe,
 )
 from ztensor.layout import sparse_coo, sparse_csr
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
     from ztensor.layout.base import Array
     from ztensor.model.manifest import TensorObject
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.file import FileObjects
     from ztensor.reading.selection import Indices
     from ztensor.tensor import Tensor
     from ztensor.typing import Index
@@ -64,9 +63,9 @@ class TensorSlice(DLPackExporter, abc.ABC):
 
     @public_inside  # made by `get_slice` alone, whose edge is around it
     def __init__(
-        self, reader: ManifestReader, name: str, tensor_object: TensorObject, *, copy: bool = False
+        self, file: FileObjects, name: str, tensor_object: TensorObject, *, copy: bool = False
     ) -> None:
-        self._reader = reader
+        self._file = file
         self._copy = copy
         self._name = name
         self._object = tensor_object
@@ -151,8 +150,8 @@ class TensorSlice(DLPackExporter, abc.ABC):
         return f"<{kind} {describe(self._name)} shape={self.shape} dtype={self.dtype.name}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by the reader and the name: what was decoded stays here."""
-        return self._reader.get_slice, (self._name,)
+        """Pickle by the file and the name: what was decoded stays here."""
+        return slice_of, (self._file, self._name)
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Return what Dask names a graph by: it changes when the file is replaced.
@@ -161,7 +160,7 @@ class TensorSlice(DLPackExporter, abc.ABC):
             ClosedError: the reader is closed.
             SourceError: the file's bytes are in memory or behind a file object, and cannot be read.
         """
-        return ("ztensor.TensorSlice", *self._reader._token_of(self._name))
+        return ("ztensor.TensorSlice", *self._file.token(self._name))
 
     def __array__(  # NumPy calls it with these, by position
         self,
@@ -179,32 +178,31 @@ class TensorSlice(DLPackExporter, abc.ABC):
         return to_buffer(self._exported())
 
 
-def slice_of(
-    reader: ManifestReader, name: str, tensor_object: TensorObject, *, copy: bool = False
-) -> TensorSlice:
+def slice_of(file: FileObjects, name: str, *, copy: bool = False) -> TensorSlice:
     """Return a lazy slice of an object.
 
     Args:
-        reader: where it is.
+        file: where it is.
         name: its name.
-        tensor_object: the object.
         copy: True gives no views of the file, and touches no map.
 
     Raises:
+        ObjectNotFoundError: no object of that name.
         UsageError: no rows are known of the object's layout.
         LimitError: a dense object has more dimensions than `Limits.rank`.
         UnsupportedError: the storage type is unknown.
     """
+    tensor_object = file.object(name)
     kind = _KINDS.get(tensor_object.format)
     if kind is None:
         raise UsageError(
             "objects of this layout cannot be sliced; read(name) gives their components",
-            file=reader.name,
+            file=file.name,
             object_name=name,
             expected=f"one of {', '.join(_KINDS)}",
             found=f"format {describe(tensor_object.format)}",
         )
-    return kind(reader, name, tensor_object, copy=copy)
+    return kind(file, name, tensor_object, copy=copy)
 
 
 @public
@@ -213,17 +211,12 @@ class DenseSlice(TensorSlice):
 
     @public_inside  # made by `get_slice` alone, whose edge is around it
     def __init__(
-        self, reader: ManifestReader, name: str, tensor_object: TensorObject, *, copy: bool = False
+        self, file: FileObjects, name: str, tensor_object: TensorObject, *, copy: bool = False
     ) -> None:
-        super().__init__(reader, name, tensor_object, copy=copy)
-        reader._require_dense(name, tensor_object)  # a part of the reader
-        try:
-            self._data = StoredArray(reader, name, tensor_object, "data", self.shape)
-        except ZTensorError as error:
-            error.locate(file=reader.name, object_name=name, component="data")
-            if reader.format != "zt":
-                error.forget_sections()
-            raise
+        super().__init__(file, name, tensor_object, copy=copy)
+        file.require_dense(name)
+        with file.located(name, "data"):
+            self._data = StoredArray(file, name, tensor_object, "data", self.shape)
         self.dtype = self._data.dtype
 
     def __getitem__(self, key: Index) -> Any:
@@ -242,24 +235,24 @@ class RowSlice(TensorSlice):
 
     @public_inside  # made by `get_slice` alone, whose edge is around it
     def __init__(
-        self, reader: ManifestReader, name: str, tensor_object: TensorObject, *, copy: bool = False
+        self, file: FileObjects, name: str, tensor_object: TensorObject, *, copy: bool = False
     ) -> None:
-        super().__init__(reader, name, tensor_object, copy=copy)
-        with reader._located(name, self._main_role):  # a part of the reader
+        super().__init__(file, name, tensor_object, copy=copy)
+        with file.located(name, self._main_role):
             self.dtype = result_dtype(tensor_object.components[self._main_role])
 
     def __getitem__(self, key: Index) -> Tensor:
-        reader, shape = self._reader, self.shape
-        with reader._located(self._name):
-            reader._require_open()
+        file, shape = self._file, self.shape
+        with file.located(self._name):
+            file.require_open()
             rows = select_rows(key, shape) if shape else None
             if rows is None:
                 select(key, shape)  # a scalar has no rows; the index must fit nevertheless
             if rows is None or (isinstance(rows, range) and rows == range(shape[0])):
-                return reader._tensor(self._name, self._object, copy=self._copy)
+                return file.tensor(self._name, copy=self._copy)
             arrays = self._cut(rows)
             cut = dataclasses.replace(self._object, shape=(_count(rows), *shape[1:]))
-            return reader._as_tensor(cut, arrays)
+            return file.as_tensor(cut, arrays)
 
     @abc.abstractmethod
     def _cut(self, rows: Indices) -> dict[str, Array]:
@@ -267,14 +260,14 @@ class RowSlice(TensorSlice):
 
     def _part(self, role: str, shape: tuple[int, ...], entries: int | None = None) -> StoredArray:
         return StoredArray(
-            self._reader, self._name, self._object, role, shape, entries, copy=self._copy
+            self._file, self._name, self._object, role, shape, entries, copy=self._copy
         )
 
     def _exported(self) -> Array:
         raise BufferExportError(
             f"a {describe(self._object.format)} object is no plain array; index it and use "
             + ("to_dense()" if "sparse" in self._object.format else "dequantize()"),
-            file=self._reader.name,
+            file=self._file.name,
             object_name=self._name,
         )
 
@@ -373,7 +366,7 @@ class CooSlice(RowSlice):
         if count is None:
             count = known_count(self._object, "values")
         if count is None:  # compressed, and nothing but decoding tells
-            whole = self._reader._component(self._name, self._object, "values", None, copy=True)
+            whole = self._file.component(self._name, self._object, "values", copy=True)
             count = whole.size
         return self._part("coords", (rank, count), count), self._part("values", (count,), count)
 
@@ -447,7 +440,7 @@ class QuantizedSlice(RowSlice):
         return self._scheme.has_packed_zeros(zeros)
 
     @property
-    def _row_unit(self) -> int:
+    def row_unit(self) -> int:
         """Return how many rows make a whole: selections begin and end at multiples of it."""
         scheme = self._scheme
         group = scheme.group_length(self.shape) if scheme.group_axis == 0 else 1
@@ -459,7 +452,7 @@ class QuantizedSlice(RowSlice):
         parts, scheme, shape = self._parts, self._scheme, self.shape
         group = scheme.group_length(shape) if scheme.group_axis == 0 else 1
         are_zeros_in_words = self._has_packed_zeros and scheme.group_axis == 1
-        start, stop = self._bounds(rows, self._row_unit)
+        start, stop = self._bounds(rows, self.row_unit)
         words = slice(scheme.packing.word_count(start), scheme.packing.word_count(stop))
         groups = slice(start // group, -(-stop // group))
         arrays = {

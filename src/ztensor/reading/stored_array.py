@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ztensor.layout.base import Array
     from ztensor.model.manifest import TensorObject
     from ztensor.reading.component import ReadInto
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.file import FileObjects
     from ztensor.reading.selection import Selection
 
 
@@ -74,7 +74,7 @@ class StoredArray:
     """One component as an array of a shape; indexing it reads what the index needs.
 
     Args:
-        reader: where it lies; indexing takes it to be open.
+        file: where it lies; indexing takes it to be open.
         name: the object's name.
         tensor_object: the object.
         role: the component's.
@@ -97,9 +97,9 @@ class StoredArray:
         "_decoded",
         "_elements",
         "_entries",
+        "_file",
         "_name",
         "_object",
-        "_reader",
         "_role",
         "_stored",
         "dtype",
@@ -108,7 +108,7 @@ class StoredArray:
 
     def __init__(
         self,
-        reader: ManifestReader,
+        file: FileObjects,
         name: str,
         tensor_object: TensorObject,
         role: str,
@@ -117,14 +117,14 @@ class StoredArray:
         *,
         copy: bool = False,
     ) -> None:
-        self._reader = reader
+        self._file = file
         self._name = name
         self._object = tensor_object
         self._role = role
         self._entries = entries
         self._copy = copy
         self._component = component = tensor_object.components[role]
-        self._stored = reader._stored(component)
+        self._stored = file.stored(component)
         self._elements = _elements(component)
         self.dtype = self._elements.dtype
         self.shape = shape
@@ -138,7 +138,7 @@ class StoredArray:
         memory, and no map is touched.
 
         Raises:
-            ClosedError: the reader is closed.
+            ClosedError: the file is closed.
             ArgumentTypeError: it is no index.
             ArgumentValueError: it does not fit the shape.
             FormatError: the stored bytes are damaged.
@@ -161,8 +161,8 @@ class StoredArray:
         Raises:
             ZTensorError: what indexing raises.
         """
-        with self._reader._located(self._name, self._role):  # a part of the reader
-            self._reader._require_open()
+        with self._file.located(self._name, self._role):
+            self._file.require_open()
             selection = select(key, self.shape)
             try:
                 return self._read(selection, key)
@@ -184,11 +184,11 @@ class StoredArray:
 
     def _mapped(self) -> Array | None:
         """Return the whole as a view of the file, or None where it cannot be one."""
-        self._reader._require_open()
+        self._file.require_open()
         try:
             whole = self._stored.view()
         except ZTensorError as error:
-            error.locate(file=self._reader.name, object_name=self._name, component=self._role)
+            error.locate(file=self._file.name, object_name=self._name, component=self._role)
             raise
         if whole is None:
             return None
@@ -247,14 +247,14 @@ class StoredArray:
         target[...] = typed_array(self._component, data)[lead : lead + target.size]
 
     def _whole(self, *, is_kept: bool) -> Array:
-        """Return all of it, read and checked as the reader does."""
+        """Return all of it, read and checked as a whole."""
         array = self._decoded
         if array is not None:
             return array
         if self._object.format == "dense" and self._role == "data":
-            array = self._reader._dense(self._name, self._object, copy=True)
+            array = self._file.array(self._name, copy=True)
         else:
-            array = self._reader._component(
+            array = self._file.component(
                 self._name, self._object, self._role, self._entries, copy=True
             )
             if array.size != element_count(self.shape):

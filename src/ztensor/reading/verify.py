@@ -37,8 +37,8 @@ from ztensor.layout.elements import (
 from ztensor.model.problem import Problem
 from ztensor.model.showing import counted, short_repr
 from ztensor.reading.component import digest_of, require_declared
+from ztensor.reading.file import roles_in_order
 from ztensor.reading.overlaps import Overlaps
-from ztensor.reading.reader import roles_in_order
 from ztensor.threads import WINDOWS, thread_count
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
     from ztensor.layout.base import Watch
     from ztensor.model.manifest import Component, TensorObject
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.file import FileObjects
+    from ztensor.reading.objects import Objects
 
     Progress = Callable[[int, int], None]
 
@@ -139,8 +140,8 @@ def _sentence(error: ZTensorError) -> str:
     return ", ".join(facts)
 
 
-def verify_reader(
-    reader: ManifestReader,
+def verify_file(
+    file: FileObjects,
     names: Iterable[str] | None = None,
     *,
     threads: int | None = None,
@@ -149,7 +150,7 @@ def verify_reader(
     """Check all stored bytes of a file.
 
     Args:
-        reader: an open reader.
+        file: an open file.
         names: objects to check; all of them by default.
         threads: how many to use; as many as there are cores, four at most, by default.
         progress: called with the stored bytes read so far and the bytes to read in all.
@@ -160,10 +161,10 @@ def verify_reader(
     """
     if isinstance(names, str):  # one name, not its letters
         names = [names]
-    chosen = list(reader) if names is None else list(names)
-    objects = [(name, reader._object(name)) for name in chosen]
+    chosen = list(file.names) if names is None else list(names)
+    objects = [(name, file.object(name)) for name in chosen]
     total = sum(c.length for _, o in objects for c in o.components.values())
-    overlaps = Overlaps((reader, c) for _, o in objects for c in o.components.values())
+    overlaps = Overlaps((file, c) for _, o in objects for c in o.components.values())
     done = 0
     lock = threading.Lock()
 
@@ -176,7 +177,7 @@ def verify_reader(
 
     def walk(item: tuple[str, TensorObject]) -> _Findings:
         with WINDOWS.whole():
-            return _walk_object(reader, overlaps, *item, report)
+            return _walk_object(file, overlaps, *item, report)
 
     workers = thread_count(threads)
     if workers <= 1 or len(objects) < 2:
@@ -184,12 +185,12 @@ def verify_reader(
     else:
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             findings = list(pool.map(walk, objects))
-    sums = _Sums(reader)
+    sums = _Sums(file)
     unchecked = {}
     for (name, tensor_object), found in zip(objects, findings, strict=True):
         if found.unchecked is not None and not sums.cover(name, tensor_object, found):
             unchecked[name] = found.unchecked
-    is_ours = reader.format == "zt"
+    is_ours = file.format == "zt"
 
     def told(problem: Problem) -> Problem:
         found: Problem = problem if is_ours else without_our_section(problem)
@@ -206,34 +207,34 @@ def verify_reader(
     )
 
 
-def unchecked_names(reader: ManifestReader) -> Iterator[str]:
-    """Yield the objects with bytes that nothing in the file can be held to: no digest, no sum."""
-    sums: dict[ManifestReader, _Sums] = {}
-    for name in reader:
-        home = reader.reader_of(name)
-        of_home = sums.get(home) or sums.setdefault(home, _Sums(home))
-        for component in home._object(name).components.values():
-            if _is_unheld(home, component) and of_home.over(component) is None:
+def unchecked_names(objects: Objects) -> Iterator[str]:
+    """Yield the objects with bytes that nothing in the files can be held to: no digest, no sum."""
+    sums: dict[FileObjects, _Sums] = {}
+    for name in objects.names:
+        file = objects.part(name)
+        of_file = sums.get(file) or sums.setdefault(file, _Sums(file))
+        for component in file.object(name).components.values():
+            if _is_unheld(file, component) and of_file.over(component) is None:
                 yield name
                 break
 
 
-def _is_unheld(reader: ManifestReader, component: Component) -> bool:
+def _is_unheld(file: FileObjects, component: Component) -> bool:
     """Return whether a component has bytes, and neither a digest nor an encoding that has one."""
     if not component.length or component.digest is not None:
         return False
-    return not getattr(reader._encodings.get(component.encoding), "has_sum", False)
+    return not getattr(file.encodings.get(component.encoding), "has_sum", False)
 
 
 class _Sums:
     """The sums a file has over more than one component, each looked at once.
 
     Args:
-        reader: the file's.
+        file: the file.
     """
 
-    def __init__(self, reader: ManifestReader) -> None:
-        self._sums = sorted(reader._sums, key=lambda one: one.offset)
+    def __init__(self, file: FileObjects) -> None:
+        self._sums = sorted(file.sums, key=lambda one: one.offset)
         self._starts = [one.offset for one in self._sums]
         self._found: dict[int, ZTensorError | None] = {}
 
@@ -272,7 +273,7 @@ class _Sums:
 
 
 def _walk_object(
-    reader: ManifestReader,
+    file: FileObjects,
     overlaps: Overlaps,
     name: str,
     tensor_object: TensorObject,
@@ -296,12 +297,12 @@ def _walk_object(
     for role in roles_in_order(tensor_object):
         component = tensor_object.components[role]
         done = findings.nbytes
-        if findings.unchecked is None and _is_unheld(reader, component):
+        if findings.unchecked is None and _is_unheld(file, component):
             findings.unchecked = "it has no digest"
         is_digest_done = False
         try:
             has_digest_matched = _check_digest(
-                reader, overlaps, component, name, role, findings, report
+                file, overlaps, component, name, role, findings, report
             )
             is_digest_done = True
             # Raw bytes are what they are: whether that is right, the layout says at the end.
@@ -311,7 +312,7 @@ def _walk_object(
             if expected is not None:
                 require_declared(component, expected)
             walker = _walked(
-                reader,
+                file,
                 overlaps,
                 tensor_object,
                 role,
@@ -344,7 +345,7 @@ def _walk_object(
 
 
 def _walked(
-    reader: ManifestReader,
+    file: FileObjects,
     overlaps: Overlaps,
     tensor_object: TensorObject,
     role: str,
@@ -361,23 +362,23 @@ def _walked(
     def walk() -> ComponentWalk:
         is_opaque = tensor_object.is_opaque
         walker = ComponentWalk(
-            reader, component, expected, watch, is_opaque=is_opaque, overlaps=overlaps
+            file, component, expected, watch, is_opaque=is_opaque, overlaps=overlaps
         )
         walker.run(digest_of_decoded=digest_of_decoded)
         return walker
 
-    if not overlaps.is_repeated(reader, component):
+    if not overlaps.is_repeated(file, component):
         return walk()
     seen_as = tensor_object.format, role, tensor_object.shape, entries
     stated = dataclasses.replace(
         component, digest=component.digest if digest_of_decoded else None, extra=None
     )
     key = stated, expected, tensor_object.is_opaque, None if watch is None else seen_as
-    return overlaps.once(reader, component, key, walk)
+    return overlaps.once(file, component, key, walk)
 
 
 def _check_digest(
-    reader: ManifestReader,
+    file: FileObjects,
     overlaps: Overlaps,
     component: Component,
     name: str,
@@ -401,14 +402,14 @@ def _check_digest(
         return True
 
     def hexdigest() -> str:
-        pieces = reader._stored(component).stored().pieces()
-        for piece in overlaps.metered(reader, component, pieces, "digest"):
+        pieces = file.stored(component).stored().pieces()
+        for piece in overlaps.metered(file, component, pieces, "digest"):
             hasher.update(piece)
             findings.nbytes += piece.nbytes
             report(piece.nbytes)
         return hasher.hexdigest()
 
-    found = overlaps.once(reader, component, digest.algorithm, hexdigest)
+    found = overlaps.once(file, component, digest.algorithm, hexdigest)
     try:
         require_match(digest, found)
     except DigestMismatchError as error:
@@ -425,7 +426,7 @@ class ComponentWalk:
 
     def __init__(
         self,
-        reader: ManifestReader,
+        file: FileObjects,
         component: Component,
         expected: int | None,
         watch: Watch | None,
@@ -435,7 +436,7 @@ class ComponentWalk:
     ) -> None:
         self._is_opaque = is_opaque
         self._overlaps = overlaps
-        self._reader = reader
+        self._file = file
         self._component = component
         self._expected = expected
         self.watch = watch
@@ -475,12 +476,12 @@ class ComponentWalk:
             and self._expected is None
             and self.watch is None
             and (component.dtype != "bool" or component.has_free_bools or self._is_opaque)
-            and self._reader._stored(component).encoding() is ENCODINGS["raw"]
+            and self._file.stored(component).encoding() is ENCODINGS["raw"]
         )
 
     def _count(self) -> None:
         component = self._component
-        stored = self._reader._stored(component).stored()
+        stored = self._file.stored(component).stored()
         if self._is_opaque or not stored.length:
             return
         logical = component.logical
@@ -495,10 +496,10 @@ class ComponentWalk:
 
     def _whole_elements(self, hasher: Hasher | None) -> Iterator[memoryview]:
         """Return decoded pieces cut at element borders."""
-        component, reader = self._component, self._reader
-        chunks = reader._stored(component).pieces(self._expected)
+        component, file = self._component, self._file
+        chunks = file.stored(component).pieces(self._expected)
         if self._overlaps is not None:
-            chunks = self._overlaps.metered(reader, component, chunks, "elements")
+            chunks = self._overlaps.metered(file, component, chunks, "elements")
         if hasher is not None:
             chunks = _hashed(chunks, hasher)
         return chunks if self._is_opaque else whole_elements(component, chunks)

@@ -18,9 +18,16 @@ from ztensor.errors import (
 )
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.model.formats import is_read_suffix
-from ztensor.opening import FIRST_OF_GGUF, INDEX_SUFFIX, is_index
 from ztensor.sharded.index import FileSet, read_index
-from ztensor.sharded.naming import SHARD, WAITING, index_path, shard_paths
+from ztensor.sharded.naming import (
+    FIRST_OF_GGUF,
+    INDEX_SUFFIX,
+    SHARD,
+    WAITING,
+    index_path,
+    is_index,
+    shard_paths,
+)
 from ztensor.source.base import read_bytes
 from ztensor.source.beneath import Beneath, cache_of
 from ztensor.source.paths import path_text

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+import stat
+from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, describe
-from ztensor.opening import INDEX_SUFFIX
+from ztensor.source.paths import path_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     Progress = Callable[[int, int], None]
 
+# Of the file that tells where the objects of a sharded model are, behind the model's own name.
+INDEX_SUFFIX = ".index.json"
+_INDEX = re.compile(r"index(\.[^./\\]+)?\.json\Z")  # of a variant it is `.index.fp16.json`
+# Shards of GGUF have no index: whoever names the first means all of them.
+FIRST_OF_GGUF = re.compile(r"-00001-of-(?!0000[01])\d{5}\.gguf\Z")
 SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<extension>\.[^.]+)")
 # Where a shard waits while an older one has its name.
 WAITING = re.compile(r"(?P<stem>.+)-\d{5}-of-\d{5}\.[0-9a-f]{8}(?P<extension>\.[^.]+)")
@@ -54,6 +60,26 @@ def shard_paths(path: str, count: int) -> list[str]:
 def index_path(path: str) -> str:
     """Return where the index of a file's shards lies: `model.zt.index.json`."""
     return path + INDEX_SUFFIX
+
+
+def is_index(path: str) -> bool:
+    """Return whether a path is called as the index of a sharded model is."""
+    return _INDEX.search(path) is not None
+
+
+def is_set(source: Any) -> bool:
+    """Return whether a caller means several files."""
+    if isinstance(source, (list, tuple)):
+        return True
+    if not isinstance(source, (str, os.PathLike)):
+        return False
+    path = path_text(source)
+    if is_index(path) or FIRST_OF_GGUF.search(path):
+        return True
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except OSError:
+        return os.path.exists(path + INDEX_SUFFIX)
 
 
 def plan_shards(

@@ -29,7 +29,7 @@ def plan_objects(
         return plan_shards(((one, reader.metadata(one).nbytes, None) for one in names), limit)
     blobs: dict[object, list[tuple[int, int]]] = {}
     for one in reader:
-        blobs.setdefault(reader.reader_of(one), []).extend(
+        blobs.setdefault(reader.objects.part(one), []).extend(
             (part.offset, part.length) for part in reader.metadata(one).components.values()
         )
     overlaps = {home: Overlaps(found) for home, found in blobs.items()}
@@ -39,7 +39,7 @@ def plan_objects(
             parts = reader.metadata(one).components.values()
             places = tuple((part.offset, part.length) for part in parts)
             stored = sum(part.length for part in parts)
-            home = reader.reader_of(one)
+            home = reader.objects.part(one)
             runs = tuple(overlaps[home].around(*place) or place for place in places)
             yield one, stored, (home, runs) if stored else None
 

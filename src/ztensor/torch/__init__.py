@@ -26,8 +26,9 @@ from ztensor.errors import (
 )
 from ztensor.opening import Reader
 from ztensor.opening import open as open_files
-from ztensor.reading.loading import load_all
-from ztensor.sharded import load_files, save_files
+from ztensor.reading.loading import load_all, load_files
+from ztensor.reading.objects import several
+from ztensor.sharded.saving import save_files
 from ztensor.source.paths import path_text
 from ztensor.tensor import Tensor, no_tensor
 from ztensor.threads import thread_count
@@ -48,7 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Unpack
 
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.file import FileObjects
+    from ztensor.reading.objects import Objects
     from ztensor.source.sink import Durable
     from ztensor.typing import (
         Bytes,
@@ -220,7 +222,7 @@ def load_file(
     """
     place = device_of(device)
     with open_files(filename, verify=verify) as reader:
-        return load_files(reader, _load, progress, device=place, copy=copy, threads=threads)
+        return load_files(reader.objects, _load, progress, device=place, copy=copy, threads=threads)
 
 
 @public
@@ -243,7 +245,7 @@ def load(
         raise ArgumentTypeError("load takes bytes; load_file takes a path", found=describe(data))
     place = device_of(device)
     with Reader(data, verify=verify) as reader:
-        return _load(reader, place, copy=True, threads=threads)
+        return load_files(reader.objects, _load, device=place, copy=True, threads=threads)
 
 
 # --- Models ---------------------------------------------------------------------------------
@@ -539,13 +541,13 @@ def _stored(name: str, tensor: Any) -> Any:
         raise
 
 
-def _load(reader: Reader, device: Any, *, copy: bool, threads: int | None) -> dict[str, Any]:
+def _load(file: FileObjects, device: Any, *, copy: bool, threads: int | None) -> dict[str, Any]:
     workers = thread_count(threads)
     if device.type == "meta":
-        return {name: read_meta(reader, name) for name in reader}
+        return {name: read_meta(file, name) for name in file.names}
     if device.type != "cpu":
-        return read_onto(reader, reader, device, workers)
-    result = load_all(reader, copy=copy, threads=threads)
+        return read_onto(file, file.names, device, workers)
+    result = load_all(file, copy=copy, threads=threads)
     name = ""
     try:
         for name, value in result.items():
@@ -554,22 +556,23 @@ def _load(reader: Reader, device: Any, *, copy: bool, threads: int | None) -> di
             elif value.format in SPARSE:
                 result[name] = to_torch(value)
     except ZTensorError as error:
-        error.locate(file=reader.name, object_name=name)
+        error.locate(file=file.name, object_name=name)
         raise
     return result
 
 
 def read_torch(
-    reader: ManifestReader, name: str | Iterable[str], *, device: TorchDevice, copy: bool
+    objects: Objects, name: str | Iterable[str], *, device: TorchDevice, copy: bool
 ) -> Any:
     """Return one object as a tensor, or several as a dict; see `ztensor.Reader.read_torch`."""
     place = device_of(device)
-    names = [name] if isinstance(name, str) else list(reader._several(name))
-    found: dict[str, Any] = {}
+    names = [name] if isinstance(name, str) else list(several(name, objects.name))
+    homes: dict[FileObjects, list[str]] = {}
     for one in names:
-        tensor_object = reader._object(one)
-        if tensor_object.format not in ("dense", *SPARSE):
-            quantized = tensor_object.format == "quantized_group"
+        file = objects.part(one)
+        kind = file.object(one).format
+        if kind not in ("dense", *SPARSE):
+            quantized = kind == "quantized_group"
             raise ArgumentTypeError(
                 "torch has no such layout; "
                 + (
@@ -577,17 +580,19 @@ def read_torch(
                     if quantized
                     else "read(name) gives its components"
                 ),
-                file=reader.name,
+                file=file.name,
                 object_name=one,
-                found=f"format {describe(tensor_object.format)}",
+                found=f"format {describe(kind)}",
             )
-    if place.type not in ("cpu", "meta"):
-        found = read_onto(reader, names, place, thread_count())
-    else:
-        for one in names:
-            if place.type == "meta":
-                found[one] = read_meta(reader, one)
-                continue
-            with reader._located(one):
-                found[one] = to_torch(reader.read(one, copy=copy))
-    return found[name] if isinstance(name, str) else found
+        homes.setdefault(file, []).append(one)
+    found: dict[str, Any] = {}
+    for file, some in homes.items():
+        if place.type == "cpu":
+            for one in some:
+                with file.located(one):
+                    found[one] = to_torch(file.tensor(one, copy=copy))
+        elif place.type == "meta":
+            found.update({one: read_meta(file, one) for one in some})
+        else:
+            found.update(read_onto(file, some, place, thread_count()))
+    return found[name] if isinstance(name, str) else {one: found[one] for one in names}

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ztensor.model.manifest import TensorObject
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.file import FileObjects
 
 # Two of these for each thread, four threads by default: 64 MiB in all.
 _STAGING_BYTES = 8 << 20
@@ -96,7 +96,7 @@ def moved(tensor: Any, device: Any) -> Any:
 # --- Loading --------------------------------------------------------------------------------
 
 
-def read_meta(reader: ManifestReader, name: str) -> Any:
+def read_meta(file: FileObjects, name: str) -> Any:
     """Return an object as a tensor on the meta device: shape and type, no data is read.
 
     Raises:
@@ -104,17 +104,17 @@ def read_meta(reader: ManifestReader, name: str) -> Any:
             entries a sparse object has.
         LimitError: torch cannot hold the shape.
     """
-    tensor_object = reader._object(name)
-    with reader._located(name):
+    tensor_object = file.object(name)
+    with file.located(name):
         if tensor_object.format == "dense":
-            reader._require_dense(name, tensor_object)
+            file.require_dense(name)
             component = tensor_object.components["data"]
             if component.type is not None and component.logical is None:
                 # Its elements may be packed in a way only the reader notices.
-                return array_to_torch(reader._dense(name, tensor_object, copy=True)).to("meta")
+                return array_to_torch(file.array(name, copy=True)).to("meta")
             return empty(result_dtype(component), tensor_object.shape, "meta")
         if tensor_object.format not in SPARSE:
-            return reader.read(name)
+            return file.tensor(name, copy=False)
         return _sparse_meta(tensor_object)
 
 
@@ -144,16 +144,14 @@ def _sparse_meta(tensor_object: TensorObject) -> Any:
         ) from error
 
 
-def read_onto(
-    reader: ManifestReader, names: Iterable[str], device: Any, workers: int
-) -> dict[str, Any]:
+def read_onto(file: FileObjects, names: Iterable[str], device: Any, workers: int) -> dict[str, Any]:
     """Return objects as tensors on a device, each checked against its digest.
 
     Objects that share their bytes share memory there. Layouts torch does not have come as
     `ztensor.Tensor`.
 
     Args:
-        reader: an open reader.
+        file: an open file.
         names: objects of it.
         device: a device that is there, neither the CPU nor meta.
         workers: how many threads read.
@@ -169,14 +167,14 @@ def read_onto(
     # Threads have modes of their own: they could not fill what is made in inference mode here.
     with torch.inference_mode(mode=False):
         for name in names:
-            tensor_object = reader._object(name)
-            with reader._located(name):
+            tensor_object = file.object(name)
+            with file.located(name):
                 if tensor_object.format in SPARSE:
-                    result[name] = moved(to_torch(reader.read(name, copy=True)), device)
+                    result[name] = moved(to_torch(file.tensor(name, copy=True)), device)
                 elif tensor_object.format != "dense":
-                    result[name] = reader.read(name)
+                    result[name] = file.tensor(name, copy=False)
                 else:
-                    reader._require_dense(name, tensor_object)
+                    file.require_dense(name)
                     component = tensor_object.components["data"]
                     key = (component.offset, component.length, component.dtype, component.type,
                            component.encoding, tensor_object.shape)  # fmt: skip
@@ -186,11 +184,11 @@ def read_onto(
                     target = empty(result_dtype(component), tensor_object.shape, device)
                     result[name] = first_of[key] = target
                     items.append((name, tensor_object, target))
-        _send(reader, items, device, workers)
+        _send(file, items, device, workers)
     return result
 
 
-def _send(reader: ManifestReader, items: list[_Item], device: Any, workers: int) -> None:
+def _send(file: FileObjects, items: list[_Item], device: Any, workers: int) -> None:
     jobs = list(_jobs(items))
     conveyors = [_Conveyor(device) for _ in range(min(workers, len(jobs)))]
     free: SimpleQueue[_Conveyor] = SimpleQueue()
@@ -201,7 +199,7 @@ def _send(reader: ManifestReader, items: list[_Item], device: Any, workers: int)
         conveyor = free.get()
         try:
             for item in job:
-                _carry(reader, item, conveyor)
+                _carry(file, item, conveyor)
         finally:
             free.put(conveyor)
 
@@ -233,14 +231,14 @@ def _jobs(items: list[_Item]) -> Iterator[list[_Item]]:
         yield job
 
 
-def _carry(reader: ManifestReader, item: _Item, conveyor: _Conveyor) -> None:
+def _carry(file: FileObjects, item: _Item, conveyor: _Conveyor) -> None:
     name, tensor_object, target = item
     component = tensor_object.components["data"]
     flat = target.reshape(-1).view(torch.uint8)
-    with reader._located(name, "data"):
-        stored = reader._stored(component)
+    with file.located(name, "data"):
+        stored = file.stored(component)
         if not stored.is_in_place(flat.numel(), packed=True):
-            array = reader._dense(name, tensor_object, copy=True)
+            array = file.array(name, copy=True)
             source = array_to_torch(array).reshape(-1).view(torch.uint8)
             for start, piece in conveyor.pieces(flat):
                 piece[:] = source[start : start + piece.nbytes].numpy().data
@@ -308,7 +306,7 @@ class _Conveyor:
 # --- Filling what is there ------------------------------------------------------------------
 
 
-def fill(reader: ManifestReader, name: str, tensor_object: TensorObject, target: Any) -> None:
+def fill(file: FileObjects, name: str, target: Any) -> None:
     """Fill a torch tensor of the caller, on any device, with a dense object.
 
     Raises:
@@ -316,6 +314,7 @@ def fill(reader: ManifestReader, name: str, tensor_object: TensorObject, target:
         FormatError: the stored bytes are damaged.
         UnsupportedError: torch has no such element type.
     """
+    tensor_object = file.object(name)
     dtype = result_dtype(tensor_object.components["data"])
     expected, shape = torch_dtype(dtype), torch_shape(dtype, tensor_object.shape)
     if tuple(target.shape) != shape or target.dtype is not expected:
@@ -333,14 +332,14 @@ def fill(reader: ManifestReader, name: str, tensor_object: TensorObject, target:
     target = target.detach()
     is_plain = target.is_contiguous() and not (target.is_conj() or target.is_neg())
     if is_plain and not target.is_cpu:
-        _send(reader, [(name, tensor_object, target)], target.device, 1)
+        _send(file, [(name, tensor_object, target)], target.device, 1)
         return
     if is_plain:
         array = from_torch(target)
         if isinstance(array, np.ndarray) and array.shape == shape:  # packed elements are copied
-            reader._fill(name, tensor_object, array)
+            file.fill(name, array)
             return
-    array = reader._dense(name, tensor_object, copy=True)
+    array = file.array(name, copy=True)
     source = array_to_torch(array)
     try:
         target.copy_(source)

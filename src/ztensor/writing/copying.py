@@ -9,6 +9,7 @@ from ztensor.digest import digest_of, parse_digest, require_match
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import DigestMismatchError
 from ztensor.layout.elements import BLOCK_BYTES
+from ztensor.reading.portable import portable_chunks
 from ztensor.source.sink import FileSink
 from ztensor.writing.blob import BlobWriter
 from ztensor.writing.frames import frames_of
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
     from ztensor.digest import Algorithm, Digest
     from ztensor.model.manifest import Component, TensorObject
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.file import FileObjects
+    from ztensor.reading.objects import Objects
     from ztensor.source.base import Source
     from ztensor.source.sink import Sink
     from ztensor.threads import Crew
@@ -54,37 +56,35 @@ class Copier:
             tuple[int, dict[tuple[Digest | None, str], str | None]],
         ] = {}
         self._overlaps: dict[Source, Overlaps] = {}
-        self._narrowed: set[ManifestReader] = set()
+        self._narrowed: set[FileObjects] = set()
         self._recoded: dict[tuple[object, ...], tuple[Component, set[Digest]]] = {}
-        self.chunks: Callable[[ManifestReader, str, str], Iterator[memoryview]] = (
-            lambda reader, name, role: reader._portable_chunks(name, role)
-        )
+        self.chunks: Callable[[FileObjects, str, str], Iterator[memoryview]] = portable_chunks
 
-    def expect(self, objects: Iterable[tuple[ManifestReader, str]]) -> None:
+    def expect(self, objects: Iterable[tuple[Objects, str]]) -> None:
         """Say what will be copied, so that blobs which overlap are copied once.
 
         Args:
-            objects: reader and name there of each; of one file only once.
+            objects: where each is, and its name there; of one file only once.
         """
         blobs: dict[Source, list[tuple[int, int]]] = {}
-        for reader, name in objects:
-            home = reader.reader_of(name)
-            blobs.setdefault(home._source, []).extend(
+        for where, name in objects:
+            home = where.part(name)
+            blobs.setdefault(home.source, []).extend(
                 (component.offset, component.length)
-                for component in home._object(name).components.values()
+                for component in home.object(name).components.values()
             )
         self._overlaps.update({source: Overlaps(found) for source, found in blobs.items()})
 
-    def narrow(self, reader: ManifestReader) -> None:
+    def narrow(self, file: FileObjects) -> None:
         """Grant nobody more of a new file than of the one whose bytes it gets."""
-        if isinstance(self._sink, FileSink) and reader not in self._narrowed:
-            self._narrowed.add(reader)
-            for rights in reader._source_rights():
+        if isinstance(self._sink, FileSink) and file not in self._narrowed:
+            self._narrowed.add(file)
+            for rights in file.rights():
                 self._sink.narrow(rights)
 
     def decoded(
         self,
-        reader: ManifestReader,
+        file: FileObjects,
         name: str,
         role: str,
         tensor_object: TensorObject,
@@ -93,24 +93,24 @@ class Copier:
     ) -> Component:
         """Write a component's decoded bytes, or find them written for another that has them."""
         component = tensor_object.components[role]
-        there = reader._object(name).components[role]
-        key = reader._source, dataclasses.replace(there, digest=None, extra=None), level
+        there = file.object(name).components[role]
+        key = file.source, dataclasses.replace(there, digest=None, extra=None), level
         digest = None if there.digest is None else parse_digest(there.digest)
         is_known = digest is not None and digest.known is not None
         if key in self._recoded:
             placed, checked = self._recoded[key]
             if is_known and digest not in checked:  # nobody has asked yet whether it is right
-                for _ in reader.decoded_chunks(name, role):
+                for _ in file.decoded_chunks(name, role):
                     pass
         else:
             frames = frames_of(tensor_object, role, self._chunk_rows)
             blob = BlobWriter(self._sink, level, self._algorithm, self._crew, frames=frames)
-            for chunk in self.chunks(reader, name, role):
+            for chunk in self.chunks(file, name, role):
                 blob.write(chunk)
                 if progress is not None:
                     progress(chunk.nbytes)
             placed, checked = blob.finish(component), set()
-            has_place = getattr(reader._stored(there).encoding(), "has_place", False)
+            has_place = getattr(file.stored(there).encoding(), "has_place", False)
             if there.encoding in ENCODINGS or has_place:  # another format's may have none
                 self._recoded[key] = placed, checked
         if digest is not None:
@@ -119,32 +119,32 @@ class Copier:
 
     def stored(
         self,
-        reader: ManifestReader,
+        file: FileObjects,
         name: str,
         role: str,
         component: Component,
         progress: Progress | None,
     ) -> Component:
         """Write a component's stored bytes, checked, or find them written for another."""
-        key = (reader._source, component.offset, component.length)
+        key = (file.source, component.offset, component.length)
         digest = None if component.digest is None else parse_digest(component.digest)
         algorithm = self._algorithm if digest is None else digest.known
         found: str | None = None
         if key not in self._copied:
-            overlaps = self._overlaps.get(reader._source)
+            overlaps = self._overlaps.get(file.source)
             run = overlaps and overlaps.around(component.offset, component.length)
             if run:
-                start = self._copy_run(reader, component, run, progress)
+                start = self._copy_run(file, component, run, progress)
                 self._copied[key] = start + component.offset - run[0], {}
             else:
-                placed = self._copy_blob(reader, component, algorithm, progress)
+                placed = self._copy_blob(file, component, algorithm, progress)
                 found = placed.digest
                 self._copied[key] = placed.offset, {}
         offset, checked = self._copied[key]
         stated = digest, component.encoding
         if stated not in checked:  # what others say of the same bytes is no check of this
             if found is None and algorithm is not None:
-                found = digest_of(algorithm, reader._stored(component).stored().pieces(BLOCK_BYTES))
+                found = digest_of(algorithm, file.stored(component).stored().pieces(BLOCK_BYTES))
             text = component.digest or found
             if digest is not None and found is not None:
                 try:
@@ -152,7 +152,7 @@ class Copier:
                 except DigestMismatchError:
                     if not component.digest_may_cover_decoded or component.encoding == "raw":
                         raise
-                    for _ in reader.decoded_chunks(name, role):  # raises where it covers neither
+                    for _ in file.decoded_chunks(name, role):  # raises where it covers neither
                         pass
                     text = found
             checked[stated] = text
@@ -160,21 +160,21 @@ class Copier:
 
     def _copy_run(
         self,
-        reader: ManifestReader,
+        file: FileObjects,
         component: Component,
         run: tuple[int, int],
         progress: Progress | None,
     ) -> int:
         """Copy the run of overlapping blobs a component is in, once; return where it begins."""
-        key = reader._source, *run
+        key = file.source, *run
         if key not in self._copied:
             whole = dataclasses.replace(component, offset=run[0], length=run[1])
-            self._copied[key] = self._copy_blob(reader, whole, None, progress).offset, {}
+            self._copied[key] = self._copy_blob(file, whole, None, progress).offset, {}
         return self._copied[key][0]
 
     def _copy_blob(
         self,
-        reader: ManifestReader,
+        file: FileObjects,
         component: Component,
         algorithm: Algorithm | None,
         progress: Progress | None,
@@ -182,9 +182,9 @@ class Copier:
         """Copy stored bytes, and return the component with its place and their digest."""
         blob = BlobWriter(self._sink, None, algorithm)
         first = BLOCK_BYTES - self._sink.position % BLOCK_BYTES  # so no write is cut in two
-        for piece in reader._stored(component).stored().pieces(BLOCK_BYTES, first=first):
+        for piece in file.stored(component).stored().pieces(BLOCK_BYTES, first=first):
             blob.write(piece)
             if progress is not None:
                 progress(piece.nbytes)
-        reader._stored(component).stored()  # raises where a program wrote into the file meanwhile
+        file.stored(component).stored()  # raises where a program wrote into the file meanwhile
         return blob.finish(component)

@@ -30,6 +30,7 @@ from ztensor.frameworks import adapter_of
 from ztensor.layout.elements import blocks, is_stored_as_is, spell
 from ztensor.model.formats import require_ours
 from ztensor.model.manifest import Component, Manifest, TensorObject, WrittenObjects
+from ztensor.reading.portable import portable_object, stored_object
 from ztensor.source.paths import is_path, path_text
 from ztensor.source.sink import Durable, sink_of
 from ztensor.tensor import Tensor, no_tensor, shape_of
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from ztensor.container import Emitter
     from ztensor.digest import Algorithm
     from ztensor.layout.base import Array
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.objects import Objects
     from ztensor.source.appending import AppendSink
     from ztensor.source.sink import Sink
 
@@ -278,7 +279,7 @@ class Output:
     def copy(
         self,
         name: str,
-        reader: ManifestReader,
+        objects: Objects,
         from_name: str | None = None,
         *,
         compress: bool | int | str | None = None,
@@ -288,26 +289,26 @@ class Output:
         self.require_ready(name)
         source_name = name if from_name is None else from_name
         try:
-            reader = reader.reader_of(source_name)
+            file = objects.part(source_name)
             level = self.level if compress is None else level_of(compress)
-            self.copier.narrow(reader)
-            stored = reader._stored_object(source_name)
-            tensor_object = reader._portable_object(source_name) if stored is None else stored
+            self.copier.narrow(file)
+            stored = stored_object(file, source_name)
+            tensor_object = portable_object(file, source_name) if stored is None else stored
             self.emitter.check_object(tensor_object)
         except ZTensorError as error:
             error.locate(file=self.sink.name, object_name=name)
             raise
         try:
             components = {
-                role: self.copier.decoded(reader, source_name, role, tensor_object, level, progress)
+                role: self.copier.decoded(file, source_name, role, tensor_object, level, progress)
                 if stored is None or (compress is not None and _differs(component, level))
-                else self.copier.stored(reader, source_name, role, component, progress)
+                else self.copier.stored(file, source_name, role, component, progress)
                 for role, component in tensor_object.components.items()
             }
         except BaseException as error:
             self.abort()
             if isinstance(error, ZTensorError):
-                error.locate(file=reader.name, object_name=source_name)
+                error.locate(file=file.name, object_name=source_name)
             raise
         self.objects[name] = dataclasses.replace(tensor_object, components=components)
 

@@ -206,7 +206,7 @@ class Writer:
             DigestMismatchError: the stored bytes are damaged. The writer is then aborted.
             SourceError: bytes could not be read or stored. The writer is then aborted.
         """
-        self._output.copy(name, reader, from_name, compress=compress, progress=progress)
+        self._output.copy(name, reader.objects, from_name, compress=compress, progress=progress)
 
     def share(self, name: str, of: str) -> None:
         """Write an object that has the bytes of one written before; only its name is new.

@@ -21,7 +21,7 @@ def whole(blocks: Any) -> Any:
 def test_blocks_make_the_component(version: str, compression: bool) -> None:
     array = np.arange(3_000_001, dtype=np.float32)
     with ztensor.open(save({"w": array}, compression=compression, version=version)) as reader:
-        blocks = [block.copy() for block in component_blocks(reader, "w", "data")]
+        blocks = [block.copy() for block in component_blocks(reader.objects.part("w"), "w", "data")]
     assert len(blocks) > 1
     assert np.array_equal(np.concatenate(blocks), array)
 
@@ -29,7 +29,7 @@ def test_blocks_make_the_component(version: str, compression: bool) -> None:
 def test_padding_is_no_element() -> None:
     array = np.array([1, 2, 3], ml_dtypes.float4_e2m1fn)
     with ztensor.open(save({"w": array})) as reader:
-        assert np.array_equal(whole(component_blocks(reader, "w", "data")), array)
+        assert np.array_equal(whole(component_blocks(reader.objects.part("w"), "w", "data")), array)
 
 
 REAL = sorted((Path(__file__).parents[2] / "corpus" / "real").glob("**/*.zt"))
@@ -48,7 +48,9 @@ def test_files_of_every_release(path: Path) -> None:
             if reader.metadata(name).format != "dense":
                 continue
             expected = reader.read_numpy(name).reshape(-1)
-            found = [block.copy() for block in component_blocks(reader, name, "data")]
+            found = [
+                block.copy() for block in component_blocks(reader.objects.part(name), name, "data")
+            ]
             joined = np.concatenate([expected[:0], *found])
             assert joined.dtype == expected.dtype
             assert joined.tobytes() == expected.tobytes()
@@ -59,7 +61,7 @@ def test_no_such_component() -> None:
         ztensor.open(save({"w": np.ones(3)})) as reader,
         pytest.raises(ztensor.ObjectNotFoundError),
     ):
-        list(component_blocks(reader, "w", "values"))
+        list(component_blocks(reader.objects.part("w"), "w", "values"))
 
 
 @pytest.mark.parametrize("shape", [(4096, 512), (3000, 640)])
@@ -68,7 +70,7 @@ def test_rows_dequantize_to_the_whole(shape: tuple[int, int], group_axis: int) -
     weight = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     tensor = ztensor.Tensor.quantize(weight, bits=4, group_size=64, group_axis=group_axis)
     with ztensor.open(save({"w": tensor})) as reader:
-        blocks = [block.copy() for block in dequantized_blocks(reader, "w")]
+        blocks = [block.copy() for block in dequantized_blocks(reader.objects.part("w"), "w")]
     assert len(blocks) > 1
     assert np.array_equal(np.concatenate(blocks), tensor.dequantize().reshape(-1))
 
@@ -101,7 +103,7 @@ def test_rows_of_gguf_blocks(tmp_path: Path) -> None:
     blocks[..., 2:] = rng.integers(0, 256, blocks[..., 2:].shape)
     tensor = ztensor.Tensor({"data": blocks.reshape(-1)}, shape=(3000, 640), format="gguf.q8_0")
     with ztensor.open(save({"w": tensor})) as reader:
-        found = [block.copy() for block in dequantized_blocks(reader, "w")]
+        found = [block.copy() for block in dequantized_blocks(reader.objects.part("w"), "w")]
         assert ztensor.stats(reader)["w"].max == 63.5
         assert ztensor.diff(reader, save({"w": tensor.dequantize()}), values_only=True).ok
     assert len(found) > 1

@@ -10,7 +10,7 @@ from tests.corpus.foreign.make_gguf import blocks_of
 from ztensor.cli.parameters import parameter_count
 from ztensor.cli.spelling import parameters_text
 from ztensor.numpy import save, save_file
-from ztensor.sharded import index_path
+from ztensor.sharded.naming import index_path
 
 if TYPE_CHECKING:
     from pathlib import Path

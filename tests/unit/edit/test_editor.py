@@ -85,7 +85,7 @@ def test_several_changes_are_one_commit(path: Path) -> None:
     after = path.read_bytes()
     assert after.startswith(before)
     with ztensor.open(path) as reader:
-        assert reader._manifest.commit == Commit(prev=len(before), end=len(after))
+        assert reader.objects.parts()[0].manifest.commit == Commit(prev=len(before), end=len(after))
         assert set(reader) == {"new", "newer", "streamed", "a", "zz"}
         assert reader.attributes == {"step": 2}
         assert reader["a"].tolist() == [0, 1, 2]
@@ -100,12 +100,14 @@ def test_several_changes_are_one_commit(path: Path) -> None:
 def test_a_commit_names_the_lengths_before_and_behind_it(path: Path) -> None:
     sizes = [path.stat().st_size]
     with ztensor.open(path) as reader:
-        assert reader._manifest.commit == Commit(prev=0, end=sizes[0])
+        assert reader.objects.parts()[0].manifest.commit == Commit(prev=0, end=sizes[0])
     for step in range(3):
         ztensor.set_attributes(path, {"step": step})
         sizes.append(path.stat().st_size)
         with ztensor.open(path) as reader:
-            assert reader._manifest.commit == Commit(prev=sizes[-2], end=sizes[-1])
+            assert reader.objects.parts()[0].manifest.commit == Commit(
+                prev=sizes[-2], end=sizes[-1]
+            )
     commit = root_of(path)["commit"]
     assert list(commit) == ["prev", "end", "digest"]
     assert commit["digest"].startswith("crc32c:0x")
@@ -527,7 +529,7 @@ def test_atomic_puts_a_new_file_in_its_place(path: Path, tmp_path: Path) -> None
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert dense_of(path)["a"] == FOUR.tolist()
     with ztensor.open(path) as reader:
-        assert reader._manifest.commit == Commit(prev=0, end=path.stat().st_size)
+        assert reader.objects.parts()[0].manifest.commit == Commit(prev=0, end=path.stat().st_size)
     # No guard, no old manifest: only the replaced blob is dead.
     assert path.stat().st_size < size + 64 + FOUR.nbytes
     assert sorted(os.listdir(tmp_path)) == ["hard link", "link", "m.zt"]

@@ -23,7 +23,7 @@ from ztensor.errors import (
     UsageError,
 )
 from ztensor.numpy import load_file, save_file
-from ztensor.sharded import parse_size
+from ztensor.sharded.naming import parse_size
 from ztensor.testing.builder import VALUES, build, draft, stored
 
 if TYPE_CHECKING:
@@ -93,8 +93,9 @@ def test_compacting_gives_back_what_is_dead_and_keeps_the_rest(patched: Path) ->
         assert reader.attributes == {"step": 1}
         places = [reader.metadata(name).components["data"].offset for name in ("tied", "tied too")]
         assert places[0] == places[1]
-        assert reader._manifest.commit is not None
-        assert reader._manifest.commit.prev == 0
+        commit = reader.objects.parts()[0].manifest.commit
+        assert commit is not None
+        assert commit.prev == 0
     assert os.listdir(patched.parent) == ["m.zt"]
     assert ztensor.compact(patched) == 0
 

@@ -16,7 +16,7 @@ from ztensor.errors import ArgumentValueError, EncodingError
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.reading import ahead
 from ztensor.reading.ahead import Ahead
-from ztensor.reading.reader import ManifestReader
+from ztensor.reading.file import FileObjects
 from ztensor.source.memory import MemorySource
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ class Piece(bytearray):
             self._encoding.alive -= 1
 
 
-def counted(*sizes: int) -> tuple[Counted, ManifestReader, list[tuple[ManifestReader, str, str]]]:
+def counted(*sizes: int) -> tuple[Counted, FileObjects, list[tuple[FileObjects, str, str]]]:
     """Return a reader of objects of so many MiB, and what to ask it for."""
     encoding = Counted()
     objects = {
@@ -256,12 +256,12 @@ def counted(*sizes: int) -> tuple[Counted, ManifestReader, list[tuple[ManifestRe
         )
         for index, size in enumerate(sizes)
     }
-    reader = ManifestReader(
+    file = FileObjects(
         MemorySource(bytes(len(sizes))),
         Manifest("", objects, None),
         encodings={"counted": encoding},
     )
-    return encoding, reader, [(reader, name, "data") for name in objects]
+    return encoding, file, [(file, name, "data") for name in objects]
 
 
 def read(chunks: Iterator[memoryview]) -> int:
@@ -316,8 +316,9 @@ def test_encodings_say_whether_they_hold_the_whole(
 ) -> None:
     SOURCES[source](tmp_path / source, some(1, 1 << 13))
     with ztensor.open(tmp_path / source) as reader:
-        component = reader._object("w000").components["data"]
-        stored = reader._stored(component)
+        file = reader.objects.part("w000")
+        component = file.object("w000").components["data"]
+        stored = file.stored(component)
         assert stored.encoding().is_streamed(stored.stored()) == is_streamed
 
 
@@ -381,8 +382,11 @@ def test_what_lies_as_it_is_needed_is_not_handed_over() -> None:
         writer.write("w", noise(MIB, 0))
     with (
         ztensor.open(file.getvalue()) as reader,
-        Ahead([(reader, "w", "data")], THREADS) as decoding,
+        Ahead([(reader.objects.part("w"), "w", "data")], THREADS) as decoding,
     ):
         before = threading.active_count()
-        assert b"".join(decoding.chunks(reader, "w", "data")) == noise(MIB, 0).tobytes()
+        assert (
+            b"".join(decoding.chunks(reader.objects.part("w"), "w", "data"))
+            == noise(MIB, 0).tobytes()
+        )
         assert threading.active_count() == before

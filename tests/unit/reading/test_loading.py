@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import ztensor
 from ztensor import Tensor
 from ztensor.container.v1 import schema
+from ztensor.contents import open_file
 from ztensor.errors import DigestMismatchError
 from ztensor.model.table import TableObjects
 from ztensor.numpy import load, load_file, save, save_file
@@ -67,9 +68,12 @@ def test_any_dict(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schema, "REGULAR_BYTES", 0 if as_columns else 1 << 40)
         with ztensor.open(data) as reader:
-            require_same(load_all(reader, copy=False, threads=threads), reader)
-            require_same(load_all(reader, copy=True, threads=threads), reader)
-            require_same(load_all(reader, copy=True, threads=threads, separate=True), reader)
+            require_same(load_all(reader.objects.parts()[0], copy=False, threads=threads), reader)
+            require_same(load_all(reader.objects.parts()[0], copy=True, threads=threads), reader)
+            require_same(
+                load_all(reader.objects.parts()[0], copy=True, threads=threads, separate=True),
+                reader,
+            )
 
 
 def some(count: int) -> dict[str, Any]:
@@ -81,9 +85,9 @@ def test_sparse_and_shared_objects_among_thousands(tmp_path: Path) -> None:
     tensors["01500"] = tensors["00007"]
     save_file(tensors, tmp_path / "m.zt")
     with ztensor.open(tmp_path / "m.zt") as reader:
-        assert isinstance(reader._manifest.objects, TableObjects)
+        assert isinstance(reader.objects.parts()[0].manifest.objects, TableObjects)
         for copy in (False, True):
-            require_same(load_all(reader, copy=copy), reader)
+            require_same(load_all(reader.objects.parts()[0], copy=copy), reader)
 
 
 def test_bytes_in_another_order_than_names(tmp_path: Path) -> None:
@@ -92,7 +96,7 @@ def test_bytes_in_another_order_than_names(tmp_path: Path) -> None:
             writer.write(name, value)
     with ztensor.open(tmp_path / "m.zt") as reader:
         for copy in (False, True):
-            require_same(load_all(reader, copy=copy), reader)
+            require_same(load_all(reader.objects.parts()[0], copy=copy), reader)
 
 
 @pytest.mark.parametrize("checksum", ["crc32c", "sha256"])
@@ -112,8 +116,7 @@ def test_damage_is_found_in_the_object_it_is_in(count: int, checksum: str) -> No
 def test_memory_of_ones_own(tmp_path: Path) -> None:
     save_file(some(1000), tmp_path / "m.zt")
     shared, separate = (
-        load_all(ztensor.open(tmp_path / "m.zt"), copy=True, separate=flag)
-        for flag in (False, True)
+        load_all(open_file(tmp_path / "m.zt"), copy=True, separate=flag) for flag in (False, True)
     )
     assert np.may_share_memory(shared["00001"].base, shared["00002"].base)
     assert not np.may_share_memory(separate["00001"].base, separate["00002"].base)

@@ -666,7 +666,8 @@ def test_a_reader_is_pickled_by_path_with_its_options(
     monkeypatch.chdir(tmp_path / "elsewhere")
     with pickle.loads(data) as again:
         assert again["w"].tolist() == W.tolist()
-        assert (again._verify, again._limits, again._source.view()) == (True, limits, None)
+        file = again.objects.parts()[0]
+        assert (file.verify, file.limits, file.source.view()) == (True, limits, None)
 
 
 def test_a_reader_of_bytes_is_pickled_by_value(path: Path) -> None:

@@ -120,7 +120,7 @@ def test_little_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     with ztensor.open(data) as reader:
         for row, name in itertools.product(range(0, ROWS, 20), "vw"):
             reader.get_slice(name)[row]
-        cache = reader._fetching.runs
+        cache = reader.objects.parts()[0].fetching.runs
         assert [run.nbytes for run in cache._decoded.values()] == [8000, 8000]
         assert cache._decoded_bytes == 16_000
         assert len(cache._tables) == 1

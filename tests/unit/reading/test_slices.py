@@ -30,6 +30,7 @@ from ztensor.layout.elements import spell, stored_form
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save
 from ztensor.reading import selection
+from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.reader import ManifestReader
 from ztensor.source.base import Range
@@ -73,7 +74,7 @@ def counted(data: bytes, *, verify: bool | None = None) -> tuple[ManifestReader,
     source = Counting(data)
     _, manifest = read_manifest(source, DEFAULT_LIMITS)
     source.reads.clear()
-    return ManifestReader(source, manifest, verify=verify), source
+    return ManifestReader(FileObjects(source, manifest, verify=verify)), source
 
 
 def manners(array: Any) -> list[ManifestReader]:
@@ -316,7 +317,7 @@ def test_a_closed_reader() -> None:
 
 def test_more_dimensions_than_there_may_be() -> None:
     reader, _ = counted(save({"w": np.zeros((1,) * 9)}))
-    reader._limits = ztensor.Limits(rank=8)
+    reader.objects.parts()[0].fetching.limits = ztensor.Limits(rank=8)
     with pytest.raises(LimitError) as caught:
         reader.get_slice("w")
     assert caught.value.reason is Reason.LIMIT_RANK
@@ -339,7 +340,7 @@ def test_a_slice_is_pickled_by_its_reader(tmp_path: Path) -> None:
         assert len(data) < 1000
         again = pickle.loads(data)
         assert again[1].tolist() == W[1].tolist()
-        again._reader.close()
+        again._file.close()
 
 
 def test_an_unknown_layout_has_no_rows() -> None:

@@ -179,8 +179,10 @@ def test_wrong_elements_are_found_in_any_piece(compression: bool) -> None:
     with ztensor.open(data) as reader:
         assert found(reader.verify()) == [(Reason.BOOL_VALUE, "flags", "data")]
         assert "2999999" in reader.verify().problems[0].message
-        narrow = dataclasses.replace(reader._manifest.objects["points"], shape=(5,))
-        objects: Any = reader._manifest.objects
+        narrow = dataclasses.replace(
+            reader.objects.parts()[0].manifest.objects["points"], shape=(5,)
+        )
+        objects: Any = reader.objects.parts()[0].manifest.objects
         objects["points"] = narrow
         assert found(reader.verify("points")) == [(Reason.INDEX_RANGE, "points", "coords")]
         assert "399999" in reader.verify("points").problems[0].message

@@ -79,7 +79,7 @@ def test_siblings_of_a_bad_object_stay_readable(version: str, rule: Rule) -> Non
 
 def test_a_good_file_keeps_the_commit_record() -> None:
     with ztensor.open(build("1.2.0")) as reader:
-        commit = reader._manifest.commit
+        commit = reader.objects.parts()[0].manifest.commit
         assert commit is not None
         assert (commit.prev, commit.end) == (0, reader.nbytes)
 

@@ -75,7 +75,7 @@ def test_everything_arrives(device: Any, workers: int, compression: bool) -> Non
     data = ztensor.numpy.save(arrays(), compression=compression)
     expected = ztorch.load(data)
     with ztensor.open(data) as reader:
-        found = devices.read_onto(reader, reader, torch.device(device), workers)
+        found = devices.read_onto(reader.objects.parts()[0], reader, torch.device(device), workers)
     assert list(found) == list(expected)
     for name, value in expected.items():
         assert plain(found[name]) == plain(value), name
@@ -93,10 +93,10 @@ def test_what_is_sent_is_checked(verify: bool | None, compression: bool) -> None
     data[where.offset + where.length - 1] ^= 1
     with ztensor.open(bytes(data), verify=verify) as reader:
         if verify is False and not compression:
-            assert devices.read_onto(reader, ["w"], CPU, 1)["w"].shape == (999,)
+            assert devices.read_onto(reader.objects.parts()[0], ["w"], CPU, 1)["w"].shape == (999,)
             return
         with pytest.raises(ztensor.FormatError) as caught:
-            devices.read_onto(reader, ["w"], CPU, 2)
+            devices.read_onto(reader.objects.parts()[0], ["w"], CPU, 2)
         assert (caught.value.object_name, caught.value.component) == ("w", "data")
         assert isinstance(caught.value, DigestMismatchError) or compression
 
@@ -106,7 +106,7 @@ def test_files_of_all_versions_arrive(version: str) -> None:
     data = build(version)
     expected = ztorch.load(data)
     with ztensor.open(data) as reader:
-        found = devices.read_onto(reader, reader, CPU, 1)
+        found = devices.read_onto(reader.objects.parts()[0], reader, CPU, 1)
     assert {name: plain(value) for name, value in found.items()} == {
         name: plain(value) for name, value in expected.items()
     }
@@ -118,7 +118,7 @@ def test_elements_torch_lays_otherwise_are_converted_on_the_way() -> None:
     made.component("matrix")["data_endianness"] = "big"
     made.blobs["flags", "data"] = bytes([1, 0, 255, 2])
     with ztensor.open(made.to_bytes()) as reader:
-        found = devices.read_onto(reader, ["matrix", "flags"], CPU, 1)
+        found = devices.read_onto(reader.objects.parts()[0], ["matrix", "flags"], CPU, 1)
     expected = np.array(VALUES["matrix"], np.int32).byteswap()
     assert found["matrix"].tolist() == expected.tolist()
     assert found["flags"].tolist() == [True, False, True, True]
@@ -175,7 +175,7 @@ def test_a_buffer_is_not_filled_before_it_has_arrived(monkeypatch: pytest.Monkey
 def test_inference_mode_leaves_no_trace(workers: int) -> None:
     data = ztensor.numpy.save({"a": np.ones(3), "b": np.ones(4)})
     with ztensor.open(data) as reader, torch.inference_mode():
-        found = devices.read_onto(reader, reader, CPU, workers)
+        found = devices.read_onto(reader.objects.parts()[0], reader, CPU, workers)
     found["a"].add_(1)
     assert found["a"].tolist() == [2, 2, 2]
 
@@ -192,7 +192,7 @@ def test_broken_objects_are_refused_on_every_way(name: str, way: str) -> None:
     data = build(rule.versions[-1], broken=name)
     with ztensor.open(data) as reader:
         calls: dict[str, Any] = {
-            "onto a device": lambda: devices.read_onto(reader, reader, CPU, 1),
+            "onto a device": lambda: devices.read_onto(reader.objects.parts()[0], reader, CPU, 1),
             "a dict": lambda: ztorch.load(data),
             "one object": lambda: reader.read_torch(str(rule.object_name), copy=True),
         }

@@ -86,9 +86,9 @@ def export(
     start = b"".join(head)
     sink.write(start + bytes(-len(start) % alignment))
     done, total = 0, sum(row[-1] for row in chosen)
-    with Ahead([(reader.reader_of(row[2]), row[2], "data") for row in chosen], threads) as ahead:
+    with Ahead([(reader.objects.part(row[2]), row[2], "data") for row in chosen], threads) as ahead:
         for *_, name, _, _, length in chosen:
-            for chunk in ahead.chunks(reader.reader_of(name), name, "data"):
+            for chunk in ahead.chunks(reader.objects.part(name), name, "data"):
                 sink.write(chunk)
                 done += chunk.nbytes
                 if progress is not None:
@@ -103,8 +103,8 @@ _Row = tuple[str, int, str, tuple[int, ...], int, int]
 
 def _row(reader: ManifestReader, name: str, lose: Callable[[str | None, str], None]) -> _Row | None:
     """Return how an object is written, or None where it is not."""
-    home = reader.reader_of(name)
-    tensor_object = home._object(name)
+    home = reader.objects.part(name)
+    tensor_object = home.object(name)
     shape, component = tensor_object.shape, tensor_object.components.get("data")
     number, length = None, None
     if component is not None and component.encoding != SWAPPED:

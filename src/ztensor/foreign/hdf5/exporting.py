@@ -26,6 +26,7 @@ from ztensor.wire import cbor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ztensor.reading.file import FileObjects
     from ztensor.reading.reader import ManifestReader
     from ztensor.source.sink import Sink
 
@@ -99,10 +100,10 @@ def export(
     total, done = sum(blob.length for blob in blobs), 0
     position = 0
     blobs.sort(key=lambda blob: blob.offset)
-    with Ahead([(blob.reader, blob.name, blob.role) for blob in blobs], threads) as ahead:
+    with Ahead([(blob.file, blob.name, blob.role) for blob in blobs], threads) as ahead:
         for blob in blobs:
             skeleton.copy(position, blob.offset, sink)
-            for piece in ahead.chunks(blob.reader, blob.name, blob.role):
+            for piece in ahead.chunks(blob.file, blob.name, blob.role):
                 sink.write(piece)
                 done += piece.nbytes
                 if progress is not None:
@@ -117,7 +118,7 @@ class _Blob(NamedTuple):
 
     offset: int
     length: int
-    reader: ManifestReader
+    file: FileObjects
     name: str
     role: str
 
@@ -158,14 +159,14 @@ class _Drawing:
         return any(isinstance(self._file.get(path), self._h5py.Dataset) for path in above)
 
     def _add(self, name: str) -> None:
-        home = self._reader.reader_of(name)
-        found = home._object(name)  # a part of the reader
+        home = self._reader.objects.part(name)
+        found = home.object(name)
         components = found.components
         try:
             require_known_layout(found)
             for component in components.values():
                 require_known(component)
-                home._stored(component).encoding()
+                home.stored(component).encoding()
         except UnsupportedError as error:
             self._lose(name, f"it is left out: {error.message}")
             return
@@ -205,8 +206,8 @@ class _Drawing:
         shape: tuple[int, ...] | None,
     ) -> Any:
         """Draw a dataset whose space is taken and not written; flat where no shape is given."""
-        h5py, home = self._h5py, self._reader.reader_of(name)
-        component = home._object(name).components[role]
+        h5py, home = self._h5py, self._reader.objects.part(name)
+        component = home.object(name).components[role]
         storage, logical = component.storage, component.logical
         word = component.type or component.dtype
         dtype: np.dtype[Any] = np.dtype(np.uint8)
@@ -221,7 +222,7 @@ class _Drawing:
         if is_bits:
             self._lose(name, f"HDF5 has no {describe(word)}; its bits are written as {dtype.name}")
         if shape is None:
-            length = home._decoded_length(name, home._object(name), role)
+            length = home.decoded_length(name, role)
             shape = (length // dtype.itemsize,)
         length = element_count(shape) * dtype.itemsize
         h5d, h5p, h5s, h5t = h5py.h5d, h5py.h5p, h5py.h5s, h5py.h5t

@@ -233,8 +233,8 @@ def _of_scipy(reader: ManifestReader, lose: Lose) -> list[_Streamed | _Said] | N
     name = next(iter(reader), None)
     if name is None or len(reader) != 1:
         return None
-    home = reader.reader_of(name)
-    whole = home._object(name)
+    home = reader.objects.part(name)
+    whole = home.object(name)
     kind = whole.format.removeprefix(PREFIX)
     if kind == whole.format:
         kind = {"sparse_csr": "csr", "sparse_coo": "coo"}.get(kind, "")

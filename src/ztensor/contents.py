@@ -1,0 +1,227 @@
+"""What is in one file: a zTensor file of any version, or one of another format.
+
+`open_file` is the one function that goes from what a caller passed to `FileObjects`: which source
+of bytes it is, which format, and the last good state where that is wanted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import time
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ztensor.container.framing import MAGIC_1, MAGIC_2
+from ztensor.errors import (
+    ArgumentTypeError,
+    ContainerError,
+    FormatError,
+    NotZTensorError,
+    Reason,
+    UsageError,
+    ZTensorError,
+    describe,
+)
+from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.reading.file import FileObjects
+from ztensor.reading.listing import read_manifest
+from ztensor.source import locking
+from ztensor.source.base import read_bytes
+from ztensor.source.beneath import Beneath
+from ztensor.source.local import FileObjectSource, FileSource
+from ztensor.source.memory import MemorySource
+from ztensor.source.paths import path_text
+
+if TYPE_CHECKING:
+    from ztensor.container import Frame
+    from ztensor.model.manifest import Manifest
+    from ztensor.source.base import Source
+
+_RETRY_SECONDS = 0.1
+
+
+def open_file(
+    path: Any,
+    *,
+    verify: bool | None = None,
+    mmap: bool = True,
+    limits: Limits | None = None,
+    recover: bool = False,
+) -> FileObjects:
+    """Return the objects of one file; see `ztensor.Reader` for arguments and errors."""
+    caps = DEFAULT_LIMITS if limits is None else limits
+    until = None
+    while True:
+        opened = source_of(path, mapped=mmap)
+        try:
+            frame, manifest, how = _contents(opened, caps)
+            if not (isinstance(opened, FileSource) and opened.is_touched()):
+                break
+            # The last write of a commit came between opening the file and reading what it
+            # says: what was opened is its new state, but looks like one changed since.
+            until = time.monotonic() + _RETRY_SECONDS if until is None else until
+            if time.monotonic() > until:
+                break
+            opened.close()
+        except FormatError as error:
+            # A commit being written right now is a torn end for a moment.
+            until = time.monotonic() + _RETRY_SECONDS if until is None else until
+            if time.monotonic() > until or not _is_being_written(opened):
+                frame, manifest = _recovered(opened, error, caps, recover=recover)
+                how = {}
+                break
+            opened.close()
+            time.sleep(_RETRY_SECONDS / 20)
+        except BaseException:
+            opened.close()
+            raise
+    reopen = functools.partial(open_file, verify=verify, mmap=mmap, limits=limits, recover=recover)
+    return FileObjects(
+        opened, manifest, frame=frame, verify=verify, limits=caps, reopen=reopen, **how
+    )
+
+
+def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, dict[str, Any]]:
+    """Return what a file holds, and how the reader has to take it where the format is another."""
+    try:
+        return *read_manifest(source, limits), {}
+    except NotZTensorError as error:
+        # Only then is another format thought of. Its traceback leads to this frame: a circle.
+        not_ours = error.with_traceback(None)
+    from ztensor.foreign import project
+
+    try:
+        projection = project(source, limits)
+    except ZTensorError as error:
+        error.locate(file=source.name).forget_sections()
+        raise
+    if projection is None:
+        if not_ours.reason is Reason.NOT_ZTENSOR:
+            raise _of_no_format(source) from not_ours
+        raise not_ours
+    how = {
+        "format": projection.format,
+        "encodings": projection.encodings,
+        "account": projection.account,
+        "sums": projection.sums,
+    }
+    return None, projection.manifest, how
+
+
+def _of_no_format(source: Source) -> NotZTensorError:
+    """Return the error for a file whose bytes are of no format that is read."""
+    from ztensor.foreign import FORMATS
+    from ztensor.foreign.lookalikes import lookalike
+
+    known = ", ".join(("zTensor", *FORMATS))
+    head = bytes(read_bytes(source, 0, min(512, source.size)))
+    kind = lookalike(head)
+    if kind is not None:
+        error = NotZTensorError(f"this is {kind.name}", file=source.name)
+        error.hint = kind.advice or f"the formats that are read are {known}"
+        return error
+    return NotZTensorError(
+        "of no format that is read here",
+        file=source.name,
+        expected=f"the first bytes of one of {known}",
+        found=describe(head[:16]),
+    )
+
+
+def refuse_not_ours(source: Source, error: FormatError) -> NoReturn:
+    """Raise what tells a caller who would change a file that it is none of ours.
+
+    Args:
+        source: the file.
+        error: what reading it as one of ours raised; raised again where there is no more to say.
+
+    Raises:
+        UsageError: it is a file of another format.
+        FormatError: it is of none that is known.
+        SourceError: it cannot be read.
+    """
+    from ztensor.foreign import recognised
+
+    other = recognised(source)
+    if other is not None:
+        raise only_ours_change(source.name, other) from error
+    head = bytes(read_bytes(source, 0, min(4, source.size)))
+    if head and head not in (MAGIC_1[:4], MAGIC_2[:4]):
+        raise _of_no_format(source) from error
+    raise error
+
+
+def only_ours_change(name: str, kind: str) -> UsageError:
+    """Return the error of a caller who would change a file of another format, or a set of files."""
+    error = UsageError("only a zTensor file can be changed", file=name, found=kind)
+    error.hint = f"`ztensor convert {describe(name, 200)} OUT.zt` makes one of it"
+    return error
+
+
+def _is_being_written(source: Source) -> bool:
+    """Return whether a writer is at work on the file, or was since it was opened."""
+    if source.path is None:
+        return False
+    return locking.is_locked(source.path) or (isinstance(source, FileSource) and source.is_stale())
+
+
+def _recovered(
+    source: Source, error: FormatError, limits: Limits, *, recover: bool
+) -> tuple[Frame, Manifest]:
+    """Return the last committed state where that is wanted and there is one; else raise `error`."""
+    import traceback
+
+    from ztensor.reading.recovery import describe_torn, search  # seldom needed
+
+    # What the error's frames hold is all that was read; now it is read a second time.
+    traceback.clear_frames(error.__traceback__)
+    state = None
+    try:
+        if recover:
+            with contextlib.suppress(ContainerError):  # of a kind whose states cannot be found
+                state, _ = search(source, limits=limits)
+        else:
+            error.hint = describe_torn(source, error, limits) or error.hint
+    finally:
+        if state is None:
+            source.close()
+    if state is None:
+        try:
+            raise error
+        finally:
+            del error  # whose traceback leads to this frame: a circle
+    import logging
+
+    logging.getLogger("ztensor").warning(
+        "%s is damaged behind byte %d; the last committed state, %d objects, was opened",
+        describe(source.name, 200),
+        state.end,
+        len(state.manifest.objects),
+    )
+    return state.frame, state.manifest
+
+
+def source_of(source: Any, *, mapped: bool) -> Source:
+    """Return where the bytes of what a caller passed come from.
+
+    Raises:
+        ArgumentTypeError: it is nothing that can be opened.
+        ArgumentValueError: no file can have that path.
+        SourceError: it cannot be read.
+    """
+    if isinstance(source, Beneath):
+        return source.open(mapped=mapped)
+    if isinstance(source, (str, os.PathLike)):
+        return FileSource(path_text(source), mapped=mapped)
+    try:  # before asking for read(), which an mmap has as well
+        return MemorySource(source)
+    except (TypeError, BufferError, ValueError) as error:
+        no_buffer = error
+    if hasattr(source, "read") and hasattr(source, "seek"):
+        return FileObjectSource(source)
+    raise ArgumentTypeError(
+        "cannot open this object",
+        expected="a path, a contiguous bytes-like object, or a seekable binary file object",
+        found=describe(source, 40),
+    ) from no_buffer
