@@ -74,6 +74,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "source/paths.py": ("attacks/test_paths.py",),
     "source/rights.py": ("attacks/test_rights.py",),
     "scipy.py": ("unit/test_tensor.py", "unit/test_frameworks.py"),
+    "tensor": ("unit/test_tensor.py", "unit/layout/test_checkpoints.py"),
     "testing/strategies.py": ("property/test_files.py",),
     "torch/adapter.py": ("unit/torch/test_values.py", "unit/torch/test_devices.py"),
     "wire/cbor": ("unit/wire/test_cbor.py", "property/test_cbor.py"),

@@ -76,7 +76,7 @@ EXCEPTIONS = {
     ".__dlpack__": PROTOCOL,
     "Error.__init__": OURS,
     "HandleSlice.__init__": OURS,
-    "Tensor.quantize": "options of a recipe, which each recipe checks",
+    "Constructors.quantize": "options of a recipe, which each recipe checks",
 }
 
 

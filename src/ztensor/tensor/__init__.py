@@ -1,0 +1,10 @@
+"""`Tensor`: what users hold of one object, and the ways to make one.
+
+Read `value.py` (what a tensor is and becomes), `constructors.py` (tensors from the arrays of other
+libraries and of quantized checkpoints), `arrays.py` (what is taken as an array).
+"""
+
+from ztensor.tensor.arrays import is_torch, no_tensor, shape_of
+from ztensor.tensor.value import Tensor
+
+__all__ = ["Tensor", "is_torch", "no_tensor", "shape_of"]
