@@ -44,7 +44,7 @@ from ztensor.reading.objects import not_found
 from ztensor.source.base import Range
 from ztensor.source.local import FileSource
 from ztensor.source.memory import MemorySource
-from ztensor.tensor import Tensor, is_torch
+from ztensor.tensor import Tensor, is_torch, tensor_of
 from ztensor.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
@@ -431,7 +431,7 @@ class FileObjects:
         main = None if layout is None else tensor_object.components.get(layout.main_role)
         declared = main.type if main is not None and main.logical is None else None
         view = View(tensor_object.shape, arrays, with_dicts(tensor_object.attributes or {}))
-        return Tensor._of_view(view, tensor_object.format, declared)
+        return tensor_of(view, tensor_object.format, declared)
 
     def component(
         self,

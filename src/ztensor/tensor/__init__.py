@@ -5,6 +5,6 @@ libraries and of quantized checkpoints), `arrays.py` (what is taken as an array)
 """
 
 from ztensor.tensor.arrays import is_torch, no_tensor, shape_of
-from ztensor.tensor.value import Tensor
+from ztensor.tensor.value import Tensor, groups_of, tensor_of
 
-__all__ = ["Tensor", "is_torch", "no_tensor", "shape_of"]
+__all__ = ["Tensor", "groups_of", "is_torch", "no_tensor", "shape_of", "tensor_of"]

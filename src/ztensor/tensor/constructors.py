@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ztensor.typing import TensorLike, TorchTensor
 
 
+_NOTHING: Mapping[str, Any] = {}
+
+
 @public
 class Constructors:
     """The ways to make a `Tensor` that are not its own arguments."""
@@ -211,18 +214,9 @@ class Constructors:
         Raises:
             ArgumentValueError: the arrays do not make a layer.
         """
-        from ztensor.layout.quantization import checkpoints
-
-        view = checkpoints.gptq(
-            as_array("qweight", qweight),
-            as_array("qzeros", qzeros),
-            as_array("scales", scales),
-            None if g_idx is None else as_array("g_idx", g_idx),
-            bits=bits,
-            group_size=group_size,
-            checkpoint_format=checkpoint_format,
-        )
-        return cls._quantized(view, attributes)
+        arrays = {"qweight": qweight, "qzeros": qzeros, "scales": scales, "g_idx": g_idx}
+        how = {"bits": bits, "group_size": group_size, "checkpoint_format": checkpoint_format}
+        return cls._of_checkpoint("gptq", arrays, attributes, how)
 
     @classmethod
     def from_awq(
@@ -251,16 +245,9 @@ class Constructors:
         Raises:
             ArgumentValueError: the arrays do not make a layer.
         """
-        from ztensor.layout.quantization import checkpoints
-
-        view = checkpoints.awq(
-            as_array("qweight", qweight),
-            as_array("qzeros", qzeros),
-            as_array("scales", scales),
-            bits=bits,
-            group_size=group_size,
-        )
-        return cls._quantized(view, attributes)
+        arrays = {"qweight": qweight, "qzeros": qzeros, "scales": scales}
+        how = {"bits": bits, "group_size": group_size}
+        return cls._of_checkpoint("awq", arrays, attributes, how)
 
     @classmethod
     def from_int8(
@@ -282,10 +269,7 @@ class Constructors:
         Raises:
             ArgumentValueError: the arrays do not fit each other.
         """
-        from ztensor.layout.quantization import checkpoints
-
-        view = checkpoints.int8(as_array("weight", weight), as_array("absmax", absmax))
-        return cls._quantized(view, attributes)
+        return cls._of_checkpoint("int8", {"weight": weight, "absmax": absmax}, attributes)
 
     @classmethod
     def from_nf4(
@@ -314,16 +298,9 @@ class Constructors:
         Raises:
             ArgumentValueError: the arrays do not fit, or a block reaches into the next row.
         """
-        from ztensor.layout.quantization import checkpoints
-
-        view = checkpoints.nf4(
-            as_array("weight", weight),
-            as_array("absmax", absmax),
-            shape_of(shape),
-            block_size=block_size,
-            codebook=None if codebook is None else as_array("codebook", codebook),
-        )
-        return cls._quantized(view, attributes)
+        arrays = {"weight": weight, "absmax": absmax, "codebook": codebook}
+        how = {"shape": shape_of(shape), "block_size": block_size}
+        return cls._of_checkpoint("nf4", arrays, attributes, how)
 
     @classmethod
     def from_mxfp4(
@@ -348,14 +325,8 @@ class Constructors:
         Raises:
             ArgumentValueError: the arrays do not fit each other.
         """
-        from ztensor.layout.quantization import checkpoints
-
-        view = checkpoints.mxfp4(
-            as_array("blocks", blocks),
-            as_array("scales", scales),
-            shape=None if shape is None else shape_of(shape),
-        )
-        return cls._quantized(view, attributes)
+        how = {"shape": None if shape is None else shape_of(shape)}
+        return cls._of_checkpoint("mxfp4", {"blocks": blocks, "scales": scales}, attributes, how)
 
     @classmethod
     def from_nvfp4(
@@ -382,15 +353,25 @@ class Constructors:
         Raises:
             ArgumentValueError: the arrays do not fit each other.
         """
+        arrays = {"weight": weight, "scales": scales, "global_scale": global_scale}
+        how = {"shape": None if shape is None else shape_of(shape)}
+        return cls._of_checkpoint("nvfp4", arrays, attributes, how)
+
+    @classmethod
+    def _of_checkpoint(
+        cls,
+        recipe: str,
+        arrays: Mapping[str, TensorLike | None],
+        attributes: Mapping[str, object] | None,
+        how: Mapping[str, Any] = _NOTHING,
+    ) -> Self:
+        """Return what the function of `checkpoints` that a recipe is called by makes of arrays."""
         from ztensor.layout.quantization import checkpoints
 
-        view = checkpoints.nvfp4(
-            as_array("weight", weight),
-            as_array("scales", scales),
-            as_array("global_scale", global_scale),
-            shape=None if shape is None else shape_of(shape),
-        )
-        return cls._quantized(view, attributes)
+        given = {
+            role: None if array is None else as_array(role, array) for role, array in arrays.items()
+        }
+        return cls._quantized(getattr(checkpoints, recipe)(**given, **how), attributes)
 
     @classmethod
     def _quantized(cls, view: View, attributes: Mapping[str, object] | None) -> Self:

@@ -110,17 +110,6 @@ class Tensor(Constructors, DLPackExporter):
         if type is not None and main is not None and layout is not None:
             arrays[layout.main_role] = self._with_type(main, type)
 
-    @classmethod
-    def _of_view(cls, view: View, layout_name: str, declared_type: str | None) -> Tensor:
-        """Return a tensor over components a reader decoded and checked."""
-        tensor = cls.__new__(cls)
-        tensor.shape = Shape(view.shape)
-        tensor.format = layout_name
-        tensor.components = types.MappingProxyType(dict(view.arrays))
-        tensor.attributes = dict(view.attributes)
-        tensor._declared_type = declared_type
-        return tensor
-
     def _with_type(self, main: Array, name: str) -> Array:
         logical = LOGICAL_TYPES.get(name)
         storage, spelled = spell(main.dtype)
@@ -154,7 +143,7 @@ class Tensor(Constructors, DLPackExporter):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy by value, so that workers can hand tensors back."""
         view = View(self.shape, dict(self.components), self.attributes)
-        return Tensor._of_view, (view, self.format, self._declared_type)
+        return tensor_of, (view, self.format, self._declared_type)
 
     # --- What it is -------------------------------------------------------------------------
 
@@ -345,7 +334,7 @@ class Tensor(Constructors, DLPackExporter):
         from ztensor.layout.quantization import dequantize_view
         from ztensor.layout.quantization.namespace import NumpyNamespace
 
-        dense: Array = dequantize_view(self._groups(), dtype=dtype, xp=NumpyNamespace(threads))
+        dense: Array = dequantize_view(groups_of(self), dtype=dtype, xp=NumpyNamespace(threads))
         return dense
 
     def integers(self) -> Array:
@@ -362,16 +351,8 @@ class Tensor(Constructors, DLPackExporter):
         """
         from ztensor.layout.quantization import integers_of_view
 
-        integers: Array = integers_of_view(self._groups())
+        integers: Array = integers_of_view(groups_of(self))
         return integers
-
-    def _groups(self) -> View:
-        if self.format != "quantized_group":
-            raise UsageError(
-                "this is for quantized_group tensors; those of gguf have dequantize()",
-                found=f"format {describe(self.format)}",
-            )
-        return self._view()
 
     def jax(self, *, device: JaxDevice | None = None) -> JaxArray | Any:
         """Return the tensor as a `jax.Array`, or as `BCOO` or `BCSR` where it is sparse.
@@ -405,3 +386,34 @@ class Tensor(Constructors, DLPackExporter):
             MissingDependencyError: SciPy is not installed.
         """
         return adapter("scipy").value_of(self)
+
+
+def tensor_of(view: View, layout_name: str, declared_type: str | None) -> Tensor:
+    """Return a tensor over components that were decoded and checked.
+
+    Args:
+        view: the components.
+        layout_name: the object's format.
+        declared_type: the logical type it says, where that is unknown here.
+    """
+    tensor = Tensor.__new__(Tensor)
+    tensor.shape = Shape(view.shape)
+    tensor.format = layout_name
+    tensor.components = types.MappingProxyType(dict(view.arrays))
+    tensor.attributes = dict(view.attributes)
+    tensor._declared_type = declared_type
+    return tensor
+
+
+def groups_of(tensor: Tensor) -> View:
+    """Return the components of a `quantized_group` tensor.
+
+    Raises:
+        UsageError: it is of another layout.
+    """
+    if tensor.format != "quantized_group":
+        raise UsageError(
+            "this is for quantized_group tensors; those of gguf have dequantize()",
+            found=f"format {describe(tensor.format)}",
+        )
+    return View(tensor.shape, tensor.components, tensor.attributes)

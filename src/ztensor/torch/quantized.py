@@ -11,6 +11,7 @@ from ztensor.errors import LimitError, describe
 from ztensor.layout.elements import numpy_dtype
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.layout.quantization import dequantize_view
+from ztensor.tensor import groups_of
 from ztensor.torch.devices import device_of, moved
 from ztensor.torch.values import array_to_torch, empty, first_line
 
@@ -53,7 +54,7 @@ def dequantize(
     try:
         if tensor.format in GGUF_LAYOUTS:
             return moved(array_to_torch(tensor.dequantize(word)), place)
-        return dequantize_view(tensor._groups(), dtype=word, xp=TorchNamespace(place))
+        return dequantize_view(groups_of(tensor), dtype=word, xp=TorchNamespace(place))
     except torch.cuda.OutOfMemoryError as error:
         raise LimitError(
             f"the device {describe(str(place))} cannot hold the tensor: {first_line(error)}"
