@@ -174,6 +174,7 @@ class Algorithm:
         hasher: makes a fresh hasher.
         prefix: what released writers put before the digits.
         upper: whether they write the digits in upper case.
+        is_written: whether a writer may be asked for it.
     """
 
     name: str
@@ -181,6 +182,7 @@ class Algorithm:
     hasher: Callable[[], Hasher]
     prefix: str = ""
     upper: bool = False
+    is_written: bool = True
 
     def spell(self, hexdigest: str) -> str:
         """Return the manifest's text for a digest."""
@@ -199,15 +201,18 @@ ALGORITHMS: dict[str, Algorithm] = {
     for algorithm in (
         Algorithm("crc32c", 8, _Crc32c, prefix="0x", upper=True),
         Algorithm("sha256", 64, hashlib.sha256),
-        Algorithm("xxh3", 16, _xxh3),
+        # It may be read, but no text names it for writing (1.2 gives sha256, the releases crc32c).
+        Algorithm("xxh3", 16, _xxh3, is_written=False),
     )
 }
 
 # No word of a zTensor file: what readers of zip archives have, of 16 digits (`zip_crc32`).
 _ZIP_CRC32 = "zip-crc32"
 
-# xxh3 may be read, but no text names it for writing (1.2 gives sha256, the releases crc32c).
-WRITABLE = ("crc32c", "sha256")
+
+def writable() -> list[str]:
+    """Return the digests that a writer may be asked for, the default first."""
+    return [name for name, algorithm in ALGORITHMS.items() if algorithm.is_written]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -257,7 +262,7 @@ def parse_digest(text: str) -> Digest:
     match = _TEXT.match(text)
     if match:
         digest = Digest(match[1].lower(), match[2].lower())
-        if digest.known is not None or digest.algorithm not in WRITABLE:
+        if digest.known is not None or digest.algorithm not in writable():
             return digest
         digits = ALGORITHMS[digest.algorithm].digits
         expected = f"{digits} hexadecimal digits after {digest.algorithm + ':'!r}"
@@ -295,10 +300,10 @@ def require_writable(checksum: str | bool | None) -> Algorithm | None:  # noqa: 
     if checksum is None or checksum is False or checksum == "none":
         return None
     name = "crc32c" if checksum is True else checksum
-    if name not in WRITABLE:
+    if name not in writable():
         raise ArgumentValueError(
             "unknown checksum",
-            expected=f"one of {', '.join(map(repr, WRITABLE))}, or None for no digest",
+            expected=f"one of {', '.join(map(repr, writable()))}, or None for no digest",
             found=describe(checksum),
         )
     return ALGORITHMS[name]

@@ -8,13 +8,14 @@ open registry: `register_logical_type` adds one.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ztensor.boundary import public
 from ztensor.errors import ArgumentValueError, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class StorageType:
     kind: str
 
 
-STORAGE_TYPES: Mapping[str, StorageType] = {
+STORAGE_TYPES: dict[str, StorageType] = {
     short: StorageType(short, long, width, kind)
     for short, long, width, kind in (
         ("f64", "float64", 8, "f"),
@@ -55,7 +56,24 @@ STORAGE_TYPES: Mapping[str, StorageType] = {
 
 _BEYOND = 1 << 80  # elements; offsets and lengths in a file have 64 bits
 
-BY_LONG_NAME: Mapping[str, StorageType] = {t.long_name: t for t in STORAGE_TYPES.values()}
+
+class _ByLongName(Mapping[str, StorageType]):
+    """The table above by the other name; no copy, so that one line adds a type."""
+
+    def __getitem__(self, name: str) -> StorageType:
+        for storage in STORAGE_TYPES.values():
+            if storage.long_name == name:
+                return storage
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (storage.long_name for storage in STORAGE_TYPES.values())
+
+    def __len__(self) -> int:
+        return len(STORAGE_TYPES)
+
+
+BY_LONG_NAME = _ByLongName()
 
 
 @public

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.digest import digest_of
 from ztensor.encoding import ENCODINGS
@@ -32,30 +32,44 @@ _ALONE_BYTES = 4 << 20
 _PLAIN = Frames(FRAME_BYTES, FRAME_BYTES)
 
 
-def level_of(compression: bool | int | str | None) -> int | None:  # noqa: FBT001  # one argument
-    """Return the zstd level a caller asked for; None for raw.
+class Compression(NamedTuple):
+    """How components are encoded.
+
+    Attributes:
+        encoding: a name of the table of encodings.
+        level: how hard to try, where that means something.
+    """
+
+    encoding: str
+    level: int = DEFAULT_LEVEL
+
+
+def compression_of(asked: bool | int | str | None) -> Compression | None:  # noqa: FBT001  # one argument
+    """Return how a caller asked for components to be encoded; None for raw.
 
     Raises:
-        ArgumentValueError: it is no level.
+        ArgumentValueError: it is no level, and no encoding's name.
         ArgumentTypeError: it is neither a bool, a number nor text.
     """
-    if (
-        compression is None
-        or compression is False
-        or compression == "none"
-        or (compression == 0 and not isinstance(compression, str))
-    ):
+    if asked is None or asked is False or asked in ("none", "raw") or _is_zero(asked):
         return None
-    if compression is True or compression == "zstd":
-        return DEFAULT_LEVEL
-    if isinstance(compression, int) and FASTEST_LEVEL <= compression <= STRONGEST_LEVEL:
-        return compression
-    kind = ArgumentValueError if isinstance(compression, (int, str)) else ArgumentTypeError
+    if isinstance(asked, str) and asked in ENCODINGS:
+        return Compression(asked)
+    if asked is True:
+        return Compression("zstd")
+    if isinstance(asked, int) and FASTEST_LEVEL <= asked <= STRONGEST_LEVEL:
+        return Compression("zstd", asked)
+    kind = ArgumentValueError if isinstance(asked, (int, str)) else ArgumentTypeError
+    names = ", ".join(repr(name) for name in ENCODINGS if name != "raw")
     raise kind(
         "unknown compression",
-        expected="False, True, 'zstd' or a zstd level up to 22",
-        found=describe(compression),
+        expected=f"False, True, {names} or a zstd level up to {STRONGEST_LEVEL}",
+        found=describe(asked),
     )
+
+
+def _is_zero(asked: object) -> bool:
+    return asked == 0 and not isinstance(asked, str)
 
 
 class BlobWriter:
@@ -63,7 +77,7 @@ class BlobWriter:
 
     Args:
         sink: where it goes.
-        level: zstd level, or None for raw.
+        compression: how it is encoded, or None for raw.
         algorithm: digest, or None for none.
         crew: threads that compress frames and hash beside the writing.
         is_kept: what `write` is given stays as it is until the file is finished, so that its
@@ -74,7 +88,7 @@ class BlobWriter:
     def __init__(
         self,
         sink: Sink,
-        level: int | None,
+        compression: Compression | None,
         algorithm: Algorithm | None,
         crew: Crew | None = None,
         *,
@@ -84,10 +98,10 @@ class BlobWriter:
         self._frames = frames
         self._encoded_to = 0  # decoded bytes that are compressed; a frame begins here
         self._crew = crew if crew is not None and crew.count > 1 else None
-        self._is_kept = is_kept and level is None and algorithm is not None
+        self._is_kept = is_kept and compression is None and algorithm is not None
         self.digest_later: Future[str] | None = None
         self._sink = sink
-        self._level = level
+        self._compression = compression
         self._algorithm = algorithm
         self._hasher: Hasher | None = None if algorithm is None else algorithm.hasher()
         self._offset = align(sink.position)
@@ -98,7 +112,7 @@ class BlobWriter:
     def write(self, data: memoryview) -> None:
         """Take decoded bytes."""
         self._decoded += data.nbytes
-        if self._level is None:
+        if self._compression is None:
             self._out(data)
             return
         # Whole frames only until the end, so that pieces of any size give the same file.
@@ -136,7 +150,8 @@ class BlobWriter:
                 self._out(memoryview(frame))
 
     def _encoded(self, parts: Iterable[memoryview]) -> list[bytes | memoryview]:
-        encode, level = ENCODINGS["zstd"].encode, self._level or DEFAULT_LEVEL
+        name, level = self._compression or Compression("raw")
+        encode = ENCODINGS[name].encode
         return [
             frame
             for part in parts
@@ -168,7 +183,7 @@ class BlobWriter:
 
     def finish(self, component: Component) -> Component:
         """Return the component with its place, length, encoding and digest."""
-        if self._level is not None and (self._pending or not self._decoded):
+        if self._compression is not None and (self._pending or not self._decoded):
             self._encode(memoryview(self._pending))
         digest = None
         if self._algorithm is not None and self._hasher is not None and self.digest_later is None:
@@ -178,7 +193,7 @@ class BlobWriter:
             self._offset,
             self._sink.position - self._offset,
             component.type,
-            "raw" if self._level is None else "zstd",
+            "raw" if self._compression is None else self._compression.encoding,
             digest,
-            None if self._level is None else self._decoded,
+            None if self._compression is None else self._decoded,
         )

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.container.v1.object import WORDS_OF_1_1, is_1_1, parse_object, types_of
-from ztensor.digest import ALGORITHMS, WRITABLE
+from ztensor.digest import ALGORITHMS
 from ztensor.errors import LimitError, ManifestError
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
 from ztensor.model.rules import ALIGNMENT
@@ -70,7 +70,8 @@ _ENCODINGS = Vocabulary(("raw", "zstd"))
 # The digests writers write: head, text before the digits, and how many digits.
 _DIGESTS = tuple(
     (cbor.head(TEXT, len(text) + algorithm.digits), text, algorithm.digits)
-    for algorithm in map(ALGORITHMS.__getitem__, WRITABLE)
+    for algorithm in ALGORITHMS.values()
+    if algorithm.is_written
     for text in (algorithm.spell("").encode("ascii"),)
 )
 
@@ -188,7 +189,7 @@ class _Reading:
 
     def _read_plain(self, starts: Ints) -> dict[str, Any]:
         """Return the columns of those guessed objects that are plain, if they are objects."""
-        types = _types_with(tuple(LOGICAL_TYPES.values()))
+        types = _types_with(tuple(LOGICAL_TYPES.values()), tuple(STORAGE_TYPES))
         whole: dict[str, Any] = {}
         dims: list[Uints] = []
         failed = dim_count = 0
@@ -402,6 +403,7 @@ class _Types:
 
     Args:
         logical_types: the registered ones.
+        dtypes: the words of storage types.
 
     Attributes:
         storage: the words of `dtype`.
@@ -412,15 +414,15 @@ class _Types:
         is_known: of every pair, whether those are types whose size is known.
     """
 
-    def __init__(self, logical_types: tuple[LogicalType, ...]) -> None:
+    def __init__(self, logical_types: tuple[LogicalType, ...], dtypes: tuple[str, ...]) -> None:
         by_name: dict[str | None, LogicalType] = {item.name: item for item in logical_types}
         # A vocabulary tells words by how they begin: of two that begin alike it can have one.
         words = {
             _text(word)[:8]: word
-            for word in (*(item.name for item in logical_types), *STORAGE_TYPES)
+            for word in (*(item.name for item in logical_types), *dtypes)
             if word.isascii() and len(word) <= MOST_CHOICE
         }
-        dtypes = (*STORAGE_TYPES, *WORDS_OF_1_1)
+        dtypes = (*dtypes, *WORDS_OF_1_1)
         self.storage = Vocabulary(dtypes)
         self.logical = Vocabulary(tuple(words.values()))
         self.stride = 1 + len(words)

@@ -112,7 +112,7 @@ def _nvfp4(array: ArrayLike) -> Any:
     return _parted(checkpoints.nvfp4(packed, scales, np.asarray(factor), shape=shape))
 
 
-RECIPES: Mapping[str, Callable[..., Any]] = {
+RECIPES: dict[str, Callable[..., Any]] = {
     "gptq": _gptq,
     "awq": _awq,
     "int8": _int8,
