@@ -3,10 +3,10 @@
     make cli-page
 
 `cli.md.in` is the page's frame. Of its lines, `{{ ls }}` becomes what `ztensor ls --help` says, and
-each example of that help with what it prints; `{{ overview }}` is the list of verbs, `{{ start }}`
-the examples of `ztensor --help`, `{{ exit codes }}` the table of codes, and `{{ other verbs }}` the
-sections of verbs without a line of their own. The first Python block of the page makes the files
-that the examples work on; each verb begins with these files anew.
+each example of that help with what it prints; `{{ about }}` is what the command is, `{{ start }}`
+its examples, `{{ overview }}` the list of verbs, `{{ exit codes }}` the table of codes, and
+`{{ other verbs }}` the sections of verbs without a line of their own. The first Python block of the
+page makes the files that the examples work on; each verb begins with these files anew.
 
 Examples print as on a terminal of 80 columns without colours. Two things are shown otherwise than
 they are printed, since they differ each time: seconds, as `0.00 s`, and the folder, not at all.
@@ -22,6 +22,7 @@ import re
 import shlex
 import shutil
 import tempfile
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -265,6 +266,11 @@ def page() -> str:
 
         def fill(slot: re.Match[str]) -> str:
             match slot[1]:
+                case "about":
+                    about = re.sub(
+                        r"(?<!\w)\.[a-z]\w*", r"`\g<0>`", " ".join(help_of(None).paragraphs[:2])
+                    )
+                    text = textwrap.fill(about, 100, break_on_hyphens=False)
                 case "overview":
                     text = overview()
                 case "exit codes":

@@ -197,13 +197,10 @@ class Algorithm:
 
 
 ALGORITHMS: dict[str, Algorithm] = {
-    algorithm.name: algorithm
-    for algorithm in (
-        Algorithm("crc32c", 8, _Crc32c, prefix="0x", upper=True),
-        Algorithm("sha256", 64, hashlib.sha256),
-        # It may be read, but no text names it for writing (1.2 gives sha256, the releases crc32c).
-        Algorithm("xxh3", 16, _xxh3, is_written=False),
-    )
+    "crc32c": Algorithm("crc32c", 8, _Crc32c, prefix="0x", upper=True),
+    "sha256": Algorithm("sha256", 64, hashlib.sha256),
+    # It may be read, but no text names it for writing (1.2 gives sha256, the releases crc32c).
+    "xxh3": Algorithm("xxh3", 16, _xxh3, is_written=False),
 }
 
 # No word of a zTensor file: what readers of zip archives have, of 16 digits (`zip_crc32`).

@@ -10,7 +10,9 @@ import typer
 from ztensor.cli.options import ChecksumOption, ChunkRowsOption, Converting, InputArgument, ToOption
 from ztensor.cli.rewriting import convert_file, one_output
 from ztensor.cli.terminal import Terminal
-from ztensor.errors import ArgumentValueError, UsageError, describe
+from ztensor.encoding import ENCODINGS
+from ztensor.encoding.zstd import STRONGEST_LEVEL
+from ztensor.errors import UsageError
 
 
 def convert(
@@ -26,7 +28,11 @@ def convert(
     ] = "1.2.0",
     compression: Annotated[
         str,
-        typer.Option(metavar="HOW", help="Of a .zt: keep, raw, zstd, or a zstd level up to 22."),
+        typer.Option(
+            metavar="HOW",
+            help=f"Of a .zt: keep, {', '.join(ENCODINGS)}, "
+            f"or a zstd level up to {STRONGEST_LEVEL}.",
+        ),
     ] = "keep",
     chunk_rows: ChunkRowsOption = None,
     dequantize: Annotated[
@@ -118,18 +124,13 @@ def convert(
     )
 
 
-def _compression_of(text: str) -> bool | int | None:
-    """Return what `--compression` says: None to keep, False for raw, True, or a level.
-
-    Raises:
-        ArgumentValueError: it is none of these.
-    """
-    words = {"keep": None, "raw": False, "none": False, "zstd": True}
-    if text in words:
-        return words[text]
+def _compression_of(text: str) -> bool | int | str | None:
+    """Return what `--compression` says: None to keep, or what `Writer` takes."""
+    if text == "keep":
+        return None
+    if text in ("raw", "none"):
+        return False
     try:
         return int(text) or False
     except ValueError:
-        raise ArgumentValueError(
-            "unknown compression", expected="keep, raw, zstd or a level", found=describe(text)
-        ) from None
+        return text

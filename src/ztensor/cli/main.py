@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from ztensor.cli.exits import ExitCode
 from ztensor.installation import mixture
+from ztensor.model.formats import read_suffixes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,10 +78,11 @@ VERBS: dict[str, dict[str, Verb]] = {
     },
 }
 
-_HELP = """\
+_SUFFIXES = read_suffixes()
+_HELP = f"""\
 Look into any model file, check it, compare it, convert it; change .zt files.
 
-Files may be .zt, .safetensors, .pt, .pth, .bin, .gguf, .npz, .npy, .onnx, .h5, .hdf5 and .keras,
+Files may be {", ".join(_SUFFIXES[:-1])} and {_SUFFIXES[-1]},
 or a model in several of them. They are told apart by what is in them, not by name, and nothing in
 them is ever run. An object is one named tensor.
 

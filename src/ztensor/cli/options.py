@@ -8,9 +8,12 @@ that is added to a bundle is one of all its verbs.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from ztensor.digest import writable
+from ztensor.model.formats import written_formats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -59,7 +62,7 @@ ToOption = Annotated[
     str | None,
     typer.Option(
         metavar="FORMAT",
-        help="zt, safetensors, npz, npy, gguf or hdf5; by default what OUT's suffix says.",
+        help=f"{', '.join(written_formats())}; by default what OUT's suffix says.",
         show_default=False,
     ),
 ]
@@ -81,9 +84,13 @@ ExcludeOption = Annotated[
 # --- How bytes are stored -------------------------------------------------------------------
 
 CompressOption = Annotated[bool, typer.Option("--compress", help="Compress what is new with zstd.")]
-Checksum = Literal["crc32c", "sha256", "none"]
 ChecksumOption = Annotated[
-    Checksum, typer.Option(metavar="crc32c|sha256|none", help="Digest of what has none.")
+    str,
+    typer.Option(
+        metavar="|".join((*writable(), "none")),
+        help="Digest of what has none.",
+        autocompletion=lambda: [*writable(), "none"],
+    ),
 ]
 ChunkRowsOption = Annotated[
     int | None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.model.formats import format_by_suffix, require_written, written_formats
 from ztensor.reading.names import keeps
-from ztensor.writing.blob import level_of
+from ztensor.writing.blob import compression_of
 from ztensor.writing.frames import require_chunk_rows
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def require_compressed(
     """Raise where nothing is compressed whose rows could be decoded together."""
     if require_chunk_rows(chunk_rows) is None:
         return
-    if kind != "zt" or compression is None or level_of(compression) is None:
+    if kind != "zt" or compression is None or compression_of(compression) is None:
         raise ArgumentValueError(
             "chunk_rows goes with a zTensor file that is compressed",
             expected="compression: 'zstd' or a level, and a .zt file to write",

@@ -9,6 +9,9 @@ from ztensor.encoding.base import Encoding, Stored
 from ztensor.encoding.raw import Raw
 from ztensor.encoding.zstd import Zstd
 
-ENCODINGS: dict[str, Encoding] = {"raw": Raw(), "zstd": Zstd()}
+ENCODINGS: dict[str, Encoding] = {
+    "raw": Raw(),
+    "zstd": Zstd(),
+}
 
 __all__ = ["ENCODINGS", "Encoding", "Stored"]

@@ -16,9 +16,12 @@ from ztensor.layout.sparse_coo import SparseCoo
 from ztensor.layout.sparse_csr import SparseCsr
 
 LAYOUTS: dict[str, Layout] = {
-    layout.name: layout for layout in (Dense(), SparseCsr(), SparseCoo(), QuantizedGroup())
+    "dense": Dense(),
+    "sparse_csr": SparseCsr(),
+    "sparse_coo": SparseCoo(),
+    "quantized_group": QuantizedGroup(),
+    **GGUF_LAYOUTS,
+    **SCIPY_LAYOUTS,
 }
-LAYOUTS.update(GGUF_LAYOUTS)
-LAYOUTS.update(SCIPY_LAYOUTS)
 
 __all__ = ["LAYOUTS", "Layout", "View"]

@@ -161,11 +161,15 @@ def written_formats() -> dict[str, tuple[str, ...]]:
     return {"zt": (".zt",), **others}
 
 
+def read_suffixes() -> list[str]:
+    """Return what files are called that are read, ours first."""
+    suffixes = [s for each in FORMATS.values() for s in (*each.suffixes, *each.also)]
+    return [".zt", *suffixes]
+
+
 def is_read_suffix(path: str) -> bool:
     """Return whether files of this suffix can mostly be read; their bytes say what they are."""
-    return named_as(path) is not None or any(
-        _suffix(path) in format.also for format in FORMATS.values()
-    )
+    return _suffix(path) in read_suffixes()
 
 
 def named_as(path: str) -> str | None:

@@ -11,7 +11,7 @@ from ztensor.errors import DigestMismatchError
 from ztensor.layout.elements import BLOCK_BYTES
 from ztensor.reading.portable import portable_chunks
 from ztensor.source.sink import FileSink
-from ztensor.writing.blob import BlobWriter
+from ztensor.writing.blob import BlobWriter, Compression
 from ztensor.writing.frames import frames_of
 from ztensor.writing.overlaps import Overlaps
 
@@ -88,13 +88,13 @@ class Copier:
         name: str,
         role: str,
         tensor_object: TensorObject,
-        level: int | None,
+        compression: Compression | None,
         progress: Progress | None,
     ) -> Component:
         """Write a component's decoded bytes, or find them written for another that has them."""
         component = tensor_object.components[role]
         there = file.object(name).components[role]
-        key = file.source, dataclasses.replace(there, digest=None, extra=None), level
+        key = file.source, dataclasses.replace(there, digest=None, extra=None), compression
         digest = None if there.digest is None else parse_digest(there.digest)
         is_known = digest is not None and digest.known is not None
         if key in self._recoded:
@@ -104,7 +104,7 @@ class Copier:
                     pass
         else:
             frames = frames_of(tensor_object, role, self._chunk_rows)
-            blob = BlobWriter(self._sink, level, self._algorithm, self._crew, frames=frames)
+            blob = BlobWriter(self._sink, compression, self._algorithm, self._crew, frames=frames)
             for chunk in self.chunks(file, name, role):
                 blob.write(chunk)
                 if progress is not None:

@@ -35,7 +35,7 @@ from ztensor.source.paths import is_path, path_text
 from ztensor.source.sink import Durable, sink_of
 from ztensor.tensor import Tensor, no_tensor, shape_of
 from ztensor.threads import Crew, thread_count
-from ztensor.writing.blob import BlobWriter, level_of
+from ztensor.writing.blob import BlobWriter, Compression, compression_of
 from ztensor.writing.copying import Copier
 from ztensor.writing.frames import Frames, frames_of, require_chunk_rows
 from ztensor.writing.planning import attributes_of, element_type, plan_of, with_u64_indices
@@ -119,7 +119,7 @@ class Output:
     Attributes:
         emitter: the emitter.
         sink: where bytes go.
-        level: zstd level of what is written without one of its own, or None for raw.
+        compression: of what is written without one of its own; None for raw.
         algorithm: its digest, or None for none.
         rows: the objects that were written many at a time, as columns.
         objects: all objects by name.
@@ -148,7 +148,7 @@ class Output:
         chunk_rows: int | None = None,
     ) -> None:
         self.emitter = emitter
-        self.level = level_of(compression)
+        self.compression = compression_of(compression)
         self.algorithm = require_writable(checksum)
         self.attributes: dict[str, object] | None = None
         self.version = emitter.version
@@ -214,7 +214,7 @@ class Output:
                 plan = plan_of(tensor, tensor.attributes if attributes is None else attributes)
                 self.emitter.check_object(plan)
                 arrays = tensor.components
-            level = self.level if compress is None else level_of(compress)
+            how = self.compression if compress is None else compression_of(compress)
             algorithm = self.algorithm if checksum is None else require_writable(checksum)
             rows = require_chunk_rows(chunk_rows) or self._chunk_rows
         except ZTensorError as error:
@@ -227,7 +227,7 @@ class Output:
                     role,
                     component,
                     arrays[role],
-                    level,
+                    how,
                     algorithm,
                     frames_of(plan, role, rows),
                 )
@@ -260,12 +260,14 @@ class Output:
         role: str,
         component: Component,
         array: Array,
-        level: int | None,
+        compression: Compression | None,
         algorithm: Algorithm | None,
         frames: Frames,
     ) -> Component:
         is_kept = self.keeps_data and array.flags.c_contiguous and is_stored_as_is(array.dtype)
-        blob = BlobWriter(self.sink, level, algorithm, self._crew, is_kept=is_kept, frames=frames)
+        blob = BlobWriter(
+            self.sink, compression, algorithm, self._crew, is_kept=is_kept, frames=frames
+        )
         for block in blocks(array):
             blob.write(block)
         if blob.digest_later is not None:
@@ -290,7 +292,7 @@ class Output:
         source_name = name if from_name is None else from_name
         try:
             file = objects.part(source_name)
-            level = self.level if compress is None else level_of(compress)
+            how = self.compression if compress is None else compression_of(compress)
             self.copier.narrow(file)
             stored = stored_object(file, source_name)
             tensor_object = portable_object(file, source_name) if stored is None else stored
@@ -300,8 +302,8 @@ class Output:
             raise
         try:
             components = {
-                role: self.copier.decoded(file, source_name, role, tensor_object, level, progress)
-                if stored is None or (compress is not None and _differs(component, level))
+                role: self.copier.decoded(file, source_name, role, tensor_object, how, progress)
+                if stored is None or (compress is not None and _differs(component, how))
                 else self.copier.stored(file, source_name, role, component, progress)
                 for role, component in tensor_object.components.items()
             }
@@ -347,13 +349,13 @@ class Output:
             )
             self.emitter.check_object(plan)
             plan = dataclasses.replace(plan, attributes=copy.deepcopy(plan.attributes))
-            level = self.level if compress is None else level_of(compress)
+            how = self.compression if compress is None else compression_of(compress)
             algorithm = self.algorithm if checksum is None else require_writable(checksum)
             rows = require_chunk_rows(chunk_rows) or self._chunk_rows
         except ZTensorError as error:
             error.locate(file=self.sink.name, object_name=name)
             raise
-        blob = BlobWriter(self.sink, level, algorithm, frames=frames_of(plan, "data", rows))
+        blob = BlobWriter(self.sink, how, algorithm, frames=frames_of(plan, "data", rows))
         self.stream = ObjectSink(self, name, plan, target, blob)
         return self.stream
 
@@ -504,6 +506,6 @@ class Output:
             ) from error
 
 
-def _differs(component: Component, level: int | None) -> bool:
-    """Return whether a component is stored otherwise than a level (None: raw) asks for."""
-    return level is not None or component.encoding != "raw"
+def _differs(component: Component, compression: Compression | None) -> bool:
+    """Return whether a component is stored otherwise than is asked for; None is raw."""
+    return compression is not None or component.encoding != "raw"

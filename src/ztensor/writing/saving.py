@@ -220,7 +220,7 @@ class _Batch:
     def _new_kind(self, value: Array) -> int:
         """Return the place of a new like, or -1 where such arrays are written one by one."""
         output = self._output
-        if output.level is not None or not 0 < value.nbytes < _SMALL_BYTES:
+        if output.compression is not None or not 0 < value.nbytes < _SMALL_BYTES:
             return -1
         try:
             if not is_stored_as_is(value.dtype):

@@ -1,0 +1,359 @@
+"""A new kind is one file and one line: one of each, added from outside the package.
+
+Each test adds one entry to one table, as the line in CONTRIBUTING.md does, and uses it from end to
+end; nothing else is told of it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import typer.main
+
+import ztensor
+from tests.unit.cli import conftest as command
+from ztensor.cli.main import VERBS, Verb, app
+from ztensor.digest import ALGORITHMS, Algorithm
+from ztensor.encoding import ENCODINGS
+from ztensor.encoding.raw import Raw
+from ztensor.errors import UsageError
+from ztensor.foreign import FORMATS
+from ztensor.layout import LAYOUTS, elements
+from ztensor.layout.base import PlainParts, check_components
+from ztensor.layout.quantization import quantize
+from ztensor.layout.quantization.recipes import RECIPES
+from ztensor.model.dtype import (
+    LOGICAL_TYPES,
+    STORAGE_TYPES,
+    LogicalType,
+    StorageType,
+)
+from ztensor.model.formats import Format
+from ztensor.numpy import load_file, save_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ztensor.encoding import Stored
+    from ztensor.layout import View
+    from ztensor.layout.base import Array
+    from ztensor.limits import Limits
+    from ztensor.model.manifest import TensorObject
+    from ztensor.model.problem import Problem
+
+run = command.run  # the fixture
+W = np.arange(600, dtype=np.float32).reshape(20, 30)
+
+
+def ls(run: command.Run, path: Path) -> dict[str, Any]:
+    """Return what the command lists of the only object."""
+    (found,) = run("ls", path, "--json").json["files"][0]["objects"]
+    return dict(found)
+
+
+# --- An encoding, read and written ----------------------------------------------------------
+
+
+class Turned(Raw):
+    """Every bit turned."""
+
+    name = "turned"
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        super().decode_into(stored, destination, limits)
+        np.bitwise_not(np.asarray(destination), out=np.asarray(destination))
+
+    def decode_chunks(
+        self, stored: Stored, expected_length: int | None, limits: Limits
+    ) -> Iterator[memoryview]:
+        for piece in super().decode_chunks(stored, expected_length, limits):
+            yield np.bitwise_not(np.asarray(piece)).data
+
+    def encode(
+        self, data: memoryview, *, level: int, frame_bytes: int | None = None
+    ) -> Iterator[memoryview]:
+        del level, frame_bytes
+        yield np.bitwise_not(np.frombuffer(data, np.uint8)).data
+
+
+@pytest.mark.parametrize("count", [1, 100])  # 100: read as columns where all is of known kinds
+def test_an_encoding(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run, count: int
+) -> None:
+    monkeypatch.setitem(ENCODINGS, "turned", Turned())
+    path, tensors = tmp_path / "w.zt", {f"w{number:03}": W + number for number in range(count)}
+    save_file(tensors, path, compression="turned")
+    assert W.tobytes() not in path.read_bytes()
+    found = load_file(path)
+    assert all(np.array_equal(found[name], value) for name, value in tensors.items())
+    with ztensor.open(path) as reader:
+        assert np.array_equal(reader.get_slice("w000")[3:5, 1], W[3:5, 1])
+        assert reader.metadata("w000").components["data"].encoding == "turned"
+    assert run("verify", path).code == 0
+    assert run("convert", path, tmp_path / "raw.zt", "--compression", "raw").code == 0
+    assert run("convert", tmp_path / "raw.zt", path, "--compression", "turned", "--force").code == 0
+    assert np.array_equal(load_file(path)["w000"], W)
+
+
+# --- A layout -------------------------------------------------------------------------------
+
+
+class Diagonal(PlainParts):
+    """A square matrix of which only the diagonal is not zero."""
+
+    name = "diagonal"
+    main_role = "values"
+    read_order = ("values",)
+
+    def check_object(self, tensor_object: TensorObject) -> list[Problem]:
+        return check_components(tensor_object, self.read_order, "ours")
+
+    def expected_length(
+        self, tensor_object: TensorObject, role: str, entries: int | None
+    ) -> int | None:
+        storage = tensor_object.components[role].storage
+        return None if storage is None else tensor_object.shape[0] * storage.width
+
+    def require_valid(self, view: View) -> None:
+        """Accept any."""
+
+    def to_dense(self, view: View) -> Array:
+        return np.diag(view.arrays["values"])
+
+
+def test_a_layout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run) -> None:
+    monkeypatch.setitem(LAYOUTS, "diagonal", Diagonal())
+    path = tmp_path / "d.zt"
+    save_file({"d": ztensor.Tensor({"values": W[1]}, shape=(30, 30), format="diagonal")}, path)
+    with ztensor.open(path) as reader:
+        assert np.array_equal(reader.read("d").to_dense(), np.diag(W[1]))
+        with pytest.raises(UsageError):  # layouts with rows of their own are in reading/slices.py
+            reader.get_slice("d")
+    assert run("verify", path).code == 0
+    found = ls(run, path)
+    assert (found["format"], found["shape"]) == ("diagonal", [30, 30])
+
+
+# --- A storage type and a logical type ------------------------------------------------------
+
+F8 = np.dtype(ml_dtypes.float8_e3m4)  # of ml_dtypes, and no type of any version
+
+
+def _round_trip(path: Path, run: command.Run, expected: dict[str, Any]) -> None:
+    values = W.astype(F8)
+    save_file({"w": values}, path)
+    found = load_file(path)["w"]
+    assert found.dtype == F8
+    assert found.tobytes() == values.tobytes()
+    with ztensor.open(path) as reader:
+        assert reader.get_slice("w")[2:4].tobytes() == values[2:4].tobytes()
+    assert run("verify", path).code == 0
+    assert expected.items() <= ls(run, path).items()
+
+
+def test_a_storage_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run) -> None:
+    monkeypatch.setattr(elements, "_SPELLED", {})
+    monkeypatch.setitem(STORAGE_TYPES, "f8", StorageType("f8", "float8_e3m4", 1, "f"))
+    _round_trip(tmp_path / "w.zt", run, {"dtype": "float8_e3m4"})
+
+
+def test_a_logical_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run) -> None:
+    monkeypatch.setattr(elements, "_SPELLED", {})
+    monkeypatch.setitem(LOGICAL_TYPES, "f8_e3m4", LogicalType("f8_e3m4", "u8", "float8_e3m4"))
+    _round_trip(tmp_path / "w.zt", run, {"type": "f8_e3m4"})
+
+
+# --- A foreign format, read and written -----------------------------------------------------
+
+LINES = '''
+"""`.lines`: one float32 a line, each of 16 characters."""
+
+import numpy as np
+
+from ztensor.foreign.base import ForeignEncoding, Projection
+from ztensor.foreign.parts import ahead_of, parts_of
+from ztensor.model.manifest import Component, Manifest, TensorObject
+
+
+class Lines(ForeignEncoding):
+    def decode_into(self, stored, destination, limits):
+        text = bytes(stored.read(0, stored.length))
+        destination[:] = np.array(text.split(), np.float32).tobytes()
+
+
+def project(source, budget):
+    count = (source.size - 6) // 16
+    data = Component("f32", 6, source.size - 6, encoding="lines", decoded_length=4 * count)
+    objects = {"array": TensorObject((count,), "dense", {"data": data})}
+    return Projection(Manifest("", objects), {"lines": Lines("lines")}, tuple)
+
+
+def export(reader, sink, *, lose, progress=None, threads=None):
+    sink.write(b"LINES\\n")
+    parts = parts_of(reader, lose)
+    with ahead_of(parts, threads) as ahead:
+        for part in parts:
+            for chunk in part.chunks(ahead):
+                for value in np.frombuffer(chunk, np.float32):
+                    sink.write(b"%15.7g\\n" % value)
+    return len(parts)
+'''
+
+
+def test_a_foreign_format(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run
+) -> None:
+    (tmp_path / "lines_format.py").write_text(LINES)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(
+        FORMATS,
+        "lines",
+        Format("Lines", (".lines",), lambda look: look.head.startswith(b"LINES\n"), "lines_format"),
+    )
+    path = tmp_path / "w.lines"
+    save_file({"array": W[1]}, path)
+    assert np.array_equal(load_file(path)["array"], W[1])
+    with ztensor.open(path) as reader:
+        assert reader.format == "lines"
+        assert np.array_equal(reader.get_slice("array")[3:5], W[1, 3:5])
+    assert run("verify", path).code == 0
+    assert ls(run, path)["shape"] == [30]
+    assert run("convert", path, tmp_path / "back.zt").code == 0
+    assert run("export", tmp_path / "back.zt", "--to", "lines", "--force").code == 0
+    assert (tmp_path / "back.lines").read_bytes() == path.read_bytes()
+    ended = run("convert", path, tmp_path / "w.other")
+    assert ".lines" in ended.err  # among the suffixes that say what is written
+    path.write_bytes(b"no such thing, in no format")
+    assert "lines" in run("ls", path).err
+
+
+# --- A recipe of quantization ---------------------------------------------------------------
+
+
+def test_a_recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run) -> None:
+    def int2(array: Any, **options: Any) -> Any:
+        return quantize(array, bits=2, group_size=4, **options)
+
+    monkeypatch.setitem(RECIPES, "int2", int2)
+    weights = np.repeat(np.arange(4, dtype=np.float32), 64).reshape(4, 64).T.copy()
+    tensor = ztensor.Tensor.quantize(weights, "int2")
+    path = tmp_path / "q.zt"
+    save_file({"q": tensor}, path)
+    with ztensor.open(path) as reader:
+        found = reader.read("q")
+        assert np.allclose(found.dequantize(), weights, rtol=1e-2)
+        part: Any = reader.get_slice("q")[16:32]
+        assert np.allclose(part.dequantize(), weights[16:32], rtol=1e-2)
+    assert run("verify", path).code == 0
+    assert ls(run, path)["format"] == "quantized_group"
+    with pytest.raises(ztensor.ZTensorError, match="int2"):  # among those there are
+        ztensor.Tensor.quantize(weights, "int3")
+
+
+# --- A digest -------------------------------------------------------------------------------
+
+
+class Total:
+    """The sum of all bytes: no digest for anybody else."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        self.value += sum(bytes(data))
+
+    def hexdigest(self) -> str:
+        return f"{self.value & 0xFFFFFFFF:08x}"
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_a_digest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run, count: int
+) -> None:
+    monkeypatch.setitem(ALGORITHMS, "total", Algorithm("total", 8, Total))
+    path = tmp_path / "w.zt"
+    save_file({f"w{number:03}": W for number in range(count)}, path, checksum="total")
+    with ztensor.open(path) as reader:
+        digest = reader.metadata("w000").components["data"].digest
+        assert digest is not None
+        assert digest.startswith("total:")
+        assert np.array_equal(reader.get_slice("w000")[3:5], W[3:5])
+    assert np.array_equal(load_file(path)["w000"], W)
+    assert run("verify", path).code == 0
+    data = bytearray(path.read_bytes())
+    data[data.index(W.tobytes())] ^= 1
+    path.write_bytes(data)
+    assert run("verify", path).code == 1
+    other = tmp_path / "other.zt"
+    save_file({"w": W}, other, checksum=None)
+    assert run("append", path, other, "--checksum", "total").code == 0
+    assert "'total'" in run("append", path, other, "--checksum", "md5").err
+
+
+# --- A verb of the command ------------------------------------------------------------------
+
+COUNT = '''
+"""`ztensor count`."""
+
+from ztensor.cli.options import FileArgument
+from ztensor.cli.terminal import Terminal
+
+
+def count(terminal: Terminal, file: FileArgument) -> None:
+    """Count the objects of a file."""
+    import ztensor
+
+    with ztensor.open(file) as reader:
+        terminal.line(str(len(reader)))
+'''
+
+
+def test_a_verb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run) -> None:
+    (tmp_path / "count_verb.py").write_text(COUNT)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(
+        VERBS["Write new files"], "count", Verb("Count the objects of a file.", "count_verb:count")
+    )
+    monkeypatch.setattr(command, "COMMAND", typer.main.get_command(app))  # made when it begins
+    save_file({"a": W, "b": W}, tmp_path / "w.zt")
+    ended = run("count", tmp_path / "w.zt")
+    assert (ended.code, ended.out) == (0, "2\n")
+    assert "Count the objects of a file." in run("--help").out
+
+
+# --- The page says so -----------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[2]
+DIFFS = re.findall(
+    r"```diff\n--- (\S+)\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL
+)
+
+
+@pytest.mark.parametrize(("place", "diff"), DIFFS, ids=[place for place, _ in DIFFS])
+def test_the_lines_of_the_page_fit_the_code(place: str, diff: str) -> None:
+    """Each change applies."""
+    text = (ROOT / place).read_text("utf-8")
+    for change in diff.split("@@\n"):
+        lines = change.splitlines(keepends=True)
+        before = "".join(line[1:] for line in lines if line[0] != "+")
+        assert text.count(before) == 1, before
+        text = text.replace(before, "".join(line[1:] for line in lines if line[0] != "-"))
+    ast.parse(text)
+
+
+def test_the_page_has_each_table() -> None:
+    assert {place.removeprefix("src/ztensor/") for place, _ in DIFFS} == {
+        "encoding/__init__.py",
+        "layout/__init__.py",
+        "model/dtype.py",
+        "model/formats.py",
+        "layout/quantization/recipes.py",
+        "digest.py",
+        "cli/main.py",
+    }
