@@ -18,7 +18,7 @@ import typer.main
 
 import ztensor
 from tests.unit.cli import conftest as command
-from ztensor.cli.main import VERBS, Verb, app
+from ztensor.cli.main import VERBS, Verb, app, command_of
 from ztensor.digest import ALGORITHMS, Algorithm
 from ztensor.encoding import ENCODINGS
 from ztensor.encoding.raw import Raw
@@ -49,6 +49,14 @@ if TYPE_CHECKING:
 
 run = command.run  # the fixture
 W = np.arange(600, dtype=np.float32).reshape(20, 30)
+
+
+@pytest.fixture(autouse=True)
+def loaded() -> None:
+    """Have the help of verbs, made of the tables when they are loaded, without what is added."""
+    for verbs in VERBS.values():
+        for name in verbs:
+            command_of(name)
 
 
 def ls(run: command.Run, path: Path) -> dict[str, Any]:
