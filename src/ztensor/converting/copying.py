@@ -70,6 +70,8 @@ def write_one(
             emitter = EMITTERS[how.version]()
             attributes, unsaid = sayable(emitter.check_attributes, reader.attributes, None)
             chosen, of_objects = sayable_objects(reader, emitter)
+            if how.keeps_all:
+                require_lossless([*unsaid, *of_objects], target)
             lost += [*unsaid, *of_objects]
             if how.strict:  # before the work, not after it
                 require_lossless(lost, target)

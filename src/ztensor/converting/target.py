@@ -68,6 +68,8 @@ class How:
 
     Attributes:
         makes_folder: whether the folder is made where it is missing, by who calls.
+        keeps_all: whether objects and attributes that a `.zt` cannot say are an error; less than
+            `strict`, which refuses to lose anything.
     """
 
     version: str = LATEST
@@ -81,6 +83,7 @@ class How:
     threads: int | None = None
     progress: Progress | None = None
     makes_folder: bool = False
+    keeps_all: bool = False
 
     @property
     def is_checked(self) -> bool:

@@ -13,21 +13,61 @@ from ztensor.opening import Reader
 from ztensor.reading.portable import portable_object, stored_object
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ztensor.container import Emitter
-    from ztensor.model.manifest import TensorObject
+    from ztensor.model.manifest import Manifest, TensorObject
     from ztensor.reading.file import FileObjects
 
 
 def version_of(reader: Reader) -> str:
-    """Return the version a file has, or the latest where that cannot say what it says."""
-    version = max(file.version for file in reader.objects.parts())
-    if version not in EMITTERS:
+    """Return the version a file is rewritten in: its own, or the latest where that is not enough.
+
+    It is not where it is only read, or cannot say all that the file says.
+    """
+    emitter = _older(max(file.version for file in reader.objects.parts()))
+    if reader.format != "zt" or emitter is None:
         return LATEST
-    emitter = EMITTERS[version]()
-    lost = sayable(emitter.check_attributes, reader.attributes, None)[1]
-    return LATEST if lost or sayable_objects(reader, emitter)[1] else version
+    pairs = (
+        (stored_object(file, name) or portable_object(file, name), file.object(name))
+        for name in reader
+        for file in (reader.objects.part(name),)
+    )
+    return emitter.version if _says_all(emitter, reader.attributes, pairs) else LATEST
+
+
+def emitter_for(manifest: Manifest) -> Emitter:
+    """Return what writes a manifest again, by the same rule."""
+    emitter = _older(manifest.version)
+    pairs = ((found, found) for found in manifest.objects.values())
+    if emitter is None or not _says_all(emitter, manifest.attributes or {}, pairs):
+        return EMITTERS[LATEST]()
+    return emitter
+
+
+def _older(version: str) -> Emitter | None:
+    """Return what writes a version where it is not the latest."""
+    # A later text of 1.1 than ours is 1.1 all the same: there is one container.
+    known = "1.1.0" if version.startswith("1.1") else version
+    return EMITTERS[known]() if known in EMITTERS and known != LATEST else None
+
+
+def _says_all(
+    emitter: Emitter,
+    attributes: Mapping[str, object],
+    pairs: Iterable[tuple[TensorObject, TensorObject]],
+) -> bool:
+    """Return whether a version can say objects: each as it will be written, and as it is now."""
+    try:
+        emitter.check_attributes(attributes)
+        for new, old in pairs:
+            emitter.check_object(new)
+            # A later library appends to files of 1.1 what only 1.2 can say.
+            if any(part.decoded_length is not None for part in old.components.values()):
+                return False
+    except NotRepresentableError:
+        return False
+    return True
 
 
 def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObjects], list[Loss]]:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from ztensor.boundary import public
 from ztensor.container import EMITTERS, LATEST, Container
 from ztensor.contents import refuse_not_ours
+from ztensor.converting.versions import emitter_for
 from ztensor.errors import (
     FormatError,
-    NotRepresentableError,
     ObjectNotFoundError,
     Reason,
     UsageError,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Unpack
 
-    from ztensor.container import Emitter, Frame
+    from ztensor.container import Frame
     from ztensor.typing import ElementType, TensorLike, WriteOptions
     from ztensor.writing.stream import ObjectSink
 
@@ -106,8 +106,9 @@ class Editor(Writer):
         self.old_nbytes: int = self._locked.size
         try:
             frame, manifest = _read_committed(self._locked)
+            is_kept = frame.container is Container.V1
             output = Output(
-                emitter_for(frame, manifest),
+                emitter_for(manifest) if is_kept else EMITTERS[LATEST](),
                 compression=compression,
                 checksum=checksum,
                 chunk_rows=chunk_rows,
@@ -377,24 +378,6 @@ def _trial_file(name: str, position: int = 0) -> StreamSink:
     sink = StreamSink(Nowhere(name))
     sink.position = position
     return sink
-
-
-def emitter_for(frame: Frame, manifest: Manifest) -> Emitter:
-    """Return what writes the file's own version, so that its readers keep reading it."""
-    if frame.container is not Container.V1:
-        return EMITTERS[LATEST]()
-    older = EMITTERS["1.1.0"]()
-    if not manifest.version.startswith("1.1"):
-        return EMITTERS[LATEST]()
-    try:
-        older.check_attributes(manifest.attributes or {})
-        for tensor_object in manifest.objects.values():
-            older.check_object(tensor_object)
-            if any(part.decoded_length is not None for part in tensor_object.components.values()):
-                return EMITTERS[LATEST]()  # a later library appended to a 1.1 file
-    except NotRepresentableError:
-        return EMITTERS[LATEST]()
-    return older
 
 
 __all__ = ["Editor"]

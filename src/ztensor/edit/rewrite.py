@@ -8,19 +8,18 @@ import os
 from typing import TYPE_CHECKING, Any, Literal
 
 from ztensor.boundary import public
-from ztensor.container import EMITTERS, LATEST, Container
+from ztensor.container import LATEST
 from ztensor.contents import only_ours_change
 from ztensor.converting.asking import require_divided
 from ztensor.converting.files import write_set
 from ztensor.converting.target import How
-from ztensor.edit.editor import emitter_for
+from ztensor.converting.versions import version_of
 from ztensor.errors import ArgumentValueError, Reason, SourceError, UsageError, describe
 from ztensor.model.formats import written_formats
 from ztensor.opening import Reader
 from ztensor.opening import open as open_files
 from ztensor.sharded.naming import INDEX_SUFFIX, index_path, parse_size, shard_paths
 from ztensor.sharded.planning import plan_objects
-from ztensor.sharded.saving import ShardSet, sha256_of
 from ztensor.source.appending import AppendSink
 from ztensor.source.paths import is_path, path_text
 from ztensor.source.targets import Nowhere, require_free
@@ -29,7 +28,6 @@ from ztensor.writing.output import create
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from ztensor.reading.file import FileObjects
     from ztensor.source.sink import Durable
     from ztensor.writing.output import Output
 
@@ -73,7 +71,7 @@ def compact(
         _own(name) as reader,
         create(
             Nowhere(name) if dry_run else name,
-            version=_version_of(reader),
+            version=version_of(reader),
             attributes=reader.attributes or None,
             durable=durable,
             format="zt",
@@ -216,62 +214,17 @@ def split(
     with open_files(path) as reader:
         name, planned = _plan(reader, path, folder, limit, keep, to)
         with _folder_of(name, is_made=not dry_run):
-            if to != "zt":
-                how = How(durable=durable, dry_run=dry_run, progress=progress, makes_folder=True)
-                inputs = reader.objects.paths
-                report = write_set(reader, name, to, planned, inputs, how, replaces_file=False)
-                return list(report.files)
-            return _split(
-                reader, name, planned, durable=durable, dry_run=dry_run, progress=progress
+            how = How(
+                version_of(reader) if to == "zt" else LATEST,
+                durable=durable,
+                dry_run=dry_run,
+                progress=progress,
+                makes_folder=True,
+                keeps_all=to == "zt",
             )
-
-
-def _split(
-    reader: Reader,
-    name: str,
-    planned: Sequence[tuple[Sequence[str], int]],
-    *,
-    durable: Durable,
-    dry_run: bool,
-    progress: Progress | None,
-) -> list[str]:
-    chosen = [one for names, _ in planned for one in names]
-    version = _version_of(reader)
-    attributes = reader.attributes or None
-    copied = _Progress(progress, sum(_stored(reader, one) for one in chosen))
-    total = sum(reader.metadata(one).nbytes for one in chosen)
-    shards = ShardSet(
-        name,
-        len(planned),
-        durable=durable,
-        replaces_file=False,
-        sources=reader.objects.rights(),
-    )
-    try:
-        for (names, _), place in zip(planned, shards.paths, strict=True):
-            # Beyond what callers may pass, a writer takes a place that is filled later.
-            target: Any = Nowhere(place, makes_folder=True) if dry_run else shards.place(place)
-            with create(
-                target,
-                version=version,
-                attributes=attributes,
-                durable=shards.durable,
-                format="zt",
-            ) as writer:
-                writer.copier.expect((reader.objects, one) for one in names)
-                for one in names:
-                    writer.copy(one, reader.objects)
-                    copied.add(_stored(reader, one))
-        digests = [] if dry_run else [sha256_of(place) for place in shards.paths]
-    except BaseException:
-        shards.abort()
-        raise
-    if dry_run:
-        return [*shard_paths(name, len(planned)), index_path(name)]
-    return [
-        *shards.commit([names for names, _ in planned], total, digests),
-        index_path(name),
-    ]
+            inputs = reader.objects.paths
+            report = write_set(reader, name, to, planned, inputs, how, replaces_file=False)
+            return list(report.files)
 
 
 @contextlib.contextmanager
@@ -378,19 +331,6 @@ def _own(name: str) -> Reader:
         reader.close()
         raise only_ours_change(name, reader.format)
     return reader
-
-
-def _version_of(reader: Reader) -> str:
-    """Return the version that can say what a file says, its own where that is written."""
-    return max(map(_version_of_file, reader.objects.parts()), default=LATEST)
-
-
-def _version_of_file(file: FileObjects) -> str:
-    if file.frame is None:
-        return LATEST
-    if file.frame.container is Container.V1:
-        return emitter_for(file.frame, file.manifest).version
-    return file.version if file.version in EMITTERS else LATEST
 
 
 def _stored(reader: Reader, name: str) -> int:

@@ -238,9 +238,9 @@ def test_an_old_set_stays_until_the_new_one_is_whole(
     kept: list[bool] = []
     real = Output.copy
 
-    def copy(self: Output, *arguments: Any) -> None:
+    def copy(self: Output, *arguments: Any, **options: Any) -> None:
         kept.append(all(Path(path).read_bytes() == data for path, data in old.items()))
-        real(self, *arguments)
+        real(self, *arguments, **options)
 
     monkeypatch.setattr(Output, "copy", copy)
     ztensor.set_attributes(file, {"new": "1"})
