@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ztensor.layout.base import Array
-    from ztensor.model.manifest import TensorObject
+    from ztensor.reading.file import FileObjects
+    from ztensor.reading.reader import ManifestReader
     from ztensor.tensor import Tensor
 
 
@@ -25,15 +26,17 @@ class Framework(NamedTuple):
     Attributes:
         packages: the top-level packages that define the classes of its values.
         adapter: the module that adapts it; it may import the framework.
+        words: what `safe_open` takes for it; none where a handle gives no values of it.
     """
 
     packages: tuple[str, ...]
     adapter: str
+    words: tuple[str, ...] = ()
 
 
 FRAMEWORKS: dict[str, Framework] = {
-    "torch": Framework(("torch",), "ztensor.torch.adapter"),
-    "jax": Framework(("jax", "jaxlib"), "ztensor.jax"),
+    "torch": Framework(("torch",), "ztensor.torch.adapter", ("pt", "torch", "pytorch")),
+    "jax": Framework(("jax", "jaxlib"), "ztensor.jax", ("jax", "flax")),
     "scipy": Framework(("scipy",), "ztensor.scipy"),
 }
 
@@ -82,8 +85,8 @@ class TypedAdapter(Protocol):
 class FillingAdapter(Protocol):
     """What an adapter has beside `Adapter` whose values can be filled in place."""
 
-    def fill(self, reader: Any, name: str, tensor_object: TensorObject, target: Any, /) -> None:
-        """Fill a value of the caller, on any device, with a dense object of an open reader.
+    def fill(self, file: FileObjects, name: str, target: Any, /) -> None:
+        """Fill a value of the caller, on any device, with a dense object of an open file.
 
         Raises:
             ArgumentValueError: it has another shape or element type.
@@ -92,10 +95,23 @@ class FillingAdapter(Protocol):
 
 
 @runtime_checkable
+class PlacingAdapter(Protocol):
+    """What an adapter has beside `Adapter` whose framework has devices."""
+
+    def device_of(self, device: Any, /) -> Any:
+        """Return a device by any of its names, as `value_of` and `read` take it.
+
+        Raises:
+            ArgumentValueError: there is no such device.
+        """
+        ...
+
+
+@runtime_checkable
 class ReadingAdapter(Protocol):
     """What an adapter has beside `Adapter` that reads objects onto devices by itself."""
 
-    def read(self, reader: Any, name: Any, /, **options: Any) -> Any:
+    def read(self, reader: ManifestReader, name: Any, /, **options: Any) -> Any:
         """Return an object of an open reader as a value, or several as a dict."""
         ...
 
@@ -108,7 +124,7 @@ def register(name: str, packages: tuple[str, ...], module: str) -> None:
         packages: the top-level packages that define the classes of its values.
         module: the module that adapts it, imported when it is first needed.
     """
-    FRAMEWORKS[name] = Framework(packages, module)
+    FRAMEWORKS[name] = Framework(packages, module, (name,))
     _name_of.cache_clear()
 
 
@@ -132,6 +148,26 @@ def adapter_of(value: object) -> Adapter | None:
     """Return the adapter of the framework that a value can be saved by, or None."""
     found: Adapter | None = adapter_beside(value)
     return found if found is not None and found.is_value(value) else None
+
+
+def read_values(framework: str, reader: ManifestReader, name: Any, **options: Any) -> Any:
+    """Return an object of an open reader as a value of a framework, or several as a dict.
+
+    Args:
+        framework: its name.
+        reader: an open reader.
+        name: the name of one object, or several.
+        options: of the adapter's `read`, or of its `value_of` where it has none.
+
+    Raises:
+        MissingDependencyError: the framework is not installed.
+    """
+    home = adapter(framework)
+    if isinstance(home, ReadingAdapter):
+        return home.read(reader, name, **options)
+    if isinstance(name, str):
+        return home.value_of(reader.read(name), **options)
+    return {one: home.value_of(tensor, **options) for one, tensor in reader.read(name).items()}
 
 
 @functools.lru_cache(256)

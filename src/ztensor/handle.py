@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, cast, overload
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from ztensor.boundary import public
 from ztensor.errors import ArgumentValueError, describe
+from ztensor.frameworks import FRAMEWORKS, PlacingAdapter, adapter, read_values
 from ztensor.opening import open as open_files
 from ztensor.reading.loading import load_all, load_files
 from ztensor.tensor import Tensor
@@ -27,15 +27,7 @@ else:
 
     Value = TypeVar("Value")  # with a default from Python 3.13 on
 
-_FRAMEWORKS = {
-    "np": "numpy",
-    "numpy": "numpy",
-    "pt": "torch",
-    "torch": "torch",
-    "pytorch": "torch",
-    "jax": "jax",
-    "flax": "jax",
-}
+_NUMPY = ("np", "numpy")
 _BACKENDS = {"mmap": True, "pread": False}
 
 # What safetensors calls element types, where that is not the letter of the kind and the bits.
@@ -127,13 +119,7 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
         backend: str = "mmap",
         verify: bool | None = None,
     ) -> None:
-        home = _FRAMEWORKS.get(framework) if isinstance(framework, str) else None
-        if home is None:
-            raise ArgumentValueError(
-                "unknown framework",
-                expected=f"one of {', '.join(map(repr, _FRAMEWORKS))}",
-                found=describe(framework),
-            )
+        home = _home_of(framework)
         if backend not in _BACKENDS:
             raise ArgumentValueError(
                 "unknown backend", expected="'mmap' or 'pread'", found=describe(backend)
@@ -214,9 +200,7 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
         return {name: found[name] for name in names}
 
     def _read(self, names: str | list[str]) -> Any:
-        if self._framework == "torch":
-            return self._reader.read_torch(names, device=self._device)
-        return self._reader.read_jax(names, device=self._device)
+        return read_values(self._framework, self._reader, names, device=self._device)
 
     def get_slice(self, name: str) -> HandleSlice[Value]:
         """Return a lazy object, which reads what it is indexed for.
@@ -277,25 +261,30 @@ class HandleSlice(Generic[Value]):
         if self._framework == "numpy":
             return cast("Value", value)
         tensor = value if isinstance(value, Tensor) else Tensor(value)
-        if self._framework == "torch":
-            from ztensor.torch.values import to_torch
+        home = adapter(self._framework)
+        return cast("Value", home.value_of(tensor, device=self._device))
 
-            return cast("Value", to_torch(tensor).to(self._device))
-        from ztensor.jax import value_of as to_jax
 
-        return cast("Value", to_jax(tensor, device=self._device))
+def _home_of(word: object) -> str:
+    """Return the framework that a word stands for."""
+    words = {one: name for name, line in FRAMEWORKS.items() for one in line.words}
+    words |= dict.fromkeys(_NUMPY, "numpy")
+    if not isinstance(word, str) or word not in words:
+        raise ArgumentValueError(
+            "unknown framework",
+            expected=f"one of {', '.join(map(repr, words))}",
+            found=describe(word),
+        )
+    return words[word]
 
 
 def _device_of(framework: str, device: Any) -> Any:
     """Return where tensors go, as the framework has it, which is thereby known to be there."""
     device = "cpu" if device is None else device
-    if framework == "torch":
-        return importlib.import_module("ztensor.torch.devices").device_of(device)
-    is_cpu = isinstance(device, str) and device == "cpu"
-    if framework == "jax":
-        importlib.import_module("ztensor.jax")
-        return None if is_cpu else device
-    if not is_cpu:
+    home = None if framework == "numpy" else adapter(framework)
+    if isinstance(home, PlacingAdapter):
+        return home.device_of(device)
+    if home is None and not (isinstance(device, str) and device == "cpu"):
         raise ArgumentValueError(
             "NumPy arrays are in the CPU's memory", expected="device 'cpu'", found=describe(device)
         )

@@ -262,6 +262,16 @@ def read(reader: ManifestReader, name: Any, *, device: Any = None, sharding: Any
     return found[name] if isinstance(name, str) else found
 
 
+def device_of(device: Any) -> Any:
+    """Return a device by its name; None, which "cpu" stands for here, leaves it to JAX.
+
+    Raises:
+        ArgumentTypeError: it is no device and no name.
+        ArgumentValueError: there is none of that name.
+    """
+    return None if isinstance(device, str) and device == "cpu" else _device(device)
+
+
 def value_of(tensor: Tensor, *, device: JaxDevice | None = None) -> jax.Array | Any:
     """Return a tensor as a JAX value; see `ztensor.Tensor.jax`."""
     value = tensor.numpy() if tensor.format == "dense" else tensor

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from ztensor.boundary import public
 from ztensor.contents import open_file
 from ztensor.errors import describe
+from ztensor.frameworks import read_values
 from ztensor.reading.reader import ManifestReader
 from ztensor.sharded.naming import is_set
 
@@ -152,9 +153,7 @@ class Reader(ManifestReader):
             LimitError: a safety cap is exceeded.
             SourceError: the bytes could not be read.
         """
-        from ztensor.jax import read
-
-        return read(self, name, device=device, sharding=sharding)
+        return read_values("jax", self, name, device=device, sharding=sharding)
 
     @overload
     def read_torch(
@@ -189,9 +188,7 @@ class Reader(ManifestReader):
             LimitError: a safety cap is exceeded, or the device's memory.
             SourceError: the bytes could not be read.
         """
-        from ztensor.torch import read_torch
-
-        return read_torch(self.objects, name, device=device, copy=copy)
+        return read_values("torch", self, name, device=device, copy=copy)
 
 
 @public

@@ -49,12 +49,9 @@ def grids(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         module = types.ModuleType(name)
         monkeypatch.setitem(sys.modules, name, module)
         exec(text, vars(module))  # noqa: S102  # the files somebody else has
-    table = dict(frameworks.FRAMEWORKS)
     frameworks.register("grids", ("grids",), "grids_adapter")
     yield sys.modules["grids"]
-    frameworks.FRAMEWORKS.clear()
-    frameworks.FRAMEWORKS.update(table)
-    frameworks.register("torch", *table["torch"])  # forgets which class is whose
+    del frameworks.FRAMEWORKS["grids"]
 
 
 def test_values_of_a_framework_added_from_outside_are_saved(grids: Any, tmp_path: Path) -> None:
@@ -84,6 +81,26 @@ def test_values_of_a_framework_added_from_outside_are_given_back(
         value = frameworks.adapter("grids").value_of(reader.read("a"), device="there")
     assert isinstance(value, grids.Grid)
     assert (value.numbers, value.place) == ([1.5, 2.5], "there")
+    with ztensor.safe_open(path, framework="grids", device="there") as handle:
+        assert handle.get_tensor("a").place == "there"
+        assert handle.get_tensors()["a"].numbers == [1.5, 2.5]
+        assert handle.get_slice("a")[1:].numbers == [2.5]
+
+
+def test_values_of_a_framework_added_from_outside_are_filled(grids: Any, tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    save_file({"a": np.array([1.5, 2.5])}, path)
+    target = grids.Grid(np.zeros(2))
+    with ztensor.open(path) as reader:
+        with pytest.raises(ztensor.ArgumentTypeError):
+            reader.read_into("a", target)
+
+        def fill(file: Any, name: str, target: Any) -> None:
+            target.numbers[:] = file.array(name, copy=False)
+
+        frameworks.adapter("grids").fill = fill
+        reader.read_into("a", target)
+    assert target.numbers.tolist() == [1.5, 2.5]
 
 
 def test_a_class_derived_from_theirs_is_theirs(grids: Any) -> None:

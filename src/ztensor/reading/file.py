@@ -29,6 +29,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.frameworks import FillingAdapter, adapter_of
 from ztensor.layout import LAYOUTS, View
 from ztensor.layout.elements import (
     blocks,
@@ -44,7 +45,7 @@ from ztensor.reading.objects import not_found
 from ztensor.source.base import Range
 from ztensor.source.local import FileSource
 from ztensor.source.memory import MemorySource
-from ztensor.tensor import Tensor, is_torch, tensor_of
+from ztensor.tensor import Tensor, tensor_of
 from ztensor.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
@@ -476,10 +477,9 @@ class FileObjects:
         """Fill an array of the caller with a dense object; see `Reader.read_into`."""
         tensor_object = self.require_dense(name)
         with self.located(name, "data"):
-            if is_torch(target):
-                from ztensor.torch.devices import fill
-
-                fill(self, name, target)
+            framework = adapter_of(target)
+            if isinstance(framework, FillingAdapter):
+                framework.fill(self, name, target)
                 return
             if not isinstance(target, np.ndarray):
                 raise ArgumentTypeError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ztensor.layout.base import Array
-
-
-def is_torch(value: object) -> bool:
-    """Return whether a value is a torch tensor; where it is one, torch is loaded."""
-    return isinstance(value, getattr(sys.modules.get("torch"), "Tensor", ()))
 
 
 def shape_of(shape: Sequence[int]) -> tuple[int, ...]:

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ztensor.torch import read_torch as read
+from ztensor.torch import read_torch
 from ztensor.torch.devices import device_of, fill, moved
 from ztensor.torch.values import from_torch, numpy_type, to_torch
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from ztensor.reading.reader import ManifestReader
     from ztensor.tensor import Tensor
 
-__all__ = ["element_type", "fill", "is_value", "read", "stored", "value_of"]
+__all__ = ["device_of", "element_type", "fill", "is_value", "read", "stored", "value_of"]
 
 stored = from_torch
 
@@ -29,6 +30,11 @@ def value_of(tensor: Tensor, *, device: Any = "cpu") -> Any:
     """Return a tensor as a torch tensor on a device; see `ztensor.Tensor.torch`."""
     place = device_of(device)
     return moved(to_torch(tensor), place)
+
+
+def read(reader: ManifestReader, name: Any, *, device: Any = "cpu", copy: bool = False) -> Any:
+    """Return objects as torch tensors; see `ztensor.Reader.read_torch`."""
+    return read_torch(reader.objects, name, device=device, copy=copy)
 
 
 def element_type(dtype: Any) -> np.dtype[Any] | None:
