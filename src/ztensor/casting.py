@@ -25,6 +25,7 @@ from ztensor.foreign.base import ForeignEncoding
 from ztensor.layout import View
 from ztensor.layout.elements import numpy_dtype, spell, storage_dtype, typed_array, whole_elements
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
+from ztensor.layout.group_profiles import PROFILES
 from ztensor.layout.quantization import GroupScheme
 from ztensor.model.dtype import STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, TensorObject
@@ -158,6 +159,9 @@ class Casts:
             return None
         if tensor_object.format in GGUF_LAYOUTS:
             role, pieces = "data", _blocks(file, name, tensor_object)
+        elif tensor_object.format in PROFILES:
+            role, pieces = "data", _groups(file, name)
+            attributes = None  # all of them say how it is quantized
         elif tensor_object.format == "quantized_group":
             role, pieces = "packed_weight", _groups(file, name)
             schemes = {field.name for field in dataclasses.fields(GroupScheme)}

@@ -76,6 +76,10 @@ def open_file(
         except BaseException:
             opened.close()
             raise
+    if manifest.shards:
+        from ztensor.reading.shards import join_shards  # few files have any
+
+        opened = join_shards(opened, manifest.shards, caps)
     reopen = functools.partial(open_file, verify=verify, mmap=mmap, limits=limits, recover=recover)
     return FileObjects(
         opened, manifest, frame=frame, verify=verify, limits=caps, reopen=reopen, **how

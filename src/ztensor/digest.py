@@ -158,7 +158,7 @@ def _xxh3() -> Hasher:
         import xxhash
     except ImportError as error:
         raise MissingDependencyError(
-            "an xxh3 digest needs the xxhash library: pip install 'pyztensor[digest]'"
+            "an xxh3 digest, and any file of 2.x, needs the xxhash library: pip install xxhash"
         ) from error
     hasher: Hasher = xxhash.xxh3_64()
     return hasher
@@ -219,21 +219,27 @@ class Digest:
     Attributes:
         algorithm: the word before the colon, lower case.
         expected: the digits, lower case, without `0x`.
+        any_width: whether other digits than the algorithm has are a digest that nothing matches,
+            as 2.x has it.
     """
 
     algorithm: str
     expected: str
+    any_width: bool = False
 
     @property
     def known(self) -> Algorithm | None:
         """Return the algorithm, or None where this release cannot compute it.
 
-        No text fixes how wide an xxh3 is: other widths than ours are as unknown as other names.
+        No text of 1.x fixes how wide an xxh3 is: other widths than ours are as unknown as other
+        names.
         """
         if self.algorithm == _ZIP_CRC32 and len(self.expected) == 16:
             return Algorithm(_ZIP_CRC32, 16, functools.partial(_ZipCrc32, self.expected[:8]))
         known = ALGORITHMS.get(self.algorithm)
-        return known if known is not None and len(self.expected) == known.digits else None
+        if known is None or self.any_width:
+            return known
+        return known if len(self.expected) == known.digits else None
 
 
 class Sum(NamedTuple):
@@ -276,6 +282,38 @@ def parse_digest(text: str) -> Digest:
         found=describe(text),
         section=SECTION,
     )
+
+
+_STRICT_TEXT = re.compile(r"([a-z0-9]+):([0-9a-f]+)\Z")
+
+
+def parse_strict_digest(text: str) -> Digest:
+    """Return the digest that a text of 2.x means: lower case, and nothing but digits.
+
+    Raises:
+        FormatError: the text is of another form.
+    """
+    match = _STRICT_TEXT.match(text)
+    if match:
+        return Digest(match[1], match[2], any_width=True)
+    raise FormatError(
+        "the digest is malformed",
+        reason=Reason.DIGEST_MALFORMED,
+        expected="'algorithm:hex' in lower case, such as 'xxh3:0123456789abcdef'",
+        found=describe(text),
+        section="2.1 section 3.4",
+    )
+
+
+def xxh3(data: bytes) -> int:
+    """Return the XXH3-64 of some bytes.
+
+    Raises:
+        MissingDependencyError: the library is not installed.
+    """
+    hasher = _xxh3()
+    hasher.update(data)
+    return int(hasher.hexdigest(), 16)
 
 
 def check_digest(text: str) -> list[Problem]:

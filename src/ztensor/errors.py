@@ -70,6 +70,7 @@ class Reason(enum.StrEnum):
     CBOR_TRAILING = "cbor_trailing"
     CBOR_DUPLICATE_KEY = "cbor_duplicate_key"
     CBOR_UTF8 = "cbor_utf8"
+    CBOR_FORM = "cbor_form"
     # The manifest's fields.
     FIELD_MISSING = "field_missing"
     FIELD_TYPE = "field_type"
@@ -79,9 +80,11 @@ class Reason(enum.StrEnum):
     # Where a component lies and how many bytes it has.
     OFFSET_ALIGNMENT = "offset_alignment"
     OUT_OF_BOUNDS = "out_of_bounds"
+    BLOB_OVERLAP = "blob_overlap"
     SIZE_MISMATCH = "size_mismatch"
     TYPE_MISMATCH = "type_mismatch"
     BOOL_VALUE = "bool_value"
+    PADDING_VALUE = "padding_value"
     # Stored bytes.
     DIGEST_MALFORMED = "digest_malformed"
     DIGEST_MISMATCH = "digest_mismatch"
@@ -96,9 +99,11 @@ class Reason(enum.StrEnum):
     INDEX_DTYPE = "index_dtype"
     INDEX_POINTERS = "index_pointers"
     INDEX_RANGE = "index_range"
+    INDEX_ORDER = "index_order"
     QUANTIZATION = "quantization"
     # Sets of files.
     SHARD_INDEX = "shard_index"
+    SHARD_FILE = "shard_file"
     # Pickles of other formats.
     PICKLE_CALL = "pickle_call"
     # Well-formed, but unknown to this release or this machine.

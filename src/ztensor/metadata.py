@@ -27,11 +27,12 @@ class ComponentMetadata(Mapping[str, Any]):
     Attributes:
         dtype: long name of the storage type, such as `float32`; an unknown word as written.
         type: name of the logical type, or None.
-        offset: first byte in the file.
+        offset: first byte in the file, or in the shard.
         length: bytes on disk.
         encoding: `raw`, `zstd`, or an unknown word as written.
         digest: `algorithm:hex` over the stored bytes, or None.
         uncompressed_length: bytes after decoding where the manifest gives them, or None.
+        shard: the name of the other file it lies in, as 2.x has them, or None.
     """
 
     dtype: str
@@ -41,6 +42,7 @@ class ComponentMetadata(Mapping[str, Any]):
     encoding: str
     digest: str | None
     uncompressed_length: int | None
+    shard: str | None = None
 
     def __getitem__(self, field: str) -> Any:
         """Return a field by its name.
@@ -125,14 +127,16 @@ def describe_object(name: str, tensor_object: TensorObject) -> TensorMetadata:
 
 
 def _describe(component: Component) -> ComponentMetadata:
+    shard = component.shard
     return ComponentMetadata(
         dtype=_long(component.dtype),
         type=component.type,
-        offset=component.offset,
+        offset=component.offset - (0 if shard is None else shard.start or 0),
         length=component.length,
         encoding=component.encoding,
         digest=component.digest,
         uncompressed_length=component.decoded_length,
+        shard=None if shard is None else shard.name,
     )
 
 

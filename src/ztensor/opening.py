@@ -88,6 +88,7 @@ class Reader(ManifestReader):
         self,
         names: Iterable[str] | None = None,
         *,
+        deep: bool = False,
         threads: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> VerifyReport:
@@ -95,6 +96,7 @@ class Reader(ManifestReader):
 
         Args:
             names: objects to check; all of them by default.
+            deep: True reads the shards of a 2.x file once more, for the digests of whole files.
             threads: how many to use; as many as there are cores, four at most, by default.
             progress: called with the stored bytes read so far and the bytes to read in all.
 
@@ -106,7 +108,12 @@ class Reader(ManifestReader):
 
         self.objects.require_open()
         found: FileObjects = self.objects.parts()[0]
-        return verify_file(found, names, threads=threads, progress=progress)
+        report = verify_file(found, names, threads=threads, progress=progress)
+        if deep and found.manifest.shards:
+            from ztensor.reading.shards import with_shards
+
+            report = with_shards(report, found, progress)
+        return report
 
     @overload
     def read_jax(
@@ -277,6 +284,7 @@ class ShardedReader(Reader):
         self,
         names: Iterable[str] | None = None,
         *,
+        deep: bool = False,
         threads: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> VerifyReport:
@@ -287,6 +295,7 @@ class ShardedReader(Reader):
 
         Args:
             names: objects to check; all of them by default.
+            deep: True reads the shards of a 2.x file once more, for the digests of whole files.
             threads: how many to use; see `Reader.verify`.
             progress: called with the stored bytes read so far and the bytes to read in all.
 

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 CORPUS = Path(__file__).parents[1] / "corpus"
 ENTRIES = json.loads((CORPUS / "corpus.json").read_text("utf-8"))["files"]
 REASONS = json.loads((Path(__file__).parent / "reasons.json").read_text("utf-8"))
+REASONS_2 = json.loads((Path(__file__).parent / "reasons2.json").read_text("utf-8"))
+# Of a container that this corpus was made to refuse, and that is read now.
+for _entry in ENTRIES:
+    if _entry["path"] == "real/2.1.2/save_file.zt":
+        _entry["expect"] = "accept"
 READABLE = [entry for entry in ENTRIES if entry["expect"] != "reject"]
 REJECTED = [entry for entry in ENTRIES if entry["expect"] == "reject" or entry["path"] in REASONS]
 STAGES = ("open", "read", "verify")
@@ -132,6 +137,8 @@ def check_file(reader: ztensor.Reader, entry: dict[str, Any]) -> None:
     if "attributes" in entry:
         assert as_json(reader.attributes) == entry["attributes"]
     refusable = set(entry.get("may_refuse", ()))
+    if "objects" not in entry:  # nothing is said of them: their digests tell
+        assert reader.verify().outcome == "ok"
     for name, expected in entry.get("objects", {}).items():
         if name in refusable:
             try:
@@ -238,7 +245,7 @@ def test_every_rule_of_the_file_has_a_case() -> None:
             Reason.DUPLICATE_WRITE,
         )
     }
-    in_corpus = {Reason(reason) for _, reason in REASONS.values()}
+    in_corpus = {Reason(reason) for _, reason in [*REASONS.values(), *REASONS_2.values()]}
     root = Path(__file__).parents[2]
     for reason, path in ELSEWHERE.items():
         assert f"Reason.{reason.name}" in (root / path).read_text("utf-8")

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ztensor.container import EMITTERS, Container, Frame, locate
-from ztensor.container.framing import HEAD_BYTES, TAIL_BYTES
+from ztensor.container.framing import HEAD_BYTES, LOOK_BYTES, TAIL_BYTES
 from ztensor.container.v1 import regular, schema
 from ztensor.errors import ZTensorError
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
@@ -106,7 +106,7 @@ def manifests_of_the_corpus() -> Iterator[tuple[str, bytes, int]]:
     for entry in ENTRIES:
         file = (CORPUS / entry["path"]).read_bytes()
         try:
-            frame = locate(file[:HEAD_BYTES], file[-TAIL_BYTES:], len(file))
+            frame = locate(file[:HEAD_BYTES], file[-LOOK_BYTES:], len(file))
         except ZTensorError:
             continue
         if frame.container is Container.V1:

@@ -25,6 +25,7 @@ from ztensor.reading.listing import read_manifest
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
 from ztensor.testing.builder import VALUES, VERSIONS, build
+from ztensor.testing.builder_2 import footer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +104,7 @@ def test_opening_reads_head_tail_and_manifest_and_nothing_else(version: str) -> 
     assert list(manifest.objects) == ["w"]
     assert source.reads == [
         (0, 8),
-        (len(data) - 16, 16),
+        (len(data) - 40, 40),
         (frame.manifest_offset, frame.manifest_length),
     ]
 
@@ -114,9 +115,13 @@ def test_opening_reads_head_tail_and_manifest_and_nothing_else(version: str) -> 
         (b"", FormatError, Reason.TRUNCATED),
         (b"PK\x03\x04" + bytes(99), NotZTensorError, Reason.NOT_ZTENSOR),
         (DATA[:-1], FormatError, Reason.FOOTER_MAGIC),
-        (b"\x89ZT2\r\n\x1a\n" + bytes(99), UnsupportedVersionError, Reason.UNKNOWN_VERSION),
+        (
+            b"\x89ZT2\r\n\x1a\n" + bytes(99) + footer(4096, 1, 0, version=3),
+            UnsupportedVersionError,
+            Reason.UNKNOWN_VERSION,
+        ),
     ],
-    ids=["empty", "zip", "cut", "2.x"],
+    ids=["empty", "zip", "cut", "3.x"],
 )
 def test_errors_name_the_file(
     tmp_path: Path, data: bytes, kind: type[ZTensorError], reason: Reason

@@ -3,7 +3,8 @@
 Read `framing.py` first: it locates the manifest from head bytes, tail bytes and file size. Then
 `v1/`, the schema of 1.1 and 1.2, which no reader can tell apart by structure and which therefore
 share a room; `v0_1.py`; and `v1_0.py`, the undocumented container of releases 1.0.0 and 1.0.1,
-which is only read. Schemas do not import one another. `SCHEMAS` and `EMITTERS` are the tables; a
+which is only read; and `v2/`, that of 2.x, which is only read so far. Schemas do not import one
+another. `SCHEMAS` and `EMITTERS` are the tables; a
 new version is one file and a line in each.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ztensor.container import v0_1, v1, v1_0
+from ztensor.container import v0_1, v1, v1_0, v2
 from ztensor.container.framing import Container, Frame, locate
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ SCHEMAS: Mapping[Container, Callable[[bytes, Frame, Budget], Manifest]] = {
     Container.V0_1: v0_1.parse_manifest,
     Container.V1_0: v1_0.parse_manifest,
     Container.V1: v1.parse_manifest,
+    Container.V2: v2.parse_manifest,
 }
 
 

@@ -5,9 +5,18 @@
 | 0.1 (section 2) | `ZTEN0001` | index size, u64 |
 | 1.1, 1.2 (section 4) | `ZTEN1000` | manifest size, u64; `ZTEN1000` |
 | of releases 1.0.0, 1.0.1 (no text) | `ZTEN1000` | manifest size, u64 |
-| 2.x (not read here) | `89 5A 54 32 0D 0A 1A 0A` | - |
+| 2.x (sections 2.1 to 2.3) | `89 5A 54 32 0D 0A 1A 0A` | footer of 40 bytes, below |
 
-All sizes are little-endian.
+| footer of 2.x at | bytes | field |
+| --- | --- | --- |
+| 0 | 8 | manifest offset, a multiple of 4096 |
+| 8 | 8 | manifest length; 0 in a data shard, which has no manifest |
+| 16 | 8 | XXH3-64 of the manifest |
+| 24 | 4 | version, 2 |
+| 28 | 4 | nothing |
+| 32 | 8 | the header magic again |
+
+All numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -31,11 +40,18 @@ MAGIC_1 = b"ZTEN1000"
 MAGIC_2 = bytes.fromhex("895A54320D0A1A0A")
 
 HEAD_BYTES = 8
-TAIL_BYTES = 16
+TAIL_BYTES = 16  # of 1.x, the longest but for 2.x
+FOOTER_2_BYTES = 40
+LOOK_BYTES = FOOTER_2_BYTES  # so much of a file's end tells where its manifest is, in any version
+
+PAGE_2 = 4096  # in 2.x everything begins at a multiple of it
+MANIFEST_2_MOST = 1 << 30
 
 _SIZE = struct.Struct("<Q")
+_FOOTER_2 = struct.Struct("<QQQII8s")
 _SECTION_0_1 = "0.1 section 3.3.2"
 _SECTION_1 = "1.2 section 5"
+_SECTION_2 = "2.1 section 2.3"
 
 
 class Container(enum.Enum):
@@ -44,23 +60,26 @@ class Container(enum.Enum):
     V0_1 = "0.1"
     V1_0 = "1.0"
     V1 = "1"
+    V2 = "2"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Frame:
-    """Where the manifest lies. Blobs lie in `[8, manifest_offset)`.
+    """Where the manifest lies. Blobs lie in `[8, manifest_offset)`; in 2.x anywhere.
 
     Attributes:
         container: which framing this is.
         manifest_offset: first byte of the manifest.
-        manifest_length: bytes of the manifest.
+        manifest_length: bytes of the manifest; 0 only where there is none: in a data shard of 2.x.
         file_size: bytes of the file.
+        manifest_hash: XXH3-64 of the manifest where the frame tells it, as in 2.x; else None.
     """
 
     container: Container
     manifest_offset: int
     manifest_length: int
     file_size: int
+    manifest_hash: int | None = None
 
 
 def locate(head: bytes, tail: bytes, file_size: int, limits: Limits = DEFAULT_LIMITS) -> Frame:
@@ -68,7 +87,7 @@ def locate(head: bytes, tail: bytes, file_size: int, limits: Limits = DEFAULT_LI
 
     Args:
         head: the first 8 bytes, or all where there are fewer.
-        tail: the last 16 bytes, or all where there are fewer.
+        tail: the last 40 bytes, or all where there are fewer; of 1.x 16 are enough.
         file_size: bytes of the whole file.
         limits: `manifest_bytes` is used.
 
@@ -83,21 +102,17 @@ def locate(head: bytes, tail: bytes, file_size: int, limits: Limits = DEFAULT_LI
     if head == MAGIC_1:
         return _locate_1(tail, file_size, limits)
     if head == MAGIC_2:
-        raise UnsupportedVersionError(
-            "this is a zTensor 2.x container, which this release does not read; "
-            "the ztensor 2.x library does",
-            found=describe(head),
-        )
+        return _locate_2(tail, file_size, limits)
     if file_size == 0:
         raise ContainerError("the file is empty", reason=Reason.TRUNCATED)
-    cut = MAGIC_1.startswith(head) or MAGIC_0_1.startswith(head)
-    broken = not cut and head[:4] == MAGIC_1[:4]
+    cut = any(magic.startswith(head) for magic in (MAGIC_1, MAGIC_0_1, MAGIC_2))
+    broken = not cut and head[:4] in (MAGIC_1[:4], MAGIC_2[:4])
     raise NotZTensorError(
         "not a zTensor file" if not (cut or broken) else "the header magic is damaged",
         reason=Reason.NOT_ZTENSOR
         if not (cut or broken)
         else (Reason.TRUNCATED if cut else Reason.HEADER_MAGIC),
-        expected=f"{MAGIC_1!r} or {MAGIC_0_1!r} at offset 0",
+        expected=f"{MAGIC_1!r}, {MAGIC_0_1!r} or {MAGIC_2!r} at offset 0",
         found=describe(head),
         section="1.2 section 4, File structure",
     )
@@ -131,6 +146,54 @@ def _locate_1(tail: bytes, file_size: int, limits: Limits) -> Frame:
     if 0 < length <= min(file_size - HEAD_BYTES - _SIZE.size, limits.manifest_bytes):
         return Frame(Container.V1_0, file_size - _SIZE.size - length, length, file_size)
     raise footer_missing(tail[-len(MAGIC_1) :])
+
+
+def _locate_2(tail: bytes, file_size: int, limits: Limits) -> Frame:
+    _require_size(file_size, HEAD_BYTES + FOOTER_2_BYTES, "2.1 section 2.1")
+    footer = _FOOTER_2.unpack_from(tail, len(tail) - FOOTER_2_BYTES)
+    offset, length, digest, version, _, magic = footer
+    if magic != MAGIC_2:
+        raise ContainerError(
+            "the footer magic is missing; the file is cut, or writing it was interrupted",
+            reason=Reason.FOOTER_MAGIC,
+            expected=f"{MAGIC_2!r} as the last 8 bytes",
+            found=describe(magic),
+            section=_SECTION_2,
+        )
+    if version != 2:
+        raise UnsupportedVersionError(
+            "the container is of another version; a newer reader is needed",
+            expected="2",
+            found=str(version),
+            section=_SECTION_2,
+        )
+    if not length:
+        if offset or digest:
+            raise _no_manifest_there("zeros for offset and hash where there is no manifest", footer)
+        return Frame(Container.V2, 0, 0, file_size, 0)
+    if length > min(limits.manifest_bytes, MANIFEST_2_MOST):
+        raise LimitError(
+            "the manifest is larger than Limits.manifest_bytes, or than 1 GiB",
+            reason=Reason.LIMIT_MANIFEST,
+            expected=f"at most {min(limits.manifest_bytes, MANIFEST_2_MOST)} bytes",
+            found=f"{length}",
+            section=_SECTION_2,
+        )
+    if offset % PAGE_2 or offset < PAGE_2:
+        raise _no_manifest_there(f"a multiple of {PAGE_2}, at least {PAGE_2}", footer)
+    if offset + length > file_size - FOOTER_2_BYTES:
+        raise _no_manifest_there("the manifest to end before the footer", footer)
+    return Frame(Container.V2, offset, length, file_size, digest)
+
+
+def _no_manifest_there(expected: str, footer: tuple[int, ...]) -> ContainerError:
+    return ContainerError(
+        "the footer does not say where the manifest is; the file is damaged",
+        reason=Reason.MANIFEST_SIZE,
+        expected=expected,
+        found=f"offset {footer[0]}, length {footer[1]}",
+        section=_SECTION_2,
+    )
 
 
 def footer_missing(found: bytes) -> ContainerError:

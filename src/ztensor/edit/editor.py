@@ -106,6 +106,7 @@ class Editor(Writer):
         self.old_nbytes: int = self._locked.size
         try:
             frame, manifest = _read_committed(self._locked)
+            require_changeable(frame, name)
             is_kept = frame.container is Container.V1
             output = Output(
                 emitter_for(manifest) if is_kept else EMITTERS[LATEST](),
@@ -378,6 +379,21 @@ def _trial_file(name: str, position: int = 0) -> StreamSink:
     sink = StreamSink(Nowhere(name))
     sink.position = position
     return sink
+
+
+def require_changeable(frame: Frame | None, name: str) -> None:
+    """Raise where a file is of a version that this release reads, and neither changes nor mends.
+
+    Raises:
+        UsageError: it is of 2.x.
+    """
+    if frame is None or frame.container is not Container.V2:
+        return
+    error = UsageError("a file of 2.x is only read by this release, not changed", file=name)
+    error.hint = (
+        f"`ztensor migrate {describe(name, 200)} -o OUT.zt --to 1.2.0` makes a file that can be"
+    )
+    raise error
 
 
 __all__ = ["Editor"]

@@ -14,6 +14,7 @@ from ztensor.converting.asking import require_divided
 from ztensor.converting.files import write_set
 from ztensor.converting.target import How
 from ztensor.converting.versions import version_of
+from ztensor.edit.editor import require_changeable
 from ztensor.errors import ArgumentValueError, Reason, SourceError, UsageError, describe
 from ztensor.model.formats import written_formats
 from ztensor.opening import Reader
@@ -330,6 +331,12 @@ def _own(name: str) -> Reader:
     if reader.format != "zt":
         reader.close()
         raise only_ours_change(name, reader.format)
+    try:
+        for file in reader.objects.parts():
+            require_changeable(file.frame, name)
+    except UsageError:
+        reader.close()
+        raise
     return reader
 
 

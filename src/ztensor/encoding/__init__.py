@@ -1,6 +1,7 @@
 """Stored bytes to decoded bytes and back; one file per encoding.
 
-Read `base.py` (the contract), `raw.py`, then `zstd/`. Nothing here knows tensors or files: an
+Read `base.py` (the contract), `raw.py`, `zstd/`, then `zstd_seekable.py`, which is that of 2.x over
+the same frames. Nothing here knows tensors or files: an
 encoding sees a `Stored` (random access to one component's bytes) and a destination.
 `ENCODINGS` is the table; a new encoding is one file and one line.
 """
@@ -8,10 +9,13 @@ encoding sees a `Stored` (random access to one component's bytes) and a destinat
 from ztensor.encoding.base import Encoding, Stored
 from ztensor.encoding.raw import Raw
 from ztensor.encoding.zstd import Zstd
+from ztensor.encoding.zstd_seekable import ZstdSeekable
 
+_ZSTD = Zstd()
 ENCODINGS: dict[str, Encoding] = {
     "raw": Raw(),
-    "zstd": Zstd(),
+    "zstd": _ZSTD,
+    "zt.zstd-seekable/1": ZstdSeekable(_ZSTD),
 }
 
 __all__ = ["ENCODINGS", "Encoding", "Stored"]

@@ -13,6 +13,7 @@ import numpy as np
 
 from ztensor.errors import (
     ArgumentTypeError,
+    FormatError,
     LayoutError,
     NotRepresentableError,
     Reason,
@@ -94,11 +95,18 @@ def require_known(component: Component) -> None:
     """Raise where the component's elements cannot be given a type.
 
     Raises:
-        UnsupportedError: the storage type is unknown.
+        UnsupportedError: the storage type is unknown, or the type is and may not be read as that.
         LayoutError: the logical type is defined on another storage type.
     """
     storage_dtype(component)
     logical = component.logical
+    if logical is None and component.type is not None and component.is_exact:
+        raise UnsupportedError(
+            "the type is unknown, and its elements may be anything",
+            reason=Reason.UNKNOWN_TYPE,
+            expected=f"one of {', '.join(LOGICAL_TYPES)}",
+            found=describe(component.type),
+        )
     if logical is not None and logical.dtype != component.dtype:
         raise LayoutError(
             f"the logical type {logical.name!r} is defined on another storage type",
@@ -155,11 +163,34 @@ def typed_array(component: Component, data: memoryview | Array) -> Array:
         stored = array.view(np.uint8)
         if stored.size and stored.max() > 1:
             array = stored != 0
+    elif component.has_checked_bools:
+        require_bools(array.view(np.uint8))
     if logical is None:
         return array
     if logical.elements_per_storage > 1:
         return _unpack(array, logical.elements_per_storage).view(numpy_dtype(logical.long_name))
     return array.view(numpy_dtype(logical.long_name))
+
+
+def require_bools(stored: Array, position: int = 0) -> None:
+    """Raise where a byte is neither 0 nor 1.
+
+    Args:
+        stored: the bytes.
+        position: where in the component they begin, for the message.
+
+    Raises:
+        FormatError: one is.
+    """
+    if not stored.size or stored.max() <= 1:
+        return
+    at = int(np.flatnonzero(stored > 1)[0])
+    raise FormatError(
+        "a bool is neither 0x00 nor 0x01",
+        reason=Reason.BOOL_VALUE,
+        found=f"{stored[at]:#04x} at position {position + at}",
+        section="1.2 section 2, Storage types",
+    )
 
 
 def is_native(component: Component, *, packed: bool = False) -> bool:
@@ -174,6 +205,7 @@ def is_native(component: Component, *, packed: bool = False) -> bool:
         storage is not None
         and (component.byte_order == HOST_ORDER or storage.width == 1)
         and not component.has_free_bools
+        and not component.has_checked_bools
         and (packed or logical is None or logical.elements_per_storage == 1)
     )
 

@@ -222,6 +222,25 @@ def check_counts(counts: Mapping[str, int | None], section: str) -> list[Problem
     ]
 
 
+def without_padding(
+    component: Component, counts: Mapping[str, int | None]
+) -> dict[str, int | None]:
+    """Return how many entries components hold, values that share bytes counted by the others.
+
+    Args:
+        component: the values.
+        counts: what each component holds, the values as `values`.
+    """
+    logical, held = component.logical, counts["values"]
+    found = dict(counts)
+    for count in counts.values():
+        if logical is None or held is None or count is None:
+            continue
+        if held - logical.elements_per_storage < count < held:
+            found["values"] = count
+    return found
+
+
 def sparse_length(component: Component, count: int | None, per_entry: int) -> int | None:
     """Return the decoded length of `count` entries; what the manifest gives without a count."""
     width = width_of(component)

@@ -19,6 +19,7 @@ from ztensor.layout.sparse import (
     require_roles,
     scatter,
     sparse_length,
+    without_padding,
 )
 from ztensor.model.problem import Problem
 
@@ -60,7 +61,7 @@ class SparseCoo:
             counts["coords"] = known_count(tensor_object, "coords", rank)
         elif coordinates:
             counts["coords"] = -1  # a scalar has no coordinates
-        return check_counts(counts, SECTION)
+        return check_counts(without_padding(tensor_object.components["values"], counts), SECTION)
 
     def expected_length(
         self, tensor_object: TensorObject, role: str, entries: int | None

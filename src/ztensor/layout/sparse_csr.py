@@ -30,6 +30,7 @@ from ztensor.layout.sparse import (
     require_roles,
     scatter,
     sparse_length,
+    without_padding,
 )
 from ztensor.model.problem import Problem
 
@@ -68,9 +69,9 @@ class SparseCsr:
         if width is not None:
             why = f"{describe(rows)} rows and one more"
             problems += check_length("indptr", pointers, (rows + 1) * width, why, SECTION)
-        problems += check_counts(
-            {role: known_count(tensor_object, role) for role in ("values", "indices")}, SECTION
-        )
+        counts = {role: known_count(tensor_object, role) for role in ("values", "indices")}
+        values = tensor_object.components["values"]
+        problems += check_counts(without_padding(values, counts), SECTION)
         return problems
 
     def expected_length(

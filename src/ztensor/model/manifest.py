@@ -22,6 +22,24 @@ OBJECT_COST, COMPONENT_COST = 400, 280
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Shard:
+    """Another file that parts of objects lie in, as a file of 2.x names it (2.1 section 7).
+
+    Attributes:
+        name: its name in the file's table; no path.
+        size: its length in bytes.
+        digest: `algorithm:hex` over all of it.
+        start: its first byte where all files are laid behind one another, or None where no
+            object needs it.
+    """
+
+    name: str
+    size: int
+    digest: str
+    start: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Component:
     """One stored run of bytes of an object (1.2 section 1, Component).
 
@@ -36,6 +54,12 @@ class Component:
         byte_order: order of the decoded elements; `big` occurs in 0.1 only.
         nonzero_is_true: 0.1 lets any non-zero byte mean true; 1.x fixes 0 and 1.
         digest_may_cover_decoded: 1.1's sentence can be read as the digest of decoded bytes.
+        digest_covers_decoded: the digest is that of the decoded bytes, as in 2.x, whatever its
+            number of digits.
+        is_exact: as in 2.x: an unknown type is not read as its storage type, a bool is 0 or 1,
+            and bits that belong to no element are 0.
+        shard: the other file the bytes lie in, as in 2.x, or None; `offset` is then one of all
+            files laid behind one another.
         extra: fields no known version names, kept and ignored; None where there are none.
     """
 
@@ -49,6 +73,9 @@ class Component:
     byte_order: Literal["little", "big"] = "little"
     nonzero_is_true: bool = False
     digest_may_cover_decoded: bool = False
+    digest_covers_decoded: bool = False
+    is_exact: bool = False
+    shard: Shard | None = None
     extra: Mapping[str, object] | None = None
 
     @property
@@ -65,6 +92,11 @@ class Component:
     def has_free_bools(self) -> bool:
         """Return whether its elements are bools of which any byte but 0 is true."""
         return self.nonzero_is_true and self.dtype == "bool"
+
+    @property
+    def has_checked_bools(self) -> bool:
+        """Return whether its elements are bools of which any byte but 0 and 1 is refused."""
+        return self.is_exact and self.dtype == "bool"
 
     @property
     def known_decoded_length(self) -> int | None:
@@ -84,6 +116,8 @@ class TensorObject:
         extra: fields no known version names, kept and ignored; None where there are none.
         is_opaque: only the layout tells what the stored bytes are. So it is in 0.1, whose `dtype`
             is the tensor's and not the blob's; since 1.0 every component has a type of its own.
+        entries_once: of a sparse one no position comes twice, and the columns of each row rise:
+            so 2.x has it, where 1.x takes any order and adds up.
     """
 
     shape: tuple[int, ...]
@@ -92,6 +126,7 @@ class TensorObject:
     attributes: Mapping[str, object] | None = None
     extra: Mapping[str, object] | None = None
     is_opaque: bool = False
+    entries_once: bool = False
 
     @property
     def stored_nbytes(self) -> int:
@@ -219,6 +254,7 @@ class Manifest:
         attributes: the file's own key-value pairs, or None.
         commit: the writer's commit record, or None where the file carries none.
         extra: fields no known version names, kept and ignored; None where there are none.
+        shards: the other files its table names, by name; only those with a `start` are needed.
     """
 
     version: str
@@ -226,3 +262,4 @@ class Manifest:
     attributes: Mapping[str, object] | None = None
     commit: Commit | None = None
     extra: Mapping[str, object] | None = None
+    shards: Mapping[str, Shard] = dataclasses.field(default_factory=dict)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from ztensor.digest import Digest, parse_digest, require_match
+from ztensor.digest import Digest, parse_digest, parse_strict_digest, require_match
 from ztensor.encoding import ENCODINGS
 from ztensor.encoding.base import EncodingInRuns
 from ztensor.errors import (
@@ -178,7 +178,8 @@ class StoredComponent:
             stored: the bytes, where they were read already.
 
         Returns:
-            False where it does not match and may be that of the decoded bytes, as in 1.1.
+            False where it may be, or is, that of the decoded bytes: what is read has to be held
+            to it then.
 
         Raises:
             DigestMismatchError: it does not match.
@@ -187,6 +188,8 @@ class StoredComponent:
         component, digest = self.component, digest_of(self.component)
         if digest is None or digest.known is None:
             return True
+        if component.digest_covers_decoded and component.encoding != "raw":
+            return False
         # Others may share the bytes and say something else of them.
         key = (component.offset, component.length, digest)
         if once and self._shared.was_checked(key):
@@ -392,7 +395,10 @@ def _has_runs(kind: type) -> bool:
 
 def digest_of(component: Component) -> Digest | None:
     """Return a component's digest, or None where it has none."""
-    return None if component.digest is None else parse_digest(component.digest)
+    if component.digest is None:
+        return None
+    strict = component.digest_covers_decoded
+    return parse_strict_digest(component.digest) if strict else parse_digest(component.digest)
 
 
 def require_declared(component: Component, expected: int) -> None:

@@ -38,12 +38,13 @@ from ztensor.layout.elements import (
     typed_array,
     whole_elements,
 )
+from ztensor.layout.sparse_once import require_entries_once
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.model.dtype import element_count
 from ztensor.reading.component import Fetching
 from ztensor.reading.objects import not_found
 from ztensor.source.base import Range
-from ztensor.source.local import FileSource
+from ztensor.source.joined import JoinedSource, files_of
 from ztensor.source.memory import MemorySource
 from ztensor.tensor import Tensor, tensor_of
 from ztensor.wire.cbor import with_dicts
@@ -133,7 +134,9 @@ class FileObjects:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Return the path, where there is one."""
+        """Return the path, where there is one, and those of its shards."""
+        if files := files_of(self.source):
+            return tuple(file.path for file in files if file.path is not None)
         path = self.source.path
         return () if path is None else (path,)
 
@@ -201,7 +204,7 @@ class FileObjects:
 
     def rights(self) -> set[Rights]:
         """Return the rights of the file, and of those its bytes lie in beside it."""
-        found = {self.source.rights()} if isinstance(self.source, FileSource) else set()
+        found = {file.rights() for file in files_of(self.source)}
         for encoding in self.encodings.values():
             # Only encodings of other formats have bytes in other files: ONNX.
             rights_beside = getattr(encoding, "rights", None)
@@ -211,8 +214,8 @@ class FileObjects:
 
     def identity(self) -> object:
         """Return what tells these bytes from others: of a file its place and times."""
-        if isinstance(self.source, FileSource):
-            return self.source.identity()
+        if files := files_of(self.source):
+            return tuple(part for file in files for part in file.identity())
         whole = Range(self.source, 0, self.source.size)
         return digest_of_bytes(ALGORITHMS["sha256"], whole.pieces())
 
@@ -329,6 +332,9 @@ class FileObjects:
             error.object_name = name
             error.hint = f"it has {', '.join(map(describe, tensor_object.components))}"
             raise error
+        if found.shard is not None and isinstance(self.source, JoinedSource):
+            source, offset = self.source.place(found.offset)
+            return Location(source.path, offset, found.length)
         return Location(self.source.path, found.offset, found.length)
 
     def require_dense(self, name: str) -> TensorObject:
@@ -424,6 +430,8 @@ class FileObjects:
                 tensor_object, {role: arrays[role] for role in tensor_object.components}
             )
             tensor.require_valid()
+            if tensor_object.entries_once:
+                require_entries_once(tensor_object.format, View(tensor.shape, arrays, {}))
         return tensor
 
     def as_tensor(self, tensor_object: TensorObject, arrays: dict[str, Array]) -> Tensor:
@@ -454,6 +462,10 @@ class FileObjects:
         """
         component = tensor_object.components[role]
         with self.located(name, role):
+            layout = LAYOUTS.get(tensor_object.format)
+            is_unknown = component.is_exact and component.type is not None
+            if is_unknown and component.logical is None and layout is None:
+                component = dataclasses.replace(component, dtype="u8", type=None)  # plain bytes
             require_known(component)
             stored = self.stored(component)
             stored.encoding()  # known?
@@ -461,7 +473,6 @@ class FileObjects:
             if component.encoding == "raw":
                 data = stored.raw(copy=copy)
             else:
-                layout = LAYOUTS.get(tensor_object.format)
                 expected = component.known_decoded_length
                 if layout is not None:
                     expected = layout.expected_length(tensor_object, role, entries)
@@ -471,6 +482,10 @@ class FileObjects:
                 packed = component.logical
                 if packed is not None and packed.elements_per_storage > 1:
                     return array[: element_count(tensor_object.shape)]  # the rest is padding
+            if entries is not None and layout is not None and role == layout.main_role:
+                packed = component.logical
+                if packed is not None and packed.elements_per_storage > 1:
+                    return array[:entries]  # likewise
             return array
 
     def fill(self, name: str, target: Any) -> None:
@@ -523,7 +538,8 @@ class FileObjects:
         self._require_transparent(name, tensor_object)
         component = tensor_object.components[role]
         chunks = self._chunks(name, role, component)
-        if component.byte_order == "little" and not component.has_free_bools:
+        is_looked_at = component.has_free_bools or component.has_checked_bools
+        if component.byte_order == "little" and not is_looked_at:
             yield from chunks
             return
         with self.located(name, role):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor.container import SCHEMAS, locate
-from ztensor.container.framing import HEAD_BYTES, TAIL_BYTES
+from ztensor.container.framing import HEAD_BYTES, LOOK_BYTES
 from ztensor.errors import LimitError, Reason, ZTensorError
 from ztensor.layout import LAYOUTS
 from ztensor.limits import Budget
@@ -30,17 +30,25 @@ def read_manifest(source: Source, limits: Limits) -> tuple[Frame, Manifest]:
         SourceError: it cannot be read.
     """
     try:
-        frame = _locate(source, limits)
+        frame = find_manifest(source, limits)
         return frame, parse_frame(source, frame, Budget(limits, source.size))
     except ZTensorError as error:
         error.locate(file=source.name)
         raise
 
 
-def _locate(source: Source, limits: Limits) -> Frame:
+def find_manifest(source: Source, limits: Limits) -> Frame:
+    """Return where a file's manifest lies; nothing of it is read.
+
+    Raises:
+        FormatError: the file is damaged or no zTensor file.
+        UnsupportedVersionError: it is of a version this release does not read.
+        LimitError: the manifest is larger than the cap.
+        SourceError: it cannot be read.
+    """
     size = source.size
     head = bytes(read_bytes(source, 0, min(HEAD_BYTES, size)))
-    tail_length = min(TAIL_BYTES, size)
+    tail_length = min(LOOK_BYTES, size)
     tail = bytes(read_bytes(source, size - tail_length, tail_length))
     return locate(head, tail, size, limits)
 

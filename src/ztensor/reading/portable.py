@@ -36,6 +36,9 @@ def portable_object(file: FileObjects, name: str) -> TensorObject:
             dtype="u64" if _is_index(tensor_object, role) else component.dtype,
             byte_order="little",
             nonzero_is_true=False,
+            digest_covers_decoded=False,
+            is_exact=False,
+            shard=None,
         )
         for role, component in tensor_object.components.items()
         if not _is_portable(tensor_object, role)
@@ -43,7 +46,7 @@ def portable_object(file: FileObjects, name: str) -> TensorObject:
     if not changed:
         return tensor_object
     components = {**tensor_object.components, **changed}
-    return dataclasses.replace(tensor_object, components=components)
+    return dataclasses.replace(tensor_object, components=components, entries_once=False)
 
 
 def portable_chunks(file: FileObjects, name: str, role: str) -> Iterator[memoryview]:
@@ -110,6 +113,7 @@ def _is_portable(tensor_object: TensorObject, role: str) -> bool:
     return (
         component.byte_order == "little"
         and not component.has_free_bools
+        and not component.is_exact  # its digest, and where it may lie, are those of 2.x
         and not (component.dtype != "u64" and _is_index(tensor_object, role))
     )
 

@@ -27,11 +27,13 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.layout import sparse_coo, sparse_csr
-from ztensor.layout.base import known_count
+from ztensor.layout.base import View, known_count
 from ztensor.layout.elements import as_type, result_dtype
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
+from ztensor.layout.group_profiles import PROFILES
 from ztensor.layout.quantization import GroupScheme, check_sizes
 from ztensor.layout.sparse import require_in_range
+from ztensor.layout.sparse_once import require_entries_once
 from ztensor.model.dtype import element_count
 from ztensor.protocols import DLPackExporter, require_buffer_type, to_buffer
 from ztensor.reading.selection import select, select_rows
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ztensor.layout.base import Array
+    from ztensor.layout.group_profiles import Groups
     from ztensor.model.manifest import TensorObject
     from ztensor.reading.file import FileObjects
     from ztensor.reading.selection import Indices
@@ -252,6 +255,8 @@ class RowSlice(TensorSlice):
                 return file.tensor(self._name, copy=self._copy)
             arrays = self._cut(rows)
             cut = dataclasses.replace(self._object, shape=(_count(rows), *shape[1:]))
+            if cut.entries_once:
+                require_entries_once(cut.format, View(cut.shape, arrays, {}))
             return file.as_tensor(cut, arrays)
 
     @abc.abstractmethod
@@ -506,6 +511,43 @@ class QuantizedSlice(RowSlice):
 
 
 @public
+class ProfileSlice(QuantizedSlice):
+    """An object of `zt.quant_group/1` or `zt.mx/1`: rows are cut where words and groups end."""
+
+    _main_role = "data"
+
+    @functools.cached_property
+    def _groups(self) -> Groups:
+        return PROFILES[self._object.format].groups(self.shape, self._object.attributes or {})
+
+    @property
+    def row_unit(self) -> int:
+        """Return how many rows make a whole: selections begin and end at multiples of it."""
+        row = element_count(self.shape[1:])
+        counts = [self._groups.per_word]
+        if "zeros" in self._object.components:  # perhaps packed: then whole words of them as well
+            counts.append(self._groups.per_word * self._groups.length)
+        units = [count // math.gcd(count, row) for count in counts if row]
+        return math.lcm(*units, self._groups.length if self._groups.axis == 0 else 1)
+
+    def _cut(self, rows: Indices) -> dict[str, Array]:
+        start, stop = self._bounds(rows, self.row_unit)
+        components = self._object.components
+        arrays: dict[str, Array] = {}
+        for role in components:
+            count = known_count(self._object, role)
+            if role == "data":
+                count = element_count(self.shape) // self._groups.per_word
+            if count is None or not self.shape[0]:
+                whole = self._file.tensor(self._name, copy=self._copy)
+                return dict(whole.components)
+            part = self._part(role, (count,))
+            # Parts lie in the order of rows: each row has its share of all of them.
+            arrays[role] = part[start * count // self.shape[0] : stop * count // self.shape[0]]
+        return arrays
+
+
+@public
 class BlockSlice(RowSlice):
     """A `gguf` object: rows of two axes or more are whole blocks, in any order."""
 
@@ -535,4 +577,5 @@ _KINDS: Mapping[str, type[TensorSlice]] = {
     "sparse_coo": CooSlice,
     "quantized_group": QuantizedSlice,
     **dict.fromkeys(GGUF_LAYOUTS, BlockSlice),
+    **dict.fromkeys(PROFILES, ProfileSlice),
 }

@@ -48,7 +48,13 @@ class _Elements(NamedTuple):
 def _elements(component: Component) -> _Elements:
     if component.type is not None and component.type not in LOGICAL_TYPES:
         return _look_up(component)  # a file may name any number of them, and one may be registered
-    return _known(component.dtype, component.type, component.byte_order, component.nonzero_is_true)
+    return _known(
+        component.dtype,
+        component.type,
+        component.byte_order,
+        component.nonzero_is_true,
+        component.is_exact,
+    )
 
 
 @functools.cache
@@ -57,9 +63,18 @@ def _known(
     type: str | None,
     byte_order: Any,
     nonzero_is_true: bool,  # noqa: FBT001
+    is_exact: bool,  # noqa: FBT001
 ) -> _Elements:
     return _look_up(
-        Component(dtype, 0, 0, type, byte_order=byte_order, nonzero_is_true=nonzero_is_true)
+        Component(
+            dtype,
+            0,
+            0,
+            type,
+            byte_order=byte_order,
+            nonzero_is_true=nonzero_is_true,
+            is_exact=is_exact,
+        )
     )
 
 

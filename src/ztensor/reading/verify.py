@@ -34,6 +34,7 @@ from ztensor.layout.elements import (
     typed_array,
     whole_elements,
 )
+from ztensor.model.dtype import element_count
 from ztensor.model.problem import Problem
 from ztensor.model.showing import counted, short_repr
 from ztensor.reading.component import digest_of, require_declared
@@ -325,6 +326,10 @@ def _walk_object(
             if walker.bool_problem is not None:
                 findings.add(walker.bool_problem, name, role)
             counts[role] = walker.count
+            if layout is not None and role == layout.main_role:
+                counts[role], wrong = _without_padding(tensor_object, walker, entries)
+                if wrong is not None:
+                    findings.add(wrong, name, role)
             if watch is not None:
                 watches.append((role, watch))
             if layout is not None and entries is None:
@@ -341,7 +346,36 @@ def _walk_object(
                 watch.finish(counts)
             except LayoutError as error:
                 findings.add(error, name, role)
+    if whole and tensor_object.entries_once and not findings.problems:
+        try:
+            file.tensor(name, copy=False)
+        except LayoutError as error:
+            findings.add(error, name, error.component)
     return findings
+
+
+def _without_padding(
+    tensor_object: TensorObject, walker: ComponentWalk, entries: int | None
+) -> tuple[int, FormatError | None]:
+    """Return how many elements a component has, and what is wrong with bits that belong to none."""
+    component = walker.component
+    logical = component.logical
+    if logical is None or logical.elements_per_storage == 1:
+        return walker.count, None
+    if tensor_object.format == "dense":
+        entries = element_count(tensor_object.shape)
+    if entries is None or not 0 < walker.count - entries < logical.elements_per_storage:
+        return walker.count, None
+    wrong = None
+    if component.is_exact and walker.last_bits:
+        wrong = FormatError(
+            "bits that belong to no element are not 0",
+            reason=Reason.PADDING_VALUE,
+            expected=f"0 behind element {entries}",
+            found=f"{walker.last_bits:#x}",
+            section="2.1 appendix A",
+        )
+    return entries, wrong
 
 
 def _walked(
@@ -400,6 +434,10 @@ def _check_digest(
         findings.unchecked = error.message
         findings.add(error, name, role)
         return True
+    if component.digest_covers_decoded and component.encoding != "raw":
+        findings.nbytes += component.length
+        report(component.length)
+        return None
 
     def hexdigest() -> str:
         pieces = file.stored(component).stored().pieces()
@@ -437,11 +475,12 @@ class ComponentWalk:
         self._is_opaque = is_opaque
         self._overlaps = overlaps
         self._file = file
-        self._component = component
+        self._component = self.component = component
         self._expected = expected
         self.watch = watch
         self.count = 0
         self.last = 0
+        self.last_bits = 0  # of elements that share bytes
         self.bool_problem: FormatError | None = None
 
     def run(self, *, digest_of_decoded: bool) -> None:
@@ -476,6 +515,7 @@ class ComponentWalk:
             and self._expected is None
             and self.watch is None
             and (component.dtype != "bool" or component.has_free_bools or self._is_opaque)
+            and not (component.is_exact and component.type == "f4_e2m1")  # its padding is 0
             and self._file.stored(component).encoding() is ENCODINGS["raw"]
         )
 
@@ -528,6 +568,8 @@ class ComponentWalk:
         self.count += elements.size
         if elements.size and elements.dtype.kind in "iu":
             self.last = int(elements[-1])
+        elif elements.size and elements.itemsize == 1:
+            self.last_bits = int(elements[-1:].view(np.uint8)[0])
 
 
 def _hashed(chunks: Iterator[memoryview], hasher: Hasher) -> Iterator[memoryview]:

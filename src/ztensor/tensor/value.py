@@ -22,6 +22,7 @@ from ztensor.frameworks import adapter
 from ztensor.layout import LAYOUTS, View
 from ztensor.layout.elements import as_type, numpy_dtype, spell
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
+from ztensor.layout.group_profiles import MX, QUANT_GROUP
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.shape import Shape
 from ztensor.protocols import DLPackExporter, to_buffer
@@ -331,11 +332,13 @@ class Tensor(Constructors, DLPackExporter):
         blocks = GGUF_LAYOUTS.get(self.format)
         if blocks is not None:
             return blocks.dequantize(self._view(), dtype=dtype, threads=threads)
+        if self.format == MX.name:
+            return MX.dequantize(self._view(), dtype=dtype)
         from ztensor.layout.quantization import dequantize_view
         from ztensor.layout.quantization.namespace import NumpyNamespace
 
         dense: Array = dequantize_view(groups_of(self), dtype=dtype, xp=NumpyNamespace(threads))
-        return dense
+        return dense.reshape(self.shape)
 
     def integers(self) -> Array:
         """Return the packed integers of a `quantized_group` tensor, one byte each; a new array.
@@ -352,7 +355,7 @@ class Tensor(Constructors, DLPackExporter):
         from ztensor.layout.quantization import integers_of_view
 
         integers: Array = integers_of_view(groups_of(self))
-        return integers
+        return integers.reshape(self.shape)
 
     def jax(self, *, device: JaxDevice | None = None) -> JaxArray | Any:
         """Return the tensor as a `jax.Array`, or as `BCOO` or `BCSR` where it is sparse.
@@ -406,11 +409,13 @@ def tensor_of(view: View, layout_name: str, declared_type: str | None) -> Tensor
 
 
 def groups_of(tensor: Tensor) -> View:
-    """Return the components of a `quantized_group` tensor.
+    """Return the components of a `quantized_group` tensor, or of one as that, of another shape.
 
     Raises:
         UsageError: it is of another layout.
     """
+    if tensor.format == QUANT_GROUP.name:
+        return QUANT_GROUP.as_groups(tensor._view())
     if tensor.format != "quantized_group":
         raise UsageError(
             "this is for quantized_group tensors; those of gguf have dequantize()",

@@ -3,6 +3,7 @@
 | file | gives |
 | --- | --- |
 | `builder.py` | a good file of any version, with one rule broken on request |
+| `builder_2.py` | files of 2.x, of whatever is put in |
 | `damage.py` | changes to bytes as values: flipped bits, cut ends, repeated and blanked ranges |
 | `promise.py` | `exercise`: do with any bytes what a user does, and see that the promise holds |
 | `strategies.py` | hypothesis strategies for names, shapes, arrays, tensors, attributes and dicts |

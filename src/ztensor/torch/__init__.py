@@ -24,6 +24,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.layout.group_profiles import PROFILES
 from ztensor.opening import Reader
 from ztensor.opening import open as open_files
 from ztensor.reading.loading import load_all, load_files
@@ -572,7 +573,7 @@ def read_torch(
         file = objects.part(one)
         kind = file.object(one).format
         if kind not in ("dense", *SPARSE):
-            quantized = kind == "quantized_group"
+            quantized = kind in ("quantized_group", *PROFILES)
             raise ArgumentTypeError(
                 "torch has no such layout; "
                 + (

@@ -10,6 +10,7 @@ from ztensor.boundary import public
 from ztensor.errors import LimitError, describe
 from ztensor.layout.elements import numpy_dtype
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
+from ztensor.layout.group_profiles import MX
 from ztensor.layout.quantization import dequantize_view
 from ztensor.tensor import groups_of
 from ztensor.torch.devices import device_of, moved
@@ -52,9 +53,10 @@ def dequantize(
     """
     place, word = device_of(device), str(dtype).removeprefix("torch.")
     try:
-        if tensor.format in GGUF_LAYOUTS:
+        if tensor.format in GGUF_LAYOUTS or tensor.format == MX.name:
             return moved(array_to_torch(tensor.dequantize(word)), place)
-        return dequantize_view(groups_of(tensor), dtype=word, xp=TorchNamespace(place))
+        floats = dequantize_view(groups_of(tensor), dtype=word, xp=TorchNamespace(place))
+        return floats.reshape(tuple(tensor.shape))
     except torch.cuda.OutOfMemoryError as error:
         raise LimitError(
             f"the device {describe(str(place))} cannot hold the tensor: {first_line(error)}"

@@ -22,6 +22,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.layout.elements import numpy_dtype, stored_form, typed_array
+from ztensor.layout.group_profiles import PROFILES
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES
 from ztensor.model.manifest import Component
 from ztensor.tensor import Tensor
@@ -182,7 +183,7 @@ def to_torch(tensor: Tensor) -> Any:
             f"torch has no layout {describe(tensor.format)}; "
             + (
                 "ztensor.torch.dequantize(tensor) gives its values"
-                if tensor.format == "quantized_group"
+                if tensor.format == "quantized_group" or tensor.format in PROFILES
                 else "its arrays are in .components"
             )
         )

@@ -28,9 +28,10 @@ class Record:
         problems: where problems are added.
         path: steps from the manifest's root to this map.
         section: the specification's section that describes the map.
+        has_nulls: whether null stands for an optional field that is absent, as in 1.x.
     """
 
-    __slots__ = ("_fields", "_path", "_problems", "_section", "_taken")
+    __slots__ = ("_fields", "_has_nulls", "_path", "_problems", "_section", "_taken")
 
     def __init__(
         self,
@@ -38,7 +39,10 @@ class Record:
         problems: list[Problem],
         path: tuple[str | int, ...],
         section: str,
+        *,
+        has_nulls: bool = True,
     ) -> None:
+        self._has_nulls = has_nulls
         self._fields = fields
         self._problems = problems
         self._path = path
@@ -67,7 +71,7 @@ class Record:
         value = self._fields.get(field)
         if type(value) is kind:
             return value
-        if value is None and not required:
+        if value is None and not required and (self._has_nulls or field not in self._fields):
             return None  # absent, or null where the default is null (1.2 section 1)
         if field not in self._fields:
             self.problem(Reason.FIELD_MISSING, field, f"expected {what}, found no such field")

@@ -7,7 +7,7 @@ import cbor2
 import pytest
 
 from ztensor.container import EMITTERS, SCHEMAS, Container, Frame, locate
-from ztensor.container.framing import HEAD_BYTES, MAGIC_1, TAIL_BYTES
+from ztensor.container.framing import HEAD_BYTES, LOOK_BYTES, MAGIC_1, TAIL_BYTES
 from ztensor.container.v1 import object as v1_object
 from ztensor.container.v1 import parse_manifest
 from ztensor.errors import (
@@ -32,7 +32,7 @@ def parse(manifest: bytes, limits: Limits = DEFAULT_LIMITS) -> Manifest:
 
 
 def parse_file(file: bytes) -> Manifest:
-    frame = locate(file[:HEAD_BYTES], file[-TAIL_BYTES:], len(file))
+    frame = locate(file[:HEAD_BYTES], file[-LOOK_BYTES:], len(file))
     manifest = file[frame.manifest_offset : frame.manifest_offset + frame.manifest_length]
     return SCHEMAS[frame.container](manifest, frame, Budget(DEFAULT_LIMITS, frame.file_size))
 

@@ -6,7 +6,13 @@ which window it demands; `libraries.py` is the seam to whichever library is inst
 joins them to the encoding.
 """
 
-from ztensor.encoding.zstd.codec import FASTEST_LEVEL, FRAME_BYTES, STRONGEST_LEVEL, Zstd
+from ztensor.encoding.zstd.codec import (
+    FASTEST_LEVEL,
+    FRAME_BYTES,
+    RUN_BYTES,
+    STRONGEST_LEVEL,
+    Zstd,
+)
 from ztensor.encoding.zstd.frames import walk_frames
 from ztensor.encoding.zstd.held import Held
 from ztensor.encoding.zstd.libraries import bind_standard_library, bind_zstandard, find_binding
@@ -14,6 +20,7 @@ from ztensor.encoding.zstd.libraries import bind_standard_library, bind_zstandar
 __all__ = [
     "FASTEST_LEVEL",
     "FRAME_BYTES",
+    "RUN_BYTES",
     "STRONGEST_LEVEL",
     "Held",
     "Zstd",

@@ -6,7 +6,8 @@ Nothing is interpreted: a tag stays a `Tag`, on a big integer too. A map with te
 
 Neither direction recurses: no nesting, and no caller deep in its own stack, exhausts Python's.
 
-`values.py` has what Python has no type for, `decoding.py` reads, `encoding.py` writes.
+`values.py` has what Python has no type for, `encoding.py` writes one form, `form.py` tells it from
+others, and `decoding.py` reads any of them, or that one alone.
 """
 
 from ztensor.wire.cbor.decoding import decode, decode_item, map_head

@@ -1,4 +1,8 @@
-"""CBOR, read: any well-formed item within caps, in one loop that does not recurse."""
+"""CBOR, read: any well-formed item within caps, in one loop that does not recurse.
+
+A strict reading takes the one deterministic form alone that `encoding.py` writes, and of what that
+can say neither tags nor simple values beside false, true and null.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import LimitError, ManifestError, Reason, describe
 from ztensor.wire.cbor.encoding import FLOATS, assemble, encode, inside_of
+from ztensor.wire.cbor.form import key_order, other_form, require_form, require_rising, unsorted
 from ztensor.wire.cbor.values import UNDEFINED, Container, Pairs, Simple, Tag, is_container
 
 if TYPE_CHECKING:
@@ -54,7 +59,13 @@ _FIRST = 4  # likewise, when it begins
 _UNLIMITED = 1 << 62
 
 
-def decode(data: bytes | memoryview, *, depth: int = 64, budget: Budget | None = None) -> object:
+def decode(
+    data: bytes | memoryview,
+    *,
+    depth: int = 64,
+    budget: Budget | None = None,
+    strict: bool = False,
+) -> object:
     """Return the one item `data` holds.
 
     Byte strings become `bytes`, texts `str`, arrays `list`, maps with text keys `dict` in the
@@ -69,15 +80,17 @@ def decode(data: bytes | memoryview, *, depth: int = 64, budget: Budget | None =
         data: the item's bytes, and no more.
         depth: deepest nesting; each array, map and tag counts one.
         budget: is charged what the item takes, before it is taken.
+        strict: whether only the deterministic form is taken: definite lengths, shortest heads and
+            floats, keys in the order of their bytes, no tags, no undefined or unnamed values.
 
     Raises:
         ManifestError: not exactly one well-formed item (CBOR_TRUNCATED, CBOR_MALFORMED,
             CBOR_TRAILING), a key twice in a map (CBOR_DUPLICATE_KEY), or text that is not UTF-8
-            (CBOR_UTF8).
+            (CBOR_UTF8), or, where `strict`, another form than that one (CBOR_FORM).
         LimitError: it nests deeper than `depth`, or costs more than the budget has.
     """
     data = bytes(data)  # no copy where it is bytes already
-    value, end = _decode(data, 0, depth, budget)
+    value, end = _decode(data, 0, depth, budget, strict=strict)
     if end < len(data):
         found = f"{len(data) - end} more bytes"
         raise _error(Reason.CBOR_TRAILING, end, "the manifest's end", found, _HEADS)
@@ -91,6 +104,7 @@ def decode_item(
     depth: int = 64,
     budget: Budget | None = None,
     words: dict[bytes, str] | None = None,
+    strict: bool = False,
 ) -> tuple[object, int]:
     """Return the item at `start`, as `decode` gives it, and where it ends; anything may follow.
 
@@ -100,20 +114,23 @@ def decode_item(
         ManifestError: as `decode`.
         LimitError: as `decode`.
     """
-    return _decode(data, start, depth, budget, words)
+    return _decode(data, start, depth, budget, words, strict=strict)
 
 
-def map_head(data: bytes, start: int) -> tuple[int, int]:
+def map_head(data: bytes, start: int, *, strict: bool = False) -> tuple[int, int]:
     """Return how many pairs the map at `start` has, and where the first of them begins.
 
     Raises:
-        ManifestError: no map of definite length begins there, or it is cut.
+        ManifestError: no map of definite length begins there, it is cut, or, where `strict`, its
+            head is not the shortest.
     """
     if not 0 <= start < len(data):
         raise _truncated(start, "a map", len(data))
     if data[start] >> 5 != 5:
         found = _KINDS[data[start] >> 5]
         raise _error(Reason.CBOR_MALFORMED, start, "a map", found, _HEADS)
+    if strict:
+        require_form(data, start)
     return _definite(data, start)
 
 
@@ -123,6 +140,8 @@ def _decode(
     depth: int,
     budget: Budget | None,
     words: dict[bytes, str] | None = None,
+    *,
+    strict: bool = False,
 ) -> tuple[object, int]:
     """Return the item at `pos` and where it ends.
 
@@ -179,6 +198,8 @@ def _decode(
                         budget.charge_bytes(before - room)
                     identities = identities or _Identities(budget)
                     value = _pairs(items, label, identities, data, depth, budget)
+                    if strict:
+                        require_rising(value, label[0])
                     if budget is not None:
                         before = room = budget.bytes_left
                 fields, items, label, left, is_open = stack.pop()
@@ -192,6 +213,8 @@ def _decode(
                 budget.charge_bytes(before - room)
             start = pos
             first = data[pos]
+            if strict and first & 0x1F > 0x17:
+                require_form(data, start)
             pos += 1
             if fields is not None:
                 if 0x5F < first < 0x79:
@@ -222,8 +245,12 @@ def _decode(
                 if fields is not None:
                     if label in fields and pos <= size:
                         raise _duplicate(start, label)
+                    if strict and fields and key_order(label) < key_order(next(reversed(fields))):
+                        raise unsorted(start)
                     start = pos
                     first = data[pos]
+                    if strict and first & 0x1F > 0x17:
+                        require_form(data, start)
                     pos += 1
 
             if first < 0x18:
@@ -252,6 +279,8 @@ def _decode(
                     count, pos = _count(data, start)
                 if len(stack) >= depth:
                     raise _too_deep(start, depth)
+                if strict and first > 0xBF:
+                    raise other_form(start, "no tag", "a tag")
                 if first > 0xBF:
                     room -= _LIST
                     stack.append((fields, items, label, left, is_open))
@@ -285,6 +314,8 @@ def _decode(
                 room -= _NUMBER
             elif first < 0xFF:
                 value, pos = _scalar(data, start, room, budget)
+                if strict and (0xDF < first < 0xF4 or first == 0xF7):
+                    raise other_form(start, "false, true or null", f"simple value {first & 0x1F}")
                 if not 0xDF < first < 0xF9:  # those are there already
                     room -= getsizeof(value) + _ROUNDING
             else:

@@ -1,0 +1,102 @@
+"""Where the blobs of 2.x may lie: on pages, inside of a file, equal or disjoint (2.1 section 2.4).
+
+The files of a set are laid behind one another, so that an offset tells the file as well: the root
+first, then each shard that a part needs, in the order they are met.
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ztensor.container.framing import FOOTER_2_BYTES, PAGE_2
+from ztensor.errors import Reason
+from ztensor.model.problem import Problem
+
+if TYPE_CHECKING:
+    from ztensor.limits import Budget
+    from ztensor.model.manifest import Shard
+
+SECTION = "2.1 section 2.4"
+
+_BLOB_COST = 120  # bytes that comparing one blob with the others takes
+
+
+class Places:
+    """Takes the blobs of a manifest and tells which may not lie where they do.
+
+    Args:
+        file_size: of the root.
+        shards: the table.
+        budget: what the file may cost.
+    """
+
+    def __init__(self, file_size: int, shards: dict[str, Shard], budget: Budget) -> None:
+        self.shards = shards
+        self._file_size = file_size
+        self._end = -(-file_size // PAGE_2) * PAGE_2
+        self._budget = budget
+        self._blobs: dict[str | None, array.array[int]] = {}
+
+    def add(self, offset: int, length: int, shard: str | None) -> Problem | None:
+        """Take a blob; return what is wrong with its place."""
+        size = self._file_size if shard is None else self.shards[shard].size
+        if offset % PAGE_2:
+            expected, reason = f"a multiple of {PAGE_2}", Reason.OFFSET_ALIGNMENT
+        elif offset < PAGE_2:
+            expected, reason = f"at least {PAGE_2}", Reason.OUT_OF_BOUNDS
+        elif offset + length > size - FOOTER_2_BYTES:
+            expected = f"the blob to end before the footer at {size - FOOTER_2_BYTES}"
+            reason = Reason.OUT_OF_BOUNDS
+        else:
+            if length:
+                self._budget.charge_bytes(_BLOB_COST)
+                self._blobs.setdefault(shard, array.array("Q")).extend((offset, length))
+            return None
+        found = f"expected {expected}, found {offset} and {length} bytes"
+        return Problem(reason, found, ("blob",), SECTION)
+
+    def shard(self, name: str) -> Shard:
+        """Return a shard that a part needs, with the place of its first byte."""
+        shard = self.shards[name]
+        if shard.start is None:
+            shard = self.shards[name] = dataclasses.replace(shard, start=self._end)
+            self._end += -(-shard.size // PAGE_2) * PAGE_2
+        return shard
+
+    def check_overlaps(self, more: np.ndarray | None = None) -> list[Problem]:
+        """Return a problem for each file in which blobs overlap and are not equal.
+
+        Args:
+            more: (count, 2) offsets and lengths of further blobs of the root.
+        """
+        problems = []
+        for shard, flat in self._blobs.items():
+            blobs = np.frombuffer(flat, np.uint64).reshape(-1, 2)
+            if shard is None and more is not None:
+                blobs, more = np.concatenate((blobs, more)), None
+            problems += _overlap(blobs, shard)
+        return problems if more is None else problems + _overlap(more, None)
+
+
+def _overlap(blobs: np.ndarray, shard: str | None) -> list[Problem]:
+    offsets, lengths = blobs.T
+    some = lengths > 0
+    if not some.all():
+        offsets, lengths = offsets[some], lengths[some]
+    if not (offsets[:-1] <= offsets[1:]).all():
+        order = np.lexsort((lengths, offsets))
+        offsets, lengths = offsets[order], lengths[order]
+    # In order of their offsets, each begins where the one before it ends or later, or is the same.
+    is_same = (offsets[1:] == offsets[:-1]) & (lengths[1:] == lengths[:-1])
+    wrong = np.flatnonzero((offsets[1:] < offsets[:-1] + lengths[:-1]) & ~is_same)
+    if not len(wrong):
+        return []
+    at = int(wrong[0])
+    one, two = ((int(offsets[i]), int(offsets[i] + lengths[i])) for i in (at, at + 1))
+    where = "" if shard is None else f" of shard {shard!r}"
+    message = f"expected equal or disjoint blobs{where}, found {list(one)} and {list(two)}"
+    return [Problem(Reason.BLOB_OVERLAP, message, ("objects",), SECTION)]

@@ -1,0 +1,282 @@
+"""`zt.zstd-seekable/1`: zstd frames of one decoded size, then a table that says where each lies.
+
+| at the end of the stored bytes | |
+| --- | --- |
+| `5E 2A 4D 18`, u32 | a skippable frame, and the length of what follows |
+| u32, u32 [, u32] for each entry | stored size, decoded size, perhaps part of a checksum |
+| u32, u8, `B1 EA 92 8F` | number of entries, descriptor, magic |
+
+The table alone tells which frames some bytes are in, so that no others are read. It is believed as
+far as the bytes bear it out: sizes have to add up before anything is allocated, and each entry has
+to decode to exactly what it says.
+"""
+
+from __future__ import annotations
+
+import array
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ztensor.encoding.base import Runs
+from ztensor.encoding.zstd import RUN_BYTES, Held, Zstd, walk_frames
+from ztensor.errors import EncodingError, LimitError, Reason, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from ztensor.encoding.base import Stored
+    from ztensor.limits import Limits
+
+    Uints = np.ndarray[Any, np.dtype[np.uint64]]
+
+SECTION = "the encoding zt.zstd-seekable/1"
+FRAME_MOST = 16 << 20
+
+_HEAD_BYTES, _FOOT_BYTES = 8, 9
+_SKIPPABLE, _MAGIC = bytes.fromhex("5E2A4D18"), bytes.fromhex("B1EA928F")
+_PIECE_BYTES = 1 << 20
+
+
+class Table(NamedTuple):
+    """Where the frames lie.
+
+    Attributes:
+        stored: (count + 1,) offsets in the stored bytes; the last is where the table begins.
+        decoded: (count + 1,) offsets in the decoded bytes.
+    """
+
+    stored: Uints
+    decoded: Uints
+
+
+class ZstdSeekable:
+    """Seekable zstd frames; thread-safe.
+
+    Args:
+        zstd: what decodes frames.
+    """
+
+    name = "zt.zstd-seekable/1"
+
+    def __init__(self, zstd: Zstd) -> None:
+        self._zstd = zstd
+
+    def table(self, stored: Stored, limits: Limits) -> Table:
+        """Return the table, checked as far as it can be without the frames.
+
+        Raises:
+            EncodingError: there is none, or it does not fit the stored bytes.
+            LimitError: the decoded bytes are more than the cap.
+        """
+        length = stored.length
+        if length < _HEAD_BYTES + _FOOT_BYTES:
+            raise _broken("a table at the end", f"{length} stored bytes")
+        foot = bytes(stored.read(length - _FOOT_BYTES, _FOOT_BYTES))
+        count, descriptor, magic = _uint32(foot), foot[4], foot[5:]
+        if magic != _MAGIC:
+            raise _broken(f"{_MAGIC!r} as the last bytes", describe(magic))
+        if descriptor & 0x7C:
+            raise _broken("reserved bits of the table's descriptor to be 0", f"{descriptor:#04x}")
+        width = 12 if descriptor & 0x80 else 8
+        start = length - _FOOT_BYTES - count * width - _HEAD_BYTES
+        if start < 0:
+            raise _broken("a table within the stored bytes", f"{count} entries")
+        whole = bytes(stored.read(start, _HEAD_BYTES))
+        head, size = whole[:4], _uint32(whole[4:])
+        if head != _SKIPPABLE or size != length - start - _HEAD_BYTES:
+            raise _broken("a skippable frame as long as the table", f"{head!r}, {size} bytes")
+        entries = np.frombuffer(stored.read(start + _HEAD_BYTES, count * width), "<u4")
+        columns = entries.reshape(count, width // 4)
+        if count and int(columns[:, 1].max()) > FRAME_MOST:
+            largest = int(columns[:, 1].max())
+            raise _broken(f"frames of at most {FRAME_MOST} decoded bytes", f"{largest}")
+        table = Table(*(_sums(columns[:, place]) for place in (0, 1)))
+        if int(table.stored[-1]) != start:
+            raise _broken(
+                "the table right behind the frames it lists",
+                f"{int(table.stored[-1])} bytes of frames, the table at {start}",
+            )
+        sizes = columns[:, 1]
+        full = sizes[sizes > 0][:1]
+        # Frames of one size, all but the last; those without data are in nobody's way.
+        if count > 1 and ((sizes[:-1] != full) & (sizes[:-1] > 0)).any():
+            raise _broken("frames of one decoded size but for the last", "several sizes")
+        if int(table.decoded[-1]) > limits.decoded_bytes:
+            raise LimitError(
+                f"a component claims {int(table.decoded[-1])} decoded bytes, "
+                "more than Limits.decoded_bytes allows",
+                reason=Reason.LIMIT_DECODED,
+                expected=f"at most {limits.decoded_bytes}",
+            )
+        return table
+
+    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse stored bytes whose table or frames cannot give `expected_length` bytes.
+
+        Raises:
+            EncodingError: the table is damaged or gives another length, or the blocks of its
+                frames cannot hold so much.
+            LimitError: a safety cap is exceeded.
+        """
+        table = self.table(stored, limits)
+        _require_length(table, expected_length)
+        most = sum(
+            frame.most_length if frame.content_length is None else frame.content_length
+            for frame in walk_frames(stored, limits)
+        )
+        if most < expected_length:
+            raise _short(expected_length, f"at most {most} in the frames")
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Fill `destination` (flat, bytes, writable) exactly, frame after frame.
+
+        Raises:
+            EncodingError: table or frames are damaged, or decode to another length.
+            LimitError: a safety cap is exceeded.
+            MissingDependencyError: no zstd library is installed.
+        """
+        table = self.table(stored, limits)
+        _require_length(table, len(destination))
+        self._zstd_frames(stored, table, 0, len(table.stored) - 1, destination, limits)
+
+    def decode_chunks(
+        self, stored: Stored, expected_length: int | None, limits: Limits
+    ) -> Iterator[memoryview]:
+        """Yield the decoded bytes in order, about 1 MiB or a frame at a time, new memory each.
+
+        Raises:
+            EncodingError: table or frames are damaged, or decode to another length.
+            LimitError: a safety cap is exceeded.
+            MissingDependencyError: no zstd library is installed.
+        """
+        table = self.table(stored, limits)
+        if expected_length is not None:
+            _require_length(table, expected_length)
+        first, count = 0, len(table.stored) - 1
+        while first < count:
+            begin = int(table.decoded[first])
+            last = int(np.searchsorted(table.decoded, begin + _PIECE_BYTES, side="right")) - 1
+            last = min(max(last, first + 1), count)
+            # Bounded beside what is decoded: an entry may claim 16 MiB over a few bytes.
+            chunk = memoryview(bytearray(int(table.decoded[last]) - begin))
+            self._zstd_frames(stored, table, first, last, chunk, limits)
+            first = last
+            if chunk.nbytes:
+                yield chunk
+
+    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs:
+        """Return which frames decode to which bytes; only the table is read.
+
+        Raises:
+            EncodingError: the table is damaged, or gives another length.
+            LimitError: a safety cap is exceeded.
+        """
+        table = self.table(stored, limits)
+        _require_length(table, expected_length)
+        runs = Runs(array.array("Q", [0]), array.array("Q", [0]))
+        for start, decoded in zip(
+            table.stored[1:].tolist(), table.decoded[1:].tolist(), strict=True
+        ):
+            if decoded - runs.decoded[-1] >= RUN_BYTES:
+                runs.stored.append(start)
+                runs.decoded.append(decoded)
+        if runs.stored[-1] < int(table.stored[-1]):
+            runs.stored.append(int(table.stored[-1]))
+            runs.decoded.append(int(table.decoded[-1]))
+        return runs
+
+    def decode_run(
+        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
+    ) -> None:
+        """Fill `destination` exactly with what the frames from `start` to `stop` decode to.
+
+        Raises:
+            EncodingError: the frames are damaged, or decode to another length.
+            LimitError: a safety cap is exceeded.
+            MissingDependencyError: no zstd library is installed.
+        """
+        self._zstd.decode_run(stored, start, stop, destination, limits)
+
+    def is_streamed(self, stored: Stored) -> bool:
+        """Return True: a piece is decoded when it is asked for."""
+        del stored
+        return True
+
+    def encode(
+        self, data: memoryview, *, level: int, frame_bytes: int | None = None
+    ) -> Iterator[bytes | memoryview]:
+        """Refuse: files of 2.x are only read so far.
+
+        Raises:
+            EncodingError: always.
+        """
+        del data, level, frame_bytes
+        raise EncodingError(f"{self.name} is only read", reason=Reason.UNKNOWN_ENCODING)
+
+    def _zstd_frames(
+        self,
+        stored: Stored,
+        table: Table,
+        first: int,
+        last: int,
+        destination: memoryview,
+        limits: Limits,
+    ) -> None:
+        """Decode entries one by one: each has to give exactly what the table says of it."""
+        stops, begins = table.stored.tolist(), table.decoded.tolist()
+        low, high = stops[first], stops[last]
+        if high - low <= _PIECE_BYTES:  # read once, not once for every frame
+            stored = Held(stored.read(low, high - low), low)
+        base = begins[first]
+        for entry in range(first, last):
+            if stops[entry] == stops[entry + 1]:
+                if begins[entry] != begins[entry + 1]:
+                    raise _short(begins[entry + 1] - begins[entry], "no stored bytes")
+                continue
+            part = destination[begins[entry] - base : begins[entry + 1] - base]
+            self._zstd.decode_run(stored, stops[entry], stops[entry + 1], part, limits)
+
+
+def _uint32(data: bytes) -> int:
+    return int.from_bytes(data[:4], "little")
+
+
+def _sums(sizes: np.ndarray[Any, np.dtype[np.uint32]]) -> Uints:
+    whole = np.zeros(len(sizes) + 1, np.uint64)
+    np.cumsum(sizes, dtype=np.uint64, out=whole[1:])
+    return whole
+
+
+def _require_length(table: Table, expected: int) -> None:
+    found = int(table.decoded[-1])
+    if found == expected:
+        return
+    raise EncodingError(
+        "the table gives another decoded length",
+        reason=Reason.DECODED_SHORT if found < expected else Reason.DECODED_LONG,
+        expected=str(expected),
+        found=str(found),
+        section=SECTION,
+    )
+
+
+def _short(expected: int, found: str) -> EncodingError:
+    return EncodingError(
+        "zstd data decodes to too few bytes",
+        reason=Reason.DECODED_SHORT,
+        expected=str(expected),
+        found=found,
+        section=SECTION,
+    )
+
+
+def _broken(expected: str, found: str) -> EncodingError:
+    return EncodingError(
+        "the table of zstd frames is damaged",
+        reason=Reason.ENCODING_MALFORMED,
+        expected=expected,
+        found=found,
+        section=SECTION,
+    )

@@ -1,0 +1,82 @@
+"""Several files as one: laid behind one another, so that an offset tells the file as well."""
+
+from __future__ import annotations
+
+import bisect
+from typing import TYPE_CHECKING
+
+from ztensor.source.local import FileSource
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ztensor.source.base import Source
+
+
+class JoinedSource:
+    """The bytes of several sources; those between them are zeros. Never mapped.
+
+    Args:
+        parts: where each begins, rising from 0, and the source; none reaches into the next. They
+            are closed with this one.
+    """
+
+    def __init__(self, parts: Sequence[tuple[int, Source]]) -> None:
+        self._starts = [start for start, _ in parts]
+        self.sources: tuple[Source, ...] = tuple(source for _, source in parts)
+        self.name = self.sources[0].name
+        self.path = self.sources[0].path
+        self.size = self._starts[-1] + self.sources[-1].size
+
+    def place(self, offset: int) -> tuple[Source, int]:
+        """Return the source an offset lies in, and where in it."""
+        number = bisect.bisect_right(self._starts, offset) - 1
+        return self.sources[number], offset - self._starts[number]
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        """Fill `destination` from one source, or from several.
+
+        Raises:
+            SourceError: the bytes could not be read, or a file is shorter than it was.
+        """
+        done, wanted = 0, destination.nbytes
+        while done < wanted:
+            number = bisect.bisect_right(self._starts, offset + done) - 1
+            start, source = self._starts[number], self.sources[number]
+            is_last = number + 1 == len(self._starts)
+            stop = self.size if is_last else self._starts[number + 1]
+            count = wanted - done if is_last else min(wanted - done, stop - offset - done)
+            within = offset + done - start
+            held = count if is_last else max(0, min(count, source.size - within))
+            if held:
+                source.read_into(within, destination[done : done + held])
+            destination[done + held : done + count] = bytes(count - held)
+            done += count
+
+    def view(self) -> memoryview | None:
+        """Return None: no map holds several files."""
+        return None
+
+    def held(self) -> memoryview | None:
+        """Return None, as `view`."""
+        return None
+
+    def require_unchanged(self) -> None:
+        """Raise where one of the files is no longer what was opened.
+
+        Raises:
+            SourceError: one is shorter than it was, or was written to in place.
+        """
+        for source in self.sources:
+            source.require_unchanged()
+
+    def close(self) -> None:
+        """Close all of them. May be called again."""
+        for source in self.sources:
+            source.close()
+
+
+def files_of(source: Source) -> tuple[FileSource, ...]:
+    """Return the files a source's bytes come from; none of bytes in memory."""
+    sources = source.sources if isinstance(source, JoinedSource) else (source,)
+    return tuple(one for one in sources if isinstance(one, FileSource))

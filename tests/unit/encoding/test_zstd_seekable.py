@@ -1,0 +1,96 @@
+"""Seekable zstd frames: read whole, in pieces and in part, never beyond what the table bears."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import zstandard
+
+import ztensor
+from ztensor.encoding import ENCODINGS
+from ztensor.errors import EncodingError, LimitError, Reason
+from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.testing.builder_2 import File2, dense, seekable
+
+ENCODING = ENCODINGS["zt.zstd-seekable/1"]
+DATA = np.random.default_rng(7).integers(0, 9, 1 << 16, np.uint8).tobytes()
+
+
+class Counting:
+    """Stored bytes that say how many of them were read."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = memoryview(data)
+        self.length = len(data)
+        self.taken = 0
+
+    def read(self, offset: int, length: int) -> memoryview:
+        self.taken += length
+        assert offset + length <= self.length
+        return self._data[offset : offset + length]
+
+
+def packed(data: bytes, frame: int) -> bytes:
+    compressor = zstandard.ZstdCompressor(write_content_size=False, write_checksum=True)
+    cuts = [data[start : start + frame] for start in range(0, len(data), frame)]
+    return seekable(map(compressor.compress, cuts), map(len, cuts))
+
+
+@pytest.mark.parametrize("frame", [1, 100, 4096, 1 << 16, 1 << 17])
+def test_it_is_read_whole_and_in_pieces(frame: int) -> None:
+    data = DATA[: 200 * frame]
+    stored = Counting(packed(data, frame))
+    target = bytearray(len(data))
+    ENCODING.check_length(stored, len(data), DEFAULT_LIMITS)
+    ENCODING.decode_into(stored, memoryview(target), DEFAULT_LIMITS)
+    assert target == data
+    pieces = list(ENCODING.decode_chunks(stored, len(data), DEFAULT_LIMITS))
+    assert b"".join(pieces) == data
+    assert b"".join(ENCODING.decode_chunks(stored, None, DEFAULT_LIMITS)) == data
+
+
+def test_no_data_is_a_table_alone() -> None:
+    stored = Counting(seekable([], []))
+    assert stored.length == 17
+    ENCODING.decode_into(stored, memoryview(bytearray()), DEFAULT_LIMITS)
+    assert list(ENCODING.decode_chunks(stored, 0, DEFAULT_LIMITS)) == []
+
+
+def test_a_slice_reads_the_table_and_its_own_frames() -> None:
+    data = np.random.default_rng(1).integers(0, 256, 1 << 20, np.uint8)
+    file = File2()
+    part = file.packed(data.tobytes(), packed(data.tobytes(), 1 << 14))
+    whole = file.seal({"objects": {"w": dense(part, [1024, 1024])}})
+    with ztensor.open(whole) as reader:
+        np.testing.assert_array_equal(
+            reader.get_slice("w")[500:502], data.reshape(1024, -1)[500:502]
+        )
+        assert reader.verify().outcome == "ok"
+    stored = Counting(packed(data.tobytes(), 1 << 14))
+    runs = ENCODING.find_runs(stored, len(data), DEFAULT_LIMITS)  # type: ignore[attr-defined]
+    assert stored.taken < 1 << 10
+    target = memoryview(bytearray(1 << 14))
+    ENCODING.decode_run(stored, *runs.stored[3:5], target, DEFAULT_LIMITS)  # type: ignore[attr-defined]
+    assert target == data[3 << 14 : 4 << 14].tobytes()
+    assert stored.taken < 40 << 10
+
+
+def test_sizes_are_held_to_the_bytes_before_anything_is_allocated() -> None:
+    frame = zstandard.ZstdCompressor(write_content_size=False).compress(b"abc")
+    claims = seekable([frame] * 4096, [16 << 20] * 4096)
+    with pytest.raises(EncodingError) as caught:
+        ENCODING.check_length(Counting(claims), 64 << 30, DEFAULT_LIMITS)
+    assert caught.value.reason is Reason.DECODED_SHORT
+    with pytest.raises(LimitError):
+        ENCODING.check_length(Counting(claims), 64 << 30, Limits(decoded_bytes=1 << 30))
+    file = File2()
+    part = file.packed(b"", claims) | {"decoded_length": 64 << 30}
+    data = file.seal({"objects": {"w": dense(part, [64 << 30])}})
+    with ztensor.open(data) as reader, pytest.raises(EncodingError):
+        reader.read("w")
+
+
+def test_it_is_only_read() -> None:
+    with pytest.raises(EncodingError):
+        ENCODING.encode(memoryview(b"abc"), level=3)
+    assert ENCODING.is_streamed(Counting(b""))
