@@ -33,6 +33,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "cli/terminal.py": ("unit/cli/test_main.py", "unit/cli/test_show.py"),
     "container/v2": ("unit/container/test_v2.py", "conformance/test_corpus2.py"),
     "container/v1": ("unit/container/test_v1.py", "unit/container/test_regular.py"),
+    "converting": ("unit/test_converting.py", "unit/cli/test_convert.py"),
     "edit/repairing.py": ("unit/edit/test_repair.py",),
     "encoding/base.py": ("unit/encoding/test_raw.py", "unit/encoding/test_zstd.py"),
     "encoding/zstd": ("unit/encoding/test_zstd.py", "property/test_zstd.py"),
