@@ -57,7 +57,6 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "model/account.py": ("unit/test_account.py",),
     "model/shape.py": ("unit/reading/test_selection.py",),
     "model/showing.py": ("unit/test_results.py",),
-    "model/formats.py": ("unit/foreign/test_saving.py",),
     "model/table.py": ("unit/container/test_regular.py", "unit/reading/test_loading.py"),
     "reading/component.py": ("unit/reading/test_ways.py", "unit/reading/test_reader.py"),
     "contents.py": ("unit/test_opening.py", "unit/foreign/test_npz.py"),
