@@ -372,7 +372,7 @@ class _Cast(ForeignEncoding):
         ) or "exclude the object, or keep its type"
         return error
 
-    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse another length than that of the elements.
 
         Raises:

@@ -142,7 +142,7 @@ def test_any_frames_decode_to_their_contents(
     data, content = body
     stored = Memory(data, is_copying)
     with sizes.in_force():
-        ENCODING.check_length(stored, len(content), LIMITS)
+        ENCODING.require_length(stored, len(content), LIMITS)
         assert decode_into(stored, len(content)) == content
         assert decode_chunks(stored, len(content)) == content
         assert decode_chunks(stored, None) == content
@@ -205,7 +205,7 @@ def test_damage_gives_the_right_bytes_or_a_refusal(
             chunks = None
     assert found == chunks
     if found is not None:
-        ENCODING.check_length(stored, length, LIMITS)
+        ENCODING.require_length(stored, length, LIMITS)
         assert found == oracle(data, length)
 
 

@@ -42,11 +42,11 @@ class Emitter(Protocol):
         """Return the first bytes of a file."""
         ...
 
-    def check_object(self, tensor_object: TensorObject) -> None:
+    def require_object(self, tensor_object: TensorObject) -> None:
         """Raise `NotRepresentableError` where the version cannot say what the object is."""
         ...
 
-    def check_attributes(self, attributes: Mapping[str, object]) -> None:
+    def require_attributes(self, attributes: Mapping[str, object]) -> None:
         """Raise `NotRepresentableError` where the version cannot hold a file's attributes."""
         ...
 

@@ -161,7 +161,7 @@ class Emitter:
     magic = MAGIC_0_1
     formats: frozenset[str] | None = frozenset({"dense"})
 
-    def check_object(self, tensor_object: TensorObject) -> None:
+    def require_object(self, tensor_object: TensorObject) -> None:
         """Raise where the version cannot say what the object is, before a byte of it is written.
 
         Raises:
@@ -200,7 +200,7 @@ class Emitter:
             )
         self._emit_entry("", tensor_object)
 
-    def check_attributes(self, attributes: Mapping[str, object]) -> None:
+    def require_attributes(self, attributes: Mapping[str, object]) -> None:
         """Raise where the file's own attributes cannot be said, which 0.1.0 has no place for."""
         if attributes:
             raise NotRepresentableError(

@@ -68,7 +68,7 @@ def write_one(
                 sink.narrow(rights)
         if kind == "zt":
             emitter = EMITTERS[how.version]()
-            attributes, unsaid = sayable(emitter.check_attributes, reader.attributes, None)
+            attributes, unsaid = sayable(emitter.require_attributes, reader.attributes, None)
             chosen, of_objects = sayable_objects(reader, emitter)
             if how.keeps_all:
                 require_lossless([*unsaid, *of_objects], target)

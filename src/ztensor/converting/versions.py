@@ -59,9 +59,9 @@ def _says_all(
 ) -> bool:
     """Return whether a version can say objects: each as it will be written, and as it is now."""
     try:
-        emitter.check_attributes(attributes)
+        emitter.require_attributes(attributes)
         for new, old in pairs:
-            emitter.check_object(new)
+            emitter.require_object(new)
             # A later library appends to files of 1.1 what only 1.2 can say.
             if any(part.decoded_length is not None for part in old.components.values()):
                 return False
@@ -86,14 +86,14 @@ def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObj
             continue
         try:
             name.encode("utf-8")
-            emitter.check_object(found)
+            emitter.require_object(found)
         except UnicodeEncodeError:
             lost.append(Loss(name, "left out: the name holds a lone surrogate"))
             continue
         except NotRepresentableError:
             bare = dataclasses.replace(found, attributes=None)
             try:
-                emitter.check_object(bare)
+                emitter.require_object(bare)
             except NotRepresentableError as error:
                 lost.append(Loss(name, f"left out: {error.message}"))
                 continue
@@ -110,7 +110,7 @@ def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObj
 def _check_with(
     emitter: Emitter, tensor_object: TensorObject, attributes: Mapping[str, object]
 ) -> None:
-    emitter.check_object(dataclasses.replace(tensor_object, attributes=attributes))
+    emitter.require_object(dataclasses.replace(tensor_object, attributes=attributes))
 
 
 def sayable(

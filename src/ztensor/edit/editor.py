@@ -317,11 +317,11 @@ class Editor(Writer):
         merged.update(attributes)
         merged = {key: value for key, value in merged.items() if value is not None}
         if tensor_object is None or name is None:
-            self._output.emitter.check_attributes(merged)
+            self._output.emitter.require_attributes(merged)
             self._output.attributes = merged or None
         else:
             changed = dataclasses.replace(tensor_object, attributes=merged or None)
-            self._output.emitter.check_object(changed)
+            self._output.emitter.require_object(changed)
             self._output.objects[name] = changed
         self._has_changed = True
 

@@ -36,7 +36,7 @@ class Encoding(Protocol):
         """Return the manifest's word for this encoding."""
         ...
 
-    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse stored bytes that cannot decode to `expected_length` bytes; decode nothing.
 
         Cheap, and meant for the moment before the destination is allocated: a shape that claims
@@ -49,7 +49,7 @@ class Encoding(Protocol):
         ...
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Fill `destination` (flat, bytes, writable) exactly; safe without `check_length`.
+        """Fill `destination` (flat, bytes, writable) exactly; safe without `require_length`.
 
         Raises:
             EncodingError: the stored bytes are damaged, or decode to another length.

@@ -20,7 +20,7 @@ class Raw:
 
     name = "raw"
 
-    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse a stored length that is not the expected one.
 
         Raises:
@@ -40,7 +40,7 @@ class Raw:
         Raises:
             EncodingError: the lengths differ.
         """
-        self.check_length(stored, len(destination), limits)
+        self.require_length(stored, len(destination), limits)
         start = 0
         for piece in _pieces(stored):
             destination[start : start + len(piece)] = piece
@@ -55,7 +55,7 @@ class Raw:
             EncodingError: the length is not `expected_length`.
         """
         if expected_length is not None:
-            self.check_length(stored, expected_length, limits)
+            self.require_length(stored, expected_length, limits)
         yield from _pieces(stored)
 
     def is_streamed(self, stored: Stored) -> bool:

@@ -112,7 +112,7 @@ class ZstdSeekable:
             )
         return table
 
-    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse stored bytes whose table or frames cannot give `expected_length` bytes.
 
         Raises:

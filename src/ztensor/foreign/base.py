@@ -139,7 +139,7 @@ class ForeignEncoding(abc.ABC):
             LimitError: a safety cap is exceeded.
         """
 
-    def check_length(  # noqa: B027  # many have nothing to refuse
+    def require_length(  # noqa: B027  # many have nothing to refuse
         self, stored: Stored, expected_length: int, limits: Limits
     ) -> None:
         """Refuse what cannot decode to `expected_length` bytes, before they are allocated."""
@@ -166,7 +166,7 @@ class ForeignEncoding(abc.ABC):
                 expected=f"at most {limits.decoded_bytes} bytes",
                 found=describe(expected_length),
             )
-        self.check_length(stored, expected_length, limits)
+        self.require_length(stored, expected_length, limits)
         whole = empty_array((expected_length,), np.dtype(np.uint8)).data
         self.decode_into(stored, whole, limits)
         for start in range(0, expected_length, _PIECE_BYTES):
@@ -278,7 +278,7 @@ class InBlocks(ForeignEncoding):
             EncodingError: the stored bytes are damaged, or decode to another length.
             LimitError: a safety cap is exceeded.
         """
-        self.check_length(stored, destination.nbytes, limits)
+        self.require_length(stored, destination.nbytes, limits)
         if not self._can_cut(stored):
             self._fill(stored, (), destination, limits)
             return
@@ -297,7 +297,7 @@ class InBlocks(ForeignEncoding):
         if expected_length is None or not self._can_cut(stored):
             yield from super().decode_chunks(stored, expected_length, limits)
             return
-        self.check_length(stored, expected_length, limits)
+        self.require_length(stored, expected_length, limits)
         for start, stop in itertools.pairwise(self._blocks.ends()):
             piece = empty_array((stop - start,), np.dtype(np.uint8)).data
             self._fill(stored, self._blocks.place(start, stop), piece, limits)
@@ -314,7 +314,7 @@ class InBlocks(ForeignEncoding):
             EncodingError: the stored bytes cannot give that length.
             LimitError: a safety cap is exceeded.
         """
-        self.check_length(stored, expected_length, limits)
+        self.require_length(stored, expected_length, limits)
         if not self._can_cut(stored):
             return None
         ends = self._blocks.ends()

@@ -350,7 +350,7 @@ class Fortran(InBlocks):
         self._shape = shape
         self._width = width
 
-    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse a stored length that is not the expected one.
 
         Raises:
@@ -371,7 +371,7 @@ class Fortran(InBlocks):
             EncodingError: the stored bytes have another length.
             LimitError: NumPy holds no such shape.
         """
-        self.check_length(stored, destination.nbytes, limits)
+        self.require_length(stored, destination.nbytes, limits)
         self._fill(stored, tuple(slice(0, length) for length in self._shape), destination, limits)
 
     def _fill(

@@ -304,7 +304,7 @@ class StoredComponent:
                 found=describe(expected),
             )
         require_declared(self.component, expected)
-        encoding.check_length(stored, expected, limits)
+        encoding.require_length(stored, expected, limits)
         buffer = empty_array((expected,), np.dtype(np.uint8))
         encoding.decode_into(stored, buffer.data, limits)
         if not covers_stored:

@@ -31,7 +31,7 @@ from ztensor.layout.base import View, known_count
 from ztensor.layout.elements import as_type, result_dtype
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.layout.group_profiles import PROFILES
-from ztensor.layout.quantization import GroupScheme, check_sizes
+from ztensor.layout.quantization import GroupScheme, require_sizes
 from ztensor.layout.sparse import require_in_range
 from ztensor.layout.sparse_once import require_entries_once
 from ztensor.model.dtype import element_count
@@ -436,7 +436,7 @@ class QuantizedSlice(RowSlice):
         for role in parts:
             known = known_count(self._object, role)
             sizes[role] = element_count(shapes[role]) if known is None else known
-        check_sizes(scheme, shape, sizes, {role: part.dtype for role, part in parts.items()})
+        require_sizes(scheme, shape, sizes, {role: part.dtype for role, part in parts.items()})
         return parts
 
     @property

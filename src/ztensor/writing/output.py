@@ -98,7 +98,7 @@ def create(
     )
     given = attributes_of(attributes)
     if given is not None:
-        output.emitter.check_attributes(given)
+        output.emitter.require_attributes(given)
         output.attributes = copy.deepcopy(given)
     output.begin(sink_of(target, durable=durable))
     return output
@@ -212,7 +212,7 @@ class Output:
                 tensor = with_u64_indices(tensor)
                 tensor.require_valid()
                 plan = plan_of(tensor, tensor.attributes if attributes is None else attributes)
-                self.emitter.check_object(plan)
+                self.emitter.require_object(plan)
                 arrays = tensor.components
             how = self.compression if compress is None else compression_of(compress)
             algorithm = self.algorithm if checksum is None else require_writable(checksum)
@@ -250,7 +250,7 @@ class Output:
         plan = self._plans.get(spelled)
         if plan is None:
             plan = TensorObject((), "dense", {"data": Component(spelled[0], 0, 0, spelled[1])})
-            self.emitter.check_object(plan)
+            self.emitter.require_object(plan)
             self._plans[spelled] = plan
         return TensorObject(array.shape, "dense", plan.components)
 
@@ -296,7 +296,7 @@ class Output:
             self.copier.narrow(file)
             stored = stored_object(file, source_name)
             tensor_object = portable_object(file, source_name) if stored is None else stored
-            self.emitter.check_object(tensor_object)
+            self.emitter.require_object(tensor_object)
         except ZTensorError as error:
             error.locate(file=self.sink.name, object_name=name)
             raise
@@ -347,7 +347,7 @@ class Output:
             plan = TensorObject(
                 shape_of(shape), "dense", components, attributes_of(attributes) or None
             )
-            self.emitter.check_object(plan)
+            self.emitter.require_object(plan)
             plan = dataclasses.replace(plan, attributes=copy.deepcopy(plan.attributes))
             how = self.compression if compress is None else compression_of(compress)
             algorithm = self.algorithm if checksum is None else require_writable(checksum)

@@ -110,13 +110,13 @@ DATA = Component("u8", 0, 0)
 )
 def test_what_the_version_cannot_say_is_refused(tensor_object: TensorObject) -> None:
     with pytest.raises(NotRepresentableError):
-        EMITTERS["0.1.0"]().check_object(tensor_object)
+        EMITTERS["0.1.0"]().require_object(tensor_object)
 
 
 def test_the_file_has_no_attributes() -> None:
-    EMITTERS["0.1.0"]().check_attributes({})
+    EMITTERS["0.1.0"]().require_attributes({})
     with pytest.raises(NotRepresentableError) as caught:
-        EMITTERS["0.1.0"]().check_attributes({"license": "x"})
+        EMITTERS["0.1.0"]().require_attributes({"license": "x"})
     assert "1.2.0" in str(caught.value)
 
 
@@ -126,10 +126,10 @@ def test_attributes_nest_as_deep_as_they_are_read() -> None:
         value = [value]
     emitter = EMITTERS["0.1.0"]()
     deepest = dense(attributes={"a": value})
-    emitter.check_object(deepest)
+    emitter.require_object(deepest)
     assert parse(emitter.emit(Manifest("0.1.0", {"w": deepest}), END)[:-8]).objects["w"] == deepest
     with pytest.raises(NotRepresentableError):
-        emitter.check_object(dense(attributes={"a": [value]}))
+        emitter.require_object(dense(attributes={"a": [value]}))
 
 
 # --- Reading ------------------------------------------------------------------------------------

@@ -205,9 +205,9 @@ def test_the_order_of_dicts_does_not_matter(version: str) -> None:
 def test_a_type_1_1_has_no_word_for(version: str, logical: str) -> None:
     tensor_object = TensorObject((1,), "dense", {"data": Component("u8", 0, 0, logical)})
     with pytest.raises(NotRepresentableError) as caught:
-        EMITTERS[version]().check_object(tensor_object)
+        EMITTERS[version]().require_object(tensor_object)
     assert "1.2.0" in str(caught.value)
-    EMITTERS["1.2.0"]().check_object(tensor_object)
+    EMITTERS["1.2.0"]().require_object(tensor_object)
 
 
 def test_a_shape_may_spell_the_bytes_of_a_field() -> None:
@@ -246,7 +246,7 @@ def test_what_could_not_be_written_is_refused_before_a_byte_is(
     version: str, changes: dict[str, Any]
 ) -> None:
     with pytest.raises(NotRepresentableError):
-        EMITTERS[version]().check_object(dataclasses.replace(DENSE, **changes))
+        EMITTERS[version]().require_object(dataclasses.replace(DENSE, **changes))
 
 
 def test_attributes_nest_as_deep_as_they_are_read() -> None:
@@ -255,20 +255,20 @@ def test_attributes_nest_as_deep_as_they_are_read() -> None:
         {"w": dataclasses.replace(DENSE, attributes={"a": nested(60)})},
         {"a": nested(62)},
     )
-    EMITTERS["1.2.0"]().check_object(deep.objects["w"])
-    EMITTERS["1.2.0"]().check_attributes(deep.attributes or {})
+    EMITTERS["1.2.0"]().require_object(deep.objects["w"])
+    EMITTERS["1.2.0"]().require_attributes(deep.attributes or {})
     assert parse(emit(deep)).attributes == deep.attributes
     with pytest.raises(NotRepresentableError):
-        EMITTERS["1.2.0"]().check_attributes({"a": nested(63)})
+        EMITTERS["1.2.0"]().require_attributes({"a": nested(63)})
 
 
 @pytest.mark.parametrize("value", [1, None, ["a"], b"a", {"a": "b"}], ids=str)
 def test_attributes_of_a_1_1_file_are_text(value: object) -> None:
     """Release 1.1.1 opens no tensor of a file with others."""
-    EMITTERS["1.1.0"]().check_attributes({"k": "v"})
+    EMITTERS["1.1.0"]().require_attributes({"k": "v"})
     with pytest.raises(NotRepresentableError):
-        EMITTERS["1.1.0"]().check_attributes({"k": value})
-    EMITTERS["1.2.0"]().check_attributes({"k": value})
+        EMITTERS["1.1.0"]().require_attributes({"k": value})
+    EMITTERS["1.2.0"]().require_attributes({"k": value})
 
 
 # --- The commit record --------------------------------------------------------------------------

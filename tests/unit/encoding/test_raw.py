@@ -58,7 +58,7 @@ def test_another_length_is_refused_before_anything_is_written(expected: int) -> 
     stored = Memory(b"0123456789")
     destination = bytearray(expected)
     with pytest.raises(EncodingError) as check:
-        Raw().check_length(stored, expected, LIMITS)
+        Raw().require_length(stored, expected, LIMITS)
     with pytest.raises(EncodingError) as into:
         Raw().decode_into(stored, memoryview(destination), LIMITS)
     with pytest.raises(EncodingError) as chunks:
@@ -69,8 +69,8 @@ def test_another_length_is_refused_before_anything_is_written(expected: int) -> 
     assert destination == bytes(expected)
 
 
-def test_check_length_passes_the_right_length() -> None:
-    Raw().check_length(Memory(b"0123456789"), 10, LIMITS)
+def test_require_length_passes_the_right_length() -> None:
+    Raw().require_length(Memory(b"0123456789"), 10, LIMITS)
 
 
 @pytest.mark.parametrize("data", [b"", b"abc"])

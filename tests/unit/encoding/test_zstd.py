@@ -193,7 +193,7 @@ def piece_sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 def decode(encoding: Zstd, stored: Mapped, length: int, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """Decode in every way the contract has; they must agree."""
-    encoding.check_length(stored, length, limits)
+    encoding.require_length(stored, length, limits)
     guard = bytearray(b"\xee" * (length + 16))
     with memoryview(guard) as view:
         encoding.decode_into(stored, view[:length], limits)
@@ -211,7 +211,7 @@ def refusals(
     """Return the error of each way to decode; `check` may pass what needs decoding to notice."""
     errors = {}
     try:
-        encoding.check_length(stored, length, limits)
+        encoding.require_length(stored, length, limits)
     except ZTensorError as error:
         errors["check"] = error
     with pytest.raises(ZTensorError) as into:
@@ -398,7 +398,7 @@ def test_a_raised_window_cap_lets_the_frame_in(encoding: Zstd) -> None:
     assert refusals(encoding, Mapped(data), 7)["check"].reason is Reason.LIMIT_WINDOW
 
 
-# --- check_length ---------------------------------------------------------------------------
+# --- require_length -------------------------------------------------------------------------
 
 LENGTHS = {
     "declared": (frame(raw(Z), size=7), 7, 7),
@@ -411,14 +411,14 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize(("data", "least", "most"), LENGTHS.values(), ids=LENGTHS)
-def test_check_length(data: bytes, least: int, most: int) -> None:
-    Zstd().check_length(Mapped(data), least, DEFAULT_LIMITS)
-    Zstd().check_length(Mapped(data), most, DEFAULT_LIMITS)
+def test_require_length(data: bytes, least: int, most: int) -> None:
+    Zstd().require_length(Mapped(data), least, DEFAULT_LIMITS)
+    Zstd().require_length(Mapped(data), most, DEFAULT_LIMITS)
     with pytest.raises(EncodingError) as caught:
-        Zstd().check_length(Mapped(data), most + 1, DEFAULT_LIMITS)
+        Zstd().require_length(Mapped(data), most + 1, DEFAULT_LIMITS)
     assert caught.value.reason is Reason.DECODED_SHORT
     with pytest.raises(EncodingError) as caught:
-        Zstd().check_length(Mapped(data), least - 1, DEFAULT_LIMITS)
+        Zstd().require_length(Mapped(data), least - 1, DEFAULT_LIMITS)
     assert caught.value.reason is Reason.DECODED_LONG
 
 
@@ -426,7 +426,7 @@ def test_check_length(data: bytes, least: int, most: int) -> None:
 def test_a_claim_of_terabytes_over_few_bytes_fails_first(claim: int) -> None:
     for data in (encoded(bytes(96)), frame((COMPRESSED, 4, bytes(4)), size=claim, window=None)):
         with pytest.raises(EncodingError) as caught:
-            Zstd().check_length(Mapped(data), claim, DEFAULT_LIMITS)
+            Zstd().require_length(Mapped(data), claim, DEFAULT_LIMITS)
         assert caught.value.reason is Reason.DECODED_SHORT
 
 
@@ -440,9 +440,9 @@ def test_the_decoded_cap() -> None:
         assert "Limits.decoded_bytes" in str(error)
 
 
-def test_check_length_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_require_length_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     hide_libraries(monkeypatch)
-    Zstd().check_length(Mapped(GOOD), 7, DEFAULT_LIMITS)
+    Zstd().require_length(Mapped(GOOD), 7, DEFAULT_LIMITS)
 
 
 # --- Decoding -------------------------------------------------------------------------------
@@ -593,7 +593,7 @@ def test_a_single_segment_frame_over_the_window_cap_is_read_in_one_pass(
     content = noise(2 * MIB)
     data = single_segment(encoded(content), len(content))
     limits = Limits(window_log=20)
-    encoding.check_length(stored_kind(data), len(content), limits)
+    encoding.require_length(stored_kind(data), len(content), limits)
     destination = bytearray(len(content))
     encoding.decode_into(stored_kind(data), memoryview(destination), limits)
     assert destination == content

@@ -41,7 +41,7 @@ def test_it_is_read_whole_and_in_pieces(frame: int) -> None:
     data = DATA[: 200 * frame]
     stored = Counting(packed(data, frame))
     target = bytearray(len(data))
-    ENCODING.check_length(stored, len(data), DEFAULT_LIMITS)
+    ENCODING.require_length(stored, len(data), DEFAULT_LIMITS)
     ENCODING.decode_into(stored, memoryview(target), DEFAULT_LIMITS)
     assert target == data
     pieces = list(ENCODING.decode_chunks(stored, len(data), DEFAULT_LIMITS))
@@ -79,10 +79,10 @@ def test_sizes_are_held_to_the_bytes_before_anything_is_allocated() -> None:
     frame = zstandard.ZstdCompressor(write_content_size=False).compress(b"abc")
     claims = seekable([frame] * 4096, [16 << 20] * 4096)
     with pytest.raises(EncodingError) as caught:
-        ENCODING.check_length(Counting(claims), 64 << 30, DEFAULT_LIMITS)
+        ENCODING.require_length(Counting(claims), 64 << 30, DEFAULT_LIMITS)
     assert caught.value.reason is Reason.DECODED_SHORT
     with pytest.raises(LimitError):
-        ENCODING.check_length(Counting(claims), 64 << 30, Limits(decoded_bytes=1 << 30))
+        ENCODING.require_length(Counting(claims), 64 << 30, Limits(decoded_bytes=1 << 30))
     file = File2()
     part = file.packed(b"", claims) | {"decoded_length": 64 << 30}
     data = file.seal({"objects": {"w": dense(part, [64 << 30])}})

@@ -29,12 +29,12 @@ from ztensor.errors import (
 from ztensor.layout.quantization import (
     GroupScheme,
     Packing,
-    check_sizes,
     dequantize,
     dequantizing,
     integers,
     quantize,
     quantizing,
+    require_sizes,
 )
 from ztensor.layout.quantization.namespace import NumpyNamespace
 from ztensor.model.dtype import STORAGE_TYPES
@@ -920,7 +920,7 @@ def test_wrong_components(
 ) -> None:
     scheme = scheme_of({"bits": 4, "group_size": 32, **attributes}, SHAPE)
     with pytest.raises(LayoutError) as caught:
-        check_sizes(scheme, SHAPE, *sized(changes))
+        require_sizes(scheme, SHAPE, *sized(changes))
     assert caught.value.reason is reason
     assert caught.value.component == role
 
@@ -946,7 +946,7 @@ def test_wrong_components(
     ],
 )
 def test_components_that_fit(attributes: dict[str, Any], changes: dict[str, Any]) -> None:
-    check_sizes(
+    require_sizes(
         scheme_of({"bits": 4, "group_size": 32, **attributes}, SHAPE), SHAPE, *sized(changes)
     )
 
@@ -963,7 +963,7 @@ def test_sizes_are_compared_before_anything_is_allocated() -> None:
 def test_a_shape_of_many_digits_gives_a_message() -> None:
     shape = (2**64 - 1,) * 1000
     with pytest.raises(LayoutError) as caught:
-        check_sizes(scheme_of({"bits": 4}, shape), shape, *sized({}))
+        require_sizes(scheme_of({"bits": 4}, shape), shape, *sized({}))
     assert len(str(caught.value)) < 400
 
 

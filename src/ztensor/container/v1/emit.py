@@ -38,7 +38,7 @@ class Emitter12:
     def __init__(self) -> None:
         self._fragments: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
 
-    def check_object(self, tensor_object: TensorObject) -> None:
+    def require_object(self, tensor_object: TensorObject) -> None:
         """Raise where the version cannot say what the object is, before a byte of it is written.
 
         Raises:
@@ -46,7 +46,7 @@ class Emitter12:
         """
         self._emit_object(tensor_object)
 
-    def check_attributes(self, attributes: Mapping[str, object]) -> None:
+    def require_attributes(self, attributes: Mapping[str, object]) -> None:
         """Raise where the file's own attributes cannot be said."""
         _encode_attributes(attributes, levels=1)
 
@@ -209,7 +209,7 @@ class Emitter11(Emitter12):
             )
         return word, None
 
-    def check_attributes(self, attributes: Mapping[str, object]) -> None:
+    def require_attributes(self, attributes: Mapping[str, object]) -> None:
         """Raise where an attribute is not text: release 1.1.1 then opens no tensor of the file."""
         for key, value in attributes.items():
             if not isinstance(value, str):
@@ -219,7 +219,7 @@ class Emitter11(Emitter12):
                     found=kind_of(value),
                     section="1.1 part II, section 1",
                 )
-        super().check_attributes(attributes)
+        super().require_attributes(attributes)
 
 
 def _entries(rows: PlainRows, around: list[tuple[bytes, bytes]], part: range) -> list[str]:

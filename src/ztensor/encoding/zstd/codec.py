@@ -59,7 +59,7 @@ class Zstd:
             level: collections.deque(maxlen=KEPT_CONTEXTS) for level in range(1, KEPT_LEVEL + 1)
         }
 
-    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse frames that cannot decode to `expected_length` bytes; only headers are read.
 
         Raises:
@@ -153,7 +153,7 @@ class Zstd:
         """
         stored = hold(stored, 0, stored.length)
         if expected_length is not None:
-            self.check_length(stored, expected_length, limits)
+            self.require_length(stored, expected_length, limits)
         most = limits.decoded_bytes if expected_length is None else expected_length
         chunk = memoryview(bytearray(min(CHUNK_BYTES, most)))
         is_exact = expected_length is not None

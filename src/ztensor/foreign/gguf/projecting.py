@@ -215,7 +215,7 @@ def _object(
 class _SwappedBlocks(ForeignEncoding):
     """Blocks of a big-endian file: which of their bytes are swapped depends on who wrote them."""
 
-    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse all of them.
 
         Raises:
@@ -234,4 +234,4 @@ class _SwappedBlocks(ForeignEncoding):
         Raises:
             UnsupportedError: always.
         """
-        self.check_length(stored, destination.nbytes, limits)
+        self.require_length(stored, destination.nbytes, limits)

@@ -49,7 +49,7 @@ class _Rows(InBlocks):
         self._chunks = chunks
         self._chunk_bytes = element_count(chunks) * elements.stored.itemsize
 
-    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse a shape that claims far more than the stored bytes can give.
 
         Raises:

@@ -90,7 +90,7 @@ class Whole(ForeignEncoding):
         self._header = header
         self._stream = Stream(member.size, step=step, check=self._checked)
 
-    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse an expected length that is not the one the archive tells.
 
         Raises:
@@ -112,7 +112,7 @@ class Whole(ForeignEncoding):
             EncodingError: the stored bytes are damaged: not of deflate, or of another CRC-32.
             LimitError: NumPy holds no such shape.
         """
-        self.check_length(stored, len(destination), limits)
+        self.require_length(stored, len(destination), limits)
         whole = destination
         if self._header.is_transposed:
             whole = empty_array((len(destination),), np.dtype(np.uint8)).data
@@ -135,7 +135,7 @@ class Whole(ForeignEncoding):
         if self._header.is_transposed or expected_length is None:
             yield from super().decode_chunks(stored, expected_length, limits)
             return
-        self.check_length(stored, expected_length, limits)
+        self.require_length(stored, expected_length, limits)
         yield from self._unpacked(stored)
 
     def is_streamed(self, stored: Stored) -> bool:
@@ -149,7 +149,7 @@ class Whole(ForeignEncoding):
         Raises:
             EncodingError: the stored bytes are damaged.
         """
-        self.check_length(stored, expected_length, limits)
+        self.require_length(stored, expected_length, limits)
         if self._member.method != DEFLATED or self._header.is_transposed:
             return None
         return self._stream.runs(expected_length)

@@ -83,7 +83,7 @@ class External(ForeignEncoding):
         with contextlib.closing(open_beneath(self._beside, self._parts)) as source:
             return source.identity()
 
-    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse a file that is too short.
 
         Raises:
@@ -109,7 +109,7 @@ class External(ForeignEncoding):
     ) -> Iterator[memoryview]:
         """Yield the bytes, 8 MiB at a time."""
         length = self._length if expected_length is None else expected_length
-        self.check_length(stored, length, limits)
+        self.require_length(stored, length, limits)
         with self._opened() as source:
             for start in range(0, length, PIECE_BYTES):
                 count = min(PIECE_BYTES, length - start)
@@ -122,7 +122,7 @@ class External(ForeignEncoding):
 
     def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
         """Return runs of 1 MiB, so that a slice reads little more than it needs."""
-        self.check_length(stored, expected_length, limits)
+        self.require_length(stored, expected_length, limits)
         ends = array("Q", [*range(0, expected_length, 1 << 20), expected_length])
         return Runs(ends, ends)
 
@@ -162,10 +162,10 @@ class Elements(ForeignEncoding):
         self._is_varints = is_varints
         self._within = within
 
-    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse too few stored bytes: an element of n bits takes n bits at least."""
         if self._within is not None:
-            self._within.check_length(stored, self._packed(expected_length), limits)
+            self._within.require_length(stored, self._packed(expected_length), limits)
 
     def _packed(self, length: int) -> int:
         """Return the stored numbers that hold `length` decoded bytes."""
@@ -299,10 +299,10 @@ class Coordinates(ForeignEncoding):
         self._shape = shape
         self._is_linear = is_linear
 
-    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse what the indices as they are stored refuse."""
         count = expected_length // len(self._shape) if self._is_linear else expected_length
-        self._within.check_length(stored, count, limits)
+        self._within.require_length(stored, count, limits)
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         """Decode the indices, and take linear ones apart.
@@ -311,7 +311,7 @@ class Coordinates(ForeignEncoding):
             EncodingError: a linear index lies outside the shape.
         """
         rank = len(self._shape)
-        self.check_length(stored, destination.nbytes, limits)
+        self.require_length(stored, destination.nbytes, limits)
         target: Array = np.frombuffer(destination, "<i8").reshape(rank, -1)
         indices = empty_array((target[0].size * (1 if self._is_linear else rank),), np.dtype("<i8"))
         self._within.decode_into(stored, indices.view(np.uint8).data, limits)

@@ -89,7 +89,7 @@ class Gathered(InBlocks):
         super().__init__(name, Blocks(geometry.size, geometry.width, GATHERED_BYTES))
         self._geometry = geometry
 
-    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse tensors that repeat few stored bytes very often, or have another length."""
         span = self._geometry.span
         most = max(limits.decoded_bytes // _REPEATED_PART, span * _REPEATED_PART)
@@ -130,7 +130,7 @@ class Gathered(InBlocks):
             EncodingError: the stored bytes are damaged, or decode to another length.
             LimitError: a safety cap is exceeded.
         """
-        self.check_length(stored, destination.nbytes, limits)
+        self.require_length(stored, destination.nbytes, limits)
         if (stream := self._run) is not None:
             stream.fill(stored, self._geometry.skip, destination)
             return
@@ -149,7 +149,7 @@ class Gathered(InBlocks):
         if (stream := self._run) is None or expected_length is None:
             yield from super().decode_chunks(stored, expected_length, limits)
             return
-        self.check_length(stored, expected_length, limits)
+        self.require_length(stored, expected_length, limits)
         skip = self._geometry.skip
         for piece in stream.pieces(stored, skip, skip + expected_length):
             yield memoryview(piece)
@@ -163,7 +163,7 @@ class Gathered(InBlocks):
         """
         if (stream := self._run) is None:
             return super().find_runs(stored, expected_length, limits)
-        self.check_length(stored, expected_length, limits)
+        self.require_length(stored, expected_length, limits)
         return stream.runs(expected_length)
 
     def decode_run(
@@ -275,11 +275,11 @@ class Absent(ForeignEncoding):
         super().__init__(name)
         self._message = message
 
-    def check_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse."""
         del stored, expected_length, limits
         raise UnsupportedError(self._message, reason=Reason.UNKNOWN_ENCODING)
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         """Refuse."""
-        self.check_length(stored, destination.nbytes, limits)
+        self.require_length(stored, destination.nbytes, limits)

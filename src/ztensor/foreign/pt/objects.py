@@ -403,7 +403,7 @@ class Objects:
             or (tensor.layout == "sparse_csr" and len(tensor.size) == 2)
         )
         if tensor.layout == "sparse_coo":
-            _check_coordinates(tensor)
+            _require_coordinates(tensor)
         if is_ours:
             made = TensorObject(tensor.size, tensor.layout, components)
             problems = LAYOUTS[tensor.layout].check_object(made)
@@ -459,7 +459,7 @@ class Objects:
         return TensorObject(integers.size, "torch.quantized", components, attributes)
 
 
-def _check_coordinates(tensor: SparseTensor) -> None:
+def _require_coordinates(tensor: SparseTensor) -> None:
     """Raise unless every value, which may have dimensions of its own, has its coordinates.
 
     Raises:

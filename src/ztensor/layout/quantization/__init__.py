@@ -18,16 +18,16 @@ from ztensor.layout.quantization.dequantizing import (
 )
 from ztensor.layout.quantization.quantizing import quantize
 from ztensor.layout.quantization.recipes import quantize_as
-from ztensor.layout.quantization.scheme import GroupScheme, Packing, check_sizes
+from ztensor.layout.quantization.scheme import GroupScheme, Packing, require_sizes
 
 __all__ = [
     "GroupScheme",
     "Packing",
-    "check_sizes",
     "dequantize",
     "dequantize_view",
     "integers",
     "integers_of_view",
     "quantize",
     "quantize_as",
+    "require_sizes",
 ]

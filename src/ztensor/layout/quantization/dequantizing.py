@@ -18,10 +18,10 @@ from ztensor.layout.quantization.scheme import (
     INTEGER,
     SECTION,
     GroupScheme,
-    check_sizes,
-    check_words,
     float_dtype,
     matrix_shape,
+    require_sizes,
+    require_words,
 )
 from ztensor.layout.quantization.unpacking import unpack, words_of
 from ztensor.layout.sparse import require_in_range, require_roles
@@ -168,7 +168,7 @@ def integers(
         LayoutError: the words are of a wrong type, or not as many as the shape needs.
         LimitError: the result does not fit into memory.
     """
-    check_words(scheme, shape, packed.size, packed.dtype)
+    require_words(scheme, shape, packed.size, packed.dtype)
     result = xp.empty(tuple(shape), "int8" if scheme.signed else "uint8")
     if 0 not in shape:
         matrix = result.reshape(matrix_shape(shape))
@@ -190,7 +190,7 @@ def require_fit(scheme: GroupScheme, shape: Sequence[int], components: Mapping[s
     Raises:
         LayoutError: one is not, or is missing, or `g_idx` names no group.
     """
-    check_sizes(
+    require_sizes(
         scheme,
         shape,
         {role: component.size for role, component in components.items()},

@@ -362,7 +362,7 @@ def _component_error(role: str, expected: str, found: str) -> LayoutError:
 # --- Sizes ----------------------------------------------------------------------------------
 
 
-def check_sizes(
+def require_sizes(
     scheme: GroupScheme,
     shape: Sequence[int],
     sizes: Mapping[str, int],
@@ -383,7 +383,7 @@ def check_sizes(
         if role not in sizes:
             raise _missing(role, "packed_weight, scales and zeros")
     by_group = scheme.scales_shape(shape)
-    check_words(scheme, shape, sizes["packed_weight"], dtypes["packed_weight"])
+    require_words(scheme, shape, sizes["packed_weight"], dtypes["packed_weight"])
 
     if not is_float(dtypes["scales"]):
         raise _component_error("scales", "floats", dtypes["scales"].name)
@@ -424,7 +424,9 @@ def check_sizes(
         raise _missing("g_idx", "the group of each row, as the attribute 'desc_act' is true")
 
 
-def check_words(scheme: GroupScheme, shape: Sequence[int], size: int, dtype: np.dtype[Any]) -> None:
+def require_words(
+    scheme: GroupScheme, shape: Sequence[int], size: int, dtype: np.dtype[Any]
+) -> None:
     """Compare `packed_weight` with the scheme and the shape.
 
     Raises:
