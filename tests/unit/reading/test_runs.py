@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.encoding import zstd
+from ztensor.encoding.zstd import Zstd, codec
 from ztensor.numpy import save, save_file
 from ztensor.reading import runs
 
@@ -39,13 +39,13 @@ KEYS: dict[str, Any] = {
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of each frame that is decoded."""
     starts: list[int] = []
-    decode = zstd.Zstd.decode_run
+    decode = Zstd.decode_run
 
     def counting(self: Any, stored: Any, start: int, stop: int, *rest: Any) -> None:
         starts.append(start)
         decode(self, stored, start, stop, *rest)
 
-    monkeypatch.setattr(zstd.Zstd, "decode_run", counting)
+    monkeypatch.setattr(Zstd, "decode_run", counting)
     return starts
 
 
@@ -68,9 +68,9 @@ def test_rows_are_those_of_the_array(
 
 @pytest.mark.parametrize("frame_bytes", [300, 64 << 10])
 def test_rows_that_lie_in_two_frames(frame_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zstd, "RUN_BYTES", 1)
+    monkeypatch.setattr(codec, "RUN_BYTES", 1)
     monkeypatch.setattr("ztensor.writing.frames._row_bytes", lambda *_: None)  # another's file
-    monkeypatch.setattr(zstd, "FRAME_BYTES", frame_bytes)
+    monkeypatch.setattr("ztensor.encoding.zstd.FRAME_BYTES", frame_bytes)
     with ztensor.open(save({"w": W}, compression=1)) as reader:
         for key in KEYS.values():
             assert np.array_equal(reader.get_slice("w")[key], W[key])
@@ -99,13 +99,13 @@ def test_neighbours_are_decoded_once_whoever_asks(decoded: list[int]) -> None:
 
 def test_frames_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[int] = []
-    find = zstd.Zstd.find_runs
+    find = Zstd.find_runs
 
     def counting(*given: Any) -> Any:
         found.append(1)
         return find(*given)
 
-    monkeypatch.setattr(zstd.Zstd, "find_runs", counting)
+    monkeypatch.setattr(Zstd, "find_runs", counting)
     data = save({"v": W + 1, "w": W}, compression=1, chunk_rows=CHUNK)
     with ztensor.open(data) as reader:
         for row, name in itertools.product(range(0, ROWS, 400), "vw"):
