@@ -10,7 +10,7 @@ import typer
 from ztensor.cli.options import ChecksumOption, ChunkRowsOption, Converting, InputArgument, ToOption
 from ztensor.cli.rewriting import convert_file, one_output
 from ztensor.cli.terminal import Terminal
-from ztensor.encoding import ENCODINGS
+from ztensor.encoding import writable
 from ztensor.encoding.zstd import STRONGEST_LEVEL
 from ztensor.errors import UsageError
 
@@ -30,7 +30,7 @@ def convert(
         str,
         typer.Option(
             metavar="HOW",
-            help=f"Of a .zt: keep, {', '.join(ENCODINGS)}, "
+            help=f"Of a .zt: keep, {', '.join(writable())}, "
             f"or a zstd level up to {STRONGEST_LEVEL}.",
         ),
     ] = "keep",

@@ -18,4 +18,10 @@ ENCODINGS: dict[str, Encoding] = {
     "zt.zstd-seekable/1": ZstdSeekable(_ZSTD),
 }
 
-__all__ = ["ENCODINGS", "Encoding", "Stored"]
+
+def writable() -> list[str]:
+    """Return the encodings that a writer may be asked for."""
+    return [name for name, encoding in ENCODINGS.items() if encoding.is_written]
+
+
+__all__ = ["ENCODINGS", "Encoding", "Stored", "writable"]

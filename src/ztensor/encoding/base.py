@@ -36,6 +36,11 @@ class Encoding(Protocol):
         """Return the manifest's word for this encoding."""
         ...
 
+    @property
+    def is_written(self) -> bool:
+        """Return whether a writer may be asked for it; else `encode` raises."""
+        ...
+
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse stored bytes that cannot decode to `expected_length` bytes; decode nothing.
 

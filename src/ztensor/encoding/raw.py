@@ -19,6 +19,7 @@ class Raw:
     """Stored as it is; no cap applies, since every byte is in the file."""
 
     name = "raw"
+    is_written = True
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse a stored length that is not the expected one.

@@ -59,6 +59,7 @@ class ZstdSeekable:
     """
 
     name = "zt.zstd-seekable/1"
+    is_written = False
 
     def __init__(self, zstd: Zstd) -> None:
         self._zstd = zstd

@@ -124,6 +124,7 @@ class ForeignEncoding(abc.ABC):
         is_absent: whether it refuses all: what has it is listed only.
     """
 
+    is_written = False
     has_sum = False
     is_absent = False
 

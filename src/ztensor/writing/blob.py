@@ -6,7 +6,7 @@ import collections
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.digest import digest_of
-from ztensor.encoding import ENCODINGS
+from ztensor.encoding import ENCODINGS, writable
 from ztensor.encoding.zstd import FASTEST_LEVEL, FRAME_BYTES, STRONGEST_LEVEL
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.model.manifest import Component
@@ -53,14 +53,14 @@ def compression_of(asked: bool | int | str | None) -> Compression | None:  # noq
     """
     if asked is None or asked is False or asked in ("none", "raw") or _is_zero(asked):
         return None
-    if isinstance(asked, str) and asked in ENCODINGS:
+    if isinstance(asked, str) and asked in writable():
         return Compression(asked)
     if asked is True:
         return Compression("zstd")
     if isinstance(asked, int) and FASTEST_LEVEL <= asked <= STRONGEST_LEVEL:
         return Compression("zstd", asked)
     kind = ArgumentValueError if isinstance(asked, (int, str)) else ArgumentTypeError
-    names = ", ".join(repr(name) for name in ENCODINGS if name != "raw")
+    names = ", ".join(repr(name) for name in writable() if name != "raw")
     raise kind(
         "unknown compression",
         expected=f"False, True, {names} or a zstd level up to {STRONGEST_LEVEL}",

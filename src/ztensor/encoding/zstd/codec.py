@@ -50,6 +50,7 @@ class Zstd:
     """
 
     name = "zstd"
+    is_written = True
 
     def __init__(self, binding: Binding | None = None) -> None:
         """Take the library to use; without it, the installed one is looked for at first use."""
