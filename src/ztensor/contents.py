@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ztensor.container.framing import MAGIC_1, MAGIC_2
 from ztensor.errors import (
-    ArgumentTypeError,
     ContainerError,
     FormatError,
     NotZTensorError,
@@ -28,10 +26,8 @@ from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.source import locking
 from ztensor.source.base import read_bytes
-from ztensor.source.beneath import Beneath
-from ztensor.source.local import FileObjectSource, FileSource
-from ztensor.source.memory import MemorySource
-from ztensor.source.paths import path_text
+from ztensor.source.local import FileSource
+from ztensor.source.table import source_of
 
 if TYPE_CHECKING:
     from ztensor.container import Frame
@@ -204,28 +200,3 @@ def _recovered(
         len(state.manifest.objects),
     )
     return state.frame, state.manifest
-
-
-def source_of(source: Any, *, mapped: bool) -> Source:
-    """Return where the bytes of what a caller passed come from.
-
-    Raises:
-        ArgumentTypeError: it is nothing that can be opened.
-        ArgumentValueError: no file can have that path.
-        SourceError: it cannot be read.
-    """
-    if isinstance(source, Beneath):
-        return source.open(mapped=mapped)
-    if isinstance(source, (str, os.PathLike)):
-        return FileSource(path_text(source), mapped=mapped)
-    try:  # before asking for read(), which an mmap has as well
-        return MemorySource(source)
-    except (TypeError, BufferError, ValueError) as error:
-        no_buffer = error
-    if hasattr(source, "read") and hasattr(source, "seek"):
-        return FileObjectSource(source)
-    raise ArgumentTypeError(
-        "cannot open this object",
-        expected="a path, a contiguous bytes-like object, or a seekable binary file object",
-        found=describe(source, 40),
-    ) from no_buffer

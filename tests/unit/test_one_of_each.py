@@ -363,5 +363,6 @@ def test_the_page_has_each_table() -> None:
         "model/formats.py",
         "layout/quantization/recipes.py",
         "digest.py",
+        "source/table.py",
         "cli/main.py",
     }

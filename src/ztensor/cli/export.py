@@ -73,7 +73,9 @@ def _beside(file: str, suffix: str) -> str:
     An index is called as the model it is of, and a folder keeps its name, dots and all.
     """
     from ztensor.sharded.naming import INDEX_SUFFIX
+    from ztensor.source.table import require_on_disk
 
+    require_on_disk(file, "give OUT")
     whole = os.path.abspath(file)
     folder, name = os.path.split(whole)
     if not name:

@@ -23,6 +23,7 @@ from ztensor.sharded.naming import INDEX_SUFFIX, index_path, parse_size, shard_p
 from ztensor.sharded.planning import plan_objects
 from ztensor.source.appending import AppendSink
 from ztensor.source.paths import is_path, path_text
+from ztensor.source.table import is_remote, require_on_disk
 from ztensor.source.targets import Nowhere, require_free
 from ztensor.writing.output import create
 
@@ -169,7 +170,8 @@ def names_in(reader: Reader) -> dict[str, str]:
     is_nameless = reader.format == "npy" or (
         reader.format == "npz" and any(reader.metadata(name).format != "dense" for name in reader)
     )
-    if is_nameless and len(reader) == 1 and os.path.isfile(reader.name):
+    is_named = os.path.isfile(reader.name) or is_remote(reader.name)
+    if is_nameless and len(reader) == 1 and is_named:
         return {os.path.splitext(os.path.basename(reader.name))[0]: next(iter(reader))}
     return {name: name for name in reader}
 
@@ -314,6 +316,8 @@ def _plan(
 ) -> tuple[str, list[tuple[list[str], int]]]:
     """Return the path shards are named after, and the names and the bytes of each."""
     given = reader.name if reader.name.endswith(INDEX_SUFFIX) else path_text(path)
+    if folder is None:
+        require_on_disk(given, "say in which folder (`--into`, in Python folder=)")
     name = os.path.abspath(given).removesuffix(INDEX_SUFFIX)
     suffix, *_ = written_formats()[kind]
     if os.path.isdir(name):

@@ -46,6 +46,7 @@ from ztensor.reading.objects import not_found
 from ztensor.source.base import Range
 from ztensor.source.joined import JoinedSource, files_of
 from ztensor.source.memory import MemorySource
+from ztensor.source.table import is_remote
 from ztensor.tensor import Tensor, tensor_of
 from ztensor.wire.cbor import with_dicts
 
@@ -248,7 +249,9 @@ class FileObjects:
         """
         self.require_open()
         source: Any = self.source.path
-        if source is None and isinstance(self.source, MemorySource):
+        if is_remote(self.source.name):
+            source = self.source.name
+        elif source is None and isinstance(self.source, MemorySource):
             source = bytes(self.source.view() or b"")
         if source is None or self._reopen is None:
             raise UsageError(

@@ -31,6 +31,7 @@ from ztensor.sharded.naming import (
 from ztensor.source.base import read_bytes
 from ztensor.source.beneath import Beneath, cache_of
 from ztensor.source.paths import path_text
+from ztensor.source.table import absolute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +87,7 @@ def _listed(source: Sequence[Any]) -> FileSet:
             raise ArgumentTypeError(
                 "cannot open this as a part of a set", expected="a path", found=describe(item, 40)
             )
-    files = tuple(os.path.abspath(path_text(item)) for item in source)
+    files = tuple(absolute(path_text(item)) for item in source)
     if len(set(files)) < len(files):
         twice = next(file for file in files if files.count(file) > 1)
         raise ArgumentValueError("a list has one file twice", file=twice)

@@ -286,7 +286,7 @@ def _has_root(name: str) -> bool:
 def some_of(names: Sequence[str]) -> str:
     """Return the first names of a list, and how many more there are, for a message."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{', '.join(map(describe, names[:3]))}{more}"
+    return f"{', '.join(describe(name, 200) for name in names[:3])}{more}"
 
 
 def state_of(path: str | None) -> tuple[int, ...] | None:

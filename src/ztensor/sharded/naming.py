@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.source.paths import path_text
+from ztensor.source.table import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -74,6 +75,8 @@ def is_set(source: Any) -> bool:
     if not isinstance(source, (str, os.PathLike)):
         return False
     path = path_text(source)
+    if is_remote(path):
+        return False
     if is_index(path) or FIRST_OF_GGUF.search(path):
         return True
     try:

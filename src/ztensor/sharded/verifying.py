@@ -6,7 +6,6 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from ztensor.contents import source_of
 from ztensor.digest import digest_of, parse_digest
 from ztensor.errors import (
     FormatError,
@@ -21,6 +20,7 @@ from ztensor.reading.objects import not_found
 from ztensor.reading.verify import VerifyReport, verify_file
 from ztensor.sharded.naming import shifted
 from ztensor.source.base import Range
+from ztensor.source.table import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

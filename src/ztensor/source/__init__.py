@@ -1,6 +1,7 @@
 """Where bytes come from and go to; knows offsets, not formats.
 
-Read `base.py` (the contract), `memory.py`, `local.py`, then `sink.py` for the way out, with
-`gathering.py` (how bytes are written) and `targets.py` (what may be written over). `open` and
-`mmap` live here and nowhere else in the library.
+Read `base.py` (the contract), `memory.py`, `local.py`, `table.py` (which of them a path, a URL or
+an object gives), then `sink.py` for the way out, with `gathering.py` (how bytes are written) and
+`targets.py` (what may be written over). `open` and `mmap` live here and nowhere else in the
+library.
 """

@@ -13,6 +13,7 @@ from ztensor.errors import (
     ClosedError,
     Reason,
     SourceError,
+    SourceNotFoundError,
     SourceNotRegularError,
 )
 from ztensor.source import locking
@@ -73,8 +74,13 @@ class FileSource:
             if os.path.isdir(path):  # Windows reports a folder as a missing permission
                 raise self._not_regular("a folder") from error
             problem = SourceError.from_os(error, "cannot open for reading", path)
-            if is_url(path):
-                problem.hint = "this is a URL, and files are read from disk: fetch it first"
+            if is_url(path) and not os.path.lexists(path):
+                problem = SourceNotFoundError(
+                    "this is a URL, and remote files are not read by this release",
+                    errno=error.errno,
+                    file=path,
+                )
+                problem.hint = "download it, and open the copy"
             raise problem from error
         except ValueError as error:  # an embedded NUL, which no file's name has
             raise SourceError(f"cannot open for reading: {error}", file=path) from error
