@@ -29,7 +29,11 @@ class Stored(Protocol):
 
 
 class Encoding(Protocol):
-    """How stored bytes become decoded bytes and back."""
+    """How stored bytes become decoded bytes and back.
+
+    Beside what its methods say, each may raise `UnsupportedError` for stored bytes that need what
+    files do not carry, and `MissingDependencyError` where it needs a library.
+    """
 
     @property
     def name(self) -> str:

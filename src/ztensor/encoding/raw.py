@@ -22,11 +22,7 @@ class Raw:
     is_written = True
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse a stored length that is not the expected one.
-
-        Raises:
-            EncodingError: the lengths differ.
-        """
+        """Refuse a stored length that is not the expected one."""
         if stored.length != expected_length:
             raise EncodingError(
                 "the stored length of a raw component is not its size",
@@ -36,11 +32,7 @@ class Raw:
             )
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Copy the stored bytes to `destination` (flat, bytes, writable), which they fill exactly.
-
-        Raises:
-            EncodingError: the lengths differ.
-        """
+        """Copy the stored bytes to `destination`, which they fill exactly."""
         self.require_length(stored, len(destination), limits)
         start = 0
         for piece in _pieces(stored):
@@ -50,11 +42,7 @@ class Raw:
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
-        """Yield the stored bytes in order, at most 1 MiB at a time.
-
-        Raises:
-            EncodingError: the length is not `expected_length`.
-        """
+        """Yield the stored bytes in order, at most 1 MiB at a time."""
         if expected_length is not None:
             self.require_length(stored, expected_length, limits)
         yield from _pieces(stored)

@@ -114,13 +114,7 @@ class ZstdSeekable:
         return table
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse stored bytes whose table or frames cannot give `expected_length` bytes.
-
-        Raises:
-            EncodingError: the table is damaged or gives another length, or the blocks of its
-                frames cannot hold so much.
-            LimitError: a safety cap is exceeded.
-        """
+        """Refuse stored bytes whose table or frames cannot give `expected_length` bytes."""
         table = self.table(stored, limits)
         _require_length(table, expected_length)
         most = sum(
@@ -131,13 +125,7 @@ class ZstdSeekable:
             raise _short(expected_length, f"at most {most} in the frames")
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Fill `destination` (flat, bytes, writable) exactly, frame after frame.
-
-        Raises:
-            EncodingError: table or frames are damaged, or decode to another length.
-            LimitError: a safety cap is exceeded.
-            MissingDependencyError: no zstd library is installed.
-        """
+        """Fill `destination` (flat, bytes, writable) exactly, frame after frame."""
         table = self.table(stored, limits)
         _require_length(table, len(destination))
         self._zstd_frames(stored, table, 0, len(table.stored) - 1, destination, limits)
@@ -145,13 +133,7 @@ class ZstdSeekable:
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
-        """Yield the decoded bytes in order, about 1 MiB or a frame at a time, new memory each.
-
-        Raises:
-            EncodingError: table or frames are damaged, or decode to another length.
-            LimitError: a safety cap is exceeded.
-            MissingDependencyError: no zstd library is installed.
-        """
+        """Yield the decoded bytes in order, about 1 MiB or a frame at a time, new memory each."""
         table = self.table(stored, limits)
         if expected_length is not None:
             _require_length(table, expected_length)
@@ -168,12 +150,7 @@ class ZstdSeekable:
                 yield chunk
 
     def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs:
-        """Return which frames decode to which bytes; only the table is read.
-
-        Raises:
-            EncodingError: the table is damaged, or gives another length.
-            LimitError: a safety cap is exceeded.
-        """
+        """Return which frames decode to which bytes; only the table is read."""
         table = self.table(stored, limits)
         _require_length(table, expected_length)
         runs = Runs(array.array("Q", [0]), array.array("Q", [0]))
@@ -191,13 +168,7 @@ class ZstdSeekable:
     def decode_run(
         self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
     ) -> None:
-        """Fill `destination` exactly with what the frames from `start` to `stop` decode to.
-
-        Raises:
-            EncodingError: the frames are damaged, or decode to another length.
-            LimitError: a safety cap is exceeded.
-            MissingDependencyError: no zstd library is installed.
-        """
+        """Fill `destination` exactly with what the frames from `start` to `stop` decode to."""
         self._zstd.decode_run(stored, start, stop, destination, limits)
 
     def is_streamed(self, stored: Stored) -> bool:
@@ -208,11 +179,7 @@ class ZstdSeekable:
     def encode(
         self, data: memoryview, *, level: int, frame_bytes: int | None = None
     ) -> Iterator[bytes | memoryview]:
-        """Refuse: files of 2.x are only read so far.
-
-        Raises:
-            EncodingError: always.
-        """
+        """Refuse: files of 2.x are only read so far."""
         del data, level, frame_bytes
         raise EncodingError(f"{self.name} is only read", reason=Reason.UNKNOWN_ENCODING)
 

@@ -133,12 +133,7 @@ class ForeignEncoding(abc.ABC):
 
     @abc.abstractmethod
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Fill `destination` (flat, bytes, writable) exactly.
-
-        Raises:
-            EncodingError: the stored bytes are damaged, or decode to another length.
-            LimitError: a safety cap is exceeded.
-        """
+        """Fill `destination` (flat, bytes, writable) exactly."""
 
     def require_length(  # noqa: B027  # many have nothing to refuse
         self, stored: Stored, expected_length: int, limits: Limits
@@ -148,12 +143,7 @@ class ForeignEncoding(abc.ABC):
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
-        """Decode the whole, and yield it in pieces.
-
-        Raises:
-            EncodingError: the stored bytes are damaged, or nothing tells their decoded length.
-            LimitError: a safety cap is exceeded.
-        """
+        """Decode the whole, and yield it in pieces."""
         if expected_length is None:
             raise EncodingError(
                 "nothing tells how many bytes the component decodes to",
@@ -181,11 +171,7 @@ class ForeignEncoding(abc.ABC):
     def encode(
         self, data: memoryview, *, level: int, frame_bytes: int | None = None
     ) -> Iterator[bytes | memoryview]:
-        """Refuse: no file of ours is written so.
-
-        Raises:
-            UsageError: always.
-        """
+        """Refuse: no file of ours is written so."""
         raise UsageError("this encoding is only read", found=describe(self.name))
 
 
@@ -273,12 +259,7 @@ class InBlocks(ForeignEncoding):
         return True
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Fill `destination` (flat, bytes, writable) exactly, block by block.
-
-        Raises:
-            EncodingError: the stored bytes are damaged, or decode to another length.
-            LimitError: a safety cap is exceeded.
-        """
+        """Fill `destination` (flat, bytes, writable) exactly, block by block."""
         self.require_length(stored, destination.nbytes, limits)
         if not self._can_cut(stored):
             self._fill(stored, (), destination, limits)
@@ -289,12 +270,7 @@ class InBlocks(ForeignEncoding):
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
-        """Yield the blocks; each is new memory.
-
-        Raises:
-            EncodingError: the stored bytes are damaged, or nothing tells their decoded length.
-            LimitError: a safety cap is exceeded.
-        """
+        """Yield the blocks; each is new memory."""
         if expected_length is None or not self._can_cut(stored):
             yield from super().decode_chunks(stored, expected_length, limits)
             return
@@ -309,12 +285,7 @@ class InBlocks(ForeignEncoding):
         return self._can_cut(stored)
 
     def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
-        """Return the blocks: a slice reads those it needs. Offsets are those of decoded bytes.
-
-        Raises:
-            EncodingError: the stored bytes cannot give that length.
-            LimitError: a safety cap is exceeded.
-        """
+        """Return the blocks: a slice reads those it needs. Offsets are those of decoded bytes."""
         self.require_length(stored, expected_length, limits)
         if not self._can_cut(stored):
             return None
@@ -324,12 +295,7 @@ class InBlocks(ForeignEncoding):
     def decode_run(
         self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
     ) -> None:
-        """Fill `destination` (flat, bytes, writable) with one block, exactly.
-
-        Raises:
-            EncodingError: the stored bytes are damaged.
-            LimitError: a safety cap is exceeded.
-        """
+        """Fill `destination` (flat, bytes, writable) with one block, exactly."""
         self._fill(stored, self._blocks.place(start, stop), destination, limits)
 
 

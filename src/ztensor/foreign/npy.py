@@ -126,11 +126,7 @@ class Header(NamedTuple):
         return self.is_fortran and sum(dimension != 1 for dimension in self.shape) > 1
 
     def require_length(self, nbytes: int) -> None:
-        """Raise where there are not as many bytes behind the header as the array needs.
-
-        Raises:
-            ManifestError: there are not.
-        """
+        """Raise where there are not as many bytes behind the header as the array needs."""
         if self.width is None:
             return
         needed = element_count(self.shape) * self.width
@@ -351,11 +347,7 @@ class Fortran(InBlocks):
         self._width = width
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse a stored length that is not the expected one.
-
-        Raises:
-            EncodingError: the lengths differ.
-        """
+        """Refuse a stored length that is not the expected one."""
         if stored.length != expected_length or expected_length != self._blocks.nbytes:
             raise EncodingError(
                 "the stored length is not the array's",
@@ -365,12 +357,7 @@ class Fortran(InBlocks):
             )
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Fill `destination` (flat, bytes, writable) exactly; each stored byte is read once.
-
-        Raises:
-            EncodingError: the stored bytes have another length.
-            LimitError: NumPy holds no such shape.
-        """
+        """Fill `destination` (flat, bytes, writable) exactly; each stored byte is read once."""
         self.require_length(stored, destination.nbytes, limits)
         self._fill(stored, tuple(slice(0, length) for length in self._shape), destination, limits)
 
@@ -443,20 +430,10 @@ def export(
 
     Elements that NumPy has no name for are written as their bits, as in `npz/`.
 
-    Args:
-        reader: an open reader.
-        sink: where the bytes go; finished by the caller.
-        lose: called with an object's name, or None, and what cannot be said of it.
-        progress: called with the bytes of tensors written so far and of all of them.
-        threads: how many decode beside the one that writes.
-
-    Returns:
-        How many of the reader's objects the file has: one.
+    The rest is said of `Exporting.export`.
 
     Raises:
-        UsageError: it holds none, or more than one array.
-        FormatError: stored bytes are damaged.
-        SourceError: bytes could not be read or written.
+        UsageError: the reader holds none, or more than one array.
     """
     lose_attributes(reader, lose)
     parts = parts_of(reader, lose)

@@ -452,20 +452,10 @@ def export(
     becomes one tensor for each of its components, `name.role`. Attributes of the file go to
     `__metadata__`, those that are no text as JSON; there is no place for those of objects.
 
-    Args:
-        reader: an open reader.
-        sink: where the bytes go; finished by the caller.
-        lose: called with an object's name, or None, and what cannot be said of it.
-        progress: called with the bytes of tensors written so far and of all of them.
-        threads: how many decode beside the one that writes.
-
-    Returns:
-        How many of the reader's objects the file has, in whole or in part.
+    The rest is said of `Exporting.export`.
 
     Raises:
         NotRepresentableError: the header would be longer than the format allows.
-        FormatError: stored bytes are damaged.
-        SourceError: bytes could not be read or written.
     """
     chosen = []
     for part in parts_of(reader, lose):

@@ -61,13 +61,7 @@ class Zstd:
         }
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse frames that cannot decode to `expected_length` bytes; only headers are read.
-
-        Raises:
-            EncodingError: the frames are damaged, declare another length, or have too few blocks.
-            UnsupportedError: a frame needs a dictionary.
-            LimitError: a window, or the length itself, is over its cap.
-        """
+        """Refuse frames that cannot decode to `expected_length` bytes; only headers are read."""
         least = most = 0
         for frame in walk_frames(stored, limits):
             declared = frame.content_length
@@ -83,12 +77,6 @@ class Zstd:
         """Fill `destination` (flat, bytes, writable) exactly, frame after frame.
 
         Nothing is allocated for decoded bytes, and decoding stops where the destination ends.
-
-        Raises:
-            EncodingError: the frames are damaged, or decode to another length.
-            UnsupportedError: a frame needs a dictionary.
-            LimitError: a window, or the destination's length, is over its cap.
-            MissingDependencyError: no zstd library is installed.
         """
         self.decode_run(stored, 0, stored.length, destination, limits)
 
@@ -97,11 +85,6 @@ class Zstd:
 
         Only headers are read. A run is a frame, or several small ones: so the runs stay few
         whatever a file claims.
-
-        Raises:
-            EncodingError: the frames are damaged, declare another length, or have too few blocks.
-            UnsupportedError: a frame needs a dictionary.
-            LimitError: a window, or the length itself, is over its cap.
         """
         _require_decoded(expected_length, limits)
         runs = Runs(array.array("Q", [0]), array.array("Q", [0]))
@@ -127,14 +110,7 @@ class Zstd:
     def decode_run(
         self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
     ) -> None:
-        """Fill `destination` exactly with what the frames from `start` to `stop` decode to.
-
-        Raises:
-            EncodingError: the frames are damaged, or decode to another length.
-            UnsupportedError: a frame needs a dictionary.
-            LimitError: a window, or the destination's length, is over its cap.
-            MissingDependencyError: no zstd library is installed.
-        """
+        """Fill `destination` exactly with what the frames from `start` to `stop` decode to."""
         total = len(destination)
         _require_decoded(total, limits)
         stored = hold(stored, start, stop)
@@ -144,14 +120,7 @@ class Zstd:
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
-        """Yield the decoded bytes in order, at most 1 MiB at a time, each piece new memory.
-
-        Raises:
-            EncodingError: the frames are damaged, or decode to another length.
-            UnsupportedError: a frame needs a dictionary.
-            LimitError: a window or the decoded length is over its cap.
-            MissingDependencyError: no zstd library is installed.
-        """
+        """Yield the decoded bytes in order, at most 1 MiB at a time, each piece new memory."""
         stored = hold(stored, 0, stored.length)
         if expected_length is not None:
             self.require_length(stored, expected_length, limits)
@@ -230,13 +199,7 @@ class Zstd:
             self._decoders.append(decoder)
 
     def window_bytes(self, stored: Stored, limits: Limits) -> int:
-        """Return what the largest window holds, 0 where that is little; only headers are read.
-
-        Raises:
-            EncodingError: the frames are damaged.
-            UnsupportedError: a frame needs a dictionary.
-            LimitError: a window is over its cap.
-        """
+        """Return what the largest window holds, 0 where that is little; only headers are read."""
         frames = walk_frames(stored, limits)
         most = max(min(frame.window, frame.most_length) for frame in frames)
         return most if most > KEPT_WINDOW else 0
@@ -255,16 +218,6 @@ class Zstd:
         the stored bytes. Frames know nothing of one another, so slices of `data` cut at multiples
         of `frame_bytes` may be encoded, and frames decoded, in parallel with the same result.
         The same library release gives the same bytes.
-
-        Args:
-            data: what to compress.
-            level: 1 (fast) to 22 (small), or -1 down to -131072 (faster still).
-            frame_bytes: by default `FRAME_BYTES`.
-
-        Raises:
-            ArgumentTypeError: the level is no integer.
-            ArgumentValueError: the level is out of range.
-            MissingDependencyError: no zstd library is installed.
         """
         _require_level(level)
         return self._encode_frames(self._bound(), data, level, frame_bytes or FRAME_BYTES)

@@ -51,20 +51,7 @@ def export(
     have in the source; all others are left out. Attributes become metadata, of the types that
     `GGUF.types` tells and else of the smallest common ones: `u32`, `i32`, `f32` where they fit.
 
-    Args:
-        reader: an open reader.
-        sink: where the bytes go; finished by the caller.
-        lose: called with an object's name, or None, and what cannot be said of it.
-        progress: called with the bytes of tensors written so far and of all of them.
-        threads: how many decode beside the one that writes.
-
-    Returns:
-        How many of the reader's objects the file has, in whole or in part.
-
-    Raises:
-        NotRepresentableError: no object can be written.
-        FormatError: stored bytes are damaged.
-        SourceError: bytes could not be read or written.
+    The rest is said of `Exporting.export`.
     """
     chosen = [row for name in reader if (row := _row(reader, name, lose)) is not None]
     if reader and not chosen:

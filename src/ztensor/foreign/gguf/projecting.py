@@ -216,11 +216,7 @@ class _SwappedBlocks(ForeignEncoding):
     """Blocks of a big-endian file: which of their bytes are swapped depends on who wrote them."""
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse all of them.
-
-        Raises:
-            UnsupportedError: always.
-        """
+        """Refuse all of them."""
         del stored, expected_length, limits
         raise UnsupportedError(
             "blocks of big-endian files are not read; convert the file to little-endian with "
@@ -229,9 +225,5 @@ class _SwappedBlocks(ForeignEncoding):
         )
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Refuse all of them.
-
-        Raises:
-            UnsupportedError: always.
-        """
+        """Refuse all of them."""
         self.require_length(stored, destination.nbytes, limits)

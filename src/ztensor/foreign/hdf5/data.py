@@ -50,11 +50,7 @@ class _Rows(InBlocks):
         self._chunk_bytes = element_count(chunks) * elements.stored.itemsize
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse a shape that claims far more than the stored bytes can give.
-
-        Raises:
-            LimitError: it does.
-        """
+        """Refuse a shape that claims far more than the stored bytes can give."""
         most = min(max(_ALWAYS_BYTES, stored.length * _MOST_RATIO), limits.decoded_bytes)
         asked = max(expected_length, self._most_decoded())
         if asked > most:

@@ -66,23 +66,13 @@ def export(
     slashes in their names as groups. Those of other layouts become a group with a flat dataset
     for each component.
 
-    Args:
-        reader: an open reader.
-        sink: where the bytes go, in order; finished by the caller.
-        lose: called for what HDF5 has no word for: bfloat16, fp8 and packed types (written as
-            their bits, the type's name in the attribute `ztensor.type`), other layouts, names
-            that are no paths, attributes of other kinds. It may raise to refuse.
-        progress: called with the bytes of tensors written so far and of all of them.
-        threads: how many decode beside the one that writes.
-
-    Returns:
-        How many of the reader's objects the file has, in whole or in part.
+    Lost is what HDF5 has no word for: bfloat16, fp8 and packed types (written as their bits, the
+    type's name in the attribute `ztensor.type`), other layouts, names that are no paths, attributes
+    of other kinds. The rest is said of `Exporting.export`.
 
     Raises:
-        FormatError: stored bytes are damaged.
         UnsupportedError: a type or encoding is unknown here.
         MissingDependencyError: h5py is not installed.
-        SourceError: bytes could not be read or written.
     """
     skeleton = _Skeleton()
     try:

@@ -161,19 +161,7 @@ def export(
     `scipy.sparse.load_npz` reads: without its name, which it has in no such file. All data is
     read twice, as the CRC-32 of a member stands before it.
 
-    Args:
-        reader: an open reader.
-        sink: where the bytes go; finished by the caller.
-        lose: called with an object's name, or None, and what cannot be said of it.
-        progress: called with the bytes of tensors written so far and of all of them.
-        threads: how many decode beside the one that writes.
-
-    Returns:
-        How many of the reader's objects the file has, in whole or in part.
-
-    Raises:
-        FormatError: stored bytes are damaged.
-        SourceError: bytes could not be read or written.
+    The rest is said of `Exporting.export`.
     """
     start = sink.position
     npy.lose_attributes(reader, lose)

@@ -91,11 +91,7 @@ class Whole(ForeignEncoding):
         self._stream = Stream(member.size, step=step, check=self._checked)
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse an expected length that is not the one the archive tells.
-
-        Raises:
-            EncodingError: it is not.
-        """
+        """Refuse an expected length that is not the one the archive tells."""
         length = self._member.size - self._header.length
         if expected_length != length or stored.length != self._member.length:
             raise EncodingError(
@@ -106,12 +102,7 @@ class Whole(ForeignEncoding):
             )
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Fill `destination` with the array's elements in our order.
-
-        Raises:
-            EncodingError: the stored bytes are damaged: not of deflate, or of another CRC-32.
-            LimitError: NumPy holds no such shape.
-        """
+        """Fill `destination` with the array's elements in our order."""
         self.require_length(stored, len(destination), limits)
         whole = destination
         if self._header.is_transposed:
@@ -126,12 +117,7 @@ class Whole(ForeignEncoding):
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
-        """Yield the array's elements, without holding them all where they are in our order.
-
-        Raises:
-            EncodingError: the stored bytes are damaged: not of deflate, or of another CRC-32.
-            LimitError: a safety cap is exceeded.
-        """
+        """Yield the array's elements, without holding them all where they are in our order."""
         if self._header.is_transposed or expected_length is None:
             yield from super().decode_chunks(stored, expected_length, limits)
             return
@@ -144,11 +130,7 @@ class Whole(ForeignEncoding):
         return not self._header.is_transposed
 
     def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
-        """Return the parts of a long deflated array that are read without all of it.
-
-        Raises:
-            EncodingError: the stored bytes are damaged.
-        """
+        """Return the parts of a long deflated array that are read without all of it."""
         self.require_length(stored, expected_length, limits)
         if self._member.method != DEFLATED or self._header.is_transposed:
             return None
@@ -157,11 +139,7 @@ class Whole(ForeignEncoding):
     def decode_run(
         self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
     ) -> None:
-        """Fill `destination` with one part, after a check of the whole the first time.
-
-        Raises:
-            EncodingError: the stored bytes are damaged: not of deflate, or of another CRC-32.
-        """
+        """Fill `destination` with one part, after a check of the whole the first time."""
         del stop, limits
         self._stream.require(stored)
         self._stream.fill(stored, self._header.length + start, destination)

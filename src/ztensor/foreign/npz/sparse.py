@@ -253,12 +253,7 @@ class _Joined(ForeignEncoding):
         self._axes = axes
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Fill `destination` (flat, bytes, writable) with one axis after the other.
-
-        Raises:
-            EncodingError: the stored bytes are damaged: not of deflate, or of another CRC-32.
-            LimitError: a safety cap is exceeded.
-        """
+        """Fill `destination` (flat, bytes, writable) with one axis after the other."""
         lengths = (axis.decoded_length for axis in self._axes)
         ends = [0, *itertools.accumulate(lengths)]
         for axis, start, end in zip(self._axes, ends, ends[1:], strict=False):
@@ -267,12 +262,7 @@ class _Joined(ForeignEncoding):
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
-        """Yield one axis after the other, without holding any.
-
-        Raises:
-            EncodingError: the stored bytes are damaged: not of deflate, or of another CRC-32.
-            LimitError: a safety cap is exceeded.
-        """
+        """Yield one axis after the other, without holding any."""
         del expected_length  # the members tell it
         for axis in self._axes:
             pieces = axis.whole.decode_chunks(axis.stored(stored), axis.decoded_length, limits)

@@ -84,12 +84,7 @@ class External(ForeignEncoding):
             return source.identity()
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse a file that is too short.
-
-        Raises:
-            EncodingError: it is.
-            SourceError: it cannot be opened.
-        """
+        """Refuse a file that is too short."""
         if expected_length != self._length:
             raise EncodingError(
                 "external data has another length",
@@ -176,11 +171,7 @@ class Elements(ForeignEncoding):
         )
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Decode all elements.
-
-        Raises:
-            EncodingError: there is another number of them, or one does not fit its type.
-        """
+        """Decode all elements."""
         count = self._packed(destination.nbytes)
         if self._within is not None:
             packed = empty_array((count,), np.dtype(np.uint8))
@@ -305,11 +296,7 @@ class Coordinates(ForeignEncoding):
         self._within.require_length(stored, count, limits)
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Decode the indices, and take linear ones apart.
-
-        Raises:
-            EncodingError: a linear index lies outside the shape.
-        """
+        """Decode the indices, and take linear ones apart."""
         rank = len(self._shape)
         self.require_length(stored, destination.nbytes, limits)
         target: Array = np.frombuffer(destination, "<i8").reshape(rank, -1)

@@ -124,12 +124,7 @@ class Gathered(InBlocks):
         return self._can_cut(stored) or self._run is not None
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Fill `destination` (flat, bytes, writable) exactly; each stored byte is read once.
-
-        Raises:
-            EncodingError: the stored bytes are damaged, or decode to another length.
-            LimitError: a safety cap is exceeded.
-        """
+        """Fill `destination` (flat, bytes, writable) exactly; each stored byte is read once."""
         self.require_length(stored, destination.nbytes, limits)
         if (stream := self._run) is not None:
             stream.fill(stored, self._geometry.skip, destination)
@@ -140,12 +135,7 @@ class Gathered(InBlocks):
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
-        """Yield the elements block by block, or as they are inflated where no order is changed.
-
-        Raises:
-            EncodingError: the stored bytes are damaged.
-            LimitError: a safety cap is exceeded.
-        """
+        """Yield the elements block by block, or as they are inflated where no order is changed."""
         if (stream := self._run) is None or expected_length is None:
             yield from super().decode_chunks(stored, expected_length, limits)
             return
@@ -155,12 +145,7 @@ class Gathered(InBlocks):
             yield memoryview(piece)
 
     def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
-        """Return the blocks, or the parts of a long deflated tensor.
-
-        Raises:
-            EncodingError: the stored bytes cannot give that length.
-            LimitError: a safety cap is exceeded.
-        """
+        """Return the blocks, or the parts of a long deflated tensor."""
         if (stream := self._run) is None:
             return super().find_runs(stored, expected_length, limits)
         self.require_length(stored, expected_length, limits)
@@ -169,12 +154,7 @@ class Gathered(InBlocks):
     def decode_run(
         self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
     ) -> None:
-        """Fill `destination` with one block or part.
-
-        Raises:
-            EncodingError: the stored bytes are damaged.
-            LimitError: a safety cap is exceeded.
-        """
+        """Fill `destination` with one block or part."""
         if (stream := self._run) is None:
             super().decode_run(stored, start, stop, destination, limits)
         else:
