@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
+from ztensor.errors import LimitError, Reason, describe
+
 if TYPE_CHECKING:
     from array import array
     from collections.abc import Iterator
@@ -99,6 +101,21 @@ class Encoding(Protocol):
                 that means something; None for the encoding's own measure.
         """
         ...
+
+
+def require_decodable(length: int, limits: Limits) -> None:
+    """Raise where a component decodes to more than `Limits.decoded_bytes`.
+
+    Raises:
+        LimitError: it does.
+    """
+    if length > limits.decoded_bytes:
+        raise LimitError(
+            "a component decodes to more than Limits.decoded_bytes",
+            reason=Reason.LIMIT_DECODED,
+            expected=f"at most {limits.decoded_bytes} bytes",
+            found=describe(length),
+        )
 
 
 class Runs(NamedTuple):

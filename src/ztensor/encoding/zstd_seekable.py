@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ztensor.encoding.base import Runs
+from ztensor.encoding.base import Runs, require_decodable
 from ztensor.encoding.zstd import RUN_BYTES, Held, Zstd, walk_frames
-from ztensor.errors import EncodingError, LimitError, Reason, describe
+from ztensor.errors import EncodingError, Reason, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,13 +104,7 @@ class ZstdSeekable:
         # Frames of one size, all but the last; those without data are in nobody's way.
         if count > 1 and ((sizes[:-1] != full) & (sizes[:-1] > 0)).any():
             raise _broken("frames of one decoded size but for the last", "several sizes")
-        if int(table.decoded[-1]) > limits.decoded_bytes:
-            raise LimitError(
-                f"a component claims {int(table.decoded[-1])} decoded bytes, "
-                "more than Limits.decoded_bytes allows",
-                reason=Reason.LIMIT_DECODED,
-                expected=f"at most {limits.decoded_bytes}",
-            )
+        require_decodable(int(table.decoded[-1]), limits)
         return table
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 
 from ztensor.digest import Sum
 from ztensor.encoding import ENCODINGS
-from ztensor.encoding.base import Runs
-from ztensor.errors import EncodingError, LimitError, Reason, UsageError, describe
+from ztensor.encoding.base import Runs, require_decodable
+from ztensor.errors import EncodingError, Reason, UsageError, describe
 from ztensor.layout.base import empty_array
 from ztensor.model.account import Unrepresented
 from ztensor.model.dtype import element_count
@@ -150,13 +150,7 @@ class ForeignEncoding(abc.ABC):
                 reason=Reason.SIZE_MISMATCH,
                 found=describe(self.name),
             )
-        if expected_length > limits.decoded_bytes:
-            raise LimitError(
-                "a component decodes to more than Limits.decoded_bytes",
-                reason=Reason.LIMIT_DECODED,
-                expected=f"at most {limits.decoded_bytes} bytes",
-                found=describe(expected_length),
-            )
+        require_decodable(expected_length, limits)
         self.require_length(stored, expected_length, limits)
         whole = empty_array((expected_length,), np.dtype(np.uint8)).data
         self.decode_into(stored, whole, limits)

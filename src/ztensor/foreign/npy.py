@@ -30,7 +30,7 @@ from ztensor.foreign.base import (
     gather,
     gather_stored,
 )
-from ztensor.foreign.parts import ahead_of, parts_of, stream
+from ztensor.foreign.parts import Pouring, ahead_of, lose_attributes, parts_of
 from ztensor.layout.base import too_large
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
@@ -435,7 +435,7 @@ def export(
     Raises:
         UsageError: the reader holds none, or more than one array.
     """
-    lose_attributes(reader, lose)
+    lose_attributes(lose, None, reader.attributes)
     parts = parts_of(reader, lose)
     if len(parts) != 1:
         raise UsageError(
@@ -448,15 +448,8 @@ def export(
         lose(part.object_name, f"the format has no names; it is read as {_OBJECT!r}")
     sink.write(emit_header(part.shape, descr))
     with ahead_of([part], threads) as ahead:
-        stream([part], sink, ahead, progress, 0, part.nbytes)
+        Pouring(sink, progress, part.nbytes).write(part.chunks(ahead))
     return 1
-
-
-def lose_attributes(reader: ManifestReader, lose: Lose) -> None:
-    """Say that the file's own attributes have no place, if there are any."""
-    if attributes := reader.attributes:
-        keys = ", ".join(map(describe, list(attributes)[:8]))
-        lose(None, f"the file's attributes have no place in the format: {keys}")
 
 
 def spelled(part: Part, lose: Lose) -> tuple[Part, str]:

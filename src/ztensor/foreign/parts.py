@@ -16,7 +16,7 @@ from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.reading.ahead import Ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.file import FileObjects
@@ -88,9 +88,7 @@ def parts_of(reader: ManifestReader, lose: Lose) -> list[Part]:
     for name in reader:
         home = reader.objects.part(name)
         tensor_object = home.object(name)
-        if tensor_object.attributes:
-            keys = ", ".join(map(describe, list(tensor_object.attributes)[:8]))
-            lose(name, f"its attributes have no place in the format: {keys}")
+        lose_attributes(lose, name, tensor_object.attributes)
         if tensor_object.format != "dense":
             kind = describe(tensor_object.format)
             lose(name, f"the layout {kind} is lost: each component becomes an array of its own")
@@ -163,31 +161,36 @@ def ahead_of(parts: Iterable[Part], threads: int | None) -> Ahead:
     return Ahead([(part.file, part.object_name, part.role) for part in parts], threads)
 
 
-def stream(
-    parts: Iterable[Part],
-    sink: Sink,
-    ahead: Ahead,
-    progress: Callable[[int, int], None] | None,
-    done: int,
-    total: int,
-) -> None:
-    """Write the bytes of arrays one behind the other.
+def lose_attributes(lose: Lose, name: str | None, attributes: Mapping[str, object] | None) -> None:
+    """Say of an object (None: of the file) that its attributes have no place, if it has any."""
+    if attributes:
+        whose = "the file's" if name is None else "its"
+        keys = ", ".join(map(describe, list(attributes)[:8]))
+        lose(name, f"{whose} attributes have no place in the format: {keys}")
+
+
+class Pouring:
+    """Writes the bytes of tensors, and tells how many there are so far.
 
     Args:
-        parts: the arrays.
         sink: where they go.
-        ahead: what decodes them.
         progress: called with the bytes of tensors written so far and of all of them.
-        done: bytes of tensors written before.
         total: bytes of all of them.
-
-    Raises:
-        FormatError: stored bytes are damaged.
-        SourceError: bytes could not be read or written.
     """
-    for part in parts:
-        for chunk in part.chunks(ahead):
-            sink.write(chunk)
-            done += chunk.nbytes
-            if progress is not None:
-                progress(done, total)
+
+    def __init__(self, sink: Sink, progress: Callable[[int, int], None] | None, total: int) -> None:
+        self._sink, self._progress, self._total = sink, progress, total
+        self._done = 0
+
+    def write(self, chunks: Iterable[memoryview]) -> None:
+        """Write what is left of a tensor.
+
+        Raises:
+            FormatError: stored bytes are damaged.
+            SourceError: bytes could not be read or written.
+        """
+        for chunk in chunks:
+            self._sink.write(chunk)
+            self._done += chunk.nbytes
+            if self._progress is not None:
+                self._progress(self._done, self._total)

@@ -30,7 +30,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.foreign.base import RAW, Projection
-from ztensor.foreign.parts import ahead_of, parts_of, stream
+from ztensor.foreign.parts import Pouring, ahead_of, parts_of
 from ztensor.model.account import Tally
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.source.base import read_bytes
@@ -492,7 +492,9 @@ def export(
     sink.write(struct.pack("<Q", len(data)) + data)
     parts = [part for *_, part in chosen]
     with ahead_of(parts, threads) as ahead:
-        stream(parts, sink, ahead, progress, 0, at)
+        pouring = Pouring(sink, progress, at)
+        for part in parts:
+            pouring.write(part.chunks(ahead))
     return len({part.object_name for *_, part in chosen})
 
 

@@ -15,11 +15,10 @@ import numpy as np
 
 from ztensor.digest import Digest, parse_digest, parse_strict_digest, require_match
 from ztensor.encoding import ENCODINGS
-from ztensor.encoding.base import EncodingInRuns
+from ztensor.encoding.base import EncodingInRuns, require_decodable
 from ztensor.errors import (
     DigestMismatchError,
     EncodingError,
-    LimitError,
     Reason,
     UnsupportedError,
     describe,
@@ -296,13 +295,8 @@ class StoredComponent:
         covers_stored = self._shared.verify is False or self.check(once=False, stored=stored)
         if expected is None:
             expected = self._count(stored)  # decoded once to count, and only then allocated
-        elif expected > limits.decoded_bytes:
-            raise LimitError(
-                "a component decodes to more than Limits.decoded_bytes",
-                reason=Reason.LIMIT_DECODED,
-                expected=f"at most {limits.decoded_bytes} bytes",
-                found=describe(expected),
-            )
+        else:
+            require_decodable(expected, limits)
         require_declared(self.component, expected)
         encoding.require_length(stored, expected, limits)
         buffer = empty_array((expected,), np.dtype(np.uint8))

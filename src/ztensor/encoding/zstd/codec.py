@@ -7,7 +7,7 @@ import collections
 import contextlib
 from typing import TYPE_CHECKING, TypeVar
 
-from ztensor.encoding.base import Runs
+from ztensor.encoding.base import Runs, require_decodable
 from ztensor.encoding.zstd.frames import Frame, require_window, walk_frames
 from ztensor.encoding.zstd.held import Held, hold
 from ztensor.encoding.zstd.libraries import Binding, Decoder, Encoder, Span, find_binding
@@ -71,7 +71,7 @@ class Zstd:
             raise _short(expected_length, f"at most {most} in the frames")
         if expected_length < least:
             raise _long(expected_length, f"{least} declared by the frames")
-        _require_decoded(expected_length, limits)
+        require_decodable(expected_length, limits)
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         """Fill `destination` (flat, bytes, writable) exactly, frame after frame.
@@ -86,7 +86,7 @@ class Zstd:
         Only headers are read. A run is a frame, or several small ones: so the runs stay few
         whatever a file claims.
         """
-        _require_decoded(expected_length, limits)
+        require_decodable(expected_length, limits)
         runs = Runs(array.array("Q", [0]), array.array("Q", [0]))
         decoded = 0
         for frame in walk_frames(stored, limits):
@@ -112,7 +112,7 @@ class Zstd:
     ) -> None:
         """Fill `destination` exactly with what the frames from `start` to `stop` decode to."""
         total = len(destination)
-        _require_decoded(total, limits)
+        require_decodable(total, limits)
         stored = hold(stored, start, stop)
         for _ in self._decode(stored, start, stop, destination, total, limits, is_whole=True):
             pass
@@ -296,16 +296,6 @@ def _require_declared(frame: Frame, count: int) -> None:
             reason=Reason.ENCODING_MALFORMED,
             expected=f"{frame.content_length} bytes",
             found=str(count),
-        )
-
-
-def _require_decoded(length: int, limits: Limits) -> None:
-    if length > limits.decoded_bytes:
-        raise LimitError(
-            f"a zstd component claims {length} decoded bytes, "
-            "more than Limits.decoded_bytes allows",
-            reason=Reason.LIMIT_DECODED,
-            expected=f"at most {limits.decoded_bytes}",
         )
 
 

@@ -24,6 +24,7 @@ from ztensor.foreign.gguf.types import (
     TYPES,
     is_alignment,
 )
+from ztensor.foreign.parts import Pouring, lose_attributes
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.reading.ahead import Ahead
 
@@ -72,14 +73,10 @@ def export(
         at += -(-length // alignment) * alignment
     start = b"".join(head)
     sink.write(start + bytes(-len(start) % alignment))
-    done, total = 0, sum(row[-1] for row in chosen)
+    pouring = Pouring(sink, progress, sum(row[-1] for row in chosen))
     with Ahead([(reader.objects.part(row[2]), row[2], "data") for row in chosen], threads) as ahead:
         for *_, name, _, _, length in chosen:
-            for chunk in ahead.chunks(reader.objects.part(name), name, "data"):
-                sink.write(chunk)
-                done += chunk.nbytes
-                if progress is not None:
-                    progress(done, total)
+            pouring.write(ahead.chunks(reader.objects.part(name), name, "data"))
             sink.write(bytes(-length % alignment))
     return len(chosen)
 
@@ -114,9 +111,7 @@ def _row(reader: ManifestReader, name: str, lose: Callable[[str | None, str], No
     if not shape and number == PLAIN_NUMBERS["bf16"]:
         lose(name, "written with one dimension: readers of GGUF stop at a bf16 that has none")
         shape = (1,)
-    if tensor_object.attributes:
-        keys = ", ".join(map(describe, list(tensor_object.attributes)[:8]))
-        lose(name, f"its attributes have no place in the format: {keys}")
+    lose_attributes(lose, name, tensor_object.attributes)
     if others := [role for role in tensor_object.components if role != "data"]:
         lose(name, f"components beside 'data' are left out: {', '.join(map(describe, others))}")
     return home.name, component.offset, name, shape, number, length

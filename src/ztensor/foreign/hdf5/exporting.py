@@ -17,7 +17,7 @@ from ztensor.errors import (
 )
 from ztensor.foreign.hdf5.attributes import text_of
 from ztensor.foreign.hdf5.projecting import TYPE_ATTRIBUTE
-from ztensor.foreign.parts import require_known_layout
+from ztensor.foreign.parts import Pouring, require_known_layout
 from ztensor.layout.elements import numpy_dtype, require_known
 from ztensor.model.dtype import element_count
 from ztensor.reading.ahead import Ahead
@@ -87,17 +87,13 @@ def export(
         raise FormatError(
             f"h5py cannot write the file: {describe(str(error), 200)}", reason=Reason.FIELD_VALUE
         ) from error
-    total, done = sum(blob.length for blob in blobs), 0
+    pouring = Pouring(sink, progress, sum(blob.length for blob in blobs))
     position = 0
     blobs.sort(key=lambda blob: blob.offset)
     with Ahead([(blob.file, blob.name, blob.role) for blob in blobs], threads) as ahead:
         for blob in blobs:
             skeleton.copy(position, blob.offset, sink)
-            for piece in ahead.chunks(blob.file, blob.name, blob.role):
-                sink.write(piece)
-                done += piece.nbytes
-                if progress is not None:
-                    progress(done, total)
+            pouring.write(ahead.chunks(blob.file, blob.name, blob.role))
             position = blob.offset + blob.length
     skeleton.copy(position, skeleton.size, sink)
     return drawing.count

@@ -10,11 +10,11 @@ import struct
 import zlib
 from typing import TYPE_CHECKING
 
-from ztensor.errors import UnsupportedError, describe
+from ztensor.errors import UnsupportedError
 from ztensor.foreign import npy, zip
 from ztensor.foreign.npz.members import SUFFIX
 from ztensor.foreign.npz.sparse import FLAG, NAME
-from ztensor.foreign.parts import ahead_of, part_of, parts_of
+from ztensor.foreign.parts import Pouring, ahead_of, lose_attributes, part_of, parts_of
 from ztensor.foreign.zip import STORED
 from ztensor.layout.scipy_sparse import CLASS, PREFIX, ROLES, VALUES_SHAPE, do_fit, shape_of_values
 from ztensor.model.dtype import STORAGE_TYPES
@@ -164,13 +164,13 @@ def export(
     The rest is said of `Exporting.export`.
     """
     start = sink.position
-    npy.lose_attributes(reader, lose)
+    lose_attributes(lose, None, reader.attributes)
     chosen = _of_scipy(reader, lose)
     if chosen is None:
         parts = parts_of(reader, lose)
         chosen = [member for part in parts if (member := _place(part, lose)) is not None]
     streamed = [placed.part for placed in chosen if isinstance(placed, _Streamed)]
-    done, total = 0, sum(placed.nbytes for placed in chosen)
+    pouring = Pouring(sink, progress, sum(placed.nbytes for placed in chosen))
     with ahead_of([part for part in streamed for _ in range(2)], threads) as ahead:
         for placed in chosen:
             placed.offset = sink.position - start
@@ -179,11 +179,7 @@ def export(
                 placed.crc = zlib.crc32(chunk, placed.crc)
             sink.write(placed.local())
             sink.write(placed.header)
-            for chunk in placed.chunks(ahead):
-                sink.write(chunk)
-                done += chunk.nbytes
-                if progress is not None:
-                    progress(done, total)
+            pouring.write(placed.chunks(ahead))
     directory = sink.position - start
     for placed in chosen:
         sink.write(placed.central())
@@ -259,9 +255,7 @@ def _of_scipy(reader: ManifestReader, lose: Lose) -> list[_Streamed | _Said] | N
         return None
     if name != NAME:
         lose(name, f"such a file has one array without a name; it is read as {NAME!r}")
-    if attributes:
-        keys = ", ".join(map(describe, list(attributes)[:8]))
-        lose(name, f"its attributes have no place in the format: {keys}")
+    lose_attributes(lose, name, attributes)
     found: list[_Streamed | _Said] = []
     for role in ROLES[kind][1:]:
         part = parts[role]
