@@ -12,6 +12,8 @@ import importlib
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
     from ztensor.layout.base import Array
@@ -126,6 +128,7 @@ def register(name: str, packages: tuple[str, ...], module: str) -> None:
     """
     FRAMEWORKS[name] = Framework(packages, module, (name,))
     _name_of.cache_clear()
+    _read_of.cache_clear()
 
 
 def adapter(name: str) -> Any:
@@ -162,12 +165,20 @@ def read_values(framework: str, reader: ManifestReader, name: Any, **options: An
     Raises:
         MissingDependencyError: the framework is not installed.
     """
+    read = _read_of(framework)
+    if read is not None:
+        return read(reader, name, **options)
     home = adapter(framework)
-    if isinstance(home, ReadingAdapter):
-        return home.read(reader, name, **options)
     if isinstance(name, str):
         return home.value_of(reader.read(name), **options)
     return {one: home.value_of(tensor, **options) for one, tensor in reader.read(name).items()}
+
+
+@functools.cache
+def _read_of(framework: str) -> Callable[..., Any] | None:
+    """Return how an adapter reads by itself; None where it does not."""
+    home = adapter(framework)
+    return home.read if isinstance(home, ReadingAdapter) else None
 
 
 @functools.lru_cache(256)

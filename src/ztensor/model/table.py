@@ -115,13 +115,17 @@ class Table:
         start = self.dim_starts.item(row)
         return tuple(self.dims[start : start + self.ranks.item(row)].tolist())
 
+    def digest(self, row: int) -> str | None:
+        """Return the text of one's digest, or None."""
+        length = self.digest_lengths.item(row)
+        if not length:
+            return None
+        start = self.digest_starts.item(row)
+        return self.digest_text[start : start + length].decode("ascii")
+
     def object(self, row: int) -> TensorObject:
         """Return the object that a row is about."""
         dtype, logical = self.spellings[self.types[row]]
-        digest = None
-        if digest_length := self.digest_lengths.item(row):
-            start = self.digest_starts.item(row)
-            digest = self.digest_text[start : start + digest_length].decode("ascii")
         decoded_length = self.decoded_lengths.item(row)
         component = Component(
             dtype,
@@ -129,7 +133,7 @@ class Table:
             self.lengths.item(row),
             logical,
             "raw" if self.is_raw[row] else "zstd",
-            digest,
+            self.digest(row),
             None if decoded_length < 0 else decoded_length,
             digest_may_cover_decoded=self.digest_may_cover_decoded,
         )
@@ -187,6 +191,10 @@ class TableObjects(CheckedObjects):
     def __getitem__(self, name: str) -> TensorObject:
         row = self._row_of().get(name)
         return self.others[name] if row is None else self.table.object(row)
+
+    def row(self, name: str) -> int | None:
+        """Return the row of the table that an object is in; None where it is in none."""
+        return self._row_of().get(name)
 
     def _row_of(self) -> dict[str, int]:
         """Return the rows by name; made on first use, as listing a file needs none."""

@@ -43,6 +43,7 @@ from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.model.dtype import element_count
 from ztensor.reading.component import Fetching
 from ztensor.reading.objects import not_found
+from ztensor.reading.plain import Views
 from ztensor.source.base import Range
 from ztensor.source.joined import JoinedSource, files_of
 from ztensor.source.memory import MemorySource
@@ -123,6 +124,7 @@ class FileObjects:
         self.sums = sums
         self.fetching = Fetching(source, encodings, limits, verify=verify)
         self.is_closed = False
+        self._views: Views | None = None
         self._account = account
         self._reopen = reopen
 
@@ -195,6 +197,7 @@ class FileObjects:
     def close(self) -> None:
         """Give back the file; arrays that are views of it stay valid. May be called again."""
         self.is_closed = True
+        self._views = None
         self.fetching.runs.clear()
         self.source.close()
 
@@ -292,6 +295,7 @@ class FileObjects:
         part = object.__new__(type(self))
         vars(part).update(vars(self))
         part.manifest = dataclasses.replace(self.manifest, objects=objects)
+        part._views = None
         if encodings is not None:
             part.fetching = self.fetching.with_encodings(encodings)
         return part
@@ -397,20 +401,53 @@ class FileObjects:
 
     # --- Their elements ---------------------------------------------------------------------
 
+    def views(self) -> Views:
+        """Return what gives plain tensors one at a time, in the fewest steps.
+
+        Raises:
+            ClosedError: the file was given back.
+        """
+        views = self._views
+        if views is None:
+            self.require_open()
+            views = self._views = Views(self.manifest.objects, self.fetching)
+        return views
+
     def value(self, name: str, *, copy: bool) -> Any:
         """Return a dense object as an array, one of another layout as a `Tensor`."""
+        array = self.plain(name, copy=copy)
+        if array is not None:
+            return array
         if self.object(name).format == "dense":
             return self.array(name, copy=copy)
         return self.tensor(name, copy=copy)
 
     def array(self, name: str, *, copy: bool) -> Array:
         """Return a dense object as an array of its shape; see `Reader.read_numpy`."""
+        plain = self.plain(name, copy=copy)
+        if plain is not None:
+            return plain
         tensor_object = self.require_dense(name)
         with self.located(name):
             array = self.component(name, tensor_object, "data", copy=copy)
             if array.shape == tensor_object.shape:
                 return array
             return self.as_tensor(tensor_object, {"data": array}).numpy()
+
+    def plain(self, name: str, *, copy: bool = False) -> Array | None:
+        """Return a plain tensor; None for others, and where it takes more than a few steps.
+
+        Raises:
+            ClosedError: the file was given back.
+            SourceError: the file is not what it was.
+        """
+        try:
+            views = self._views or self.views()
+            return views.copied(name) if copy else views.view(name)
+        except ZTensorError as error:
+            if not self.is_closed:
+                error.locate(file=self.name, object_name=name)
+            raise
 
     def tensor(self, name: str, *, copy: bool) -> Tensor:
         """Return an object of any layout with all its components; see `Reader.read`."""

@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.digest import ALGORITHMS, crc32c, shifted, zeros_operator
-from ztensor.errors import UnsupportedError, ZTensorError
+from ztensor.digest import crc32c, shifted, zeros_operator
+from ztensor.errors import UnsupportedError
 from ztensor.layout.base import empty_array
-from ztensor.layout.elements import is_native, result_dtype
-from ztensor.model.manifest import Component, TensorObject
 from ztensor.model.table import Table, TableObjects
 from ztensor.reading.component import digest_of
+from ztensor.reading.plain import BEFORE_DIGITS, CRC32C, NO_CHECK, OTHER_CHECK, PlainTypes
 from ztensor.threads import thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ztensor.layout.base import Array
+    from ztensor.model.manifest import TensorObject
     from ztensor.reading.file import FileObjects
     from ztensor.reading.objects import Objects
 
@@ -133,10 +133,10 @@ def _lay_few(
 ) -> dict[str, Any]:
     """Return the arrays of a small manifest, None for those that are read one by one."""
     result: dict[str, Any] = {}
-    dtypes = _Dtypes()
+    dtypes = PlainTypes()
     for name, tensor_object in objects.items():
         result[name] = None
-        dtype = dtypes.plain(tensor_object)
+        dtype = dtypes.of(tensor_object)
         if dtype is not None and len(tensor_object.shape) <= most_rank:
             component = tensor_object.components["data"]
             with contextlib.suppress(ValueError, TypeError):  # more than NumPy can hold
@@ -164,7 +164,7 @@ class _Rows:
     Attributes:
         table: the tensors, none of them of 0 bytes.
         dtypes: the element types, by the table's types.
-        checks: (count,) the crc32c of the bytes, or one of `_NO_CHECK` and `_OTHER_CHECK`.
+        checks: (count,) the crc32c of the bytes, or one of `NO_CHECK` and `OTHER_CHECK`.
     """
 
     table: Table
@@ -180,9 +180,6 @@ class _Rows:
         return self.dtypes[self.table.types.item(row)]
 
 
-_NO_CHECK, _OTHER_CHECK = -1, -2
-_CRC32C = ALGORITHMS["crc32c"]
-_BEFORE_DIGITS = len(_CRC32C.spell(""))
 # The value of a hexadecimal digit by its character.
 _HEXADECIMAL = np.zeros(256, np.int64)
 for _digits in (b"0123456789abcdef", b"0123456789ABCDEF"):
@@ -197,15 +194,15 @@ def _rows_of(objects: Mapping[str, TensorObject], most_rank: int, *, checked: bo
     if not isinstance(objects, TableObjects):
         return _rows_of_few(objects, most_rank, checked=checked)
     table = objects.table
-    known = _Dtypes()
+    known = PlainTypes()
     dtypes: list[np.dtype[Any] | None] = [None] * len(table.spellings)
     for used in np.unique(table.types).tolist():
-        dtypes[used] = known.plain(_sample(*table.spellings[used]))
+        dtypes[used] = known.spelled(*table.spellings[used])
     has_dtype = np.array([dtype is not None for dtype in dtypes])
     rows = _Rows(
         table,
         [dtype or np.dtype(np.uint8) for dtype in dtypes],
-        _checks_of(table) if checked else np.full(len(table), _NO_CHECK),
+        _checks_of(table) if checked else np.full(len(table), NO_CHECK),
     )
     is_plain = table.is_raw & (table.lengths > 0) & has_dtype[table.types]
     is_plain &= table.ranks <= most_rank
@@ -215,30 +212,30 @@ def _rows_of(objects: Mapping[str, TensorObject], most_rank: int, *, checked: bo
 def _checks_of(table: Table) -> Ints:
     """Return the digests as numbers: a crc32c, or what stands for none and for another one."""
     starts, lengths = table.digest_starts, table.digest_lengths
-    checks = np.where(lengths == 0, _NO_CHECK, _OTHER_CHECK)
-    some = np.flatnonzero(lengths == _BEFORE_DIGITS + _CRC32C.digits)
+    checks = np.where(lengths == 0, NO_CHECK, OTHER_CHECK)
+    some = np.flatnonzero(lengths == BEFORE_DIGITS + CRC32C.digits)
     if len(some):
         characters = np.frombuffer(table.digest_text, np.uint8)
         value = np.zeros(len(some), np.int64)
-        for place in range(_BEFORE_DIGITS, _BEFORE_DIGITS + _CRC32C.digits):
+        for place in range(BEFORE_DIGITS, BEFORE_DIGITS + CRC32C.digits):
             value = value * 16 + _HEXADECIMAL[characters[starts[some] + place]]
         checks[some] = value
     return checks
 
 
 def _rows_of_few(objects: Mapping[str, TensorObject], most_rank: int, *, checked: bool) -> _Rows:
-    dtypes = _Dtypes()
+    dtypes = PlainTypes()
     names, found = [], []
     kinds: dict[tuple[tuple[str, str | None], tuple[int, ...]], int] = {}
     for name, tensor_object in objects.items():
         component = tensor_object.components.get("data")
         if component is None or component.length == 0:
             continue
-        if dtypes.plain(tensor_object) is None or len(tensor_object.shape) > most_rank:
+        if dtypes.of(tensor_object) is None or len(tensor_object.shape) > most_rank:
             continue
-        digest, check = digest_of(component) if checked else None, _NO_CHECK
+        digest, check = digest_of(component) if checked else None, NO_CHECK
         if digest is not None and digest.known is not None:
-            check = int(digest.expected, 16) if digest.algorithm == "crc32c" else _OTHER_CHECK
+            check = int(digest.expected, 16) if digest.algorithm == "crc32c" else OTHER_CHECK
         names.append(name)
         kind = kinds.setdefault(
             ((component.dtype, component.type), tensor_object.shape), len(kinds)
@@ -246,12 +243,8 @@ def _rows_of_few(objects: Mapping[str, TensorObject], most_rank: int, *, checked
         found.append((kind, component.offset, component.length, check))
     codes, offsets, lengths, checks = np.array(found, np.int64).reshape(-1, 4).T
     table = Table.of_raw(names, list(kinds), codes, offsets, lengths)
-    found_dtypes = [dtypes.plain(_sample(*spelling)) for spelling in table.spellings]
+    found_dtypes = [dtypes.spelled(*spelling) for spelling in table.spellings]
     return _Rows(table, [dtype or np.dtype(np.uint8) for dtype in found_dtypes], checks)
-
-
-def _sample(dtype: str, logical: str | None) -> TensorObject:
-    return TensorObject((), "dense", {"data": Component(dtype, 0, 0, logical)})
 
 
 def _lay(rows: _Rows, memory: memoryview, start: int) -> list[Array | None]:
@@ -320,34 +313,6 @@ def _runs(table: Table) -> list[range]:
     return [range(start, stop + 1) for start, stop in pairs if stop - start >= _LEAST_RUN]
 
 
-class _Dtypes:
-    """Remembers which pairs of storage and logical type lie in the file as NumPy has them."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], np.dtype[Any] | None] = {}
-
-    def plain(self, tensor_object: TensorObject) -> np.dtype[Any] | None:
-        """Return the element type of a plain dense tensor, None for everything else."""
-        if tensor_object.format != "dense":
-            return None
-        component = tensor_object.components["data"]
-        if component.encoding != "raw":
-            return None
-        key = component.dtype, component.type, component.byte_order, component.nonzero_is_true
-        if key not in self._known:
-            self._known[key] = self._look_up(component)
-        return self._known[key]
-
-    def _look_up(self, component: Component) -> np.dtype[Any] | None:
-        is_known = component.type is None or component.logical is not None
-        if not is_known or not is_native(component):
-            return None
-        try:
-            return result_dtype(component)
-        except ZTensorError:
-            return None  # who reads it says why
-
-
 def _read_each(
     file: FileObjects,
     names: Iterable[str],
@@ -389,7 +354,7 @@ def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str,
         values += _lay(part, slab.data, start)
         if len(table) > 1:
             jobs.extend(_fill_runs(file, part, slab.data, start))
-        elif workers > 1 and part.checks[0] != _OTHER_CHECK:
+        elif workers > 1 and part.checks[0] != OTHER_CHECK:
             large = _InPieces(file, part, slab.data)
             jobs.extend(large.jobs())
             last.append(large.check)
@@ -462,7 +427,7 @@ class _InPieces:
         piece = self._memory[start : start + _JOB_BYTES]
         with self._file.located(self._name, "data"):
             self._file.source.read_into(self._offset + start, piece)
-        if self._check != _NO_CHECK and number < len(self._parts):
+        if self._check != NO_CHECK and number < len(self._parts):
             self._parts[number] = crc32c()(piece, 0)
 
     def check(self) -> None:
@@ -471,7 +436,7 @@ class _InPieces:
         Raises:
             DigestMismatchError: they have not.
         """
-        if self._check == _NO_CHECK:
+        if self._check == NO_CHECK:
             return
         value = 0
         for part in self._parts:
@@ -513,7 +478,7 @@ def _fill_run(file: FileObjects, rows: _Rows, memory: memoryview, start: int) ->
     first, last = begins[0], max(ends)
     with file.located(table.names[0]):
         file.source.read_into(start + first, memory[first:last])
-    if not (rows.checks != _NO_CHECK).any():
+    if not (rows.checks != NO_CHECK).any():
         return
     crc = crc32c()
     found = [crc(memory[begin:end], 0) for begin, end in zip(begins, ends, strict=True)]
@@ -521,7 +486,7 @@ def _fill_run(file: FileObjects, rows: _Rows, memory: memoryview, start: int) ->
     if found == checks:
         return
     for row, check in enumerate(checks):
-        if check not in (_NO_CHECK, found[row]):
+        if check not in (NO_CHECK, found[row]):
             _require_digest(file, table.names[row], memory[begins[row] : ends[row]])
 
 

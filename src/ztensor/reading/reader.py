@@ -122,12 +122,17 @@ class ManifestReader(Mapping[str, "Array | Any"]):
         """Return whether there is an object of that name; nothing is read."""
         return isinstance(name, str) and name in self.objects.names
 
+    @public_inside
     def __getitem__(self, name: str) -> Array | Any:
         """Return a dense object as an array, and one of another layout as a `Tensor`.
 
         Raw data is a view of the file, copied only where it is written to; see `read_numpy`.
         """
-        return self.objects.part(name).value(name, copy=False)
+        try:
+            return self.objects.part(name).value(name, copy=False)
+        except Exception as error:
+            turn(error)
+            raise
 
     # --- Reading ----------------------------------------------------------------------------
 
@@ -261,7 +266,7 @@ class ManifestReader(Mapping[str, "Array | Any"]):
             UnsupportedError: the element type is unknown.
             LimitError: a dense object has more dimensions than `Limits.rank`.
         """
-        from ztensor.reading.slices import slice_of
+        from ztensor.reading.slices import slice_of  # seldom needed, and long to load
 
         return slice_of(self.objects.part(name), name)
 

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import math
 import sys
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from ztensor.layout.sparse_once import require_entries_once
 from ztensor.model.dtype import element_count
 from ztensor.protocols import DLPackExporter, require_buffer_type, to_buffer
 from ztensor.reading.selection import select, select_rows
-from ztensor.reading.stored_array import StoredArray
+from ztensor.reading.stored_array import StoredArray, gives_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ztensor.layout.group_profiles import Groups
     from ztensor.model.manifest import TensorObject
     from ztensor.reading.file import FileObjects
+    from ztensor.reading.plain import Place
     from ztensor.reading.selection import Indices
     from ztensor.tensor import Tensor
     from ztensor.typing import Index
@@ -65,14 +66,11 @@ class TensorSlice(DLPackExporter, abc.ABC):
     dtype: np.dtype[Any]
 
     @public_inside  # made by `get_slice` alone, whose edge is around it
-    def __init__(
-        self, file: FileObjects, name: str, tensor_object: TensorObject, *, copy: bool = False
-    ) -> None:
+    def __init__(self, file: FileObjects, name: str, shape: tuple[int, ...], *, copy: bool) -> None:
         self._file = file
         self._copy = copy
         self._name = name
-        self._object = tensor_object
-        self.shape: tuple[int, ...] = tensor_object.shape
+        self.shape = shape
 
     @overload
     def __getitem__(self, key: SupportsIndex | tuple[SupportsIndex, ...]) -> Any: ...
@@ -195,14 +193,19 @@ def slice_of(file: FileObjects, name: str, *, copy: bool = False) -> TensorSlice
         LimitError: a dense object has more dimensions than `Limits.rank`.
         UnsupportedError: the storage type is unknown.
     """
+    plain = file.views().place(name)
+    if plain is not None:  # dense, and nothing of it has to be looked at
+        return DenseSlice(file, name, plain=plain, copy=copy)
     tensor_object = file.object(name)
-    kind = _KINDS.get(tensor_object.format)
+    if tensor_object.format == "dense":
+        return DenseSlice(file, name, copy=copy)
+    kind = _ROW_KINDS.get(tensor_object.format)
     if kind is None:
         raise UsageError(
             "objects of this layout cannot be sliced; read(name) gives their components",
             file=file.name,
             object_name=name,
-            expected=f"one of {', '.join(_KINDS)}",
+            expected=f"one of {', '.join(('dense', *_ROW_KINDS))}",
             found=f"format {describe(tensor_object.format)}",
         )
     return kind(file, name, tensor_object, copy=copy)
@@ -214,16 +217,29 @@ class DenseSlice(TensorSlice):
 
     @public_inside  # made by `get_slice` alone, whose edge is around it
     def __init__(
-        self, file: FileObjects, name: str, tensor_object: TensorObject, *, copy: bool = False
+        self, file: FileObjects, name: str, *, plain: Place | None = None, copy: bool = False
     ) -> None:
-        super().__init__(file, name, tensor_object, copy=copy)
-        file.require_dense(name)
-        with file.located(name, "data"):
-            self._data = StoredArray(file, name, tensor_object, "data", self.shape)
-        self.dtype = self._data.dtype
+        shape = file.require_dense(name).shape if plain is None else plain[0]
+        super().__init__(file, name, shape, copy=copy)
+        self.dtype = self._data.dtype if plain is None else plain[1]
+
+    @functools.cached_property
+    def _data(self) -> StoredArray:
+        with self._file.located(self._name, "data"):
+            found = self._file.object(self._name)
+            return StoredArray(self._file, self._name, found, "data", self.shape)
 
     def __getitem__(self, key: Index) -> Any:
-        return self._data.owned(key) if self._copy else self._data[key]
+        if self._copy:
+            return self._data.owned(key)
+        if gives_view(key, len(self.shape)):
+            whole = self._file.plain(self._name)
+            if whole is not None:
+                try:
+                    return whole[cast("Any", key)]
+                except (IndexError, TypeError, ValueError, OverflowError):
+                    pass  # the way below says what is wrong with the key
+        return self._data[key]
 
     def _exported(self) -> Array:
         array: Array = self[...]
@@ -240,7 +256,8 @@ class RowSlice(TensorSlice):
     def __init__(
         self, file: FileObjects, name: str, tensor_object: TensorObject, *, copy: bool = False
     ) -> None:
-        super().__init__(file, name, tensor_object, copy=copy)
+        super().__init__(file, name, tensor_object.shape, copy=copy)
+        self._object = tensor_object
         with file.located(name, self._main_role):
             self.dtype = result_dtype(tensor_object.components[self._main_role])
 
@@ -571,8 +588,7 @@ class BlockSlice(RowSlice):
         return {"data": part.reshape(-1)}
 
 
-_KINDS: Mapping[str, type[TensorSlice]] = {
-    "dense": DenseSlice,
+_ROW_KINDS: Mapping[str, type[RowSlice]] = {
     "sparse_csr": CsrSlice,
     "sparse_coo": CooSlice,
     "quantized_group": QuantizedSlice,

@@ -161,7 +161,7 @@ class StoredArray:
             SourceError: the bytes could not be read.
         """
         mapped = None
-        if self._elements.is_native and not self._copy and _gives_view(key, len(self.shape)):
+        if self._elements.is_native and not self._copy and gives_view(key, len(self.shape)):
             mapped = self._mapped()
         if mapped is not None:
             try:
@@ -295,7 +295,7 @@ class StoredArray:
         return self._stored.reading(needed, (self._name, self._role))
 
 
-def _gives_view(key: Any, rank: int) -> bool:
+def gives_view(key: Any, rank: int) -> bool:
     """Return whether NumPy gives a view for an index of an array, and not elements of it."""
     integers, is_array = 0, False
     for part in key if isinstance(key, tuple) else (key,):

@@ -210,6 +210,16 @@ class FileSource:
         and one whose lock a writer has is being appended to: what it held when it was opened is
         untouched.
         """
+        descriptor = self._descriptor
+        try:  # asked before each view: the usual answer comes without another call
+            if descriptor is not None:
+                status = os.fstat(descriptor.number)
+                if status.st_size == self.size and status.st_mtime_ns == self._changed_at:
+                    return
+        except OSError:
+            pass  # asked again below, which says what it means
+        finally:
+            del descriptor
         status = self.status()
         if status.st_size < self.size:
             raise shrunk(self.name, 0, self.size, status.st_size)

@@ -562,10 +562,18 @@ def _load(file: FileObjects, device: Any, *, copy: bool, threads: int | None) ->
     return result
 
 
+_PLACES = (str, torch.device)
+_CPU = ("cpu", torch.device("cpu"))
+
+
 def read_torch(
     objects: Objects, name: str | Iterable[str], *, device: TorchDevice, copy: bool
 ) -> Any:
     """Return one object as a tensor, or several as a dict; see `ztensor.Reader.read_torch`."""
+    if isinstance(name, str) and not copy and isinstance(device, _PLACES) and device in _CPU:
+        array = objects.part(name).plain(name)
+        if array is not None:
+            return array_to_torch(array)
     place = device_of(device)
     names = [name] if isinstance(name, str) else list(several(name, objects.name))
     homes: dict[FileObjects, list[str]] = {}

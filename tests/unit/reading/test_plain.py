@@ -1,0 +1,188 @@
+"""Plain tensors take a short way; what it gives is what the long way gives, or nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    DigestMismatchError,
+    LimitError,
+    ObjectNotFoundError,
+    SourceError,
+    ZTensorError,
+)
+from ztensor.numpy import save, save_file
+from ztensor.reading import plain
+from ztensor.reading.file import FileObjects
+
+if TYPE_CHECKING:
+    from ztensor.layout.base import Array
+
+CORPUS = sorted(
+    path
+    for path in (Path(__file__).parents[2] / "corpus").rglob("*")
+    if path.suffix in (".zt", ".safetensors", ".npz", ".npy", ".gguf", ".pt", ".h5", ".onnx")
+    and "reject" not in path.parts
+)
+
+
+def some(count: int) -> dict[str, Array]:
+    """Tensors of many kinds; as many as it takes for columns, or few."""
+    kinds: list[Any] = [
+        np.arange(6, dtype=np.float32).reshape(2, 3),
+        np.arange(4, dtype=np.int64),
+        np.array(2.5),
+        np.zeros((0, 3), np.int16),
+        np.arange(4).astype(ml_dtypes.bfloat16),
+        np.arange(4).astype(ml_dtypes.float8_e4m3fn),
+        np.array([1 + 2j], np.complex64),
+        np.array([True, False]),
+    ]
+    return {f"{index}.{kinds[index % 8].dtype}": kinds[index % 8] for index in range(count)}
+
+
+def long_way(file: FileObjects, name: str, *, copy: bool) -> Array | type[ZTensorError]:
+    tensor_object = file.object(name)
+    try:
+        array = file.component(name, tensor_object, "data", copy=copy)
+        if array.shape == tensor_object.shape:
+            return array
+        return file.as_tensor(tensor_object, {"data": array}).numpy()
+    except ZTensorError as error:
+        return type(error)
+
+
+def require_same(file: FileObjects) -> int:
+    """Hold the short way to the long one, and return how often it was taken."""
+    taken = 0
+    for name in file.names:
+        for copy in (False, True):
+            try:
+                short: Array | type[ZTensorError] | None = file.plain(name, copy=copy)
+            except ZTensorError as error:
+                short = type(error)
+            if short is None:
+                continue
+            taken += 1
+            long = long_way(file, name, copy=copy)
+            if isinstance(short, type):
+                assert short is long
+                continue
+            assert isinstance(long, np.ndarray)
+            assert (short.shape, short.dtype) == (long.shape, long.dtype)
+            assert short.tobytes() == long.tobytes()
+            assert short.flags.writeable or not copy
+    return taken
+
+
+@pytest.mark.parametrize("count", [8, 2000])
+@pytest.mark.parametrize("checksum", ["crc32c", "sha256", None])
+def test_the_short_way_is_the_long_one(tmp_path: Path, count: int, checksum: str | None) -> None:
+    save_file(some(count), tmp_path / "m.zt", checksum=checksum)
+    ways: list[dict[str, Any]] = [{}, {"mmap": False}, {"verify": False}, {"verify": True}]
+    for options in ways:
+        with ztensor.open(tmp_path / "m.zt", **options) as reader:
+            taken = require_same(reader.objects.parts()[0])
+            full = count // 8 * 7  # but for the empty ones
+            views = full if options in ({}, {"verify": False}) else 0
+            copies = full if checksum != "sha256" or options == {"verify": False} else 0
+            assert taken == views + copies
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.name)
+def test_files_of_every_kind(path: Path) -> None:
+    try:
+        reader = ztensor.open(path)
+    except ZTensorError:
+        return
+    with reader:
+        for file in reader.objects.parts():
+            require_same(file)
+
+
+def test_a_flipped_bit_is_found_by_the_long_way(tmp_path: Path) -> None:
+    data = bytearray(save(some(8)))
+    with ztensor.open(bytes(data)) as reader:
+        place = reader.location("0.float32")
+    data[place.offset] ^= 1
+    with ztensor.open(bytes(data)) as reader:
+        with pytest.raises(DigestMismatchError) as caught:
+            reader.read_numpy("0.float32", copy=True)
+        assert caught.value.object_name == "0.float32"
+        assert reader["0.float32"].shape == (2, 3)
+
+
+def test_names_that_are_none(tmp_path: Path) -> None:
+    save_file(some(2000), tmp_path / "m.zt")
+    for source in (tmp_path / "m.zt", save(some(8))):
+        with ztensor.open(source) as reader:
+            odd: Any
+            for odd in (3, None, ["0.float32"], b"0.float32"):
+                for use in (reader.__getitem__, reader.get_slice):
+                    with pytest.raises(ArgumentTypeError):
+                        use(odd)
+            with pytest.raises(ObjectNotFoundError):
+                reader["x"]
+
+
+def test_a_file_that_is_not_what_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    save_file(some(8), path)
+    with ztensor.open(path) as reader:
+        part = reader.get_slice("0.float32")
+        reader["0.float32"]
+        os.truncate(path, path.stat().st_size // 2)
+        uses: list[Any] = [
+            lambda: reader["0.float32"],
+            lambda: part[0],
+            lambda: reader["1.int64"],
+        ]
+        for use in uses:
+            with pytest.raises(SourceError) as caught:
+                use()
+            assert caught.value.object_name is not None
+
+
+def test_a_closed_reader(tmp_path: Path) -> None:
+    save_file(some(8), tmp_path / "m.zt")
+    reader = ztensor.open(tmp_path / "m.zt")
+    part, array = reader.get_slice("0.float32"), reader["0.float32"]
+    reader.close()
+    uses: list[Any] = [lambda: reader["0.float32"], lambda: part[0]]
+    for use in uses:
+        with pytest.raises(ClosedError):
+            use()
+    assert array.sum() == 15
+
+
+def test_limits_are_those_of_the_long_way() -> None:
+    data = save({"deep": np.zeros((1,) * 9)})
+    with ztensor.open(data, limits=ztensor.Limits(rank=8)) as reader:
+        with pytest.raises(LimitError):
+            reader["deep"]
+        with pytest.raises(LimitError):
+            reader.get_slice("deep")
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "_MOST_KNOWN", 3)
+    with ztensor.open(save(some(2000))) as reader:
+        for name in reader:
+            reader[name]
+        views = reader.objects.parts()[0].views()
+        assert len(views._places) == 3
+
+
+def test_a_type_that_is_registered_later() -> None:
+    made = ztensor.Tensor({"data": np.zeros(4, np.uint8)}, type="plain_test_type")
+    with ztensor.open(save({"w": made})) as reader:
+        assert reader["w"].dtype == np.uint8
