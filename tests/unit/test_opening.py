@@ -10,7 +10,6 @@ import pytest
 
 import ztensor
 from tests.naming import shown
-from ztensor.contents import source_of
 from ztensor.errors import (
     ArgumentTypeError,
     FormatError,
@@ -24,6 +23,7 @@ from ztensor.numpy import save
 from ztensor.reading.listing import read_manifest
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
+from ztensor.source.table import source_of
 from ztensor.testing.builder import VALUES, VERSIONS, build
 from ztensor.testing.builder_2 import footer
 
