@@ -7,6 +7,7 @@ end; nothing else is told of it.
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from ztensor.encoding import ENCODINGS
 from ztensor.encoding.raw import Raw
 from ztensor.errors import UsageError
 from ztensor.foreign import FORMATS
+from ztensor.frameworks import FRAMEWORKS, Framework
 from ztensor.layout import LAYOUTS, elements
 from ztensor.layout.base import PlainParts, check_components
 from ztensor.layout.quantization import quantize
@@ -36,6 +38,7 @@ from ztensor.model.dtype import (
 )
 from ztensor.model.formats import Format
 from ztensor.numpy import load_file, save_file
+from ztensor.source.table import SCHEMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -304,6 +307,66 @@ def test_a_digest(
     assert "'total'" in run("append", path, other, "--checksum", "md5").err
 
 
+# --- A place that files are read from -------------------------------------------------------
+
+PLACE = '''
+"""`shelf://NAME`: the file NAME of a folder, read from memory."""
+
+import pathlib
+
+from ztensor.source.memory import MemorySource
+
+FOLDER = pathlib.Path(__file__).parent
+
+
+def open_url(url):
+    return MemorySource((FOLDER / url.removeprefix("shelf://")).read_bytes(), name=url)
+'''
+
+
+def test_a_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run) -> None:
+    (tmp_path / "shelf_place.py").write_text(PLACE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(SCHEMES, "shelf", "shelf_place:open_url")
+    save_file({"w": W}, tmp_path / "w.zt")
+    with ztensor.open("shelf://w.zt") as reader:
+        assert np.array_equal(reader.get_slice("w")[3:5], W[3:5])
+    assert np.array_equal(load_file("shelf://w.zt")["w"], W)
+    assert run("verify", "shelf://w.zt").code == 0
+    assert run("convert", "shelf://w.zt", tmp_path / "w.npz").code == 0
+    assert np.array_equal(load_file(tmp_path / "w.npz")["w"], W)
+
+
+# --- A framework ----------------------------------------------------------------------------
+
+ADAPTER = '''
+"""Adapts the library below: its values are boxes of an array."""
+
+import boxes_library
+import numpy as np
+
+
+def is_value(value):
+    return isinstance(value, boxes_library.Box)
+
+
+def stored(value):
+    return np.asarray(value.array)
+'''
+
+
+def test_a_framework(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "boxes_library.py").write_text(
+        "class Box:\n    def __init__(self, array):\n        self.array = array\n"
+    )
+    (tmp_path / "boxes_adapter.py").write_text(ADAPTER)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(FRAMEWORKS, "boxes", Framework(("boxes_library",), "boxes_adapter"))
+    box = importlib.import_module("boxes_library").Box
+    save_file({"w": box(W)}, tmp_path / "w.zt")
+    assert np.array_equal(load_file(tmp_path / "w.zt")["w"], W)
+
+
 # --- A verb of the command ------------------------------------------------------------------
 
 COUNT = '''
@@ -363,6 +426,7 @@ def test_the_page_has_each_table() -> None:
         "model/formats.py",
         "layout/quantization/recipes.py",
         "digest.py",
+        "frameworks.py",
         "source/table.py",
         "cli/main.py",
     }
