@@ -31,6 +31,12 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "cli/demo.py": ("unit/test_demo.py",),
     "cli/summary.py": ("unit/cli/test_ls.py", "unit/cli/test_info.py"),
     "cli/terminal.py": ("unit/cli/test_main.py", "unit/cli/test_show.py"),
+    "container/rows.py": (
+        "unit/container/test_regular.py",
+        "unit/container/test_v2_regular.py",
+        "property/test_lockstep.py",
+    ),
+    "container/v2/regular.py": ("unit/container/test_v2_regular.py",),
     "container/v2": ("unit/container/test_v2.py", "conformance/test_corpus2.py"),
     "container/v1": ("unit/container/test_v1.py", "unit/container/test_regular.py"),
     "converting": ("unit/test_converting.py", "unit/cli/test_convert.py"),

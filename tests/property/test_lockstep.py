@@ -20,9 +20,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ztensor.container import EMITTERS, Container, Frame, locate
+from ztensor.container import EMITTERS, Container, Frame, locate, rows
 from ztensor.container.framing import HEAD_BYTES, LOOK_BYTES, TAIL_BYTES
-from ztensor.container.v1 import regular, schema
+from ztensor.container.v1 import schema
 from ztensor.errors import ZTensorError
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
@@ -80,7 +80,7 @@ def outcome(
 
 @contextmanager
 def blocks_of(count: int) -> Iterator[None]:
-    with mock.patch.object(regular, "_BLOCK", count):
+    with mock.patch.object(rows, "_BLOCK", count):
         yield
 
 

@@ -4,7 +4,7 @@ Read `framing.py` first: it locates the manifest from head bytes, tail bytes and
 `v1/`, the schema of 1.1 and 1.2, which no reader can tell apart by structure and which therefore
 share a room; `v0_1.py`; and `v1_0.py`, the undocumented container of releases 1.0.0 and 1.0.1,
 which is only read; and `v2/`, that of 2.x, which is only read so far. Schemas do not import one
-another. `SCHEMAS` and `EMITTERS` are the tables; a
+another; what those share that read columns is `rows.py`. `SCHEMAS` and `EMITTERS` are the tables; a
 new version is one file and a line in each.
 """
 

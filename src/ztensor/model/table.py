@@ -39,12 +39,15 @@ class Table:
         ranks: how many dimensions.
         dims: the dimensions of all objects; some of it may belong to none.
         dim_starts: where in `dims` an object's own begin.
-        is_raw: whether the encoding is `raw`; else it is `zstd`.
+        is_raw: whether the encoding is `raw`; else it is `packed`.
         decoded_lengths: bytes after decoding as the file says, -1 where it does not.
         digest_text: what the texts of digests lie in, each as a writer of ours spells it.
         digest_starts: where in it an object's digest begins.
         digest_lengths: how long it is, 0 where there is none.
-        digest_may_cover_decoded: as `Component` has it, for all of them.
+        digest_may_cover_decoded: as `Component` has it, for all of them, like the next two.
+        digest_covers_decoded: likewise.
+        is_exact: likewise.
+        packed: the encoding of those that are not raw.
     """
 
     names: list[str]
@@ -61,6 +64,9 @@ class Table:
     digest_lengths: Ints
     digest_text: bytes = b""
     digest_may_cover_decoded: bool = False
+    digest_covers_decoded: bool = False
+    is_exact: bool = False
+    packed: str = "zstd"
 
     @classmethod
     def of_raw(
@@ -132,10 +138,12 @@ class Table:
             self.offsets.item(row),
             self.lengths.item(row),
             logical,
-            "raw" if self.is_raw[row] else "zstd",
+            "raw" if self.is_raw[row] else self.packed,
             self.digest(row),
             None if decoded_length < 0 else decoded_length,
             digest_may_cover_decoded=self.digest_may_cover_decoded,
+            digest_covers_decoded=self.digest_covers_decoded,
+            is_exact=self.is_exact,
         )
         return TensorObject(self.shape(row), "dense", {"data": component})
 

@@ -44,10 +44,15 @@ _FROM = (_WIDTHS > 0).astype(np.int64)
 _SHIFTS = (64 - 8 * np.maximum(_WIDTHS, 1)).astype(np.uint64)
 _MASKS = np.where(_WIDTHS > 0, np.uint64((1 << 64) - 1), np.uint64(0x1F))
 _LENGTHS = (1 + _WIDTHS).astype(np.int64)
+# The least argument that a head of this length is the shortest for.
+_LEAST = np.zeros(32, np.uint64)
+_LEAST[24:28] = (24, 1 << 8, 1 << 16, 1 << 32)
 
 _ONES = np.uint64(0x0101_0101_0101_0101)
 _IS_DIGIT = np.zeros(256, np.uint8)
 _IS_DIGIT[list(b"0123456789abcdefABCDEF")] = 1
+_IS_LOWER_DIGIT = np.zeros(256, np.uint8)
+_IS_LOWER_DIGIT[list(b"0123456789abcdef")] = 1
 
 
 def _word(text: bytes) -> np.uint64:
@@ -112,6 +117,7 @@ class Lanes:
         data: what the items lie in.
         starts: where each cursor begins, in order.
         stop: where the last item ends at the latest.
+        strict: whether heads have to be the shortest.
 
     Attributes:
         ok: whether a lane has met what was expected all the way; what others gave means nothing.
@@ -124,13 +130,15 @@ class Lanes:
         "_last",
         "_parent",
         "_position",
+        "_strict",
         "_window",
         "_words",
         "index",
         "ok",
     )
 
-    def __init__(self, data: bytes, starts: Positions, stop: int) -> None:
+    def __init__(self, data: bytes, starts: Positions, stop: int, *, strict: bool = False) -> None:
+        self._strict = strict
         self._base = low = int(starts[0])
         self._last = stop - low + 1  # behind the end: where no cursor comes back from
         room = self._last + _PAD
@@ -159,6 +167,7 @@ class Lanes:
         """Return some of the lanes: `with lanes.split(mask) as some:` moves only these."""
         some = object.__new__(Lanes)
         some._base, some._last, some._parent = self._base, self._last, self
+        some._strict = self._strict
         some._window, some._bytes, some._words = self._window, self._bytes, self._words
         some.index = slice(None) if mask.all() else np.flatnonzero(mask)
         some._position, some.ok = self._position[some.index], self.ok[some.index]
@@ -210,6 +219,8 @@ class Lanes:
         self.skip(_LENGTHS.take(info))
         words >>= _SHIFTS.take(info)
         words &= _MASKS.take(info)
+        if self._strict:
+            self.ok &= words >= _LEAST.take(info)
         return words
 
     def choice(self, vocabulary: Vocabulary) -> Positions:
@@ -228,11 +239,12 @@ class Lanes:
         places: Positions = vocabulary.places[place]
         return places
 
-    def hexadecimal(self, digits: int) -> None:
-        """Read hexadecimal digits of either case, a multiple of eight."""
+    def hexadecimal(self, digits: int, *, lower: bool = False) -> None:
+        """Read hexadecimal digits, of either case or of the lower one, a multiple of eight."""
+        table = _IS_LOWER_DIGIT if lower else _IS_DIGIT
         for _ in range(0, digits, _WORD):
             words = self._words[self._position]
-            self.ok &= _IS_DIGIT.take(words.view(np.uint8)).view(np.uint64) == _ONES
+            self.ok &= table.take(words.view(np.uint8)).view(np.uint64) == _ONES
             self.skip(_WORD)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ztensor.container import Container, Frame
+from ztensor.container import Container, Frame, rows
 from ztensor.container.framing import TAIL_BYTES
 from ztensor.container.v1 import regular, schema
 from ztensor.container.v1.object import parse_object
@@ -172,7 +172,7 @@ def test_a_registered_type_is_known_from_then_on(monkeypatch: pytest.MonkeyPatch
 )
 def test_names_in_the_order_of_the_file(names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for block in (1, 2, 8192):
-        monkeypatch.setattr(regular, "_BLOCK", block)
+        monkeypatch.setattr(rows, "_BLOCK", block)
         manifest = parse(
             item(root({name: plain(offset=64 + 64 * at) for at, name in enumerate(names)}))
         )
@@ -264,7 +264,7 @@ def test_many_objects_that_only_begin_like_plain_ones(monkeypatch: pytest.Monkey
         return read_block(*arguments)
 
     monkeypatch.setattr(regular, "_read_block", counted)
-    monkeypatch.setattr(regular, "_BLOCK", 64)
+    monkeypatch.setattr(rows, "_BLOCK", 64)
     objects = {f"{number:04}": OTHERS["unknown dtype"] for number in range(500)}
     assert type(parse(item(root(objects))).objects) is dict
     assert read == [64, 64]

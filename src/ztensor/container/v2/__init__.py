@@ -21,7 +21,8 @@
 | `encoding`, `decoded_length` | text, u64 | both or neither |
 
 Read `schema.py` (the root, and what holds for all objects), `object.py` (one object and its
-parts), `layouts.py` (which layout of ours a word of 2.x is) and `places.py` (where blobs may lie).
+parts), `layouts.py` (which layout of ours a word of 2.x is) and `places.py` (where blobs may lie);
+`regular.py` reads large manifests by columns.
 """
 
 from __future__ import annotations

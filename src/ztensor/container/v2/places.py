@@ -19,6 +19,7 @@ from ztensor.model.problem import Problem
 if TYPE_CHECKING:
     from ztensor.limits import Budget
     from ztensor.model.manifest import Shard
+    from ztensor.model.table import Ints, Uints
 
 SECTION = "2.1 section 2.4"
 
@@ -40,6 +41,7 @@ class Places:
         self._end = -(-file_size // PAGE_2) * PAGE_2
         self._budget = budget
         self._blobs: dict[str | None, array.array[int]] = {}
+        self._rows: tuple[Uints, Uints] | None = None
 
     def add(self, offset: int, length: int, shard: str | None) -> Problem | None:
         """Take a blob; return what is wrong with its place."""
@@ -67,27 +69,28 @@ class Places:
             self._end += -(-shard.size // PAGE_2) * PAGE_2
         return shard
 
-    def check_overlaps(self, more: np.ndarray | None = None) -> list[Problem]:
-        """Return a problem for each file in which blobs overlap and are not equal.
+    def add_rows(self, offsets: Ints, lengths: Ints) -> None:
+        """Take blobs of the root that lie where they may."""
+        self._budget.charge_bytes(_BLOB_COST * len(offsets))
+        self._rows = offsets.astype(np.uint64), lengths.astype(np.uint64)
 
-        Args:
-            more: (count, 2) offsets and lengths of further blobs of the root.
-        """
+    def check_overlaps(self) -> list[Problem]:
+        """Return a problem for each file in which blobs overlap and are not equal."""
         problems = []
         for shard, flat in self._blobs.items():
-            blobs = np.frombuffer(flat, np.uint64).reshape(-1, 2)
-            if shard is None and more is not None:
-                blobs, more = np.concatenate((blobs, more)), None
-            problems += _overlap(blobs, shard)
-        return problems if more is None else problems + _overlap(more, None)
+            offsets, lengths = np.frombuffer(flat, np.uint64).reshape(-1, 2).T
+            if shard is None and self._rows is not None:
+                offsets = np.concatenate((offsets, self._rows[0]))
+                lengths = np.concatenate((lengths, self._rows[1]))
+            problems += _overlap(offsets, lengths, shard)
+        return problems
 
 
-def _overlap(blobs: np.ndarray, shard: str | None) -> list[Problem]:
-    offsets, lengths = blobs.T
+def _overlap(offsets: Uints, lengths: Uints, shard: str | None) -> list[Problem]:
     some = lengths > 0
     if not some.all():
         offsets, lengths = offsets[some], lengths[some]
-    if not (offsets[:-1] <= offsets[1:]).all():
+    if not (offsets[:-1] < offsets[1:]).all():
         order = np.lexsort((lengths, offsets))
         offsets, lengths = offsets[order], lengths[order]
     # In order of their offsets, each begins where the one before it ends or later, or is the same.
