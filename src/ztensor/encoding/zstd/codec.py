@@ -154,6 +154,7 @@ class Zstd:
             is_whole: `chunk` takes all of them.
         """
         binding, decoder, largest = self._bound(), self._take_decoder(), 0
+        is_held = isinstance(stored, Held)
         filled = 0  # of this chunk
         left = most  # decoded bytes still allowed, this chunk's included
         for frame in walk_frames(stored, limits, start=start, stop=stop):
@@ -161,10 +162,11 @@ class Zstd:
                 continue
             if frame.content_length is not None and frame.content_length > left - filled:
                 raise _long(most, "more") if is_exact else _over(most)
-            window, piece_bytes = 0, frame.stop - frame.start
-            if not (is_whole and _is_one_pass(frame, is_held=isinstance(stored, Held))):
+            if is_whole and _is_one_pass(frame, is_held=is_held):
+                held, piece_bytes = 0, frame.stop - frame.start
+            else:
                 window, piece_bytes = _streaming_window(frame, limits), CHUNK_BYTES
-            largest, held = max(largest, window), min(window, frame.most_length)
+                largest, held = max(largest, window), min(window, frame.most_length)
             try:
                 with _room(held, is_whole=is_whole):
                     reader = decoder(Span(stored, frame.start, frame.stop, piece_bytes))
@@ -179,7 +181,7 @@ class Zstd:
                             yield chunk
                             left -= filled
                             filled = 0
-                            chunk = memoryview(bytearray(len(chunk) if left else 0))
+                            chunk = memoryview(bytearray(len(chunk))) if left else _NOTHING
                     else:  # no room is left: the frame must end here
                         if reader.readinto(_SCRATCH):
                             raise _long(most, "more") if is_exact else _over(most)
@@ -243,6 +245,7 @@ class Zstd:
 
 
 _SCRATCH = memoryview(bytearray(1))  # what is beyond the end; written, never read
+_NOTHING = memoryview(b"")
 
 
 _Context = TypeVar("_Context")
