@@ -73,7 +73,7 @@ class Base:
 def base_of(data: bytes) -> Base:
     """Return a file with its manifest decoded, as far as it has one."""
     with contextlib.suppress(ztensor.ZTensorError):
-        frame = locate(data[:8], data[-16:], len(data))
+        frame = locate(data[:8], data[-40:], len(data))
         stop = frame.manifest_offset + frame.manifest_length
         root = cbor.decode(data[frame.manifest_offset : stop])
         return Base(data, frame.container, data[: frame.manifest_offset], root)

@@ -28,6 +28,7 @@ from typing import Any
 import foreign
 import mutation
 import pieces
+import second
 from pieces import Pieces
 
 import ztensor
@@ -66,6 +67,8 @@ SHAPES = {
     "zt-1.1": ["zt 1.2"],
     "zt-1.2": ["zt 1.2", "zt columns"],
     "columns": ["zt 1.2", "zt columns"],
+    "zt-2": ["zt 2"],
+    "columns-2": ["zt 2"],
     "pt": ["pt zip", "pt legacy"],
 }
 
@@ -550,6 +553,13 @@ TARGETS: dict[str, Target] = {
         zt("1.0", 3),
         zt("1.1", 5),
         zt("1.2", 6),
+        Target(
+            "zt-2", 6, second.seeds, manifest_listed, exercised, second.change, second.cut,
+        ),
+        Target(
+            "columns-2", 2, second.seeds, functools.partial(second.both_ways, LIMITS), None,
+            second.change, second.cut, room=8 << 20,
+        ),
         Target(
             "columns", 1, functools.partial(ours, "1.2"), both_ways, None, manifest_changed,
             manifest_pieces, room=8 << 20,

@@ -32,6 +32,7 @@ import numpy as np
 
 import ztensor
 import ztensor.container.v1.regular  # loaded when first used, which would look like a file's cost
+import ztensor.container.v2.regular
 import ztensor.numpy
 import ztensor.reading.recovery
 from tests.attacks.shapes import FORMATS, Made, load

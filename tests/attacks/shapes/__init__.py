@@ -34,6 +34,7 @@ FORMATS = {
     "zt 1.0": Format("a.zt"),
     "zt 1.2": Format("a.zt"),
     "zt columns": Format("a.zt"),
+    "zt 2": Format("a.zt"),
     "torn": Format("a.zt", recover=True),
     "safetensors": Format("a.safetensors"),
     "index": Format("model.safetensors.index.json"),

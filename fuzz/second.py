@@ -1,0 +1,139 @@
+"""Files of 2.x: seeds, changes of their structure, and both ways to read their manifests.
+
+A change is sealed again: the hash of the manifest is right, or nothing behind it would be reached.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pieces
+from pieces import Pieces
+
+import ztensor
+from ztensor.container.framing import LOOK_BYTES, Container, Frame, locate
+from ztensor.container.v2 import schema
+from ztensor.digest import xxh3
+from ztensor.reading.listing import read_manifest
+from ztensor.source.memory import MemorySource
+from ztensor.testing.builder_2 import PAGE, File2, dense, footer
+from ztensor.testing.promise import PromiseBroken
+from ztensor.wire import cbor
+
+CORPUS = Path(__file__).resolve().parent.parent / "tests" / "corpus2"
+MOST = 40 << 10  # bytes of a seed
+WORDS = (
+    *("objects", "attributes", "shards", "shape", "layout", "parts", "data", "blob", "dtype"),
+    *("type", "shard", "encoding", "decoded_length", "digest", "size", "dense", "f32", "u8", "u64"),
+    *("zt.zstd-seekable/1", "zt.sparse_csr/1", "zt.sparse_coo/1", "zt.quant_group/1", "zt.mx/1"),
+    *("gguf.q8_0/1", "values", "indices", "indptr", "coords", "scales", "zeros", "bool", "f4_e2m1"),
+    *("xxh3:0123456789abcdef", "base", ""),
+)
+NUMBERS = (0, 1, 2, 3, 8, 23, 24, 40, 255, 256, 4095, 4096, 8192, 65536, 1 << 32, (1 << 64) - 1)
+
+
+@functools.cache
+def seeds() -> tuple[bytes, ...]:
+    """Return the small files of the corpus: all that are right, every third of those that are not."""
+    found = []
+    for number, path in enumerate(sorted(CORPUS.rglob("*.zt"))):
+        if path.stat().st_size <= MOST and ("reject" not in path.parts or number % 3 == 0):
+            found.append(path.read_bytes())
+    return (*found, _many())
+
+
+def _many() -> bytes:
+    """Return a file of many plain objects over one blob."""
+    file = File2()
+    part = file.part([1.0, 2.0])
+    return file.seal({"objects": {f"w{number}": dense(part, [2]) for number in range(60)}})
+
+
+def frame_of(data: bytes) -> Frame | None:
+    """Return where the manifest of a file lies; None where there is none."""
+    try:
+        frame = locate(data[:8], data[-LOOK_BYTES:], len(data))
+    except ztensor.ZTensorError:
+        return None
+    return frame if frame.container is Container.V2 and frame.manifest_length else None
+
+
+def sealed(blobs: bytes, manifest: bytes) -> bytes:
+    """Return blobs with a manifest behind them."""
+    blobs += bytes(-len(blobs) % PAGE)
+    return blobs + manifest + footer(len(blobs), len(manifest), xxh3(manifest))
+
+
+def cut(data: bytes) -> Pieces | None:
+    """Cut the manifest into its items."""
+    frame = frame_of(data)
+    if frame is None:
+        return None
+    manifest = data[frame.manifest_offset :][: frame.manifest_length]
+    blobs = data[: frame.manifest_offset] if len(data) < MOST else data[:MOST]
+
+    def join(parts: list[bytes]) -> bytes:
+        return sealed(blobs, b"".join(parts))
+
+    words = tuple(cbor.encode(word) for word in (*WORDS, *NUMBERS))
+    return Pieces(pieces.heads(manifest), join, words, (b"\x83", b"", b""))
+
+
+def change(rng: Random, data: bytes) -> bytes:
+    """Change values of the manifest, and put it together again in its one form."""
+    frame = frame_of(data)
+    if frame is None:
+        return data
+    try:
+        root: Any = cbor.decode(data[frame.manifest_offset :][: frame.manifest_length])
+    except ztensor.ZTensorError:
+        return data
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        root = _changed(rng, root, 0)
+    try:
+        return sealed(data[: frame.manifest_offset], cbor.encode(root))
+    except ztensor.ZTensorError:
+        return data
+
+
+def _changed(rng: Random, value: Any, depth: int) -> Any:
+    if isinstance(value, dict) and value and (depth < 2 or rng.random() < 0.8):
+        key = rng.choice(list(value))
+        kind = rng.random()
+        if kind < 0.08:
+            return {k: v for k, v in value.items() if k != key}
+        if kind < 0.16:
+            return {**value, rng.choice(WORDS): value[key]}
+        if kind < 0.24:
+            return {**value, key: value[rng.choice(list(value))]}
+        return {**value, key: _changed(rng, value[key], depth + 1)}
+    if isinstance(value, list) and value and rng.random() < 0.8:
+        place = rng.randrange(len(value))
+        return [*value[:place], _changed(rng, value[place], depth + 1), *value[place + 1 :]]
+    if type(value) is int and rng.random() < 0.7:
+        return max(0, value + rng.choice((-4096, -8, -1, 1, 8, 4096)))
+    return rng.choice((*WORDS, *NUMBERS, None, True, -1, 1.5, b"x", [], {}, [1, 2], {"a": 1}))
+
+
+def both_ways(limits: ztensor.Limits, data: bytes) -> bool:
+    """List a small manifest as large ones are, too; both must come to the same."""
+    ends = []
+    for least in (schema.REGULAR_BYTES, 0):
+        usual, schema.REGULAR_BYTES = schema.REGULAR_BYTES, least
+        try:
+            manifest = read_manifest(MemorySource(data), limits)[1]
+            ends.append((None, list(manifest.objects.items())[:50], manifest.attributes))
+            last = None
+        except ztensor.ZTensorError as error:
+            ends.append((error.reason, None, None))
+            last = error
+        finally:
+            schema.REGULAR_BYTES = usual
+    if repr(ends[0]) != repr(ends[1]):
+        raise PromiseBroken(f"read by columns: {ends[1]}, else {ends[0]}")
+    if last is not None:
+        raise last
+    return True
