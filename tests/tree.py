@@ -22,6 +22,7 @@ _QUANTIZATION = ("unit/layout/test_quantization.py", "unit/layout/test_checkpoin
 
 # A module, or a folder of them for those that have no line of their own, and its tests.
 ELSEWHERE: dict[str, tuple[str, ...]] = {
+    "analysis/sums.py": ("unit/analysis/test_statistics.py", "unit/cli/test_show.py"),
     "arguments.py": ("unit/test_boundary.py", "unit/writing/test_writer.py"),
     "flax.py": ("unit/test_jax.py",),
     "limits.py": ("attacks/test_budget_manifests.py", "attacks/test_budget_rank.py"),
@@ -29,7 +30,6 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "threads.py": ("unit/reading/test_loading.py", "attacks/test_decoding.py"),
     "cli": _VERBS,
     "cli/demo.py": ("unit/test_demo.py",),
-    "cli/summary.py": ("unit/cli/test_ls.py", "unit/cli/test_info.py"),
     "cli/terminal.py": ("unit/cli/test_main.py", "unit/cli/test_show.py"),
     "container/rows.py": (
         "unit/container/test_regular.py",

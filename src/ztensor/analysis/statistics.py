@@ -24,6 +24,7 @@ from ztensor.analysis.streaming import (
     opened,
     share_out,
 )
+from ztensor.analysis.sums import Moments, Sums
 from ztensor.boundary import public
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, UnsupportedError, describe
 from ztensor.layout import LAYOUTS
@@ -50,7 +51,6 @@ BINS = 64
 
 _SORTED = 1 << 16  # elements that are kept and sorted
 _FEW = 1 << 12  # elements that are sorted sooner than a table of their patterns is made
-_CACHED = 1 << 15  # elements whose float64 copies stay in cache
 _COUNTED = 1 << 21  # elements whose leading bits are counted at once
 # Leading bits that are counted: sign, exponent, and 9 bits of the fraction, or 8 of float64.
 _LEADING = {"float32": 18, "float64": 20}
@@ -145,7 +145,7 @@ class TensorStats:
     @classmethod
     def total(cls, several: Iterable[TensorStats], name: str = "total") -> TensorStats:
         """Return the statistics of several objects together, without quantiles and histogram."""
-        moments = _Moments()
+        moments = Moments()
         sums: dict[str, Any] = dict.fromkeys(("count", "zeros", "nans", "infs"), 0)
         for one in several:
             if not isinstance(one, cls):
@@ -311,42 +311,6 @@ def _stats_of(
         return dataclasses.replace(result, note=error.message)
 
 
-# --- Moments --------------------------------------------------------------------------------
-
-
-class _Moments:
-    """Count, extremes, mean and sum of squared deviations of parts, put together (Chan et al.)."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.mean = 0.0
-        self.squares = 0.0
-        self.least: Any = None
-        self.most: Any = None
-
-    def reach(self, least: Any, most: Any) -> None:
-        if least is not None:
-            self.least = least if self.least is None else min(self.least, least)
-            self.most = most if self.most is None else max(self.most, most)
-
-    def merge(self, count: int, mean: float, squares: float) -> None:
-        if not count:
-            return
-        share = count / (self.count + count)
-        if self.count:
-            apart = mean - self.mean
-            squares += apart * apart * share * self.count
-        self.squares += squares
-        self.mean = self.mean * (1 - share) + mean * share  # no sum that could overflow
-        self.count += count
-
-    def as_fields(self) -> dict[str, Any]:
-        if not self.count:
-            return {}
-        std = math.sqrt(self.squares / self.count) if self.squares >= 0 else math.nan
-        return {"min": self.least, "max": self.most, "mean": self.mean, "std": std}
-
-
 # --- Spreads --------------------------------------------------------------------------------
 
 
@@ -440,12 +404,8 @@ class _Spread:
 # --- Counters -------------------------------------------------------------------------------
 
 
-class _Counter(abc.ABC):
+class _Counter(Sums, abc.ABC):
     """Takes blocks of elements and gives their spread at the end."""
-
-    def __init__(self) -> None:
-        self.count = self.zeros = self.nans = self.infs = 0
-        self.moments = _Moments()
 
     @abc.abstractmethod
     def feed(self, block: Array) -> None: ...
@@ -522,13 +482,7 @@ class _LeadingCounter(_Counter):
         self._counts: Array | None = None
 
     def feed(self, block: Array) -> None:
-        if block.dtype.kind == "c":
-            block = np.abs(block)
-        elif block.itemsize <= 2:
-            block = block.astype(np.int32 if block.dtype.kind in "iub" else np.float32)
-        self.count += block.size
-        for start in range(0, block.size, _CACHED):
-            self._sum_up(block[start : start + _CACHED])
+        block = self.take(block)
         if self._kept is None:
             self._count(block)
             return
@@ -538,27 +492,6 @@ class _LeadingCounter(_Counter):
         for part in (*self._kept, block):
             self._count(part)
         self._kept = None
-
-    def _sum_up(self, piece: Array) -> None:
-        self.zeros += int(np.count_nonzero(piece == 0))
-        least, most = piece.min(), piece.max()
-        if not (np.isfinite(least) and np.isfinite(most)):
-            nans = int(np.count_nonzero(np.isnan(piece)))
-            finite = np.isfinite(piece)
-            self.nans += nans
-            piece = piece[finite]
-            self.infs += finite.size - nans - piece.size
-            if not piece.size:
-                return
-            least, most = piece.min(), piece.max()
-        self.moments.reach(least.item(), most.item())
-        values = piece.astype(np.float64)
-        mean = float(values.sum()) / values.size
-        if not math.isfinite(mean):  # the sum of the largest numbers is beyond them
-            mean = float((values / values.size).sum())
-        values -= mean
-        values *= values
-        self.moments.merge(values.size, mean, float(values.sum()))
 
     def _count(self, block: Array) -> None:
         size = 1 << _LEADING[self._float.name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,8 +16,9 @@ from ztensor.cli.verb import error_as_json, open_file
 from ztensor.errors import UnsupportedError, ZTensorError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from ztensor.layout.base import Array
     from ztensor.opening import Reader
 
 _COLUMNS = (
@@ -28,6 +30,7 @@ _COLUMNS = (
     Column("digest"),
 )
 _COMPLETED = 200
+_FIRST = 8
 
 
 def _complete_name(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -148,7 +151,6 @@ def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any]
         LimitError: a safety cap is exceeded.
     """
     from ztensor.analysis.streaming import dequantized_blocks, is_quantized
-    from ztensor.cli.summary import Summary
     from ztensor.layout import LAYOUTS
     from ztensor.model.dtype import element_count
     from ztensor.reading.verify import ComponentWalk
@@ -160,7 +162,7 @@ def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any]
         return None
     if is_quantized(tensor_object.format):
         size = element_count(tensor_object.shape) * 4
-        summary = Summary(progress=progress, nbytes=size)
+        summary = Seen(progress=progress, nbytes=size)
         try:
             for block in dequantized_blocks(file, name):
                 summary.feed(block)
@@ -175,7 +177,7 @@ def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any]
         if dense
         else component.known_decoded_length
     )
-    summary = Summary(
+    summary = Seen(
         element_count(tensor_object.shape) if dense and packed else None,
         progress=progress,
         nbytes=expected or component.length,
@@ -186,6 +188,68 @@ def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any]
         walk.run(digest_of_decoded=False)
     is_known = dense and (component.type is None or component.logical is not None)
     return {"of": "elements" if is_known else "stored values", **as_json(summary.as_plain())}
+
+
+class Seen:
+    """Takes flat arrays of elements: the first of them, and sums of all.
+
+    Args:
+        count: elements to look at; those after them are padding.
+        progress: called with the bytes of elements seen so far and those to see.
+        nbytes: the bytes to see.
+    """
+
+    def __init__(
+        self,
+        count: int | None = None,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+        nbytes: int = 0,
+    ) -> None:
+        from ztensor.analysis.sums import Sums
+
+        self._sums = Sums()
+        self._most = sys.maxsize if count is None else count
+        self._progress = progress
+        self._nbytes = nbytes
+        self._seen = 0
+        self._kind = ""
+        self._first: list[Any] = []
+
+    def feed(self, block: Array) -> None:
+        """Take the next elements."""
+        import numpy as np
+
+        block = block[: max(self._most - self._sums.count, 0)]
+        is_plain = block.dtype.kind in "biuc"  # bfloat16 and such are nothing Python knows
+        first = block[: _FIRST - len(self._first)]
+        self._first += (first if is_plain else first.astype(np.float64)).tolist()
+        self._kind = block.dtype.kind if is_plain else "f"
+        step = 1 << 17  # elements between two calls of `progress`
+        for start in range(0, block.size, step):
+            piece = block[start : start + step]
+            with np.errstate(all="ignore"):  # overflow and NaN are what is looked for
+                self._sums.take(piece)
+            self._seen += piece.nbytes
+            if self._progress is not None:
+                self._progress(min(self._seen, self._nbytes), self._nbytes)
+
+    def finish(self, counts: Mapping[str, int]) -> None:
+        """Do nothing: any elements are good."""
+
+    def as_plain(self) -> dict[str, Any]:
+        """Return everything by name; None where it has no meaning for the type."""
+        sums, has_elements = self._sums, self._sums.count > 0
+        ordered = {} if self._kind in "bc" else sums.moments.as_fields()
+        may_be_strange = has_elements and self._kind in "fc"
+        return {
+            "count": sums.count,
+            "first": self._first,
+            **{word: ordered.get(word) for word in ("min", "max", "mean")},
+            "nan_count": sums.nans if may_be_strange else None,
+            "inf_count": sums.infs if may_be_strange else None,
+            "true_count": sums.count - sums.zeros if has_elements and self._kind == "b" else None,
+        }
 
 
 def _show_description(terminal: Terminal, facts: Mapping[str, Any]) -> None:

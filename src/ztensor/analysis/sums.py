@@ -1,0 +1,97 @@
+"""Counts, extremes and moments of elements that pass by in blocks, whatever their type."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ztensor.layout.base import Array
+
+_CACHED = 1 << 15  # elements whose float64 copies stay in cache
+
+
+class Moments:
+    """Count, extremes, mean and sum of squared deviations of parts, put together (Chan et al.)."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean = 0.0
+        self.squares = 0.0
+        self.least: Any = None
+        self.most: Any = None
+
+    def reach(self, least: Any, most: Any) -> None:
+        """Take extremes of a part; None of one without finite elements."""
+        if least is not None:
+            self.least = least if self.least is None else min(self.least, least)
+            self.most = most if self.most is None else max(self.most, most)
+
+    def merge(self, count: int, mean: float, squares: float) -> None:
+        """Take the count, mean and sum of squared deviations of a part."""
+        if not count:
+            return
+        share = count / (self.count + count)
+        if self.count:
+            apart = mean - self.mean
+            squares += apart * apart * share * self.count
+        self.squares += squares
+        self.mean = self.mean * (1 - share) + mean * share  # no sum that could overflow
+        self.count += count
+
+    def as_fields(self) -> dict[str, Any]:
+        """Return what `TensorStats` has of it; nothing of no elements."""
+        if not self.count:
+            return {}
+        std = math.sqrt(self.squares / self.count) if self.squares >= 0 else math.nan
+        return {"min": self.least, "max": self.most, "mean": self.mean, "std": std}
+
+
+class Sums:
+    """Takes blocks of elements, of which no more than a piece is held as float64.
+
+    Attributes:
+        count: how many there were.
+        zeros: how many were zero, or False.
+        nans: how many were NaN, of complex ones those of NaN magnitude.
+        infs: how many were infinite.
+        moments: of the finite ones; of complex ones those of magnitudes.
+    """
+
+    def __init__(self) -> None:
+        self.count = self.zeros = self.nans = self.infs = 0
+        self.moments = Moments()
+
+    def take(self, block: Array) -> Array:
+        """Take the next elements, and return them in a type NumPy compares and sums."""
+        if block.dtype.kind == "c":
+            block = np.abs(block)
+        elif block.itemsize <= 2:
+            block = block.astype(np.int32 if block.dtype.kind in "iub" else np.float32)
+        self.count += block.size
+        for start in range(0, block.size, _CACHED):
+            self._sum_up(block[start : start + _CACHED])
+        return block
+
+    def _sum_up(self, piece: Array) -> None:
+        self.zeros += int(np.count_nonzero(piece == 0))
+        least, most = piece.min(), piece.max()
+        if not (np.isfinite(least) and np.isfinite(most)):
+            nans = int(np.count_nonzero(np.isnan(piece)))
+            finite = np.isfinite(piece)
+            self.nans += nans
+            piece = piece[finite]
+            self.infs += finite.size - nans - piece.size
+            if not piece.size:
+                return
+            least, most = piece.min(), piece.max()
+        self.moments.reach(least.item(), most.item())
+        values = piece.astype(np.float64)
+        mean = float(values.sum()) / values.size
+        if not math.isfinite(mean):  # the sum of the largest numbers is beyond them
+            mean = float((values / values.size).sum())
+        values -= mean
+        values *= values
+        self.moments.merge(values.size, mean, float(values.sum()))
