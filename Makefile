@@ -8,11 +8,14 @@ FUZZ ?= --seconds 600
 SHAPES ?=
 MUTANTS ?=
 PYTEST_ARGS ?=
+# One process for each core; WORKERS= (empty) runs all tests in one.
+WORKERS ?= $(filter-out 1,$(shell $(PYTHON) -c 'import os; print(os.cpu_count() or 1)'))
 BENCH ?=
 REAL ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
+PARALLEL = $(if $(strip $(WORKERS)),-n $(WORKERS) --dist loadgroup)
 PIP := $(BIN)/python -m pip --quiet --retries 5
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -32,7 +35,7 @@ demo: $(VENV)/demo.stamp ## save, map, slice, verify and damage a real-sized che
 
 # TORCH= and JAX= (empty) leave them out: no test fails for their absence.
 test: $(VENV)/real.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) $(if $(strip $(JAX)),$(VENV)/jax.stamp) ## run all tests
-	$(BIN)/python -m pytest -m "not fuzz and not interop" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not fuzz and not interop" $(PARALLEL) $(PYTEST_ARGS)
 
 # The minute before a commit; `make lint test` is what every change must pass.
 check: $(VENV)/dev.stamp ## check style, types and the tests of what changed

@@ -58,11 +58,13 @@ class Sums:
         nans: how many were NaN, of complex ones those of NaN magnitude.
         infs: how many were infinite.
         moments: of the finite ones; of complex ones those of magnitudes.
+        total: their sum, which may be infinite where the mean is not.
     """
 
     def __init__(self) -> None:
         self.count = self.zeros = self.nans = self.infs = 0
         self.moments = Moments()
+        self.total = 0.0
 
     def take(self, block: Array) -> Array:
         """Take the next elements, and return them in a type NumPy compares and sums."""
@@ -89,7 +91,9 @@ class Sums:
             least, most = piece.min(), piece.max()
         self.moments.reach(least.item(), most.item())
         values = piece.astype(np.float64)
-        mean = float(values.sum()) / values.size
+        total = float(values.sum())
+        self.total += total
+        mean = total / values.size
         if not math.isfinite(mean):  # the sum of the largest numbers is beyond them
             mean = float((values / values.size).sum())
         values -= mean

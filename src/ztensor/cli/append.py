@@ -34,7 +34,7 @@ def append(
     *,
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Another name, where INPUT is one object of one file."),
+        typer.Option(metavar="NAME", help="Name for the new object, if INPUT has only one."),
     ] = None,
     choice: Choice,
     compress: CompressOption = False,
@@ -43,9 +43,10 @@ def append(
 ) -> None:
     """Add objects of other files, of any format.
 
-    All is added or, where a name is taken or an input is damaged, nothing; the cost is that of what
-    is new, whatever the size of FILE. Objects are copied as they are stored, checked against their
-    digests, with their attributes; the array of a .npy gets the file's name without .npy.
+    Either everything is added or, if a name is taken or an input is damaged, nothing. The time
+    depends on the new data, not on the size of FILE. Objects are copied as stored, with their
+    attributes, and checked against their digests. The array of a .npy file gets the file's name
+    without .npy.
 
     Output:
       How many objects were added; with --dry-run what would be, one to a line.
@@ -69,7 +70,7 @@ def append(
       of Python objects is an error.
 
     Exit code:
-      0 where all was added, 2 where a name is taken.
+      0 if all was added, 2 if a name is taken.
 
     Examples:
       $ ztensor append model.zt head.npy more.npz --dry-run

@@ -11,8 +11,8 @@ from ztensor.cli.terminal import Styled, Terminal
 def compact(terminal: Terminal, file: ChangedFileArgument, *, how: Changing) -> None:
     """Free the bytes of what was removed or replaced.
 
-    The file is written anew without dead bytes, and takes the old one's place as a whole: there
-    must be room for both. Encodings, digests and attributes stay.
+    The file is written anew without dead bytes and replaces the old one atomically, so there must
+    be room for both. Encodings, digests and attributes do not change.
 
     Output:
       How much was freed.
@@ -28,7 +28,7 @@ def compact(terminal: Terminal, file: ChangedFileArgument, *, how: Changing) -> 
       stays.
 
     Exit code:
-      0 where it was done, 4 where the file is damaged: it is then as it was.
+      0 if it was done, 4 if the file is damaged; it is then not changed.
 
     Examples:
       $ ztensor rm model.zt layers.0.weight

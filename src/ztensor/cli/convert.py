@@ -24,7 +24,7 @@ def convert(
     *,
     to: ToOption = None,
     version: Annotated[
-        str, typer.Option(metavar="VERSION", help="Of a .zt: 1.2.0, 1.1.0 or 0.1.0.")
+        str, typer.Option(metavar="VERSION", help="Version of a .zt file: 1.2.0, 1.1.0 or 0.1.0.")
     ] = "1.2.0",
     compression: Annotated[
         str,
@@ -37,13 +37,15 @@ def convert(
     chunk_rows: ChunkRowsOption = None,
     dequantize: Annotated[
         bool,
-        typer.Option("--dequantize", help="Make quantized objects floats: of --dtype, or float32."),
+        typer.Option(
+            "--dequantize", help="Convert quantized objects to floats, of --dtype or float32."
+        ),
     ] = False,
     dtype: Annotated[
         str | None,
         typer.Option(
             metavar="float32|float16|bfloat16",
-            help="Make floats of 16 bits and more this type.",
+            help="Convert floats of 16 bits and more to this type.",
             show_default=False,
         ),
     ] = None,
@@ -52,15 +54,14 @@ def convert(
 ) -> None:
     """Write a file of any format as .zt, or in another format.
 
-    IN is of any known format, a set of shards, or - for standard input. OUT's suffix says what is
-    written: .zt, .safetensors, .npz, .npy, .gguf, .h5 or .hdf5; --to says it, too. Bytes are copied
-    as they are stored where that is possible, and with little memory. With --max-shard-size a
-    larger model is written as shards beside OUT and an index, as model hubs have it. OUT appears as
-    a whole, or not at all.
+    IN is a file of any known format, a set of shards, or - for standard input. The suffix of OUT,
+    or --to, selects the format: .zt, .safetensors, .npz, .npy, .gguf, .h5 or .hdf5. Stored bytes
+    are copied unchanged where possible, and memory use stays small. With --max-shard-size a larger
+    model becomes shards beside OUT and an index, as on model hubs. OUT is written atomically.
 
-    --dequantize and --dtype change values: quantized objects become floats, floats another type.
-    Other objects stay. A finite number that is too large for the type is an error; the summary says
-    how many objects were changed, and the largest error.
+    --dequantize and --dtype change values: quantized objects become floats, and floats get another
+    type. Other objects do not change. A finite number that is too large for the type is an error.
+    The summary shows how many objects were changed, and the largest error.
 
     Output:
       What the new file cannot say, one thing to a line, and a summary.
@@ -85,11 +86,11 @@ def convert(
       deleted         paths
 
     Safety:
-      It never changes IN, and deletes it only with --delete-input, when OUT was
-      proven to hold the same. It replaces no OUT without --force.
+      It never changes IN, and deletes it only with --delete-input, after OUT was
+      compared with it. It replaces an existing OUT only with --force.
 
     Exit code:
-      0 where OUT was written, even if something is lost; with --strict 2 then,
+      0 if OUT was written, even if something is lost; with --strict that is 2,
       and nothing is written.
 
     Examples:

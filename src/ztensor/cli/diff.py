@@ -59,26 +59,27 @@ def diff(
         ),
     ] = 0.0,
     nan_differs: Annotated[
-        bool, typer.Option("--nan-differs", help="NaN is not equal to NaN.")
+        bool, typer.Option("--nan-differs", help="Treat NaN as different from NaN.")
     ] = False,
     values_only: Annotated[
         bool,
-        typer.Option("--values-only", help="Types, layouts and attributes may differ."),
+        typer.Option("--values-only", help="Ignore differences of types, layouts and attributes."),
     ] = False,
     digests: Annotated[
         bool,
         typer.Option(
-            help="Take equal digests for equal values, which is so by default.", show_default=False
+            help="Trust equal digests instead of reading the values (the default).",
+            show_default=False,
         ),
     ] = True,
     rename: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PATTERN=REPL",
-            help="Look for A's names under others in B, as re.sub makes them; may be repeated.",
+            help="Rename A's objects before comparing, as re.sub does; may be repeated.",
         ),
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="List what is equal too.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="List equal objects, too.")] = False,
 ) -> None:
     r"""Compare two files, whatever their formats.
 

@@ -30,9 +30,9 @@ def export(
 ) -> None:
     """Write a file in another format, and list what is lost.
 
-    safetensors and npz hold dense tensors, npy one of them, gguf dense and block-quantized ones,
-    hdf5 also sparse ones. Without OUT the new file has IN's name and the format's suffix. What the
-    formats are and what each can say is on the page "Other formats" of the documentation.
+    safetensors and npz hold dense tensors, npy a single one, gguf dense and block-quantized ones,
+    hdf5 dense and sparse ones. Without OUT the new file gets IN's name and the format's suffix. The
+    page "Other formats" of the documentation describes what each format can store.
 
     Output:
       As of `ztensor convert`: what is lost, and a summary.
@@ -45,7 +45,7 @@ def export(
       `migrate` do.
 
     Exit code:
-      0 where OUT was written, even if something is lost; with --strict 2 then,
+      0 if OUT was written, even if something is lost; with --strict that is 2,
       and nothing is written.
 
     Examples:

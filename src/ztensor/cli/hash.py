@@ -42,7 +42,7 @@ def hash_(
         str | None,
         typer.Option(
             metavar="LIST",
-            help="Compare files with the ids that an earlier call printed.",
+            help="Check files against a list of ids that this verb printed before.",
             show_default=False,
         ),
     ] = None,
@@ -51,15 +51,17 @@ def hash_(
         bool, typer.Option("--tensors", help="Print an id of each tensor, too.")
     ] = False,
     attributes: Annotated[
-        bool, typer.Option("--attributes", help="Let attributes of file and objects count as well.")
+        bool,
+        typer.Option("--attributes", help="Include the attributes of file and objects in the id."),
     ] = False,
     threads: ThreadsOption = None,
 ) -> None:
     """Print an id of what files hold, however it is stored.
 
-    The id is equal where names, shapes, types and elements are, whatever the compression, version,
-    format, order or number of files: a safetensors file and the .zt made of it have the same.
-    Everything is read and checked against its digest; a damaged file has no id.
+    Two files have the same id if they hold the same names, shapes, types and elements, whatever
+    their compression, version, format, order or number of files: a safetensors file and the .zt
+    made from it have the same id. Everything is read and checked against its digest; a damaged file
+    has no id.
 
     Output:
       One line for each file, as sha256sum has them: the id, two spaces, the path.

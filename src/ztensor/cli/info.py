@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ztensor.opening import Reader
     from ztensor.reading.file import FileObjects
 
-_MAGICS = {"0.1": "ZTEN0001", "1.0": "ZTEN1000", "1": "ZTEN1000"}
+_MAGICS = {"0.1": "ZTEN0001", "1.0": "ZTEN1000", "1": "ZTEN1000", "2": "ZT2"}
 _ATTRIBUTES_SHOWN = 50
 _VALUE_CHARACTERS = 200
 
@@ -29,15 +29,15 @@ def info(terminal: Terminal, file: FileArgument) -> None:
     A file of any known format, or a set of shards. Only the list is read, no data.
 
     Output:
-      Size, version, counts; what the objects are made of, by type, format and
-      encoding; the file's attributes; and, of another format, what only the
-      file itself says (a graph, code, values no object or attribute holds), which
-      no copy has. Of a zTensor file also where its manifest
-      is, `padding` (between blobs, less than 64 bytes each time), `dead` bytes
-      (of what was removed or replaced, and older manifests), `shared` ones, if
-      any (they belong to several components), and `commit`, what our writer notes
-      about a state. `container` is the framing: 0.1, or 1 for versions 1.1 and
-      1.2, or 1.0 for the one of releases 1.0.0 and 1.0.1.
+      Size, version, counts; how many objects and bytes have each type, format
+      and encoding; the file's attributes. For other formats also what a copy
+      leaves out: a graph, code, values that are no object or attribute. For a
+      zTensor file also where its manifest is; `padding` (between blobs, less than
+      64 bytes each time, in 2.x less than 4096); `dead` bytes (removed or
+      replaced data and older manifests); `shared` bytes, if any (used by several
+      components); and `commit`, our writer's record of a state. `container` is
+      the framing: 0.1, 1 (versions 1.1 and 1.2), 1.0 (releases 1.0.0 and 1.0.1)
+      or 2.
 
     JSON:
       file, format    texts; format is `zt`, `safetensors`, `npz` and so on
@@ -113,7 +113,9 @@ def summarize(reader: Reader) -> dict[str, Any]:
 
 def _framing(file: FileObjects | None) -> dict[str, Any]:
     """Return what only one zTensor file has: where its manifest is, and what no object needs."""
-    from ztensor.container.framing import HEAD_BYTES
+    from ztensor.container import Container
+    from ztensor.container.framing import HEAD_BYTES, PAGE_2
+    from ztensor.model.rules import ALIGNMENT
 
     if file is None or file.frame is None:
         keys = "container manifest padding_nbytes shared_nbytes dead_nbytes commit"
@@ -124,8 +126,10 @@ def _framing(file: FileObjects | None) -> dict[str, Any]:
         for name in file.names
         for component in file.object(name).components.values()
     ]
-    padding, dead = unused(blobs, HEAD_BYTES, frame.manifest_offset)
-    used = frame.manifest_offset - HEAD_BYTES - padding - dead
+    end = max(frame.manifest_offset, HEAD_BYTES)  # 2.x may have no manifest
+    page = PAGE_2 if frame.container is Container.V2 else ALIGNMENT
+    padding, dead = unused(blobs, HEAD_BYTES, end, page)
+    used = end - HEAD_BYTES - padding - dead
     return {
         "container": frame.container.value,
         "manifest": {"offset": frame.manifest_offset, "nbytes": frame.manifest_length},
@@ -136,25 +140,26 @@ def _framing(file: FileObjects | None) -> dict[str, Any]:
     }
 
 
-def unused(blobs: Iterable[tuple[int, int]], begin: int, end: int) -> tuple[int, int]:
+def unused(
+    blobs: Iterable[tuple[int, int]], begin: int, end: int, page: int = 64
+) -> tuple[int, int]:
     """Return the bytes of padding, and the dead ones, between `begin` and `end`.
 
-    Padding reaches from the end of a blob to the next multiple of 64 at most. Whatever else no
+    Padding reaches from the end of a blob to the next multiple of `page` at most. Whatever else no
     blob holds is dead: what was removed or replaced, and manifests of earlier states.
 
     Args:
         blobs: offset and length of each, in any order; they may overlap.
         begin: where the header ends.
         end: where the manifest begins.
+        page: what blobs begin at a multiple of.
     """
-    from ztensor.model.rules import align
-
     padding = dead = 0
     position = begin
     for offset, length in [*sorted(blob for blob in blobs if blob[1]), (end, 0)]:
         gap = offset - position
         if gap > 0:
-            needed = min(gap, align(position) - position)
+            needed = min(gap, -position % page)
             padding += needed
             dead += gap - needed
         position = max(position, offset + length)

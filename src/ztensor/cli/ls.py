@@ -51,12 +51,12 @@ def ls(
         SortKey | None,
         typer.Option(
             metavar="name|size|offset",
-            help="By name (h.2 before h.10), size (largest first) or place; as in the file.",
+            help="Sort by name (h.2 before h.10), size (largest first) or offset.",
             show_default=False,
         ),
     ] = None,
     summary: Annotated[
-        bool, typer.Option("--summary", help="One line for each file: how much it holds in all.")
+        bool, typer.Option("--summary", help="Print one line per file, with its totals.")
     ] = False,
 ) -> None:
     """List the objects of files: names, shapes, types, sizes.

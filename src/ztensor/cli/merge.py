@@ -43,7 +43,7 @@ def merge(
         Conflict,
         typer.Option(
             metavar="error|first|last",
-            help="A name that two files have: refuse, or which one wins.",
+            help="Where two files have the same name: refuse, or keep the first or last.",
         ),
     ] = "error",
     choice: Choice,
@@ -51,8 +51,8 @@ def merge(
 ) -> None:
     """Write the objects of several files into one .zt.
 
-    Each IN is of any known format. Objects are copied as they are stored, checked, with little
-    memory. Attributes of all files are kept, of the same key those of the last one.
+    Each IN may be of any known format. Objects are copied as stored and checked, with little
+    memory. The attributes of all files are kept; for equal keys the last file wins.
 
     Output:
       A summary; with --dry-run also the names that several files have.
@@ -68,12 +68,12 @@ def merge(
                       says, and no copy has
 
     Safety:
-      It never changes an IN, decides no conflict of its own accord, and
-      replaces no OUT without --force.
+      It never changes an IN, never picks a winner for a name without
+      --on-conflict, and replaces an existing OUT only with --force.
 
     Exit code:
-      0 where OUT was written, 2 where two files have a name and --on-conflict
-      does not say which one wins.
+      0 if OUT was written, 2 if two files have the same name and --on-conflict
+      is not given.
 
     Examples:
       $ ztensor merge tiny.safetensors more.npz -o all.zt

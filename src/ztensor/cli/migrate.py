@@ -25,28 +25,28 @@ def migrate(
     lossy: Annotated[
         bool,
         typer.Option(
-            "--lossy", help="With -o: leave out what the version cannot say, and list it."
+            "--lossy", help="With -o: leave out, and list, what the version cannot store."
         ),
     ] = False,
     how: Rewriting,
 ) -> None:
     """Rewrite a file in another version of the format.
 
-    Newer or older. The new file is read back and compared with the old one (names, shapes, types,
-    elements, attributes) before it takes its place as a whole. Where the version cannot say
-    something, nothing is written; with -o OUT --lossy the rest is.
+    The version may be newer or older. The new file is read back and compared with the old one
+    (names, shapes, types, elements, attributes), then replaces it atomically. If the version cannot
+    store something, nothing is written; with -o OUT --lossy the rest is.
 
     Output:
-      What is lost, if anything may be, and a summary.
+      What is lost, if anything, and a summary.
 
     JSON:
       As of `ztensor convert`.
 
     Safety:
-      It never takes the place of FILE unless it was proven to hold the same.
+      It never replaces FILE before the new file was compared with it.
 
     Exit code:
-      0 where it was written, 2 where the version cannot say something.
+      0 if it was written, 2 if the version cannot store something.
 
     Examples:
       $ ztensor migrate plain.zt --version 1.1.0
@@ -62,16 +62,19 @@ def compress(
     file: ChangedFileArgument,
     *,
     level: Annotated[
-        int, typer.Option(metavar="LEVEL", help="Of zstd, up to 22; higher is smaller and slower.")
+        int,
+        typer.Option(
+            metavar="LEVEL", help="Level of zstd, up to 22; higher is smaller and slower."
+        ),
     ] = 3,
     chunk_rows: ChunkRowsOption = None,
     how: Rewriting,
 ) -> None:
     """Rewrite a file with all data as zstd.
 
-    The new file is read back and compared with the old one before it takes its place as a whole.
-    Compressed data is decoded when it is read: it cannot be mapped. Some rows of
-    a tensor are decoded together; --chunk-rows says how many.
+    The new file is read back and compared with the old one, then replaces it atomically.
+    Compressed data is decoded when it is read, so it cannot be mapped. Rows of a tensor are
+    compressed some at a time; --chunk-rows sets how many.
 
     Output:
       A summary, with the size before and after.
@@ -83,7 +86,7 @@ def compress(
       It never changes anything but encodings.
 
     Exit code:
-      0 where it was done, 4 where the file is damaged: it is then as it was.
+      0 if it was done, 4 if the file is damaged; it is then not changed.
 
     Examples:
       $ ztensor compress model.zt --level 9
@@ -97,7 +100,7 @@ def compress(
 def decompress(terminal: Terminal, file: ChangedFileArgument, *, how: Rewriting) -> None:
     """Rewrite a file with all data raw, ready to be mapped.
 
-    The new file is read back and compared with the old one before it takes its place as a whole.
+    The new file is read back and compared with the old one, then replaces it atomically.
 
     Output:
       A summary, with the size before and after.
@@ -109,7 +112,7 @@ def decompress(terminal: Terminal, file: ChangedFileArgument, *, how: Rewriting)
       It never changes anything but encodings.
 
     Exit code:
-      0 where it was done, 4 where the file is damaged: it is then as it was.
+      0 if it was done, 4 if the file is damaged; it is then not changed.
 
     Examples:
       $ ztensor compress plain.zt -o small.zt

@@ -22,7 +22,7 @@ def mv(
     *,
     map: Annotated[
         list[str] | None,
-        typer.Option(metavar="OLD=NEW", help="Rename this one too; may be repeated."),
+        typer.Option(metavar="OLD=NEW", help="Another object to rename; may be repeated."),
     ] = None,
     how: Editing,
 ) -> None:
@@ -41,7 +41,7 @@ def mv(
       It never takes a name that another object has, and copies no data.
 
     Exit code:
-      0 where all were renamed, 2 where one is not there or its new name is taken.
+      0 if all were renamed, 2 if one does not exist or its new name is taken.
 
     Examples:
       $ ztensor mv model.zt embedding input.weight

@@ -56,7 +56,7 @@ OutputOption = Annotated[
 ]
 NamedOutputOption = Annotated[  # as the verbs have it whose OUT is no argument
     str | None,
-    typer.Option("--output", "-o", metavar="OUT", hidden=True, help="OUT, as other verbs have it."),
+    typer.Option("--output", "-o", metavar="OUT", hidden=True, help="The same as OUT."),
 ]
 ToOption = Annotated[
     str | None,
@@ -75,20 +75,23 @@ GlobsArgument = Annotated[
 ]
 IncludeOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="GLOB", help="Only names that match, * being any text; may be repeated."),
+    typer.Option(
+        metavar="GLOB", help="Only names that match, where * is any text; may be repeated."
+    ),
 ]
 ExcludeOption = Annotated[
-    list[str] | None, typer.Option(metavar="GLOB", help="No names that match; may be repeated.")
+    list[str] | None,
+    typer.Option(metavar="GLOB", help="Leave out names that match; may be repeated."),
 ]
 
 # --- How bytes are stored -------------------------------------------------------------------
 
-CompressOption = Annotated[bool, typer.Option("--compress", help="Compress what is new with zstd.")]
+CompressOption = Annotated[bool, typer.Option("--compress", help="Compress new data with zstd.")]
 ChecksumOption = Annotated[
     str,
     typer.Option(
         metavar="|".join((*writable(), "none")),
-        help="Digest of what has none.",
+        help="Digest for data that has none yet.",
         autocompletion=lambda: [*writable(), "none"],
     ),
 ]
@@ -98,7 +101,7 @@ ChunkRowsOption = Annotated[
         "--chunk-rows",
         metavar="N",
         min=1,
-        help="Rows that are decompressed together; by default as many as 64 KiB hold.",
+        help="Rows that are compressed together; by default as many as fit in 64 KiB.",
         show_default=False,
     ),
 ]
@@ -107,7 +110,7 @@ ThreadsOption = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Threads; by default as many as cores, up to four.",
+        help="Number of threads; by default one per core, four at most.",
         show_default=False,
     ),
 ]
@@ -117,15 +120,15 @@ ThreadsOption = Annotated[
 ForceOption = Annotated[
     bool,
     typer.Option(
-        "--force", "--overwrite", help="Replace an output that exists, which is refused otherwise."
+        "--force", "--overwrite", help="Replace an output that exists; without it that is an error."
     ),
 ]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Do all but write: say what would change, to the byte.")
+    bool, typer.Option("--dry-run", help="Write nothing; show exactly what would change.")
 ]
 AtomicOption = Annotated[
     bool,
-    typer.Option("--atomic", help="Change a copy, and put it in the file's place as a whole."),
+    typer.Option("--atomic", help="Change a copy, then replace the file by it."),
 ]
 NoDurableOption = Annotated[
     bool,
@@ -133,14 +136,16 @@ NoDurableOption = Annotated[
 ]
 NoLockOption = Annotated[
     bool,
-    typer.Option("--no-lock", help="For file systems without locks, where nobody else writes."),
+    typer.Option(
+        "--no-lock", help="Take no lock; for file systems without locks, if nobody else writes."
+    ),
 ]
 TimeoutOption = Annotated[
     float,
     typer.Option(
         metavar="SECONDS",
         min=0.0,
-        help="Wait so long for another writer; without it not at all.",
+        help="Wait this long if another process is writing; by default do not wait.",
         show_default=False,
     ),
 ]
@@ -179,7 +184,7 @@ class Choice:
 
     @property
     def keep(self) -> Callable[[str], bool]:
-        """Return what says of a name whether it is chosen."""
+        """Return the name filter."""
         from ztensor.reading.names import keeps
 
         return keeps(self.include or None, self.exclude)
@@ -259,23 +264,25 @@ class Converting(Choice, NewFile):
         typer.Option(
             "--max-shard-size",
             metavar="SIZE",
-            help="What is larger becomes shards with an index: .zt or .safetensors only.",
+            help="Split larger models into shards with an index; for .zt and .safetensors.",
             show_default=False,
         ),
     ] = None
     named_output: NamedOutputOption = None
     strict: Annotated[
-        bool, typer.Option("--strict", help="Write nothing where something would be lost.")
+        bool, typer.Option("--strict", help="Write nothing if anything would be lost.")
     ] = False
     check: Annotated[
         bool,
-        typer.Option("--check", help="Read OUT back and compare it, before it takes its place."),
+        typer.Option(
+            "--check", help="Read OUT back and compare it with IN before it is put in place."
+        ),
     ] = False
     delete_input: Annotated[
         bool,
         typer.Option(
             "--delete-input",
-            help="Delete IN at the end; implies --strict and --check, so nothing can be lost.",
+            help="Delete IN when OUT is complete; implies --strict and --check.",
         ),
     ] = False
     threads: ThreadsOption = None

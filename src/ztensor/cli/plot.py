@@ -43,7 +43,7 @@ def plot(
             "--output",
             "-o",
             metavar="PICTURE",
-            help="Write an .svg or a .png instead.",
+            help="Write an .svg or .png file instead.",
             show_default=False,
         ),
     ] = None,
@@ -53,15 +53,20 @@ def plot(
             metavar="N",
             min=1,
             max=100,
-            help="Lines of each; by default 6 for up to four objects, else 1.",
+            help="Lines per histogram; by default 6 for up to four objects, else 1.",
             show_default=False,
         ),
     ] = None,
     log: Annotated[
-        bool, typer.Option("--log", help="Bins of magnitudes, each the same ratio wide.")
+        bool,
+        typer.Option("--log", help="Use a logarithmic scale: bins of magnitudes, of equal ratio."),
     ] = False,
     log_counts: Annotated[
-        bool, typer.Option("--log-counts", help="Heights by the logarithm of counts: shows tails.")
+        bool,
+        typer.Option(
+            "--log-counts",
+            help="Draw heights as the logarithm of counts, so that tails can be seen.",
+        ),
     ] = False,
     force: ForceOption = False,
     dry_run: DryRunOption = False,

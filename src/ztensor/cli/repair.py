@@ -34,19 +34,25 @@ def repair(
         typer.Option(metavar="OUT", help="Write the last committed state to a new file."),
     ] = None,
     in_place: Annotated[
-        bool, typer.Option("--in-place", help="Cut the file back; what is cut is kept beside it.")
+        bool,
+        typer.Option(
+            "--in-place",
+            help="Cut the file back to that state; the rest is kept in a file beside it.",
+        ),
     ] = False,
     drop_tail: Annotated[
-        bool, typer.Option("--drop-tail", help="With --in-place: keep nothing of what is cut.")
+        bool,
+        typer.Option("--drop-tail", help="With --in-place: do not keep the part that is cut off."),
     ] = False,
     accept: Annotated[
         int | None,
         typer.Option(
-            metavar="END", help="Take the state that ends at this byte, against the verdict."
+            metavar="END",
+            help="Use the state that ends at this byte, even if it was judged unusable.",
         ),
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show every place that was looked at.")
+        bool, typer.Option("--explain", help="Show every place that was searched.")
     ] = False,
     force: ForceOption = False,
     how: Changing,

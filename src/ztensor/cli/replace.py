@@ -30,7 +30,7 @@ def replace(
         typer.Option(
             "--from",
             metavar="NAME",
-            help="What it is called there; by default the same, or the only one.",
+            help="Its name in INPUT; by default the same name, or the only object.",
             show_default=False,
         ),
     ] = None,
@@ -40,8 +40,8 @@ def replace(
 ) -> None:
     """Put another array under a name.
 
-    It may be of any shape, type and layout. The object's attributes stay; those that the new one
-    brings are added.
+    The new array may have any shape, type and layout. The object keeps its attributes; those of the
+    new one are added.
 
     Output:
       One line; with --dry-run also what was there and what would be.
@@ -54,7 +54,7 @@ def replace(
       complete, and stays in the file until `ztensor compact`.
 
     Exit code:
-      0 where it was replaced, 2 where there is no object of that name.
+      0 if it was replaced, 2 if there is no object of that name.
 
     Examples:
       $ ztensor replace model.zt layers.0.weight head.npy --dry-run

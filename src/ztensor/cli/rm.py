@@ -30,7 +30,9 @@ def rm(
     ] = False,
     include: Annotated[
         list[str] | None,
-        typer.Option(metavar="GLOB", help="Objects whose names match, too; may be repeated."),
+        typer.Option(
+            metavar="GLOB", help="Remove objects whose names match, too; may be repeated."
+        ),
     ] = None,
     exclude: ExcludeOption = None,
     how: Editing,
@@ -47,11 +49,11 @@ def rm(
       As of `ztensor append`.
 
     Safety:
-      It never removes a part of what was asked: where one name is not there, or
-      a pattern matches none, all stay. Bytes stay until `ztensor compact`.
+      It never removes only some: if a name does not exist or a pattern matches
+      nothing, nothing is removed. The bytes stay until `ztensor compact`.
 
     Exit code:
-      0 where all were removed, 2 where a name is not there.
+      0 if all were removed, 2 if a name does not exist.
 
     Examples:
       $ ztensor rm model.zt --include 'layers.0.*' --dry-run

@@ -29,7 +29,7 @@ def set_(
         typer.Option(metavar="NAME", help="Attributes of this object, instead of the file's."),
     ] = None,
     remove: Annotated[
-        list[str] | None, typer.Option(metavar="KEY", help="Take a key away; may be repeated.")
+        list[str] | None, typer.Option(metavar="KEY", help="Remove this key; may be repeated.")
     ] = None,
     json_values: Annotated[
         bool, typer.Option("--json-values", help="Values are JSON, not text.")
@@ -51,7 +51,7 @@ def set_(
       It never touches an attribute that is not named.
 
     Exit code:
-      0 where all was done, 2 where a key to remove is not there.
+      0 if all was done, 2 if a key to remove does not exist.
 
     Examples:
       $ ztensor set model.zt note='a new text' author=me --remove format --dry-run

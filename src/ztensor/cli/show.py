@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,7 +55,7 @@ def show(
     ],
     *,
     values: Annotated[
-        bool, typer.Option(help="Read the values, which is so by default.", show_default=False)
+        bool, typer.Option(help="Read the values (the default).", show_default=False)
     ] = True,
 ) -> None:
     """Show one object: its parts, attributes and first values.
@@ -241,6 +242,8 @@ class Seen:
         """Return everything by name; None where it has no meaning for the type."""
         sums, has_elements = self._sums, self._sums.count > 0
         ordered = {} if self._kind in "bc" else sums.moments.as_fields()
+        if ordered and math.isfinite(sums.total):  # exactly 0 where elements cancel out
+            ordered["mean"] = sums.total / sums.moments.count
         may_be_strange = has_elements and self._kind in "fc"
         return {
             "count": sums.count,

@@ -24,7 +24,7 @@ def split(
     ],
     *,
     to: Annotated[
-        str, typer.Option(metavar="FORMAT", help="Of the shards: zt or safetensors.")
+        str, typer.Option(metavar="FORMAT", help="Format of the shards: zt or safetensors.")
     ] = "zt",
     max_shard_size: Annotated[
         str, typer.Option(metavar="SIZE", help="Most bytes in a shard, such as 500MB or 5GiB.")
@@ -33,7 +33,7 @@ def split(
         str | None,
         typer.Option(
             metavar="DIR",
-            help="Where shards go, made where it is missing; by default FILE's folder.",
+            help="Folder for the shards, created if missing; by default FILE's folder.",
             show_default=False,
         ),
     ] = None,
@@ -42,10 +42,10 @@ def split(
 ) -> None:
     """Write a file as shards of a size, and an index.
 
-    FILE is of any known format. The index is what model hubs use for safetensors, and has the
-    sha256 of each shard besides. No object is divided: one that is larger than SIZE has a shard of
-    its own. DIR and the folders above it are made where they are missing. SIZE is a number of
-    bytes, or has a unit: kB, MB, GB of 1000, KiB, MiB, GiB of 1024.
+    FILE may be of any known format. The index is the one that model hubs use for safetensors, with
+    the sha256 of each shard added. No object is divided: one that is larger than SIZE gets a shard
+    of its own. DIR and its parents are created if missing. SIZE is a number of bytes, or has a
+    unit: kB, MB, GB are powers of 1000, and KiB, MiB, GiB of 1024.
 
     Output:
       A line for each shard, and the path of the index.
@@ -62,7 +62,7 @@ def split(
       It never changes or deletes FILE, and replaces no file without --force.
 
     Exit code:
-      0 where all were written, 2 where one of them exists.
+      0 if all were written, 2 if one of them exists.
 
     Examples:
       $ ztensor split model.zt --max-shard-size 40kB

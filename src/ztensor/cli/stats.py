@@ -32,22 +32,22 @@ def stats(
         str | None,
         typer.Option(
             metavar="Q,Q,...",
-            help="Show these, from 0 to 1, instead of mean and deviation.",
+            help="Show these quantiles, from 0 to 1, instead of mean and deviation.",
             show_default=False,
         ),
     ] = None,
     check: Annotated[
         bool,
         typer.Option(
-            "--check", help="Exit with 1 where there is a NaN or infinity, and name the objects."
+            "--check", help="Exit with 1 if there is a NaN or infinity, and name the objects."
         ),
     ] = False,
 ) -> None:
     """Say what values are like, and find NaN and infinity.
 
-    Everything is read once, in blocks, and checked against its digest: an object may be larger than
-    memory. A sparse object's zeros that are not stored count. A quantized object is dequantized,
-    some rows at a time. What is of an unknown type or layout is left out, and said so.
+    Everything is read once, in blocks, and checked against its digest, so an object may be larger
+    than memory. The zeros that a sparse object does not store are counted. A quantized object is
+    dequantized, some rows at a time. Objects of an unknown type or layout are listed and left out.
 
     Quantiles are interpolated as NumPy does. They are exact for types of up to 16 bits, for up to
     65,536 elements, and for small integers; otherwise within 0.2 % of their value (0.4 % of float64

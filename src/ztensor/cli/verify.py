@@ -30,15 +30,15 @@ def verify(
     require_digests: Annotated[
         bool,
         typer.Option(
-            "--require-digests", help="Fail where bytes are under no digest that matches."
+            "--require-digests", help="Fail if any byte is not covered by a matching digest."
         ),
     ] = False,
 ) -> None:
     """Check every byte of files, and list all that is wrong.
 
-    Digests, encodings to their last byte, bools, sparse indices: everything is read, and nothing
-    stops at the first problem. What this release does not know (a layout, an encoding) is said, and
-    is no damage.
+    Everything is read: digests, encodings to their last byte, bools, sparse indices. It does not
+    stop at the first problem. A layout or encoding that this release does not know is reported, but
+    is not damage.
 
     Output:
       One line for each file. `ok`: every byte is under a digest that matches.

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 class Opened:
-    """Whatever a caller passed, open; what he opened himself stays open."""
+    """An open reader of what a caller passed; at the end it closes only what it opened."""
 
     def __init__(self, source: Any) -> None:
-        self._is_his = isinstance(source, ManifestReader)
-        self.reader: Reader = source if self._is_his else open_file(source)
+        self._is_callers = isinstance(source, ManifestReader)
+        self.reader: Reader = source if self._is_callers else open_file(source)
 
     def __enter__(self) -> Reader:
         return self.reader
 
     def __exit__(self, *exception: object) -> None:
-        if not self._is_his:
+        if not self._is_callers:
             self.reader.close()
 
 

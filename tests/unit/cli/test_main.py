@@ -22,6 +22,7 @@ import ztensor
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.main import VERBS, command_of
 from ztensor.numpy import load_file
+from ztensor.testing.builder_2 import footer
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Ended, Run
@@ -200,10 +201,10 @@ def test_exit_code_of_a_file(run: Run, verb: str, file: str, code: int) -> None:
 @pytest.mark.parametrize("verb", ["ls", "info", "verify"])
 def test_exit_code_of_a_version_we_do_not_read(run: Run, verb: str, tmp_path: Path) -> None:
     newer = tmp_path / "newer.zt"
-    newer.write_bytes(bytes.fromhex("895A54320D0A1A0A") + bytes(100))
+    newer.write_bytes(b"\x89ZT2\r\n\x1a\n" + bytes(99) + footer(4096, 1, 0, version=3))
     ended = run(verb, newer)
     assert ended.code == 3
-    assert "2.x" in ended.err
+    assert "version" in ended.err
 
 
 @pytest.mark.parametrize(
