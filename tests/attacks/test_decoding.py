@@ -223,7 +223,7 @@ def test_codebooks_and_integers_of_every_width_and_packing(bits: int) -> None:
             np.testing.assert_allclose(tensor.dequantize(), values, rtol=1e-6)
             np.testing.assert_allclose(dequantize(tensor, torch.float32), values, rtol=1e-6)
             part: Any = reader.get_slice(name)
-            unit = part._row_unit
+            unit = part.row_unit
             if unit < shape[0]:
                 rows = part[unit : 2 * unit].dequantize()
                 np.testing.assert_allclose(rows, values[unit : 2 * unit], rtol=1e-6)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from ztensor.errors import LimitError, Reason, describe
 
 if TYPE_CHECKING:
+    import contextlib
     from array import array
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ztensor.limits import Limits
 
@@ -163,6 +164,22 @@ class EncodingInRuns(Protocol):
         Raises:
             EncodingError: the stored bytes are damaged, or decode to another length.
             LimitError: a safety cap is exceeded.
+        """
+        ...
+
+
+@runtime_checkable
+class EncodingOfSmall(Protocol):
+    """What an encoding has beside `Encoding` that decodes little data in few steps."""
+
+    def decoding_small(
+        self,
+    ) -> contextlib.AbstractContextManager[Callable[[memoryview, memoryview], bool]]:
+        """Lend what decodes the form that little data usually has, for one thread.
+
+        It takes the stored bytes and the memory they must fill exactly, and returns False, and
+        leaves anything there, where the bytes are of another form or wrong: `decode_into` then
+        decodes them, or says what is wrong.
         """
         ...
 

@@ -22,6 +22,7 @@ from ztensor.errors import UnsupportedError
 from ztensor.layout.base import empty_array
 from ztensor.model.table import Table, TableObjects
 from ztensor.reading.component import digest_of
+from ztensor.reading.encoded import small_jobs
 from ztensor.reading.plain import BEFORE_DIGITS, CRC32C, NO_CHECK, OTHER_CHECK, PlainTypes
 from ztensor.threads import thread_count
 
@@ -123,8 +124,7 @@ def _load_views(file: FileObjects, whole: memoryview, workers: int) -> dict[str,
         result = _in_order(objects, rows.table.names, _lay(rows, whole, 0))
     else:
         result = _lay_few(objects, file.limits.rank, whole)
-    others = [name for name, value in result.items() if value is None]
-    _read_each(file, others, workers, result, copy=False)
+    _read_others(file, workers, result, copy=False, separate=False)
     return result
 
 
@@ -313,6 +313,18 @@ def _runs(table: Table) -> list[range]:
     return [range(start, stop + 1) for start, stop in pairs if stop - start >= _LEAST_RUN]
 
 
+def _read_others(
+    file: FileObjects, workers: int, result: dict[str, Any], *, copy: bool, separate: bool
+) -> None:
+    """Read the objects that were not laid: small encoded ones by runs, the rest one by one."""
+    objects = file.manifest.objects
+    if isinstance(objects, TableObjects):
+        jobs, is_shared = small_jobs(file, objects, result, separate=separate)
+        _run(jobs, workers if is_shared else 1)
+    others = [name for name, value in result.items() if value is None]
+    _read_each(file, others, workers, result, copy=copy)
+
+
 def _read_each(
     file: FileObjects,
     names: Iterable[str],
@@ -367,8 +379,7 @@ def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str,
     result = _in_order(objects, in_file.table.names, values)
     if in_file is not rows:
         result = {name: result[name] for name in objects}
-    others = [name for name, value in result.items() if value is None]
-    _read_each(file, others, workers, result, copy=True)
+    _read_others(file, workers, result, copy=True, separate=separate)
     return result
 
 

@@ -8,7 +8,7 @@ import contextlib
 from typing import TYPE_CHECKING, TypeVar
 
 from ztensor.encoding.base import Runs, require_decodable
-from ztensor.encoding.zstd.frames import Frame, require_window, walk_frames
+from ztensor.encoding.zstd.frames import Frame, is_small_frame, require_window, walk_frames
 from ztensor.encoding.zstd.held import Held, hold
 from ztensor.encoding.zstd.libraries import Binding, Decoder, Encoder, Span, find_binding
 from ztensor.errors import (
@@ -22,7 +22,7 @@ from ztensor.errors import (
 from ztensor.threads import WINDOWS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ztensor.encoding.base import Stored
     from ztensor.limits import Limits
@@ -79,6 +79,26 @@ class Zstd:
         Nothing is allocated for decoded bytes, and decoding stops where the destination ends.
         """
         self.decode_run(stored, 0, stored.length, destination, limits)
+
+    @contextlib.contextmanager
+    def decoding_small(self) -> Iterator[Callable[[memoryview, memoryview], bool]]:
+        """Lend what decodes one frame of one block; see `EncodingOfSmall`."""
+        binding = self._bound()
+        decompress = binding.small()
+
+        def decode(stored: memoryview, destination: memoryview) -> bool:
+            if not is_small_frame(stored, len(destination)):
+                return False
+            try:
+                decoded = decompress(stored)
+            except binding.error:
+                return False
+            if len(decoded) != len(destination):
+                return False
+            destination[:] = decoded
+            return True
+
+        yield decode
 
     def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
         """Return which frames decode to which bytes, or None where not all of them tell.

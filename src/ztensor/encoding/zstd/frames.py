@@ -80,6 +80,32 @@ def walk_frames(
         position = frame.stop
 
 
+# By the descriptors of frames in one segment without checksum and dictionary: how many bytes the
+# content size takes, and what is added to it.
+_ONE_SEGMENT = {0x20: (1, 0), 0x60: (2, 256), 0xA0: (4, 0)}
+
+
+def is_small_frame(stored: memoryview, length: int) -> bool:
+    """Return whether all bytes are one frame of one block that says it decodes to `length` bytes.
+
+    So is what `walk_frames` finds nothing wrong with, in the form that writers give little data.
+    """
+    head = bytes(stored[:12])
+    if head[:4] != _MAGIC or len(head) < 9 or length > _BLOCK_MOST:
+        return False
+    count, added = _ONE_SEGMENT.get(head[4], (0, 0))
+    behind = 5 + count
+    if not count or int.from_bytes(head[5:behind], "little") + added != length:
+        return False
+    header = int.from_bytes(head[behind : behind + 3], "little")
+    kind, size = header >> 1 & 3, header >> 3
+    if kind == _COMPRESSED:
+        return bool(header & 1) and 2 <= size <= length and behind + 3 + size == len(stored)
+    takes = size if kind == _RAW else 1
+    is_known = kind < _COMPRESSED and bool(header & 1)
+    return is_known and size == length and behind + 3 + takes == len(stored)
+
+
 class _Look:
     """A window that moves over stored bytes, so that headers do not cost one read each."""
 

@@ -62,11 +62,13 @@ class Binding(NamedTuple):
         error: what the library raises for damaged bytes.
         decoder: makes a decoding context.
         encoder: makes an encoding context of a level.
+        small: makes what decodes one frame that declares its size, given as a whole.
     """
 
     error: type[Exception]
     decoder: Callable[[], Decoder]
     encoder: Callable[[int], Encoder]
+    small: Callable[[], Callable[[memoryview], bytes]]
 
 
 def bind_zstandard(module: Any) -> Binding:
@@ -83,7 +85,7 @@ def bind_zstandard(module: Any) -> Binding:
         encode: Encoder = context.compress
         return encode
 
-    return Binding(module.ZstdError, decoder, encoder)
+    return Binding(module.ZstdError, decoder, encoder, lambda: module.ZstdDecompressor().decompress)
 
 
 def bind_standard_library(module: Any) -> Binding:
@@ -104,7 +106,7 @@ def bind_standard_library(module: Any) -> Binding:
 
         return encode
 
-    return Binding(module.ZstdError, decoder, encoder)
+    return Binding(module.ZstdError, decoder, encoder, lambda: module.decompress)
 
 
 class _StandardReader:

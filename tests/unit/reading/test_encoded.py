@@ -1,0 +1,196 @@
+"""Small encoded tensors by runs: the values, the errors and the bounds are those of one by one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.contents import open_file
+from ztensor.encoding import ENCODINGS
+from ztensor.encoding.zstd import Zstd
+from ztensor.encoding.zstd.frames import is_small_frame, walk_frames
+from ztensor.errors import DigestMismatchError, EncodingError, LimitError, ZTensorError
+from ztensor.limits import DEFAULT_LIMITS
+from ztensor.model.table import TableObjects
+from ztensor.numpy import load_file, save_file
+from ztensor.reading import encoded, loading
+from ztensor.reading.encoded import small_jobs
+from ztensor.source.base import Range
+from ztensor.source.memory import MemorySource
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ztensor.layout.base import Array
+
+COUNT = 2000  # as many as columns are made of
+SHARED = {f"w{index}" for index in range(0, COUNT, 6)}
+
+
+def some() -> dict[str, Array]:
+    """Tensors that compress, that do not, that are empty, scalars, and too large to be small."""
+    random = np.random.default_rng(0)
+    kinds: list[Any] = [
+        np.zeros((8, 8), np.float32),
+        random.integers(0, 256, 300).astype(np.uint8),
+        np.array(2.5),
+        np.zeros((0, 3), np.int16),
+        np.arange(300).astype(ml_dtypes.bfloat16),
+        np.arange(300, dtype=np.complex64),
+    ]
+    made = {f"w{index}": kinds[index % len(kinds)] for index in range(COUNT)}
+    return {**made, "large": np.arange(1 << 16, dtype=np.int64)}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("encoded") / "m.zt"
+    save_file(some(), path, compression=True)
+    return path
+
+
+@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_all_of_them_are_loaded(
+    saved: Path, copy: bool, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_by_one: list[str] = []
+    before = loading._read_each
+
+    def noting(file: Any, names: Any, *rest: Any, **more: Any) -> None:
+        one_by_one.extend(names)
+        before(file, names, *rest, **more)
+
+    monkeypatch.setattr(loading, "_read_each", noting)
+    monkeypatch.setattr(encoded, "_LEAST_FOR_THREADS", 0)
+    found, expected = load_file(saved, copy=copy, threads=threads), some()
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
+        assert found[name].tobytes() == array.tobytes()
+    # The empty ones and the large one take the long way.
+    assert set(one_by_one) == {name for name, one in expected.items() if not one.size} | {"large"}
+
+
+def test_memory_of_ones_own(saved: Path) -> None:
+    for separate in (False, True):
+        file = open_file(saved)
+        objects, result = file.manifest.objects, dict.fromkeys(file.names)
+        assert isinstance(objects, TableObjects)
+        jobs, _ = small_jobs(file, objects, result, separate=separate)
+        for job in jobs:
+            job()
+        owners = {
+            id(array.base.obj if isinstance(array.base, memoryview) else array.base)
+            for array in result.values()
+            if array is not None
+        }
+        assert (len(owners) > COUNT // 2) is separate
+        file.close()
+
+
+def test_runs_are_bounded(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoded, "_RUN_STORED", 1000)
+    monkeypatch.setattr(encoded, "_RUN_DECODED", 2000)
+    with ztensor.open(saved) as reader:
+        file = reader.objects.parts()[0]
+        objects: Any = file.manifest.objects
+        jobs, _ = small_jobs(file, objects, {}, separate=False)
+        for job in jobs:
+            run = job.args[2]  # type: ignore[attr-defined]
+            assert len(run) == 1 or sum(one.nbytes for one in run) <= 2000
+            assert len(run) == 1 or run[-1].offset + run[-1].length - run[0].offset <= 1000
+
+
+@pytest.mark.parametrize("place", ["digest", "frame"])
+def test_damage_is_said_as_one_by_one(saved: Path, tmp_path: Path, place: str) -> None:
+    data = bytearray(saved.read_bytes())
+    with ztensor.open(saved) as reader:
+        where = reader.location("w6")
+    data[where.offset + where.length - 1] ^= 0xFF
+    (tmp_path / "bad.zt").write_bytes(data)
+    verify = None if place == "digest" else False
+    with ztensor.open(tmp_path / "bad.zt", verify=verify) as reader:
+        try:
+            reader.read_numpy("w6")
+        except ZTensorError as error:
+            alone: type[ZTensorError] | None = type(error)
+        else:
+            alone = None
+    if place == "digest":
+        assert alone is DigestMismatchError
+    if alone is None:
+        return
+    with pytest.raises(alone) as caught:
+        load_file(tmp_path / "bad.zt", verify=verify)
+    assert caught.value.object_name in SHARED  # they have the same bytes
+
+
+def test_caps_are_those_of_one_by_one(saved: Path) -> None:
+    limits = ztensor.Limits(decoded_bytes=100)
+    with ztensor.open(saved, limits=limits) as reader, pytest.raises(LimitError):
+        loading.load_all(reader.objects.parts()[0], copy=True)
+
+
+# --- The frame ------------------------------------------------------------------------------
+
+
+def frame_of(data: bytes) -> bytes:
+    return b"".join(ENCODINGS["zstd"].encode(memoryview(data), level=3))
+
+
+def walked(stored: bytes, length: int) -> bool:
+    """Return whether the general way decodes the bytes to so many."""
+    source = MemorySource(stored)
+    try:
+        Zstd().decode_into(
+            Range(source, 0, len(stored)), memoryview(bytearray(length)), DEFAULT_LIMITS
+        )
+    except EncodingError:
+        return False
+    return True
+
+
+SAMPLES = [
+    bytes(range(256)) * 2,
+    b"a" * 300,
+    b"ab",
+    bytes(np.random.default_rng(1).integers(0, 256, 200).astype(np.uint8)),
+    b"x" * 70_000,
+    bytes(40_000) + b"end",
+]
+
+
+@pytest.mark.parametrize("data", SAMPLES, ids=len)
+def test_what_our_writers_make_is_small(data: bytes) -> None:
+    stored = frame_of(data)
+    frames = list(walk_frames(Range(MemorySource(stored), 0, len(stored)), DEFAULT_LIMITS))
+    assert is_small_frame(memoryview(stored), len(data)) is (len(frames) == 1)
+    with Zstd().decoding_small() as decode:
+        into = bytearray(len(data))
+        assert decode(memoryview(stored), memoryview(into)) is (len(frames) == 1)
+        assert len(frames) > 1 or bytes(into) == data
+
+
+def test_whatever_it_takes_the_general_way_takes() -> None:
+    random = np.random.default_rng(2)
+    taken = 0
+    with Zstd().decoding_small() as decode:
+        for data in SAMPLES[:4]:
+            stored = frame_of(data)
+            for _ in range(3000):
+                bad = bytearray(stored)
+                for at in random.integers(0, min(len(bad), 16), random.integers(1, 3)):
+                    bad[at] = random.integers(0, 256)
+                if random.random() < 0.2:
+                    bad = bad[: random.integers(0, len(bad))]
+                length = len(data) if random.random() < 0.7 else int(random.integers(1, 600))
+                into = bytearray(length)
+                if decode(memoryview(bytes(bad)), memoryview(into)):
+                    taken += 1
+                    assert walked(bytes(bad), length)
+    assert taken > 100
