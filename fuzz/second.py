@@ -37,7 +37,7 @@ NUMBERS = (0, 1, 2, 3, 8, 23, 24, 40, 255, 256, 4095, 4096, 8192, 65536, 1 << 32
 
 @functools.cache
 def seeds() -> tuple[bytes, ...]:
-    """Return the small files of the corpus: all that are right, every third of those that are not."""
+    """Return the small files of the corpus: all right ones, and every third of the others."""
     found = []
     for number, path in enumerate(sorted(CORPUS.rglob("*.zt"))):
         if path.stat().st_size <= MOST and ("reject" not in path.parts or number % 3 == 0):

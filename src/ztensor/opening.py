@@ -305,7 +305,7 @@ class ShardedReader(Reader):
         """
         from ztensor.sharded.verifying import verify_set
 
-        return verify_set(self.objects, names, threads=threads, progress=progress)
+        return verify_set(self.objects, names, deep=deep, threads=threads, progress=progress)
 
 
 @public

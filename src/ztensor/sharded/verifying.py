@@ -17,6 +17,7 @@ from ztensor.errors import (
 )
 from ztensor.model.problem import Problem
 from ztensor.reading.objects import not_found
+from ztensor.reading.shards import with_shards
 from ztensor.reading.verify import VerifyReport, verify_file
 from ztensor.sharded.naming import shifted
 from ztensor.source.base import Range
@@ -34,6 +35,7 @@ def verify_set(
     objects: ShardedObjects,
     names: Iterable[str] | None = None,
     *,
+    deep: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> VerifyReport:
@@ -72,6 +74,8 @@ def verify_set(
         report = verify_file(
             opened, chosen[file], threads=threads, progress=shifted(progress, done, total)
         )
+        if deep and opened.manifest.shards:
+            report = with_shards(report, opened)
         done += size
         problems.extend(problem.under(file) for problem in report.problems)
         unsupported.extend(problem.under(file) for problem in report.unsupported)

@@ -1,4 +1,4 @@
-"""Containers of 2.x: items that decode to much, many broken rules, many blobs, shards and frames."""
+"""Containers of 2.x: items that decode to much, broken rules, and many blobs, shards and frames."""
 
 from __future__ import annotations
 

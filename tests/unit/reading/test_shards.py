@@ -136,3 +136,12 @@ def test_sources_laid_behind_one_another() -> None:
     with pytest.raises(SourceError):
         joined.read_into(10, memoryview(bytearray(3)))
     joined.close()
+
+
+def test_a_set_of_files_looks_into_their_shards_too(tmp_path: Path) -> None:
+    shard = shard_of()
+    (tmp_path / "m.zt").write_bytes(root_of(shard)[0])
+    (tmp_path / "m-s.zt").write_bytes(shard[:100] + b"\1" + shard[101:])
+    with ztensor.open([tmp_path / "m.zt"]) as reader:
+        assert reader.verify().outcome == "ok"
+        assert reader.verify(deep=True).outcome == "damaged"
