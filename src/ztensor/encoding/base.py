@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from ztensor.errors import LimitError, Reason, describe
+from ztensor.errors import EncodingError, LimitError, Reason, describe
 
 if TYPE_CHECKING:
     import contextlib
@@ -102,6 +102,18 @@ class Encoding(Protocol):
                 that means something; None for the encoding's own measure.
         """
         ...
+
+
+def require_equal_length(expected: int, found: int, message: str) -> None:
+    """Raise where something is not as long as it has to be.
+
+    Raises:
+        EncodingError: it is not.
+    """
+    if found != expected:
+        raise EncodingError(
+            message, reason=Reason.SIZE_MISMATCH, expected=f"{expected} bytes", found=str(found)
+        )
 
 
 def require_decodable(length: int, limits: Limits) -> None:

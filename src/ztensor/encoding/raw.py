@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.errors import EncodingError, Reason
+from ztensor.encoding.base import require_equal_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,13 +23,8 @@ class Raw:
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse a stored length that is not the expected one."""
-        if stored.length != expected_length:
-            raise EncodingError(
-                "the stored length of a raw component is not its size",
-                reason=Reason.SIZE_MISMATCH,
-                expected=f"{expected_length} bytes",
-                found=f"{stored.length}",
-            )
+        message = "the stored length of a raw component is not its size"
+        require_equal_length(expected_length, stored.length, message)
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         """Copy the stored bytes to `destination`, which they fill exactly."""

@@ -14,7 +14,7 @@ import numpy as np
 from ztensor.digest import Sum
 from ztensor.encoding import ENCODINGS
 from ztensor.encoding.base import Runs, require_decodable
-from ztensor.errors import EncodingError, Reason, UsageError, describe
+from ztensor.errors import EncodingError, Reason, UnsupportedError, UsageError, describe
 from ztensor.layout.base import empty_array
 from ztensor.model.account import Unrepresented
 from ztensor.model.dtype import element_count
@@ -167,6 +167,30 @@ class ForeignEncoding(abc.ABC):
     ) -> Iterator[bytes | memoryview]:
         """Refuse: no file of ours is written so."""
         raise UsageError("this encoding is only read", found=describe(self.name))
+
+
+class Absent(ForeignEncoding):
+    """What cannot be read here.
+
+    Args:
+        name: the word for it.
+        message: why not.
+        is_absent: it is listed only.
+    """
+
+    def __init__(self, name: str, message: str, *, is_absent: bool = True) -> None:
+        super().__init__(name)
+        self._message = message
+        self.is_absent = is_absent
+
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse."""
+        del stored, expected_length, limits
+        raise UnsupportedError(self._message, reason=Reason.UNKNOWN_ENCODING)
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Refuse."""
+        self.require_length(stored, destination.nbytes, limits)
 
 
 class Blocks:

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from ztensor.errors import EncodingError, ManifestError, Reason, UsageError, describe
+from ztensor.encoding.base import require_equal_length
+from ztensor.errors import ManifestError, Reason, UsageError, describe
 from ztensor.foreign.base import (
     GATHERED_BYTES,
     RAW,
@@ -348,13 +349,8 @@ class Fortran(InBlocks):
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse a stored length that is not the expected one."""
-        if stored.length != expected_length or expected_length != self._blocks.nbytes:
-            raise EncodingError(
-                "the stored length is not the array's",
-                reason=Reason.SIZE_MISMATCH,
-                expected=f"{expected_length} bytes",
-                found=f"{stored.length}",
-            )
+        for length in (stored.length, self._blocks.nbytes):
+            require_equal_length(expected_length, length, "the stored length is not the array's")
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         """Fill `destination` (flat, bytes, writable) exactly; each stored byte is read once."""

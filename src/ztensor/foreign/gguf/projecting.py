@@ -6,8 +6,8 @@ import bisect
 import itertools
 from typing import TYPE_CHECKING
 
-from ztensor.errors import Reason, UnsupportedError, UnsupportedVersionError, describe
-from ztensor.foreign.base import RAW, ForeignEncoding, Projection
+from ztensor.errors import Reason, UnsupportedVersionError, describe
+from ztensor.foreign.base import RAW, Absent, Projection
 from ztensor.foreign.gguf.cursor import Cursor
 from ztensor.foreign.gguf.metadata import alignment_of, read_metadata
 from ztensor.foreign.gguf.types import BLOCKS, HEADER, MOST_RANK, PLAIN, SWAPPED, broken
@@ -20,12 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Literal
 
-    from ztensor.encoding import Stored
-    from ztensor.limits import Budget, Limits
+    from ztensor.limits import Budget
     from ztensor.model.account import Unrepresented
     from ztensor.source.base import Source
 
 _VERSIONS = (2, 3)
+# Which of their bytes are swapped depends on who wrote them.
+_SWAPPED_MESSAGE = (
+    "blocks of big-endian files are not read; convert the file to little-endian with "
+    "gguf-convert-endian of the package gguf"
+)
 _MOST_DIMENSION = (1 << 63) - 1
 _TENSOR_COST = 1200
 
@@ -48,7 +52,7 @@ def project(source: Source, budget: Budget) -> Projection:
     objects = _objects(infos, -(-cursor.at // alignment) * alignment, alignment, cursor)
     encodings = RAW
     if cursor.order == ">":
-        encodings = {**RAW, SWAPPED: _SwappedBlocks(SWAPPED)}
+        encodings = {**RAW, SWAPPED: Absent(SWAPPED, _SWAPPED_MESSAGE, is_absent=False)}
     manifest = Manifest(str(version), objects, attributes or None)
     header = cursor.at
     return Projection(manifest, encodings, lambda: _gaps(objects, header, alignment, source.size))
@@ -210,20 +214,3 @@ def _object(
     if order == ">":
         component = Component("u8", place, length, encoding=SWAPPED, decoded_length=length)
     return TensorObject(shape, PREFIX + BLOCKS[number].name, {"data": component})
-
-
-class _SwappedBlocks(ForeignEncoding):
-    """Blocks of a big-endian file: which of their bytes are swapped depends on who wrote them."""
-
-    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse all of them."""
-        del stored, expected_length, limits
-        raise UnsupportedError(
-            "blocks of big-endian files are not read; convert the file to little-endian with "
-            "gguf-convert-endian of the package gguf",
-            reason=Reason.UNKNOWN_ENCODING,
-        )
-
-    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Refuse all of them."""
-        self.require_length(stored, destination.nbytes, limits)

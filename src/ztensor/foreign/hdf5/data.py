@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.errors import EncodingError, LimitError, Reason, describe
+from ztensor.encoding.base import require_equal_length
+from ztensor.errors import LimitError, Reason, describe
 from ztensor.foreign.base import Blocks, InBlocks
 from ztensor.foreign.hdf5.filters import Chunk, bad_chunk, unfiltered
 from ztensor.model.dtype import element_count
@@ -61,13 +62,7 @@ class _Rows(InBlocks):
                 expected=f"at most {most} bytes",
                 found=describe(asked),
             )
-        if expected_length != self._blocks.nbytes:
-            raise EncodingError(
-                "the dataset has another size",
-                reason=Reason.SIZE_MISMATCH,
-                expected=str(expected_length),
-                found=str(self._blocks.nbytes),
-            )
+        require_equal_length(expected_length, self._blocks.nbytes, "the dataset has another size")
 
     def _most_decoded(self) -> int:
         """Return how many bytes may be made while the whole is read."""

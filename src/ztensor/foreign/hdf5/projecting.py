@@ -37,10 +37,9 @@ from ztensor.errors import (
     LimitError,
     NotRepresentableError,
     Reason,
-    UnsupportedError,
     describe,
 )
-from ztensor.foreign.base import RAW, ForeignEncoding, Projection
+from ztensor.foreign.base import RAW, Absent, Projection
 from ztensor.foreign.hdf5.attributes import MOST_BYTES, Attributes, shared_address, text_of
 from ztensor.foreign.hdf5.chunks import ChunkTable, read_chunks
 from ztensor.foreign.hdf5.data import Converted, InChunks, Unwritten, fill_of
@@ -69,11 +68,11 @@ from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
-    from ztensor.encoding import Encoding, Stored
-    from ztensor.limits import Budget, Limits
+    from ztensor.encoding import Encoding
+    from ztensor.limits import Budget
     from ztensor.source.base import Source
 
-_UNREAD = "hdf5"
+_UNREAD, _UNREAD_MESSAGE = "hdf5", "this kind of HDF5 data is not read here; read it with h5py"
 TYPE_ATTRIBUTE = "ztensor.type"  # names what the bits of an exported dataset mean
 
 _OBJECT_COST, _GROUP_COST = 1000, 400  # bytes of memory that one takes
@@ -147,7 +146,7 @@ class _Walk:
         self._reader = Attributes(self._window, heaps, self._stored_type, self._leave)
         self._attributes: dict[str, object] = {}
         self._objects: dict[str, TensorObject] = {}
-        self._encodings: dict[str, Encoding] = {**RAW, _UNREAD: _Unread(_UNREAD)}
+        self._encodings: dict[str, Encoding] = {**RAW, _UNREAD: Absent(_UNREAD, _UNREAD_MESSAGE)}
         self._items: dict[int, _Item] = {}
         self._types: dict[int, Type] = {}
         self._parsed: dict[bytes, tuple[Type, _Known]] = {}
@@ -478,15 +477,3 @@ def _named(word: object, width: int) -> tuple[str, str | None] | None:
         ):
             return logical.dtype, logical.name
     return None
-
-
-class _Unread(ForeignEncoding):
-    """What is listed only: its element type is none, and that is said before this is asked."""
-
-    is_absent = True
-
-    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        raise UnsupportedError(
-            "this kind of HDF5 data is not read here; read it with h5py",
-            reason=Reason.UNKNOWN_ENCODING,
-        )

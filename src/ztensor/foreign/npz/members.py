@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from ztensor.encoding.base import require_equal_length
 from ztensor.errors import EncodingError, Reason
 from ztensor.foreign import deflate, npy
 from ztensor.foreign.base import ForeignEncoding
@@ -93,13 +94,8 @@ class Whole(ForeignEncoding):
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse an expected length that is not the one the archive tells."""
         length = self._member.size - self._header.length
-        if expected_length != length or stored.length != self._member.length:
-            raise EncodingError(
-                "the member is not as long as the array",
-                reason=Reason.SIZE_MISMATCH,
-                expected=f"{expected_length} bytes",
-                found=f"{length}",
-            )
+        require_equal_length(expected_length, length, "the member is not as long as the array")
+        require_equal_length(self._member.length, stored.length, "the member has another length")
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         """Fill `destination` with the array's elements in our order."""

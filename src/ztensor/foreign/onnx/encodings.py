@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.encoding.base import Runs
+from ztensor.encoding.base import Runs, require_equal_length
 from ztensor.errors import (
     EncodingError,
     Reason,
-    UnsupportedError,
     describe,
 )
 from ztensor.foreign.base import ForeignEncoding
@@ -31,19 +30,6 @@ if TYPE_CHECKING:
     from ztensor.limits import Limits
     from ztensor.source.base import Source
     from ztensor.source.rights import Rights
-
-
-class Unread(ForeignEncoding):
-    """What is listed only: its element type is none, and that is said before this is asked."""
-
-    is_absent = True
-
-    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Raise: nothing of it is known here."""
-        raise UnsupportedError(
-            "this kind of ONNX data is not read here; read it with onnx",
-            reason=Reason.UNKNOWN_ENCODING,
-        )
 
 
 class External(ForeignEncoding):
@@ -85,13 +71,7 @@ class External(ForeignEncoding):
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse a file that is too short."""
-        if expected_length != self._length:
-            raise EncodingError(
-                "external data has another length",
-                reason=Reason.SIZE_MISMATCH,
-                expected=str(expected_length),
-                found=str(self._length),
-            )
+        require_equal_length(expected_length, self._length, "external data has another length")
         with self._opened():
             pass
 

@@ -11,8 +11,8 @@ from ztensor.errors import (
     Reason,
     describe,
 )
-from ztensor.foreign.base import RAW, Projection
-from ztensor.foreign.onnx.encodings import Coordinates, Elements, External, Unread
+from ztensor.foreign.base import RAW, Absent, Projection
+from ztensor.foreign.onnx.encodings import Coordinates, Elements, External
 from ztensor.foreign.onnx.protobuf import (
     BYTES,
     ENCODING_COST,
@@ -149,7 +149,12 @@ class _Model:
         self._budget = budget
         self._message = Message(source, budget)
         self._objects: dict[str, TensorObject] = {}
-        self._encodings: dict[str, Encoding] = {**RAW, "onnx:unread": Unread("onnx:unread")}
+        self._encodings: dict[str, Encoding] = {
+            **RAW,
+            "onnx:unread": Absent(
+                "onnx:unread", "this kind of ONNX data is not read here; read it with onnx"
+            ),
+        }
         self._props: dict[str, str] = {}
         self._opsets: dict[str, int] = {}
         self._attributes: dict[str, object] = {}

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from ztensor.encoding.base import require_equal_length
 from ztensor.errors import (
-    EncodingError,
     LimitError,
     Reason,
-    UnsupportedError,
     describe,
 )
 from ztensor.foreign.base import (
@@ -100,13 +99,8 @@ class Gathered(InBlocks):
                 expected=f"at most {most} bytes of {span}",
                 found=describe(expected_length),
             )
-        if expected_length != self._blocks.nbytes:
-            raise EncodingError(
-                "the tensor has another number of elements than its shape",
-                reason=Reason.SIZE_MISMATCH,
-                expected=f"{expected_length} bytes",
-                found=str(self._blocks.nbytes),
-            )
+        message = "the tensor has another number of elements than its shape"
+        require_equal_length(expected_length, self._blocks.nbytes, message)
 
     def _can_cut(self, stored: Stored) -> bool:
         del stored
@@ -227,39 +221,11 @@ class Held(ForeignEncoding):
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         """Copy them."""
         del stored, limits
-        if destination.nbytes != self.nbytes:
-            raise EncodingError(
-                "the values in the pickle have another length",
-                reason=Reason.SIZE_MISMATCH,
-                expected=f"{destination.nbytes} bytes",
-                found=str(self.nbytes),
-            )
+        require_equal_length(
+            destination.nbytes, self.nbytes, "the values in the pickle have another length"
+        )
         if self.nbytes:
             array = self._array
             one = array.elements() if isinstance(array, NumpyArray) else array
             rows: Array = np.frombuffer(destination, np.uint8).reshape(self._times, -1)
             rows[...] = one.reshape(-1).view(np.uint8)
-
-
-class Absent(ForeignEncoding):
-    """What is listed only, such as tensors of the device `meta`: there are no elements of it here.
-
-    Args:
-        name: the word for it.
-        message: why there are none.
-    """
-
-    is_absent = True
-
-    def __init__(self, name: str, message: str) -> None:
-        super().__init__(name)
-        self._message = message
-
-    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse."""
-        del stored, expected_length, limits
-        raise UnsupportedError(self._message, reason=Reason.UNKNOWN_ENCODING)
-
-    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Refuse."""
-        self.require_length(stored, destination.nbytes, limits)

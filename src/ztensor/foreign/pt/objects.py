@@ -19,9 +19,10 @@ from ztensor.errors import (
 )
 from ztensor.foreign.base import (
     RAW,
+    Absent,
     Projection,
 )
-from ztensor.foreign.pt.encodings import Absent, Gathered, Geometry, Held
+from ztensor.foreign.pt.encodings import Gathered, Geometry, Held
 from ztensor.foreign.pt.pickled import Global, Items, misfit
 from ztensor.foreign.pt.values import (
     NumpyArray,
