@@ -89,6 +89,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "wire/cbor": ("unit/wire/test_cbor.py", "property/test_cbor.py"),
     "wire/json.py": ("attacks/test_budget_texts.py",),
     "writing/blob.py": ("unit/writing/test_writer.py",),
+    "writing/compressing.py": ("unit/writing/test_frames.py", "unit/writing/test_writer.py"),
     "writing/copying.py": ("unit/writing/test_writer.py", "attacks/test_shared_blobs.py"),
     "writing/output.py": ("unit/writing/test_writer.py",),
     "writing/planning.py": ("unit/writing/test_writer.py",),

@@ -113,7 +113,8 @@ def test_nothing_is_lost_from_zt_to_zt(rich: Path, tmp_path: Path, compression: 
     assert (report.path, report.format, report.version) == (str(new), "zt", "1.2.0")
     assert (report.objects, report.inputs) == (7, (str(rich),))
     assert (report.source_nbytes, report.nbytes) == (rich.stat().st_size, new.stat().st_size)
-    assert encodings(new) == ({"raw"} if compression is False else {"zstd"})
+    # What zstd makes no smaller stays raw.
+    assert encodings(new) == ({"raw"} if compression is False else {"raw", "zstd"})
 
 
 def test_stored_bytes_are_kept(rich: Path, tmp_path: Path) -> None:
@@ -369,9 +370,9 @@ def test_every_version_to_every_other_and_back(tmp_path: Path, old: str, new: st
 def test_without_a_version_the_file_keeps_its_own(tmp_path: Path, version: str) -> None:
     path = tmp_path / "model.zt"
     save_file(DENSE, path, version=version)
-    for compression, encoding in ((True, "zstd"), (False, "raw")):
+    for compression, found in ((True, {"raw", "zstd"}), (False, {"raw"})):
         assert ztensor.migrate(path, compression=compression).version == version
-        assert encodings(path) == {encoding}
+        assert encodings(path) == found
 
 
 @pytest.mark.parametrize("entry", OF_EACH_VERSION, ids=lambda entry: str(entry["path"]))

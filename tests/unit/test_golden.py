@@ -66,7 +66,8 @@ def test_golden_files_hold_what_was_written(name: str) -> None:
         assert reader.verify().ok
         assert reader.attributes == attributes
         assert set(reader) == set(tensors)
-        for key, value in tensors.items():
+        for key, written in tensors.items():
+            value = MAKE["repeated"](written) if name.endswith("-zstd.zt") else written
             tensor = value if isinstance(value, ztensor.Tensor) else ztensor.Tensor(value)
             read = reader.read(key)
             assert read.shape == tensor.shape

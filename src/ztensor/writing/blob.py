@@ -2,46 +2,39 @@
 
 from __future__ import annotations
 
-import collections
-from typing import TYPE_CHECKING, NamedTuple
+import dataclasses
+from typing import TYPE_CHECKING
 
 from ztensor.digest import digest_of
-from ztensor.encoding import ENCODINGS, writable
+from ztensor.encoding import writable
 from ztensor.encoding.zstd import FASTEST_LEVEL, FRAME_BYTES, STRONGEST_LEVEL
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.model.manifest import Component
 from ztensor.model.rules import align
 from ztensor.source.gathering import WRITE_BYTES
-from ztensor.writing.frames import Frames, batches
+from ztensor.writing.compressing import (
+    ALONE_BYTES,
+    Compression,
+    Compressor,
+    compressed,
+    smaller,
+)
+from ztensor.writing.frames import Frames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from concurrent.futures import Future
 
     from ztensor.digest import Algorithm, Hasher
     from ztensor.source.sink import Sink
     from ztensor.threads import Crew
+    from ztensor.writing.compressing import Frame
 
-DEFAULT_LEVEL = 3
 # From here on another thread hashes while this one writes; starting it costs 20 us.
 _BESIDE_BYTES = 1 << 20
-# So much is handed to a thread to compress: less than a millisecond of work, 30 us to hand over.
-_JOB_BYTES = 256 << 10
-# Up to here one thread compresses: what comes in pieces is decoded by others meanwhile.
-_ALONE_BYTES = 4 << 20
+# What comes in pieces is held up to here, as only its end tells whether compressing it saves.
+MOST_HELD_BYTES = 4 << 20
 _PLAIN = Frames(FRAME_BYTES, FRAME_BYTES)
-
-
-class Compression(NamedTuple):
-    """How components are encoded.
-
-    Attributes:
-        encoding: a name of the table of encodings.
-        level: how hard to try, where that means something.
-    """
-
-    encoding: str
-    level: int = DEFAULT_LEVEL
 
 
 def compression_of(asked: bool | int | str | None) -> Compression | None:  # noqa: FBT001  # one argument
@@ -75,6 +68,10 @@ def _is_zero(asked: object) -> bool:
 class BlobWriter:
     """One component on its way out: padding, encoding, digest, and where it came to lie.
 
+    Attributes:
+        decoded: decoded bytes of the frames that were written.
+        digest_later: the digest, where another thread is still computing it.
+
     Args:
         sink: where it goes.
         compression: how it is encoded, or None for raw.
@@ -82,6 +79,7 @@ class BlobWriter:
         crew: threads that compress frames and hash beside the writing.
         is_kept: what `write` is given stays as it is until the file is finished, so that its
             digest may come later.
+        is_lent: what `write` is given may change when it has returned.
         frames: where frames end; of no meaning for raw data.
     """
 
@@ -93,70 +91,35 @@ class BlobWriter:
         crew: Crew | None = None,
         *,
         is_kept: bool = False,
+        is_lent: bool = False,
         frames: Frames = _PLAIN,
     ) -> None:
-        self._frames = frames
-        self._encoded_to = 0  # decoded bytes that are compressed; a frame begins here
         self._crew = crew if crew is not None and crew.count > 1 else None
         self._is_kept = is_kept and compression is None and algorithm is not None
         self.digest_later: Future[str] | None = None
         self._sink = sink
-        self._compression = compression
+        self._encoding = "raw" if compression is None else compression.encoding
+        self._compressor: Compressor | None = None
+        if compression is not None:
+            self._compressor = Compressor(compression, frames, crew, is_lent=is_lent)
         self._algorithm = algorithm
         self._hasher: Hasher | None = None if algorithm is None else algorithm.hasher()
         self._offset = align(sink.position)
-        self._decoded = 0
-        self._pending = bytearray()
+        self.decoded = 0
         sink.write(bytes(self._offset - sink.position))
 
     def write(self, data: memoryview) -> None:
         """Take decoded bytes."""
-        self._decoded += data.nbytes
-        if self._compression is None:
+        if self._compressor is None:
             self._out(data)
-            return
-        # Whole frames only until the end, so that pieces of any size give the same file.
-        if self._pending:
-            take = self._frames.end(self._encoded_to) - self._encoded_to - len(self._pending)
-            self._pending += data[:take]
-            data = data[take:]
-            if self._encoded_to + len(self._pending) < self._frames.end(self._encoded_to):
-                return
-            pending, self._pending = self._pending, bytearray()
-            self._encode(memoryview(pending))
-        whole = self._frames.start(self._encoded_to + data.nbytes) - self._encoded_to
-        if whole:
-            self._encode(data[:whole])
-        self._pending += data[whole:]
+        else:
+            self.take(self._compressor.add(data))
 
-    def _encode(self, data: memoryview) -> None:
-        """Compress and write whole frames, from `_encoded_to` on."""
-        parts = self._frames.cut(self._encoded_to, data)
-        self._encoded_to += data.nbytes
-        if self._crew is None or data.nbytes <= _ALONE_BYTES:
-            for frame in self._encoded(parts):
-                self._out(memoryview(frame))
-            return
-        # Frames are independent. A few more jobs than there are threads are under way at any time,
-        # so that none waits and memory stays bounded.
-        under_way: collections.deque[Future[list[bytes | memoryview]]] = collections.deque()
-        for batch in batches(parts, _JOB_BYTES):
-            under_way.append(self._crew.submit(self._encoded, batch))
-            if len(under_way) > 2 * self._crew.count:
-                for frame in under_way.popleft().result():
-                    self._out(memoryview(frame))
-        while under_way:
-            for frame in under_way.popleft().result():
-                self._out(memoryview(frame))
-
-    def _encoded(self, parts: Iterable[memoryview]) -> list[bytes | memoryview]:
-        name, level = self._compression or Compression("raw")
-        encode = ENCODINGS[name].encode
-        return [
-            frame
-            for part in parts
-            for frame in encode(part, level=level, frame_bytes=max(part.nbytes, 1))
-        ]
+    def take(self, frames: Iterable[Frame]) -> None:
+        """Write frames that were made already, all of them or in the place of `write`."""
+        for frame in frames:
+            self.decoded += frame.decoded
+            self._out(memoryview(frame.data))
 
     def _out(self, data: memoryview) -> None:
         if self._hasher is None:
@@ -183,8 +146,8 @@ class BlobWriter:
 
     def finish(self, component: Component) -> Component:
         """Return the component with its place, length, encoding and digest."""
-        if self._compression is not None and (self._pending or not self._decoded):
-            self._encode(memoryview(self._pending))
+        if self._compressor is not None:
+            self.take(self._compressor.end())
         digest = None
         if self._algorithm is not None and self._hasher is not None and self.digest_later is None:
             digest = self._algorithm.spell(self._hasher.hexdigest())
@@ -193,7 +156,95 @@ class BlobWriter:
             self._offset,
             self._sink.position - self._offset,
             component.type,
-            "raw" if self._compression is None else self._compression.encoding,
+            self._encoding,
             digest,
-            None if self._compression is None else self._decoded,
+            None if self._encoding == "raw" else self.decoded,
         )
+
+
+class HeldBlob:
+    """A small component that comes in pieces, held until it is whole; see `BlobWriter`.
+
+    Args:
+        sink: where it goes.
+        compression: how it is encoded, where that makes it smaller.
+        algorithm: digest, or None for none.
+        crew: threads that compress.
+        frames: where frames end.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        compression: Compression,
+        algorithm: Algorithm | None,
+        crew: Crew,
+        frames: Frames,
+    ) -> None:
+        self._sink = sink
+        self._compression = compression
+        self._algorithm = algorithm
+        self._crew = crew
+        self._frames = frames
+        self._data = bytearray()
+
+    def write(self, data: memoryview) -> None:
+        """Take decoded bytes."""
+        self._data += data
+
+    def finish(self, component: Component) -> Component:
+        """Write the component, and return it with its place, length, encoding and digest."""
+        return write_blob(
+            self._sink,
+            component,
+            lambda: [memoryview(self._data)],
+            len(self._data),
+            compression=self._compression,
+            algorithm=self._algorithm,
+            crew=self._crew,
+            frames=self._frames,
+        )
+
+
+def write_blob(
+    sink: Sink,
+    component: Component,
+    pieces: Callable[[], Iterable[memoryview]],
+    total: int | None,
+    *,
+    compression: Compression,
+    algorithm: Algorithm | None,
+    crew: Crew,
+    frames: Frames,
+    alone_bytes: int = ALONE_BYTES,
+) -> Component:
+    """Write a component compressed, or raw where that is no larger; return it with its place.
+
+    Args:
+        sink: where it goes.
+        component: what it is.
+        pieces: gives its decoded bytes, which stay as they are, more than once where needed.
+        total: how many bytes they are, or None.
+        compression: how it is encoded.
+        algorithm: digest, or None for none.
+        crew: threads that compress.
+        frames: where frames end.
+        alone_bytes: pieces up to here are compressed in this thread.
+    """
+
+    def compressor() -> Compressor:
+        return Compressor(compression, frames, crew, alone_bytes=alone_bytes)
+
+    if compression.must_shrink:
+        found = smaller(pieces, total, frames, compressor)
+    else:
+        found = compressed(pieces, compressor())
+    blob = BlobWriter(sink, None, algorithm, crew)
+    if found is None:
+        for piece in pieces():
+            blob.write(piece)
+        return blob.finish(component)
+    blob.take(found)
+    return dataclasses.replace(
+        blob.finish(component), encoding=compression.encoding, decoded_length=blob.decoded
+    )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ztensor.digest import digest_of, parse_digest, require_match
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import DigestMismatchError
 from ztensor.layout.elements import BLOCK_BYTES
+from ztensor.reading.file import known_length
 from ztensor.reading.portable import portable_chunks
 from ztensor.source.sink import FileSink
-from ztensor.writing.blob import BlobWriter, Compression
+from ztensor.writing.blob import BlobWriter, write_blob
 from ztensor.writing.frames import frames_of
 from ztensor.writing.overlaps import Overlaps
 
@@ -25,8 +26,13 @@ if TYPE_CHECKING:
     from ztensor.source.base import Source
     from ztensor.source.sink import Sink
     from ztensor.threads import Crew
+    from ztensor.writing.compressing import Compression
 
     Progress = Callable[[int], None]
+    Chunks = Callable[[FileObjects, str, str], Iterator[memoryview]]
+
+# Pieces up to here are compressed by this thread: others decode the next ones meanwhile.
+_ALONE_BYTES = 4 << 20
 
 
 class Copier:
@@ -58,7 +64,7 @@ class Copier:
         self._overlaps: dict[Source, Overlaps] = {}
         self._narrowed: set[FileObjects] = set()
         self._recoded: dict[tuple[object, ...], tuple[Component, set[Digest]]] = {}
-        self.chunks: Callable[[FileObjects, str, str], Iterator[memoryview]] = portable_chunks
+        self.chunks: Chunks = portable_chunks
 
     def expect(self, objects: Iterable[tuple[Objects, str]]) -> None:
         """Say what will be copied, so that blobs which overlap are copied once.
@@ -103,13 +109,26 @@ class Copier:
                 for _ in file.decoded_chunks(name, role):
                     pass
         else:
-            frames = frames_of(tensor_object, role, self._chunk_rows)
-            blob = BlobWriter(self._sink, compression, self._algorithm, self._crew, frames=frames)
-            for chunk in self.chunks(file, name, role):
-                blob.write(chunk)
-                if progress is not None:
-                    progress(chunk.nbytes)
-            placed, checked = blob.finish(component), set()
+            pieces = _Told(self.chunks, progress, file, name, role)
+            if compression is None:
+                blob = BlobWriter(self._sink, None, self._algorithm, self._crew)
+                for chunk in pieces():
+                    blob.write(chunk)
+                placed = blob.finish(component)
+            else:
+                is_same = component.dtype == there.dtype  # indices may become wider
+                placed = write_blob(
+                    self._sink,
+                    component,
+                    pieces,
+                    known_length(tensor_object, role) if is_same else None,
+                    compression=compression,
+                    algorithm=self._algorithm,
+                    crew=self._crew,
+                    frames=frames_of(tensor_object, role, self._chunk_rows),
+                    alone_bytes=_ALONE_BYTES,
+                )
+            checked = set()
             has_place = getattr(file.stored(there).encoding(), "has_place", False)
             if there.encoding in ENCODINGS or has_place:  # another format's may have none
                 self._recoded[key] = placed, checked
@@ -188,3 +207,29 @@ class Copier:
                 progress(piece.nbytes)
         file.stored(component).stored()  # raises where a program wrote into the file meanwhile
         return blob.finish(component)
+
+
+class _Told:
+    """The decoded bytes of a component, as often as they are asked for; each is told once.
+
+    Args:
+        chunks: gives them the first time.
+        progress: called with the bytes of each piece.
+        what: file, name and role.
+    """
+
+    def __init__(self, chunks: Chunks, progress: Progress | None, *what: Any) -> None:
+        self._chunks = chunks
+        self._progress = progress
+        self._what = what
+        self._told = 0
+
+    def __call__(self) -> Iterator[memoryview]:
+        chunks, self._chunks = self._chunks, portable_chunks
+        done = 0
+        for chunk in chunks(*self._what):
+            yield chunk
+            done += chunk.nbytes
+            if done > self._told and self._progress is not None:
+                self._progress(done - self._told)
+            self._told = max(self._told, done)

@@ -27,6 +27,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.frameworks import adapter_of
+from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import blocks, is_stored_as_is, spell
 from ztensor.model.formats import require_ours
 from ztensor.model.manifest import Component, Manifest, TensorObject, WrittenObjects
@@ -35,7 +36,13 @@ from ztensor.source.paths import is_path, path_text
 from ztensor.source.sink import Durable, sink_of
 from ztensor.tensor import Tensor, no_tensor, shape_of
 from ztensor.threads import Crew, thread_count
-from ztensor.writing.blob import BlobWriter, Compression, compression_of
+from ztensor.writing.blob import (
+    MOST_HELD_BYTES,
+    BlobWriter,
+    HeldBlob,
+    compression_of,
+    write_blob,
+)
 from ztensor.writing.copying import Copier
 from ztensor.writing.frames import Frames, frames_of, require_chunk_rows
 from ztensor.writing.planning import attributes_of, element_type, plan_of, with_u64_indices
@@ -52,6 +59,7 @@ if TYPE_CHECKING:
     from ztensor.reading.objects import Objects
     from ztensor.source.appending import AppendSink
     from ztensor.source.sink import Sink
+    from ztensor.writing.compressing import Compression
 
 _MOST_WAITING_BYTES = 256 << 20
 
@@ -264,10 +272,22 @@ class Output:
         algorithm: Algorithm | None,
         frames: Frames,
     ) -> Component:
+        if compression is not None:
+            packed = component.logical
+            count = array.size if packed is None else packed.storage_count(array.size)
+            is_packed = packed is not None and packed.elements_per_storage > 1
+            return write_blob(
+                self.sink,
+                component,
+                lambda: blocks(array),
+                count if is_packed else array.nbytes,
+                compression=compression,
+                algorithm=algorithm,
+                crew=self._crew,
+                frames=frames,
+            )
         is_kept = self.keeps_data and array.flags.c_contiguous and is_stored_as_is(array.dtype)
-        blob = BlobWriter(
-            self.sink, compression, algorithm, self._crew, is_kept=is_kept, frames=frames
-        )
+        blob = BlobWriter(self.sink, None, algorithm, self._crew, is_kept=is_kept)
         for block in blocks(array):
             blob.write(block)
         if blob.digest_later is not None:
@@ -355,7 +375,13 @@ class Output:
         except ZTensorError as error:
             error.locate(file=self.sink.name, object_name=name)
             raise
-        blob = BlobWriter(self.sink, how, algorithm, frames=frames_of(plan, "data", rows))
+        frames = frames_of(plan, "data", rows)
+        total = LAYOUTS["dense"].expected_length(plan, "data", None)
+        blob: BlobWriter | HeldBlob
+        if how is not None and how.must_shrink and total is not None and total <= MOST_HELD_BYTES:
+            blob = HeldBlob(self.sink, how, algorithm, self._crew, frames)
+        else:
+            blob = BlobWriter(self.sink, how, algorithm, self._crew, is_lent=True, frames=frames)
         self.stream = ObjectSink(self, name, plan, target, blob)
         return self.stream
 

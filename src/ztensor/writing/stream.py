@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ztensor.layout.base import Array
     from ztensor.typing import TensorLike
-    from ztensor.writing.blob import BlobWriter
+    from ztensor.writing.blob import BlobWriter, HeldBlob
     from ztensor.writing.output import Output
 
 
@@ -40,7 +40,12 @@ class ObjectSink:
     """
 
     def __init__(
-        self, output: Output, name: str, plan: TensorObject, dtype: np.dtype[Any], blob: BlobWriter
+        self,
+        output: Output,
+        name: str,
+        plan: TensorObject,
+        dtype: np.dtype[Any],
+        blob: BlobWriter | HeldBlob,
     ) -> None:
         self.name = name
         self.shape: tuple[int, ...] = plan.shape
@@ -56,7 +61,7 @@ class ObjectSink:
 
         Args:
             piece: a NumPy array or a torch tensor of the object's element type, in any byte order
-                and memory order. It is stored before this returns.
+                and memory order. It may be changed when this has returned.
             flat: True takes any shape as so many elements in C order, wherever rows begin.
 
         Raises:

@@ -37,6 +37,7 @@ class Writer:
         path: a path, or a file object open for writing bytes, which need not be seekable.
         version: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
+            Components that zstd makes no smaller are stored raw.
         checksum: `"crc32c"`, `"sha256"` or None.
         attributes: the file's own key-value pairs.
         durable: True flushes file and folder to disk before `finish` returns; "auto" does so when
@@ -244,7 +245,9 @@ class Writer:
             dtype: element type: a long or short name, a logical type's name, a NumPy type or a
                 `torch.dtype`.
             attributes: key-value pairs of the object.
-            compress: as the writer's `compression`, for this object; None takes the writer's.
+            compress: as the writer's `compression`, for this object; None takes the writer's. An
+                object of more than 4 MiB stays compressed where that saves nothing: only its end
+                would tell.
             checksum: as the writer's `checksum`, for this object; False or "none" for no digest.
             chunk_rows: as the writer's, for this object; None takes the writer's.
 

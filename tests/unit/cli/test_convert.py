@@ -95,12 +95,12 @@ def frames(path: Path) -> list[int]:
 
 def test_chunk_rows_reach_the_file(run: Run, tmp_path: Path) -> None:
     old, new = tmp_path / "old.zt", tmp_path / "new.zt"
-    save_file({"w": np.zeros((10, 3), np.int8)}, old)
-    how = ("--chunk-rows", "4")
+    save_file({"w": np.zeros((1000, 3), np.int8)}, old)
+    how = ("--chunk-rows", "400")
     assert run("convert", old, new, "--compression", "zstd", *how).code == 0
-    assert frames(new) == [12, 12, 6]
+    assert frames(new) == [1200, 1200, 600]
     assert run("compress", old, *how).code == 0
-    assert frames(old) == [12, 12, 6]
+    assert frames(old) == [1200, 1200, 600]
     for wrong in (("--chunk-rows", "0", "--compression", "3"), how):
         ended = run("convert", old, tmp_path / "no.zt", *wrong)
         assert ended.code == ExitCode.USAGE

@@ -404,7 +404,8 @@ def test_a_large_target_of_a_subclass_is_filled_to_its_end(
 
 def damaged(compression: bool = False, checksum: str | None = "crc32c") -> bytes:
     """Return a file whose one tensor has a flipped bit."""
-    data = bytearray(save({"w": W}, compression=compression, checksum=checksum))
+    w = np.zeros_like(W) if compression else W  # what zstd makes smaller
+    data = bytearray(save({"w": w}, compression=compression, checksum=checksum))
     with ztensor.open(bytes(data)) as reader:
         where = reader.location("w")
     data[where.offset + where.length - 1] ^= 1
@@ -489,7 +490,7 @@ def test_a_view_is_checked_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_is_copied_is_checked_each_time() -> None:
-    data = bytearray(save({"w": W}, compression=True))
+    data = bytearray(save({"w": np.zeros_like(W)}, compression=True))
     with ztensor.open(data) as reader:
         assert reader["w"].shape == (3, 4)
         where = reader.location("w")

@@ -558,7 +558,8 @@ def test_small_frames_are_found_together() -> None:
 
 
 def test_only_the_frames_that_are_needed_are_read() -> None:
-    array = np.random.default_rng(0).integers(0, 200, (256, 1 << 16), np.uint8)
+    array = np.random.default_rng(0).integers(0, 190, (256, 1 << 16), np.uint8)
+    array[:, ::8] = 0
     data = save({"w": array}, compression=1, chunk_rows=64)  # a frame takes 3.9 MB
     reader, source = counted(data)
     part = reader.get_slice("w")

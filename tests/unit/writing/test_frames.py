@@ -133,7 +133,7 @@ def transposed(writer: ztensor.Writer, array: Any, rows: int | None) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("rows", [None, 1, 7, 100, 10**9])
 def test_every_way_of_writing_gives_the_same_frames(rows: int | None, dtype: Any) -> None:
-    array = RNG.integers(-99, 99, (530, 300)).astype(dtype)
+    array = RNG.integers(-9, 9, (530, 300)).astype(dtype)
     row = array.itemsize * 300
     chunk = min(530, FRAME_BYTES // row if rows is None else rows)
     made = {make(array, rows) for make in WRITERS.values()}
@@ -160,7 +160,7 @@ def test_long_rows_are_cut_at_their_ends_too() -> None:
 
 
 def test_rows_of_gguf_blocks() -> None:
-    data = blocks_of("q4_k", 64).reshape(-1)
+    data = blocks_of("q4_k", 64).reshape(-1) & 3
     tensor = ztensor.Tensor({"data": data}, shape=(16, 1024), format="gguf.q4_k")
     saved = save({"w": tensor}, compression=True, chunk_rows=5)
     assert lengths(saved) == [5 * 576] * 3 + [576]
@@ -226,3 +226,84 @@ def test_rows_of_what_is_not_compressed(
     with pytest.raises(ArgumentValueError, match="chunk_rows"):
         ztensor.numpy.save_file({"w": np.ones(3)}, tmp_path / "n.npz", chunk_rows=3)
     assert [path.name for path in tmp_path.iterdir()] == ["m.zt"]
+
+
+# --- What compressing does not make smaller ---------------------------------------------------
+
+
+def how_stored(data: bytes) -> dict[str, tuple[str, int]]:
+    with ztensor.open(data) as reader:
+        return {
+            name: (part.encoding, part.length)
+            for name in reader
+            for part in reader.metadata(name).components.values()
+        }
+
+
+NOISE = RNG.integers(0, 256, (9000, 1024), np.uint8)
+LATE = np.concatenate([NOISE, np.zeros_like(NOISE)])  # more noise than is held
+SMALL = {"empty": np.zeros((0, 3)), "few": np.arange(3.0), "scalar": np.array(2.5)}
+
+
+def test_noise_is_stored_raw_and_what_becomes_smaller_is_not() -> None:
+    tensors = {"noise": NOISE, "late": LATE, "zeros": np.zeros(1000), **SMALL}
+    data = save(tensors, compression=True)
+    stored = how_stored(data)
+    assert {name for name, (encoding, _) in stored.items() if encoding == "raw"} == {
+        "noise", *SMALL
+    }  # fmt: skip
+    assert stored["late"][1] < LATE.nbytes * 0.51
+    loaded = load(data)
+    assert all(np.array_equal(loaded[name], value) for name, value in tensors.items())
+    with ztensor.open(data) as reader:
+        assert reader.verify().ok
+
+
+@pytest.mark.parametrize("threads", ["1", "4"])
+def test_noise_at_the_beginning_does_not_change_the_frames(
+    threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZTENSOR_NUM_THREADS", threads)
+    made = {make(LATE, None) for make in WRITERS.values()}
+    assert len(made) == 1
+    assert lengths(made.pop()) == [FRAME_BYTES] * (LATE.nbytes // FRAME_BYTES) + (
+        [LATE.nbytes % FRAME_BYTES] if LATE.nbytes % FRAME_BYTES else []
+    )
+
+
+def test_only_the_end_of_a_large_stream_tells() -> None:
+    def streamed(array: Any) -> bytes:
+        return WRITERS["stream"](array, None)
+
+    assert how_stored(streamed(NOISE[:4096]))["w"] == ("raw", 4 << 20)
+    encoding, length = how_stored(streamed(NOISE))["w"]
+    assert encoding == "zstd"
+    assert length < NOISE.nbytes * 1.001
+
+
+def test_what_is_recoded_is_raw_where_that_is_smaller(tmp_path: Path) -> None:
+    source, target = tmp_path / "a.zt", tmp_path / "b.zt"
+    ztensor.numpy.save_file({"noise": NOISE, "late": LATE}, source)
+    done: list[int] = []
+    with ztensor.open(source) as reader, ztensor.Writer(target) as writer:
+        for name in reader:
+            writer.copy(name, reader, compress=True, progress=done.append)
+    stored = how_stored(target.read_bytes())
+    assert (stored["noise"][0], stored["late"][0]) == ("raw", "zstd")
+    assert sum(done) == NOISE.nbytes + LATE.nbytes
+    assert all(count > 0 for count in done)
+
+
+def test_a_piece_may_be_changed_when_it_was_written() -> None:
+    """Its frames may be compressed later, on other threads."""
+    whole = RNG.integers(0, 9, (20_000, 1024), np.uint8)
+    target = io.BytesIO()
+    with (
+        ztensor.Writer(target, compression=True, threads=4) as writer,
+        writer.stream("w", whole.shape, "uint8") as sink,
+    ):
+        for start, stop in ((0, 100), (100, 9000), (9000, 9001), (9001, 20_000)):
+            piece = whole[start:stop].copy()
+            sink.write(piece)
+            piece[:] = 255
+    assert np.array_equal(load(target.getvalue())["w"], whole)

@@ -51,6 +51,7 @@ class Zstd:
 
     name = "zstd"
     is_written = True
+    must_shrink = True  # what it makes no smaller is stored raw
 
     def __init__(self, binding: Binding | None = None) -> None:
         """Take the library to use; without it, the installed one is looked for at first use."""
