@@ -89,10 +89,11 @@ def test_a_model_in_a_folder(size: str, tmp_path: Path) -> None:
 
 
 def test_a_state_in_a_folder(tmp_path: Path) -> None:
-    ztorch.save_pretrained(network(1).state_dict(), tmp_path, metadata={"k": "v"}, compression=True)
+    state = {**network(1).state_dict(), "zeros": torch.zeros(999)}
+    ztorch.save_pretrained(state, tmp_path, metadata={"k": "v"}, compression=True)
     with ztensor.open(tmp_path) as reader:
         assert reader.attributes == {"k": "v"}
-        assert reader.metadata("0.bias").components["data"].encoding == "zstd"
+        assert reader.metadata("zeros").components["data"].encoding == "zstd"
 
 
 def test_a_module_that_is_a_mapping_too(tmp_path: Path) -> None:
