@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from ztensor.errors import ArgumentValueError, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -130,3 +130,23 @@ class Crew:
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def run_jobs(jobs: Sequence[Callable[[], None]], workers: int) -> None:
+    """Do all jobs, with several threads where there are several of both.
+
+    Raises:
+        Exception: what the first job that failed raised; those not begun are dropped.
+    """
+    if workers <= 1 or len(jobs) < 2:
+        for job in jobs:
+            job()
+        return
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        futures = [pool.submit(job) for job in jobs]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise

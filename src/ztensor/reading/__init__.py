@@ -3,7 +3,7 @@
 Read `listing.py` (the checked manifest), `objects.py` (what one file and a set of files have in
 common), `file.py` (the objects of one file), `component.py` (one component; the order of all
 checks), `plain.py` (the short way to plain tensors), then `loading.py` (every object at once;
-`encoded.py` has its small compressed ones) and `reader.py` (what users call). `portable.py` has
+`small.py` has its small ones, by runs) and `reader.py` (what users call). `portable.py` has
 objects as 1.2 does. `selection.py`, `stored_array.py` and `slices.py` read parts of an object, in
 that order from an index to arrays. `names.py` chooses objects by patterns, `ahead.py` has other
 threads decode what will be asked for next. `verify.py` finds every problem, `overlaps.py` sees to

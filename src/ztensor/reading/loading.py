@@ -22,9 +22,9 @@ from ztensor.errors import UnsupportedError
 from ztensor.layout.base import empty_array
 from ztensor.model.table import Table, TableObjects
 from ztensor.reading.component import digest_of
-from ztensor.reading.encoded import small_jobs
-from ztensor.reading.plain import BEFORE_DIGITS, CRC32C, NO_CHECK, OTHER_CHECK, PlainTypes
-from ztensor.threads import thread_count
+from ztensor.reading.plain import NO_CHECK, OTHER_CHECK, PlainTypes, checks_of
+from ztensor.reading.small import small_jobs
+from ztensor.threads import run_jobs, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -180,12 +180,6 @@ class _Rows:
         return self.dtypes[self.table.types.item(row)]
 
 
-# The value of a hexadecimal digit by its character.
-_HEXADECIMAL = np.zeros(256, np.int64)
-for _digits in (b"0123456789abcdef", b"0123456789ABCDEF"):
-    _HEXADECIMAL[list(_digits)] = range(16)
-
-
 def _rows_of(objects: Mapping[str, TensorObject], most_rank: int, *, checked: bool) -> _Rows:
     """Return those of a manifest's objects that are plain, with `checks` where they are used.
 
@@ -197,30 +191,16 @@ def _rows_of(objects: Mapping[str, TensorObject], most_rank: int, *, checked: bo
     known = PlainTypes()
     dtypes: list[np.dtype[Any] | None] = [None] * len(table.spellings)
     for used in np.unique(table.types).tolist():
-        dtypes[used] = known.spelled(*table.spellings[used])
+        dtypes[used] = known.spelled(*table.spellings[used], is_exact=table.is_exact)
     has_dtype = np.array([dtype is not None for dtype in dtypes])
     rows = _Rows(
         table,
         [dtype or np.dtype(np.uint8) for dtype in dtypes],
-        _checks_of(table) if checked else np.full(len(table), NO_CHECK),
+        checks_of(table) if checked else np.full(len(table), NO_CHECK),
     )
     is_plain = table.is_raw & (table.lengths > 0) & has_dtype[table.types]
     is_plain &= table.ranks <= most_rank
     return rows if is_plain.all() else rows.take(np.flatnonzero(is_plain))
-
-
-def _checks_of(table: Table) -> Ints:
-    """Return the digests as numbers: a crc32c, or what stands for none and for another one."""
-    starts, lengths = table.digest_starts, table.digest_lengths
-    checks = np.where(lengths == 0, NO_CHECK, OTHER_CHECK)
-    some = np.flatnonzero(lengths == BEFORE_DIGITS + CRC32C.digits)
-    if len(some):
-        characters = np.frombuffer(table.digest_text, np.uint8)
-        value = np.zeros(len(some), np.int64)
-        for place in range(BEFORE_DIGITS, BEFORE_DIGITS + CRC32C.digits):
-            value = value * 16 + _HEXADECIMAL[characters[starts[some] + place]]
-        checks[some] = value
-    return checks
 
 
 def _rows_of_few(objects: Mapping[str, TensorObject], most_rank: int, *, checked: bool) -> _Rows:
@@ -320,7 +300,7 @@ def _read_others(
     objects = file.manifest.objects
     if isinstance(objects, TableObjects):
         jobs, is_shared = small_jobs(file, objects, result, separate=separate)
-        _run(jobs, workers if is_shared else 1)
+        run_jobs(jobs, workers if is_shared else 1)
     others = [name for name, value in result.items() if value is None]
     _read_each(file, others, workers, result, copy=copy)
 
@@ -372,7 +352,7 @@ def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str,
             last.append(large.check)
         else:
             jobs.append(functools.partial(_fill_one, file, table.names[0], slab.data))
-    _run(jobs, workers)
+    run_jobs(jobs, workers)
     for check in last:
         check()
     # In the order of the file's names, which need not be that of its bytes.
@@ -499,18 +479,3 @@ def _fill_run(file: FileObjects, rows: _Rows, memory: memoryview, start: int) ->
     for row, check in enumerate(checks):
         if check not in (NO_CHECK, found[row]):
             _require_digest(file, table.names[row], memory[begins[row] : ends[row]])
-
-
-def _run(jobs: list[Callable[[], None]], workers: int) -> None:
-    if workers <= 1 or len(jobs) < 2:
-        for job in jobs:
-            job()
-        return
-    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(job) for job in jobs]
-        try:
-            for future in futures:
-                future.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ztensor.layout.base import Array
+    from ztensor.model.table import Ints, Table
     from ztensor.reading.component import Fetching
 
 # What a digest is as a number where it is no crc32c.
@@ -49,14 +50,23 @@ class PlainTypes:
         component = tensor_object.components["data"]
         if component.encoding != "raw":
             return None
-        key = component.dtype, component.type, component.byte_order, component.nonzero_is_true
+        key = (
+            component.dtype,
+            component.type,
+            component.byte_order,
+            component.nonzero_is_true,
+            component.is_exact,
+        )
         if key not in self._known:
             self._known[key] = self._look_up(component)
         return self._known[key]
 
-    def spelled(self, dtype: str, logical: str | None) -> np.dtype[Any] | None:
+    def spelled(
+        self, dtype: str, logical: str | None, *, is_exact: bool = False
+    ) -> np.dtype[Any] | None:
         """Return the element type of plain dense tensors of a table's spelling, or None."""
-        return self.of(TensorObject((), "dense", {"data": Component(dtype, 0, 0, logical)}))
+        component = Component(dtype, 0, 0, logical, is_exact=is_exact)
+        return self.of(TensorObject((), "dense", {"data": component}))
 
     def _look_up(self, component: Component) -> np.dtype[Any] | None:
         is_known = component.type is None or component.logical is not None
@@ -78,6 +88,26 @@ def check_of(digest: str | None) -> int:
         return int(digest[BEFORE_DIGITS:], 16)
     except ValueError:
         return OTHER_CHECK
+
+
+# The value of a hexadecimal digit by its character.
+_HEXADECIMAL = np.zeros(256, np.int64)
+for _digits in (b"0123456789abcdef", b"0123456789ABCDEF"):
+    _HEXADECIMAL[list(_digits)] = range(16)
+
+
+def checks_of(table: Table) -> Ints:
+    """Return the digests as numbers: a crc32c, or what stands for none and for another one."""
+    starts, lengths = table.digest_starts, table.digest_lengths
+    checks = np.where(lengths == 0, NO_CHECK, OTHER_CHECK)
+    some = np.flatnonzero(lengths == BEFORE_DIGITS + CRC32C.digits)
+    if len(some):
+        characters = np.frombuffer(table.digest_text, np.uint8)
+        value = np.zeros(len(some), np.int64)
+        for place in range(BEFORE_DIGITS, BEFORE_DIGITS + CRC32C.digits):
+            value = value * 16 + _HEXADECIMAL[characters[starts[some] + place]]
+        checks[some] = value
+    return checks
 
 
 class Views:
@@ -167,7 +197,9 @@ class Views:
             table = objects.table
             kind = table.types.item(row)
             if kind not in self._dtypes:
-                self._dtypes[kind] = self._types.spelled(*table.spellings[kind])
+                self._dtypes[kind] = self._types.spelled(
+                    *table.spellings[kind], is_exact=table.is_exact
+                )
             dtype = self._dtypes[kind]
             if dtype is None or not table.is_raw[row] or table.ranks.item(row) > self._most_rank:
                 return None

@@ -37,9 +37,11 @@ from ztensor.layout.elements import (
 from ztensor.model.dtype import element_count
 from ztensor.model.problem import Problem
 from ztensor.model.showing import counted, short_repr
+from ztensor.model.table import TableObjects
 from ztensor.reading.component import digest_of, require_declared
 from ztensor.reading.file import roles_in_order
 from ztensor.reading.overlaps import Overlaps
+from ztensor.reading.small import checked_small
 from ztensor.threads import WINDOWS, thread_count
 
 if TYPE_CHECKING:
@@ -163,10 +165,7 @@ def verify_file(
     if isinstance(names, str):  # one name, not its letters
         names = [names]
     chosen = list(file.names) if names is None else list(names)
-    objects = [(name, file.object(name)) for name in chosen]
-    total = sum(c.length for _, o in objects for c in o.components.values())
-    overlaps = Overlaps((file, c) for _, o in objects for c in o.components.values())
-    done = 0
+    total, done = _stored_bytes(file, chosen), 0
     lock = threading.Lock()
 
     def report(count: int) -> None:
@@ -181,6 +180,12 @@ def verify_file(
             return _walk_object(file, overlaps, *item, report)
 
     workers = thread_count(threads)
+    every = file.manifest.objects
+    right: set[str] = set()
+    if isinstance(every, TableObjects):
+        right = checked_small(file, every, chosen, report, workers)
+    objects = [(name, file.object(name)) for name in chosen if name not in right]
+    overlaps = Overlaps((file, c) for _, o in objects for c in o.components.values())
     if workers <= 1 or len(objects) < 2:
         findings = [walk(item) for item in objects]
     else:
@@ -200,12 +205,25 @@ def verify_file(
     return VerifyReport(
         problems=tuple(told(problem) for found in findings for problem in found.problems),
         unsupported=tuple(told(problem) for found in findings for problem in found.unsupported),
-        checked=sum(found.checked for found in findings),
+        checked=sum(found.checked for found in findings) + len(chosen) - len(objects),
         undigested=sum(found.undigested for found in findings),
-        objects=len(objects),
+        objects=len(chosen),
         nbytes=total,
         unchecked=unchecked,
     )
+
+
+def _stored_bytes(file: FileObjects, names: list[str]) -> int:
+    """Return the stored bytes of some objects.
+
+    Raises:
+        ObjectNotFoundError: a name is not in the file.
+    """
+    every = file.manifest.objects
+    if isinstance(every, TableObjects) and len(names) == len(every) and set(names) == set(every):
+        others = sum(one.stored_nbytes for one in every.others.values())
+        return int(every.table.lengths.sum()) + others
+    return sum(file.object(name).stored_nbytes for name in names)
 
 
 def unchecked_names(objects: Objects) -> Iterator[str]:

@@ -17,8 +17,8 @@ from ztensor.errors import DigestMismatchError, EncodingError, LimitError, ZTens
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.model.table import TableObjects
 from ztensor.numpy import load_file, save_file
-from ztensor.reading import encoded, loading
-from ztensor.reading.encoded import small_jobs
+from ztensor.reading import loading, small, verify
+from ztensor.reading.small import small_jobs
 from ztensor.source.base import Range
 from ztensor.source.memory import MemorySource
 
@@ -66,7 +66,7 @@ def test_all_of_them_are_loaded(
         before(file, names, *rest, **more)
 
     monkeypatch.setattr(loading, "_read_each", noting)
-    monkeypatch.setattr(encoded, "_LEAST_FOR_THREADS", 0)
+    monkeypatch.setattr(small, "_LEAST_FOR_THREADS", 0)
     found, expected = load_file(saved, copy=copy, threads=threads), some()
     assert found.keys() == expected.keys()
     for name, array in expected.items():
@@ -94,8 +94,8 @@ def test_memory_of_ones_own(saved: Path) -> None:
 
 
 def test_runs_are_bounded(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoded, "_RUN_STORED", 1000)
-    monkeypatch.setattr(encoded, "_RUN_DECODED", 2000)
+    monkeypatch.setattr(small, "_RUN_STORED", 1000)
+    monkeypatch.setattr(small, "_RUN_DECODED", 2000)
     with ztensor.open(saved) as reader:
         file = reader.objects.parts()[0]
         objects: Any = file.manifest.objects
@@ -134,6 +134,76 @@ def test_caps_are_those_of_one_by_one(saved: Path) -> None:
     limits = ztensor.Limits(decoded_bytes=100)
     with ztensor.open(saved, limits=limits) as reader, pytest.raises(LimitError):
         loading.load_all(reader.objects.parts()[0], copy=True)
+
+
+# --- Checked --------------------------------------------------------------------------------
+
+
+def reports(path: Path, monkeypatch: pytest.MonkeyPatch, names: Any = None) -> tuple[Any, Any, int]:
+    """Return what verify says by runs and one by one, and how many it took by runs."""
+    taken = 0
+    before = small.checked_small
+
+    def counting(*rest: Any) -> set[str]:
+        nonlocal taken
+        found = before(*rest)
+        taken = len(found)
+        return found
+
+    done: list[tuple[int, int]] = []
+    with ztensor.open(path) as reader:
+        monkeypatch.setattr(verify, "checked_small", counting)
+        ours = reader.verify(names, progress=lambda *at: done.append(at))
+        monkeypatch.setattr(verify, "checked_small", lambda *_: set())
+        alone = reader.verify(names)
+        monkeypatch.setattr(verify, "checked_small", before)
+    assert done[-1] == (alone.nbytes, alone.nbytes)
+    assert [one[0] for one in done] == sorted(one[0] for one in done)
+    return ours, alone, taken
+
+
+@pytest.mark.parametrize("compression", [False, True])
+@pytest.mark.parametrize("version", ["1.1.0", "1.2.0"])
+@pytest.mark.parametrize("checksum", ["crc32c", "sha256", None])
+def test_reports_are_those_of_one_by_one(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    compression: bool,
+    version: str,
+    checksum: str | None,
+) -> None:
+    tensors = {**some(), "flags": np.array([True, False])}
+    tensors |= {f"own{index}": np.full(9, index, np.int32) for index in range(500)}
+    path = tmp_path / "m.zt"
+    save_file(tensors, path, compression=compression, version=version, checksum=checksum)
+    ours, alone, taken = reports(path, monkeypatch)
+    assert ours == alone
+    assert (taken >= 500) is (checksum == "crc32c")
+    some_names = ["own3", "w1", "flags", "large"]
+    ours, alone, taken = reports(path, monkeypatch, some_names)
+    assert ours == alone
+    assert ours.objects == 4
+
+
+@pytest.mark.parametrize("compression", [False, True])
+def test_damage_anywhere_is_reported_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: bool
+) -> None:
+    path = tmp_path / "m.zt"
+    tensors = {f"own{index}": np.full((3, 5), index, np.float32) for index in range(COUNT)}
+    tensors["flags"] = np.array([True, False])
+    save_file(tensors, path, compression=compression)
+    data = path.read_bytes()
+    with ztensor.open(path) as reader:
+        places = [reader.location(name) for name in ("own0", "own7", "flags", f"own{COUNT - 1}")]
+    for place in places:
+        for at in (place.offset, place.offset + place.length - 1):
+            bad = bytearray(data)
+            bad[at] ^= 4
+            path.write_bytes(bad)
+            ours, alone, _ = reports(path, monkeypatch)
+            assert ours == alone
+            assert not ours.ok
 
 
 # --- The frame ------------------------------------------------------------------------------
