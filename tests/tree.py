@@ -66,6 +66,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "model/table.py": ("unit/container/test_regular.py", "unit/reading/test_loading.py"),
     "reading/component.py": ("unit/reading/test_ways.py", "unit/reading/test_reader.py"),
     "contents.py": ("unit/test_opening.py", "unit/foreign/test_npz.py"),
+    "reading/filling.py": ("unit/reading/test_reader.py", "unit/torch/test_devices.py"),
     "reading/file.py": ("unit/reading/test_reader.py", "unit/reading/test_ways.py"),
     "reading/objects.py": ("unit/test_sharded.py", "unit/reading/test_reader.py"),
     "reading/portable.py": ("unit/test_converting.py", "unit/writing/test_writer.py"),

@@ -11,14 +11,11 @@ import dataclasses
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-import numpy as np
-
 from ztensor.digest import ALGORITHMS, Sum
 from ztensor.digest import digest_of as digest_of_bytes
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
     ArgumentTypeError,
-    ArgumentValueError,
     ClosedError,
     LayoutError,
     LimitError,
@@ -29,12 +26,10 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.frameworks import FillingAdapter, adapter_of
 from ztensor.layout import LAYOUTS, View
 from ztensor.layout.elements import (
     blocks,
     require_known,
-    result_dtype,
     typed_array,
     whole_elements,
 )
@@ -527,38 +522,6 @@ class FileObjects:
                 if packed is not None and packed.elements_per_storage > 1:
                     return array[:entries]  # likewise
             return array
-
-    def fill(self, name: str, target: Any) -> None:
-        """Fill an array of the caller with a dense object; see `Reader.read_into`."""
-        tensor_object = self.require_dense(name)
-        with self.located(name, "data"):
-            framework = adapter_of(target)
-            if isinstance(framework, FillingAdapter):
-                framework.fill(self, name, target)
-                return
-            if not isinstance(target, np.ndarray):
-                raise ArgumentTypeError(
-                    "read_into fills an array", expected="numpy.ndarray", found=describe(target, 40)
-                )
-            target = np.asarray(target)  # a matrix, for one, cannot be filled flat
-            component = tensor_object.components["data"]
-            dtype = result_dtype(component)
-            fits = target.dtype.newbyteorder("=") == dtype
-            if target.shape != tensor_object.shape or not fits:
-                kind = ArgumentValueError if fits else ArgumentTypeError
-                raise kind(
-                    "the array does not fit the object",
-                    expected=f"shape {describe(tensor_object.shape)} of {dtype.name}",
-                    found=f"shape {target.shape} of {target.dtype.name}",
-                )
-            if not target.flags.writeable:
-                raise ArgumentValueError("the array is read-only")
-            stored = self.stored(component)
-            is_plain = target.flags.c_contiguous and target.dtype.isnative and target.size > 0
-            if is_plain and stored.is_in_place(target.nbytes):
-                stored.fill(target.reshape(-1).view(np.uint8).data)
-            else:
-                target[...] = self.array(name, copy=True)
 
     # --- Their bytes ------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from ztensor.boundary import public, public_inside, turn
 from ztensor.errors import ArgumentTypeError, describe
+from ztensor.reading.filling import fill
 from ztensor.reading.objects import several
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ class ManifestReader(Mapping[str, "Array | Any"]):
                 found=describe(name, 40),
             )
         for one, target in targets.items():
-            self.objects.part(one).fill(one, target)
+            fill(self.objects.part(one), one, target)
 
     def get_slice(self, name: str) -> TensorSlice:
         """Return a lazy object: `reader.get_slice(name)[10:20, ::2]` reads what it needs.

@@ -23,6 +23,7 @@ from ztensor.errors import (
 )
 from ztensor.layout.base import known_count
 from ztensor.layout.elements import result_dtype
+from ztensor.reading import filling
 from ztensor.threads import Crew
 from ztensor.torch.values import (
     SPARSE,
@@ -337,7 +338,7 @@ def fill(file: FileObjects, name: str, target: Any) -> None:
     if is_plain:
         array = from_torch(target)
         if isinstance(array, np.ndarray) and array.shape == shape:  # packed elements are copied
-            file.fill(name, array)
+            filling.fill(file, name, array)
             return
     array = file.array(name, copy=True)
     source = array_to_torch(array)
