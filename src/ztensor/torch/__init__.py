@@ -115,18 +115,14 @@ def save_file(
             written, as for `ztensor.numpy.save_file`.
         metadata: key-value pairs of the file, its attributes; the page Reference says what they
             keep.
-        compression: False stores raw; True compresses with zstd level 3; an integer is the level.
-        chunk_rows: of compressed tensors, how many rows (indices of the first axis) are decoded
-            together; by default as many as 64 KiB hold. See `ztensor.Writer`.
+        compression: as in `ztensor.numpy.save_file`, like all that follow.
+        chunk_rows: rows of a compressed tensor that are decoded together.
         checksum: `"crc32c"`, `"sha256"` or None.
         version: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`.
-        durable: True flushes to disk before this returns; "auto" does so when an existing file is
-            replaced; False leaves it to the system.
-        deduplicate: "memory" stores tensors over the same memory (tied weights) once, under all
-            their names; "content" also those whose bytes are equal; False stores each.
-        max_shard_size: most bytes of tensors in a file, such as "5GB"; larger dicts become shards
-            with an index, see `ztensor.numpy.save_file`.
-        format: the format to write, whatever the suffix, as for `ztensor.numpy.save_file`.
+        durable: True flushes to disk before this returns.
+        deduplicate: "memory" stores tensors over the same memory (tied weights) once.
+        max_shard_size: most bytes of tensors in a file; a dict that is larger goes to several.
+        format: the format to write; by default what the suffix of `filename` says.
         progress: called with the bytes of tensors written so far and of all of them.
         attributes: another name of `metadata`, which `Writer` has; only one of them.
 
