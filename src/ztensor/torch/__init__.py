@@ -105,9 +105,8 @@ def save_file(
 ) -> dict[str, str]:
     """Save a dict of tensors as one file, replacing an old one as a whole or not at all.
 
-    Elements are stored in row-major order, whatever the strides are. CSR and COO tensors become
-    `sparse_csr` and `sparse_coo` objects. Tensors on other devices are copied to the CPU one at a
-    time.
+    Elements are stored in row-major order, whatever the strides are; CSR and COO tensors as
+    `sparse_csr` and `sparse_coo`. Tensors of other devices are copied to the CPU one at a time.
 
     Args:
         tensors: names to torch tensors, parameters, or `ztensor.Tensor` for quantized objects.
@@ -200,9 +199,8 @@ def load_file(
             is read until it is touched, writing to a tensor copies its page and never reaches the
             file, and the file must not be changed in place meanwhile. True gives memory of its
             own, each tensor checked against its digest.
-        verify: None checks digests on what is copied, True on everything, False on nothing.
-        threads: how many read or decompress; by default as many as there are cores, four at most,
-            or what `ZTENSOR_NUM_THREADS` says. Shards are loaded one after the other.
+        verify: as in `ztensor.numpy.load_file`, like all that follow.
+        threads: how many read or decompress.
         progress: called after each file with the bytes of the files loaded so far and of all.
 
     Returns:
