@@ -112,8 +112,7 @@ def save_file(
         tensors: names to torch tensors, parameters, or `ztensor.Tensor` for quantized objects.
         filename: the file; also a file object open for writing bytes. Its suffix says what is
             written, as for `ztensor.numpy.save_file`.
-        metadata: key-value pairs of the file, its attributes; the page Reference says what they
-            keep.
+        metadata: key-value pairs of the file, its attributes.
         compression: as in `ztensor.numpy.save_file`, like all that follow.
         chunk_rows: rows of a compressed tensor that are decoded together.
         checksum: `"crc32c"`, `"sha256"` or None.
@@ -233,7 +232,7 @@ def load(
     Args:
         data: a bytes-like object.
         device: where the tensors go.
-        verify: None checks digests on what is copied, True on everything, False on nothing.
+        verify: as in `load_file`, like `threads`.
         threads: how many copy or decompress.
     """
     if isinstance(data, str) or hasattr(data, "__fspath__"):
