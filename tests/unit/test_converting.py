@@ -38,7 +38,11 @@ DENSE: dict[str, np.ndarray[Any, Any]] = {
     "step": np.arange(5, dtype=np.int32),
 }
 VERSIONS = ["0.1.0", "1.1.0", "1.2.0"]
-OF_EACH_VERSION = [entry for entry in READABLE if entry["path"].startswith(("real/", "spec/"))]
+OF_EACH_VERSION = [  # of those that can be rewritten in place: 2.x is only read
+    entry
+    for entry in READABLE
+    if entry["path"].startswith(("real/", "spec/")) and not entry["path"].startswith("real/2.")
+]
 
 
 @pytest.fixture
