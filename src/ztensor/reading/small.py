@@ -210,7 +210,7 @@ def checked_small(
         if is_raw:
             plain.append(_Small(name, offset, length, (), _BYTES, 0, check))
         elif name in encoded:
-            plain.append(encoded[name]._replace(check=check))
+            plain.append(_Small(*encoded[name][:-1], check))
     found: set[str] = set()
     jobs = [
         functools.partial(_check, file, encoding, run, found, report) for run in _runs(iter(plain))
