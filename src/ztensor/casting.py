@@ -29,6 +29,7 @@ from ztensor.layout.group_profiles import PROFILES
 from ztensor.layout.quantization import GroupScheme
 from ztensor.model.dtype import STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, TensorObject
+from ztensor.opening import reader_over
 from ztensor.reading.file import known_length
 from ztensor.reading.slices import slice_of
 
@@ -114,7 +115,7 @@ class Casts:
         """Return a reader of the same files that has the changed objects."""
         if self._dtype is None and not self._dequantize:
             return reader
-        return type(reader).over(reader.objects.mapped(self._over))
+        return reader_over(reader.objects.mapped(self._over))
 
     @property
     def changes(self) -> tuple[Change, ...]:

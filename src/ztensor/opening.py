@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from ztensor.boundary import public
 from ztensor.contents import open_file
@@ -59,17 +59,6 @@ class Reader(ManifestReader):
     ) -> None:
         super().__init__(open_file(path, verify=verify, mmap=mmap, limits=limits, recover=recover))
 
-    @classmethod
-    def over(cls, objects: Objects) -> Self:
-        """Return a reader of objects that were opened before, or chosen from others.
-
-        Args:
-            objects: what it reads from, and closes.
-        """
-        reader = cls.__new__(cls)
-        reader.objects = objects
-        return reader
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by path, or by value for bytes, so that workers open the file themselves.
 
@@ -78,7 +67,7 @@ class Reader(ManifestReader):
             UsageError: the source is an open file object, which another process cannot have.
         """
         self.objects.require_open()
-        return type(self).over, (self.objects,)
+        return reader_over, (self.objects,)
 
     def reader_of(self, name: str) -> Reader:
         """Return the reader of the file an object is in: this one, where there is one file."""
@@ -268,7 +257,7 @@ class ShardedReader(Reader):
             FormatError: the file is damaged, or has no such object though the index says so.
             SourceError: it cannot be read, or the set was saved anew since it was opened.
         """
-        return Reader.over(self.objects.part(name))
+        return reader_over(self.objects.part(name))
 
     def shard(self, file: str) -> Reader:
         """Return the reader of one of `files`; it is closed with this one.
@@ -278,7 +267,7 @@ class ShardedReader(Reader):
             FormatError: the file is damaged, or lacks objects the index says it has.
             SourceError: it cannot be read, or the set was saved anew since it was opened.
         """
-        return Reader.over(self.objects.file(file))
+        return reader_over(self.objects.file(file))
 
     def verify(
         self,
@@ -306,6 +295,14 @@ class ShardedReader(Reader):
         from ztensor.sharded.verifying import verify_set
 
         return verify_set(self.objects, names, deep=deep, threads=threads, progress=progress)
+
+
+def reader_over(objects: Objects) -> Reader:
+    """Return a reader of objects that were opened before, or chosen from others; it closes them."""
+    kind = ShardedReader if objects.is_set else Reader
+    reader = kind.__new__(kind)
+    reader.objects = objects
+    return reader
 
 
 @public

@@ -22,9 +22,11 @@ WAYS: dict[str, Callable[[Any], Any]] = {
     "read_tensors": lambda reader: reader.read_tensors(["deep"]),
     "read_into": lambda reader: reader.read_into("deep", np.empty((1,) * 9, np.float32)),
     "get_slice": lambda reader: reader.get_slice("deep")[...],
-    "load views": lambda reader: load_all(reader, copy=False),
-    "load copies": lambda reader: load_all(reader, copy=True),
-    "load separate copies": lambda reader: load_all(reader, copy=True, separate=True),
+    "load views": lambda reader: load_all(reader.objects.parts()[0], copy=False),
+    "load copies": lambda reader: load_all(reader.objects.parts()[0], copy=True),
+    "load separate copies": lambda reader: load_all(
+        reader.objects.parts()[0], copy=True, separate=True
+    ),
 }
 
 

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import UsageError
-from ztensor.opening import Reader
+from ztensor.opening import Reader, reader_over
 from ztensor.opening import open as open_file
 from ztensor.reading.reader import ManifestReader
 
@@ -41,7 +41,7 @@ def part_of(reader: Reader, names: Sequence[str]) -> Reader:
     """Return a reader of some of the objects, over the same files."""
     if len(names) == len(reader):
         return reader
-    return type(reader).over(reader.objects.select(names))
+    return reader_over(reader.objects.select(names))
 
 
 def require_other(inputs: Iterable[str], target: str) -> None:

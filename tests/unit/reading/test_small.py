@@ -89,7 +89,7 @@ def test_memory_of_ones_own(saved: Path) -> None:
             for array in result.values()
             if array is not None
         }
-        assert (len(owners) > COUNT // 2) is separate
+        assert (len(owners) > COUNT // 4) is separate
         file.close()
 
 
