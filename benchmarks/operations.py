@@ -42,6 +42,10 @@ _ALL = (
     Operation("touched", "load all, sum every byte", "read", "mapped", is_touching=True),
     Operation("owned", "load all into own memory", "read", "owned"),
     Operation("slice", "1 % of each tensor", "read", "slices", is_touching=True),
+    Operation("each", "open, then one tensor after another", "read", "each"),
+    Operation("each-owned", "the same into memory of each its own", "read", "each_owned"),
+    Operation("each-slice", "the same, rows 2 to 5 of each", "read", "each_slice"),
+    Operation("each-described", "the same, only what each is", "read", "each_described"),
     Operation("verify", "check every byte", "read", "verify"),
     Operation("keys-cold", "open, list the names, cold", "read", "keys", is_cold=True),
     Operation(

@@ -189,6 +189,13 @@ _ALL = (
         weight=0.3,
     ),
     Workload(
+        "singles", "5,000 tensors of 1 KiB", _tiny, 5000, 5000,
+        ("each", "each-owned", "each-slice", "each-described", "verify"), weight=0.5,
+    ),
+    Workload("names-36", "36 tensors of 1 KiB", _tiny, 36, 36, ("keys",), weight=0.3),
+    Workload("names-144", "144 tensors of 1 KiB", _tiny, 144, 144, ("keys",), weight=0.3),
+    Workload("names-288", "288 tensors of 1 KiB", _tiny, 288, 288, ("keys",), weight=0.3),
+    Workload(
         "large", "f32 tensors of 50 MiB", _large, 512, 256,
         (*READS, "save", "save-crc32c", "save-sha256", "verify", "slice", "append"),
         (*COLD, "keys-cold"), weight=4.0,
@@ -227,6 +234,14 @@ _ALL = (
     ),
     Workload(
         "zstd-ternary", "f32 of three values", _floats, 200, 100, _ZSTD, fill=_ternary,
+        stored_by="save_zstd",
+    ),
+    Workload(
+        "zstd-many", "f32 tensors of 256 bytes", _many, 50_000, 50_000, ("zstd-load", "verify"),
+        fill=_pruned, stored_by="save_zstd",
+    ),
+    Workload(
+        "zstd-small", "f32 tensors of 10 KiB", _small, 256, 64, ("zstd-load",), fill=_pruned,
         stored_by="save_zstd",
     ),
     Workload(

@@ -41,6 +41,26 @@ def one(path: str, name: str, *, verify: bool | None = None) -> Any:
         return reader[name]
 
 
+def each(path: str, *, verify: bool | None = None) -> dict[str, Any]:
+    with ztensor.open(path, verify=verify) as reader:
+        return {name: reader[name] for name in reader}
+
+
+def each_owned(path: str, *, verify: bool | None = None) -> dict[str, Any]:
+    with ztensor.open(path, verify=verify) as reader:
+        return {name: reader.read_numpy(name, copy=True) for name in reader}
+
+
+def each_slice(path: str, *, verify: bool | None = None) -> dict[str, Any]:
+    with ztensor.open(path, verify=verify) as reader:
+        return {name: reader.get_slice(name)[2:5] for name in reader}
+
+
+def each_described(path: str) -> dict[str, Any]:
+    with ztensor.open(path) as reader:
+        return {name: reader.metadata(name) for name in reader}
+
+
 def mapped(path: str, *, verify: bool | None = None) -> dict[str, Any]:
     return load_file(path, verify=verify)
 

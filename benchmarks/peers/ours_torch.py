@@ -30,6 +30,11 @@ def one(path: str, name: str) -> Any:
         return reader.read_torch(name)
 
 
+def each(path: str) -> dict[str, Any]:
+    with ztensor.open(path) as reader:
+        return {name: reader.read_torch(name) for name in reader}
+
+
 def mapped(path: str) -> dict[str, Any]:
     tensors: dict[str, Any] = ztensor.torch.load_file(path)
     return tensors

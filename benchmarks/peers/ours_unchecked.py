@@ -11,6 +11,7 @@ LACKS = {
     "save_crc32c": "a row of its own",
     "save_sha256": "a row of its own",
     "verify": "nothing to check",
+    "each_described": "as with digests",
     "START": "as with digests",
 }
 
@@ -18,6 +19,9 @@ keys = ours.keys
 one = functools.partial(ours.one, verify=False)
 mapped = functools.partial(ours.mapped, verify=False)
 owned = functools.partial(ours.owned, verify=False)
+each = functools.partial(ours.each, verify=False)
+each_owned = functools.partial(ours.each_owned, verify=False)
+each_slice = functools.partial(ours.each_slice, verify=False)
 slices = functools.partial(ours.slices, verify=False)
 save = functools.partial(ours.save, checksum=None)
 save_zstd = functools.partial(ours.save_zstd, checksum=None)

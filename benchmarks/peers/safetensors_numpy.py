@@ -18,6 +18,7 @@ LACKS = {
     "save_sha256": "the format has no digests",
     "save_zstd": "the format has no compression",
     "verify": "the format has no digests",
+    "each_described": "no function gives both shape and type",
     "append": "a file cannot be extended",
 }
 
@@ -35,6 +36,19 @@ def keys(path: str) -> list[str]:
 def one(path: str, name: str) -> Any:
     with _safe_open(path, "np") as file:
         return file.get_tensor(name)
+
+
+def each(path: str) -> dict[str, Any]:
+    with _safe_open(path, "np") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
+
+
+each_owned = each
+
+
+def each_slice(path: str) -> dict[str, Any]:
+    with _safe_open(path, "np") as file:
+        return {name: file.get_slice(name)[2:5] for name in file.keys()}  # noqa: SIM118
 
 
 def mapped(path: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks.peers import pytorch, safetensors_numpy
 
+_safe_open: Any = importlib.import_module("safetensors").safe_open
 _torch: Any = importlib.import_module("safetensors.torch")
 
 LACKS = {**safetensors_numpy.LACKS, "START": "PyTorch's import is most of it"}
@@ -22,6 +23,11 @@ def save(tensors: dict[str, Any], path: str) -> None:
 
 def one(path: str, name: str) -> Any:
     return mapped(path)[name]
+
+
+def each(path: str) -> dict[str, Any]:
+    with _safe_open(path, "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
 
 
 def mapped(path: str) -> dict[str, Any]:

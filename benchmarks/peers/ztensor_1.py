@@ -48,6 +48,26 @@ def one(path: str, name: str) -> Any:
     return _ztensor.Reader(path)[name]
 
 
+def each(path: str) -> dict[str, Any]:
+    reader = _ztensor.Reader(path)
+    return {name: reader[name] for name in reader.keys()}  # noqa: SIM118  # no mapping
+
+
+def each_owned(path: str) -> dict[str, Any]:
+    reader = _ztensor.Reader(path)
+    return {name: reader.read_numpy(name, copy=True) for name in reader.keys()}  # noqa: SIM118
+
+
+def each_slice(path: str) -> dict[str, Any]:
+    reader = _ztensor.Reader(path)
+    return {name: reader[name][2:5] for name in reader.keys()}  # noqa: SIM118
+
+
+def each_described(path: str) -> dict[str, Any]:
+    reader = _ztensor.Reader(path)
+    return {name: reader.metadata(name) for name in reader.keys()}  # noqa: SIM118
+
+
 def mapped(path: str) -> dict[str, Any]:
     tensors: dict[str, Any] = _numpy.load_file(path)
     return tensors
