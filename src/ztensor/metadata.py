@@ -59,12 +59,13 @@ class ComponentMetadata(Mapping[str, Any]):
         return getattr(self, field)
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names of the fields."""
-        return iter(self.__dataclass_fields__)
+        """Iterate over the names of the fields; `shard` is one where there is one."""
+        fields = list(self.__dataclass_fields__)
+        return iter(fields if self.shard is not None else fields[:-1])
 
     def __len__(self) -> int:
         """Return how many fields there are."""
-        return len(self.__dataclass_fields__)
+        return len(list(iter(self)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
