@@ -13,6 +13,7 @@ tensor is a matrix whose first or second axis is the grouped one.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
@@ -177,17 +178,18 @@ def _words(groups: Groups, count: int, role: str) -> int:
     return count // groups.per_word
 
 
-class _Profile(PlainParts):
+class _Profile(PlainParts, abc.ABC):
     """What both layouts share: rules that are told as problems, or raised."""
 
     name = ""
     main_role = "data"
     read_order: tuple[str, ...] = ("data", "scales")
 
+    @abc.abstractmethod
     def _check(
         self, shape: tuple[int, ...], attributes: Mapping[str, object], parts: Mapping[str, Any]
     ) -> None:
-        raise NotImplementedError
+        """Raise `_WrongError` where parts or attributes are not those of the shape."""
 
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:
         """Return problems with the parts, the attributes and the sizes."""
@@ -237,13 +239,13 @@ class _Profile(PlainParts):
         """Return the dequantized weights as float32."""
         return self.dequantize(view)
 
+    @abc.abstractmethod
     def dequantize(self, view: View, *, dtype: DTypeLike = np.float32) -> Array:
         """Return the floats it stands for; a new array."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def groups(self, shape: tuple[int, ...], attributes: Mapping[str, object]) -> Groups:
         """Return where the groups of an object lie that no fault was found with."""
-        raise NotImplementedError
 
 
 def _told(part: Component) -> tuple[str, int | None]:

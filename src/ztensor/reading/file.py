@@ -414,14 +414,16 @@ class FileObjects:
         if array is not None:
             return array
         if self.object(name).format == "dense":
-            return self.array(name, copy=copy)
+            return self._array(name, copy=copy)
         return self.tensor(name, copy=copy)
 
     def array(self, name: str, *, copy: bool) -> Array:
         """Return a dense object as an array of its shape; see `Reader.read_numpy`."""
         plain = self.plain(name, copy=copy)
-        if plain is not None:
-            return plain
+        return self._array(name, copy=copy) if plain is None else plain
+
+    def _array(self, name: str, *, copy: bool) -> Array:
+        """Return a dense object that is not plain, or may not be, with every step it takes."""
         tensor_object = self.require_dense(name)
         with self.located(name):
             array = self.component(name, tensor_object, "data", copy=copy)

@@ -33,6 +33,8 @@ _RUN_STORED = 512 << 10
 _RUN_DECODED = 2 << 20
 # Threads pay where decoding takes longer than to hand it over, which holds the interpreter.
 _LEAST_FOR_THREADS = 4 << 10
+# One in so many names, and fewer, are looked at one by one.
+_FEW = 16
 _ALIGNMENT = 64
 
 
@@ -171,7 +173,8 @@ def checked_small(
         workers: how many threads to use where they pay.
     """
     table, types = objects.table, PlainTypes()
-    if table.digest_covers_decoded:
+    # Of few among many the whole table is not gone through.
+    if table.digest_covers_decoded or len(names) < len(objects) // _FEW:
         return set()
     kinds = [
         # Any byte is a number; of bools there are two.
