@@ -1,0 +1,275 @@
+"""A proxy in front of a server, which does to chosen requests what networks and stores do.
+
+`Fault` says what happens and to which requests; `KINDS` is the table of what can. Each request is
+recorded, whether it reached the server or not.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from tests.remote.counting import Handler, Seen, Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_UPSTREAM_SECONDS = 30.0
+_HOP_BY_HOP = frozenset(["connection", "keep-alive", "transfer-encoding", "te", "trailer"])
+_ERROR = (
+    '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code>'
+    "<Message>{message}</Message><RequestId>0</RequestId></Error>"
+)
+
+
+@dataclass
+class Fault:
+    """What happens, and to which requests.
+
+    Attributes:
+        kind: one of `KINDS`.
+        first: the number, from 1, of the first request it happens to, of those that match.
+        count: to how many from there, None for all.
+        method: only requests of this method match.
+        path: only requests whose path and query have a match of this expression.
+        to: where a redirect leads, without the path.
+        action: what `then` does before the request goes on.
+        seconds: how long a silence lasts, or the pause between two pieces of a trickle.
+        matched: how many requests matched so far.
+    """
+
+    kind: str
+    first: int = 1
+    count: int | None = 1
+    method: str | None = None
+    path: str = ""
+    to: str = ""
+    action: Callable[[], None] | None = None
+    seconds: float = 0.0
+    matched: int = field(default=0, init=False)
+
+    def strikes(self, method: str, path: str) -> bool:
+        """Return whether it happens to a request, and count it where it matches."""
+        if (self.method and method != self.method) or not re.search(self.path, path):
+            return False
+        self.matched += 1
+        behind = self.matched - self.first
+        return behind >= 0 and (self.count is None or behind < self.count)
+
+
+@dataclass
+class Answer:
+    """What the server behind said."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def with_length(self, length: int) -> dict[str, str]:
+        """Return the headers with another length."""
+        kept = {n: v for n, v in self.headers.items() if n.lower() != "content-length"}
+        return {**kept, "Content-Length": str(length)}
+
+
+class FaultProxy(Server):
+    """Stands before a server; to be given to a client as the server's address.
+
+    Args:
+        server: the address of the server behind, `http://host:port`.
+
+    Attributes:
+        faults: what happens; empty for nothing. Set while no request is under way.
+    """
+
+    def __init__(self, server: str) -> None:
+        super().__init__(_Proxy)
+        self.behind = urlsplit(server).netloc
+        self.faults: list[Fault] = []
+
+    def fault_of(self, method: str, path: str) -> Fault | None:
+        """Return what happens to a request."""
+        struck = [fault for fault in self.faults if fault.strikes(method, path)]
+        return struck[0] if struck else None
+
+
+class _Proxy(Handler):
+    def _any(self) -> None:
+        owner: FaultProxy = self.server.owner  # type: ignore[attr-defined]
+        self.answered, self.sent = 0, 0
+        body = self._body()
+        fault = owner.fault_of(self.command, self.path)
+        try:
+            if fault is None:
+                self.relay(self.forward(owner, body))
+            else:
+                KINDS[fault.kind](self, owner, body, fault)
+        except (ConnectionError, http.client.HTTPException):
+            self.close_connection = True
+        finally:
+            headers = self.plain_headers()
+            owner.record.add(
+                Seen(self.command, self.path, headers, self.answered, self.sent, len(body))
+            )
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _any
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
+            pieces = []
+            while length := int(self.rfile.readline().split(b";")[0], 16):
+                pieces.append(self.rfile.read(length))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(pieces)
+        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
+    def forward(self, owner: FaultProxy, body: bytes, *, without: str = "") -> Answer:
+        """Ask the server behind, leaving out one header where asked."""
+        headers = {
+            name: value
+            for name, value in self.headers.items()
+            if name.lower() not in _HOP_BY_HOP and name.lower() not in (without, "content-length")
+        }
+        connection = http.client.HTTPConnection(owner.behind, timeout=_UPSTREAM_SECONDS)
+        try:
+            connection.request(
+                self.command,
+                self.path,
+                body=body or (b"" if self.command in ("PUT", "POST") else None),
+                headers=headers,
+            )
+            answer = connection.getresponse()
+            kept = {n: v for n, v in answer.getheaders() if n.lower() not in _HOP_BY_HOP}
+            return Answer(answer.status, kept, answer.read())
+        finally:
+            connection.close()
+
+    def relay(self, answer: Answer) -> None:
+        """Send an answer as it is."""
+        self.answered, self.sent = answer.status, len(answer.body)
+        headers = answer.headers
+        if self.command != "HEAD":
+            headers = answer.with_length(len(answer.body))
+        self.answer(answer.status, headers, answer.body)
+
+    def refuse(self, status: int, code: str, message: str) -> None:
+        """Answer as a store does that refuses."""
+        body = _ERROR.format(code=code, message=message).encode()
+        self.answered, self.sent = status, len(body)
+        self.answer(status, {"Content-Type": "application/xml"}, body)
+
+    def hang_up(self) -> None:
+        """Close the connection without a word more."""
+        self.close_connection = True
+
+    def begin(self, answer: Answer, length: int, body: bytes) -> None:
+        """Send headers that claim a length, and a body that may have another."""
+        self.answered, self.sent = answer.status, len(body)
+        self.answer(answer.status, answer.with_length(length), body)
+        self.wfile.flush()
+
+
+def _unavailable(proxy: _Proxy, _: FaultProxy, body: bytes, fault: Fault) -> None:
+    proxy.refuse(503, "SlowDown", "Please reduce your request rate.")
+
+
+def _failing(proxy: _Proxy, _: FaultProxy, body: bytes, fault: Fault) -> None:
+    proxy.refuse(500, "InternalError", "We encountered an internal error.")
+
+
+def _forbidden(proxy: _Proxy, _: FaultProxy, body: bytes, fault: Fault) -> None:
+    proxy.refuse(403, "AccessDenied", "Access Denied")
+
+
+def _missing(proxy: _Proxy, _: FaultProxy, body: bytes, fault: Fault) -> None:
+    proxy.refuse(404, "NoSuchKey", "The specified key does not exist.")
+
+
+def _dropped(proxy: _Proxy, _: FaultProxy, body: bytes, fault: Fault) -> None:
+    proxy.hang_up()
+
+
+def _unheard(proxy: _Proxy, owner: FaultProxy, body: bytes, fault: Fault) -> None:
+    proxy.forward(owner, body)
+    proxy.hang_up()
+
+
+def _cut(proxy: _Proxy, owner: FaultProxy, body: bytes, fault: Fault) -> None:
+    answer = proxy.forward(owner, body)
+    proxy.begin(answer, len(answer.body), answer.body[: len(answer.body) // 2])
+    proxy.hang_up()
+
+
+def _short(proxy: _Proxy, owner: FaultProxy, body: bytes, fault: Fault) -> None:
+    answer = proxy.forward(owner, body)
+    kept = answer.body[: len(answer.body) // 2]
+    proxy.begin(answer, len(kept), kept)
+
+
+def _long(proxy: _Proxy, owner: FaultProxy, body: bytes, fault: Fault) -> None:
+    answer = proxy.forward(owner, body)
+    proxy.begin(answer, len(answer.body) + 7, answer.body + b"surplus")
+
+
+def _elsewhere(proxy: _Proxy, owner: FaultProxy, body: bytes, fault: Fault) -> None:
+    answer = proxy.forward(owner, body)
+    for name, value in answer.headers.items():
+        if name.lower() == "content-range":
+            start, stop = (int(number) + 1 for number in value.split()[1].split("/")[0].split("-"))
+            answer.headers[name] = f"bytes {start}-{stop}/{value.split('/')[1]}"
+    proxy.relay(answer)
+
+
+def _whole(proxy: _Proxy, owner: FaultProxy, body: bytes, fault: Fault) -> None:
+    proxy.relay(proxy.forward(owner, body, without="range"))
+
+
+def _redirected(proxy: _Proxy, _: FaultProxy, body: bytes, fault: Fault) -> None:
+    proxy.answered = 302
+    proxy.answer(302, {"Location": fault.to + proxy.path})
+
+
+def _trickled(proxy: _Proxy, owner: FaultProxy, body: bytes, fault: Fault) -> None:
+    answer = proxy.forward(owner, body)
+    proxy.begin(answer, len(answer.body), b"")
+    step = max(1, len(answer.body) // 20)
+    for start in range(0, len(answer.body), step):
+        proxy.wfile.write(answer.body[start : start + step])
+        proxy.wfile.flush()
+        time.sleep(fault.seconds)
+    proxy.sent = len(answer.body)
+
+
+def _silent(proxy: _Proxy, _: FaultProxy, body: bytes, fault: Fault) -> None:
+    time.sleep(fault.seconds)
+    proxy.hang_up()
+
+
+def _then(proxy: _Proxy, owner: FaultProxy, body: bytes, fault: Fault) -> None:
+    assert fault.action is not None
+    fault.action()
+    proxy.relay(proxy.forward(owner, body))
+
+
+# What can happen to a request.
+KINDS: dict[str, Callable[[_Proxy, FaultProxy, bytes, Fault], None]] = {
+    "503": _unavailable,
+    "500": _failing,
+    "403": _forbidden,
+    "404": _missing,
+    "dropped": _dropped,  # before the server hears of it
+    "unheard": _unheard,  # done by the server, whose answer is lost
+    "cut": _cut,  # half of the body, then the connection is closed
+    "short": _short,  # half of the body, and the length says so
+    "long": _long,  # more than was asked
+    "elsewhere": _elsewhere,  # the range that comes is said to be another one
+    "whole": _whole,  # 200 and the whole object where a range was asked
+    "redirected": _redirected,
+    "trickled": _trickled,  # in 20 pieces with pauses
+    "silent": _silent,  # no answer for a while, and then none
+    "then": _then,  # something else happens first, as a change of the object
+}
