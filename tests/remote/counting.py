@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -35,22 +35,42 @@ class Seen:
     taken: int = 0
 
 
-@dataclass
 class Record:
-    """All requests since the last `clear`, in the order in which they were answered."""
+    """All requests since the last `clear`, in the order in which they were answered.
 
-    seen: list[Seen] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    Who looks waits until no request is under way: a client has an answer before its server is
+    done with it.
+    """
+
+    def __init__(self) -> None:
+        self._seen: list[Seen] = []
+        self._under_way = 0
+        self._changed = threading.Condition()
+
+    def begin(self) -> None:
+        """Note that a request is under way; `add` ends it."""
+        with self._changed:
+            self._under_way += 1
 
     def add(self, one: Seen) -> None:
-        """Note one."""
-        with self._lock:
-            self.seen.append(one)
+        """Note one that has ended."""
+        with self._changed:
+            self._seen.append(one)
+            self._under_way -= 1
+            self._changed.notify_all()
+
+    @property
+    def seen(self) -> list[Seen]:
+        """Return all."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._under_way == 0, IDLE_SECONDS)
+            return list(self._seen)
 
     def clear(self) -> None:
         """Forget all."""
-        with self._lock:
-            self.seen.clear()
+        with self._changed:
+            self._changed.wait_for(lambda: self._under_way == 0, IDLE_SECONDS)
+            self._seen.clear()
 
     def __len__(self) -> int:
         """Return how many there were."""

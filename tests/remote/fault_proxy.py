@@ -100,9 +100,11 @@ class _Proxy(Handler):
     def _any(self) -> None:
         owner: FaultProxy = self.server.owner  # type: ignore[attr-defined]
         self.answered, self.sent = 0, 0
-        body = self._body()
-        fault = owner.fault_of(self.command, self.path)
+        owner.record.begin()
+        body = b""
         try:
+            body = self._body()
+            fault = owner.fault_of(self.command, self.path)
             if fault is None:
                 self.relay(self.forward(owner, body))
             else:

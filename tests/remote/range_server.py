@@ -56,9 +56,10 @@ class _Files(Handler):
     def do_GET(self) -> None:
         """Answer with a file, or a range of it."""
         owner: RangeServer = self.server.owner  # type: ignore[attr-defined]
-        time.sleep(owner.delay)
+        owner.record.begin()
         status, sent = 500, 0
         try:
+            time.sleep(owner.delay)
             status, sent = self._serve(owner)
         finally:
             owner.record.add(Seen(self.command, self.path, self.plain_headers(), status, sent))
