@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from itertools import chain
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ztensor.container.framing import MAGIC_1
+from ztensor.container.plain_rows import Around, emit_rows
 from ztensor.container.v1.commit import with_commit
 from ztensor.container.v1.object import WORDS_OF_1_1
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.model.dtype import STORAGE_TYPES
 from ztensor.model.manifest import TensorObject, WrittenObjects
-from ztensor.wire import cbor, columns
+from ztensor.wire import cbor
 from ztensor.wire.record import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ztensor.model.manifest import Component, Manifest, PlainRows
+    from ztensor.model.manifest import Component, Manifest
 
 _SPELLED_IN_1_1 = {pair: word for word, pair in WORDS_OF_1_1.items()}
-
-# Objects that are put together at once: what they take is still in cache when it is joined.
-_EMITTED = 2048
 
 
 class Emitter12:
@@ -77,34 +72,14 @@ class Emitter12:
         names = sorted(objects)  # by code points, which is by UTF-8 bytes
         if not isinstance(objects, WrittenObjects) or not objects.rows:
             return cbor.map_parts((name, self._emit_object(objects[name])) for name in names)
-        return [cbor.head(5, len(names)), *self._emit_rows(objects, names)]
+        return [*emit_rows(objects, names, self._around_row, self._emit_object)]
 
-    def _emit_rows(self, objects: WrittenObjects, names: list[str]) -> Iterable[bytes]:
-        """Return names and objects, most of them rows, some thousand at a time."""
-        rows = objects.rows
-        around = [self._around_row(like) for like in rows.likes]
-        is_in_order = names == rows.names
-        entries: list[str] = []
-        if not is_in_order:
-            of_rows = _entries(rows, around, range(len(rows)))
-            places = map(objects.row_of, names)
-            entries = [
-                self._emit_object(objects[name]).decode("latin-1") if row is None else of_rows[row]
-                for name, row in zip(names, places, strict=True)
-            ]
-        for start in range(0, len(names), _EMITTED):
-            part = range(len(names))[start : start + _EMITTED]
-            heads, texts = columns.encode_texts(names[part.start : part.stop])
-            some = _entries(rows, around, part) if is_in_order else entries[part.start : part.stop]
-            parts = chain.from_iterable(zip(heads, texts, some, strict=True))
-            yield "".join(parts).encode("latin-1")
-
-    def _around_row(self, like: TensorObject) -> tuple[bytes, bytes]:
+    def _around_row(self, like: TensorObject) -> Around:
         component = like.components["data"]
         before, after = self._around(like.shape, component)
         if component.digest is not None:
             after += cbor.encode_text(component.digest)[: -len(component.digest)]
-        return before, after
+        return Around(before, after)
 
     def _emit_object(self, tensor_object: TensorObject) -> bytes:
         if tensor_object.format == "dense" and len(tensor_object.components) == 1:
@@ -220,37 +195,6 @@ class Emitter11(Emitter12):
                     section="1.1 part II, section 1",
                 )
         super().require_attributes(attributes)
-
-
-def _entries(rows: PlainRows, around: list[tuple[bytes, bytes]], part: range) -> list[str]:
-    """Return what follows the names of some rows, as text of one character a byte.
-
-    Rows of one like, with offsets of one length, differ in some columns only; those are filled
-    for all of them at once.
-
-    Args:
-        rows: all rows.
-        around: of each like, what comes before the offset, and after it up to the digest.
-        part: the rows wanted.
-    """
-    window = slice(part.start, part.stop)
-    kinds = np.array(rows.kinds[window])
-    offsets = np.array(rows.offsets[window], np.uint64)
-    entries = [""] * len(part)
-    for kind in np.unique(kinds).tolist():
-        before, after = around[kind]
-        of_kind = np.flatnonzero(kinds == kind)
-        for places, encoded in columns.encode_uints(offsets[of_kind]):
-            some = of_kind[places].tolist()
-            parts: list[bytes | columns.Bytes] = [before, encoded, after]
-            digests = "".join(rows.digests[part[place]] or "" for place in some).encode("ascii")
-            parts.append(np.frombuffer(digests, np.uint8).reshape(len(some), -1))
-            made = columns.side_by_side(len(some), parts)
-            if len(made) == len(entries):
-                return made
-            for place, entry in zip(some, made, strict=True):
-                entries[place] = entry
-    return entries
 
 
 def _unknown(extra: Mapping[str, object] | None) -> list[tuple[str, bytes]]:

@@ -1,4 +1,4 @@
-"""The manifest of 2.x, read (2.1 sections 3 and 7): one strict form, one schema.
+"""The manifest of 2.x, read and written (2.1 sections 3 and 7): one strict form, one schema.
 
 | root | | |
 | --- | --- | --- |
@@ -22,11 +22,12 @@
 
 Read `schema.py` (the root, and what holds for all objects), `object.py` (one object and its
 parts), `layouts.py` (which layout of ours a word of 2.x is) and `places.py` (where blobs may lie);
-`regular.py` reads large manifests by columns.
+`regular.py` reads large manifests by columns. `emit.py` writes, by the same words.
 """
 
 from __future__ import annotations
 
+from ztensor.container.v2.emit import Emitter
 from ztensor.container.v2.schema import parse_manifest
 
-__all__ = ["parse_manifest"]
+__all__ = ["Emitter", "parse_manifest"]

@@ -6,14 +6,15 @@
 | `zt.sparse_csr/1`, `zt.sparse_coo/1` | `sparse_csr`, `sparse_coo`, each position once |
 | `gguf.<type>/1` | `gguf.<type>`; sizes of blocks are facts of the type, not attributes |
 | `zt.quant_group/1`, `zt.mx/1` | layouts of their own, in `layout/` |
-| any other | as written, unknown |
+| `pyztensor.<word>/1` | `<word>`: what only 1.x has, such as `quantized_group`, in our namespace |
+| any other | as written, unknown; a word without a version is none of 1.x, and told apart |
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.errors import Reason, describe
+from ztensor.errors import NotRepresentableError, Reason, describe
 from ztensor.model.problem import Problem
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ _PARTS: Mapping[str, frozenset[str]] = {
     "zt.sparse_coo/1": frozenset({"values", "coords"}),
     **{f"gguf.{name}/1": frozenset({"data"}) for name in GGUF_BLOCKS},
 }
+# Layouts of 1.x that 2.x has no word for are written under our own name.
+_OURS, _OURS_VERSION = "pyztensor.", "/1"
+_WORD_OF_2 = "2.x "  # before a word without a version, which would mean another in 1.x
 SPARSE: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "zt.sparse_csr/1": ("sparse_csr", ("indices", "indptr")),
     "zt.sparse_coo/1": ("sparse_coo", ("coords",)),
@@ -125,4 +129,42 @@ def ours(
             if key not in ("elems_per_block", "block_bytes")
         }
         return layout.removesuffix("/1"), left or None
+    if layout.startswith(_OURS) and layout.endswith(_OURS_VERSION):
+        word = layout[len(_OURS) : -len(_OURS_VERSION)]
+        is_ours = "/" not in word and word != "dense" and _THEIRS.get(word) is None
+        return (word if is_ours else layout), attributes
+    if "/" not in layout and layout != "dense":
+        return _WORD_OF_2 + layout, attributes
     return layout, attributes
+
+
+_THEIRS: Mapping[str, str] = {
+    **{own: layout for layout, (own, _) in SPARSE.items()},
+    **{f"gguf.{name}": f"gguf.{name}/1" for name in GGUF_BLOCKS},
+}
+
+
+def theirs(
+    layout: str, attributes: Mapping[str, object] | None
+) -> tuple[str, Mapping[str, object] | None]:
+    """Return the layout of 2.x that one of ours is written as, and its attributes there.
+
+    Raises:
+        NotRepresentableError: the word, or an attribute, would be read as another.
+    """
+    word = _THEIRS.get(layout, layout)
+    given = attributes
+    if layout.startswith(_WORD_OF_2):
+        word = layout.removeprefix(_WORD_OF_2)
+    elif "/" not in word and word != "dense":
+        word = f"{_OURS}{word}{_OURS_VERSION}"
+    elif word.startswith("gguf.") and word in _PARTS:
+        elements, nbytes = GGUF_BLOCKS[layout.removeprefix("gguf.").removesuffix("/1")]
+        given = {**(attributes or {}), "elems_per_block": elements, "block_bytes": nbytes}
+    if ours(word, given) != (layout, attributes or (None if given is not attributes else given)):
+        raise NotRepresentableError(
+            "the layout, or an attribute of it, means something else in 2.x",
+            found=f"{describe(layout)}, written as {describe(word)}",
+            section="2.1 section 5.1",
+        )
+    return word, given

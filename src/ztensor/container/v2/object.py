@@ -135,7 +135,7 @@ def parse_object(
             if component is not None:
                 components[role] = component
         if shape is not None:
-            found += [problem.under(*path) for problem in _check_shape(shape)]
+            found += [problem.under(*path) for problem in check_shape(shape)]
         if shape is not None and layout is not None and not found:
             found += [
                 problem.under(*path)
@@ -151,7 +151,8 @@ def parse_object(
     return result
 
 
-def _check_shape(shape: tuple[int, ...]) -> list[Problem]:
+def check_shape(shape: tuple[int, ...]) -> list[Problem]:
+    """Return what is wrong with a shape."""
     if len(shape) > MOST_RANK:
         message = f"expected at most {MOST_RANK} dimensions, found {len(shape)}"
         return [Problem(Reason.FIELD_VALUE, message, ("shape",), SECTION_OBJECT)]
