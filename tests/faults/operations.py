@@ -13,7 +13,7 @@ import ztensor
 from tests.faults.judge import Judge, State, read_state
 from ztensor import edit
 from ztensor.numpy import save_file
-from ztensor.source import appending
+from ztensor.source import guards
 from ztensor.testing.builder import build
 
 if TYPE_CHECKING:
@@ -120,8 +120,8 @@ class Operation:
             yield
             return
         with (
-            mock.patch.object(appending, "_PIECE_BYTES", self.pieces),
-            mock.patch.object(appending, "_GUARDS_PER_PIECE", 0),
+            mock.patch.object(guards, "_PIECE_BYTES", self.pieces),
+            mock.patch.object(guards, "_GUARDS_PER_PIECE", 0),
         ):
             yield
 

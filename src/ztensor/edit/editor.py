@@ -138,7 +138,7 @@ class Editor(Writer):
     def _extend(self, output: Output, frame: Frame) -> None:
         length = self._locked.size - frame.manifest_offset
         guard = read_bytes(self._locked, frame.manifest_offset, length)
-        self._locked.guard_with(bytes(guard))
+        self._locked.commit_behind(bytes(guard))
         output.extend(self._locked, self._locked.size)
 
     def _copy(

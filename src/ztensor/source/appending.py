@@ -1,17 +1,7 @@
 """New bytes behind a finished file, so that a crash at any moment leaves the old state readable.
 
-The old file ends at S with manifest and footer. Nothing below S is ever written.
-
-1. Before new bytes are written up to an end E, a copy of the old manifest and footer, the
-   *guard*, is written at E. Every reader looks at the end of the file only, so it sees the old
-   state while the new bytes fill the gap before it.
-2. All is flushed to disk.
-3. Manifest and footer of the new state are written behind the last guard in one call.
-4. That is flushed.
-
-A process killed before 3 leaves the old state; inside 3, a torn end that `repair` cuts off; after
-it, the new state. Without the flush in 2 a power cut could leave the new manifest over blobs that
-never reached the disk.
+Nothing of the old file is ever written. In which order what is new is written, `guards.py` says;
+here is the file itself: opened, locked, read, written to at an offset, cut.
 """
 
 from __future__ import annotations
@@ -25,16 +15,15 @@ from ztensor.errors import ClosedError, Reason, SourceError, SourceNotRegularErr
 from ztensor.source import locking
 from ztensor.source.base import shrunk
 from ztensor.source.descriptor import Descriptor
+from ztensor.source.guards import CommitBehind, CommitOver, Guarded
 from ztensor.source.local import require_empty
 from ztensor.source.paths import is_url, path_text
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from ztensor.source.sink import Durable
 
-# New bytes are gathered to pieces this long, as each piece costs a guard before it; at least as
-# long as four guards, so that a large manifest costs a quarter at the most.
-_PIECE_BYTES = 8 << 20
-_GUARDS_PER_PIECE = 4
 _TRIES = 10
 
 
@@ -91,12 +80,7 @@ class AppendSink:
                 opened.close()
                 raise
         self._changed_at = status.st_mtime_ns
-        self._guard = b""
-        self._pending = bytearray()
-        self._written_to = self.size  # up to here bytes are in place; the guard lies behind
-        self._is_guarded = False
-        self._is_sealed = False
-        self._commit = bytearray()
+        self._guarded: Guarded | None = None
 
     @property
     def _descriptor(self) -> int:
@@ -194,11 +178,15 @@ class AppendSink:
     def require_unchanged(self) -> None:
         """Do nothing: the lock keeps other writers out."""
 
-    def guard_with(self, guard: bytes) -> None:
-        """Take the old manifest and footer, the bytes that keep the old state readable."""
-        self._guard = guard
-
     # --- The new bytes ----------------------------------------------------------------------
+
+    def commit_behind(self, guard: bytes) -> None:
+        """Put new states behind a guard: the old manifest and footer; see `CommitBehind`."""
+        self._guarded = CommitBehind(self, guard)
+
+    def commit_over(self, guard: bytes) -> None:
+        """Put new states before a guard, a copy of the old footer; see `CommitOver`."""
+        self._guarded = CommitOver(self, guard)
 
     @property
     def descriptor(self) -> int:
@@ -208,56 +196,58 @@ class AppendSink:
     @property
     def position(self) -> int:
         """Return the offset at which the next byte will lie."""
-        if self._is_sealed:
-            return self._end_of_guard() + len(self._commit)
-        return self._written_to + len(self._pending)
+        return self.size if self._guarded is None else self._guarded.position
 
-    def _end_of_guard(self) -> int:
-        return self._written_to + (len(self._guard) if self._is_guarded else 0)
+    def _require_guarded(self) -> Guarded:
+        if self._guarded is None:
+            raise ClosedError("the file was opened to be read, or was given up", file=self.name)
+        return self._guarded
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Append bytes; after `barrier` they belong to the commit."""
-        if self._is_sealed:
-            self._commit += data
-            return
-        piece = max(_PIECE_BYTES, _GUARDS_PER_PIECE * len(self._guard))
+        self._require_guarded().write(data)
+
+    def barrier(self) -> int:
+        """End the blobs, and return where the commit will lie."""
+        return self._require_guarded().barrier()
+
+    def commit(self) -> None:
+        """Make what was written the file's state, and flush."""
+        self._require_guarded().commit()
+        self._close()
+
+    # --- What can be done to the file -------------------------------------------------------
+
+    def put(
+        self, data: Buffer, offset: int, *, tears: bool = True, back_to: int | None = None
+    ) -> None:
+        """Write bytes at an offset behind the old end; where that fails, cut the file back.
+
+        Args:
+            data: the bytes.
+            offset: where.
+            tears: a part of them would be a torn end, if it were the last that is done.
+            back_to: the length to cut it to; that of the old file by default.
+
+        Raises:
+            SourceError: the system refused.
+        """
         view = memoryview(data)
-        if self._pending or view.nbytes < piece:
-            take = piece - len(self._pending)
-            self._pending += view[:take]
-            view = view[take:]
-            if len(self._pending) < piece:
-                return
-            self._store(memoryview(self._pending))
-            self._pending = bytearray()
-        while view.nbytes >= piece:
-            self._store(view[:piece])
-            view = view[piece:]
-        self._pending += view
-
-    def _store(self, data: memoryview) -> None:
-        end = self._written_to + data.nbytes
-        self._put(memoryview(self._guard), end)
-        self._is_guarded = True
-        self._put(data, self._written_to)
-        self._written_to = end
-
-    def _put(self, data: memoryview, offset: int) -> None:
-        while data.nbytes:
+        while view.nbytes:
             descriptor = self._in_use()
             try:
-                count = _pwrite(descriptor.number, data, offset)
+                count = _pwrite(descriptor.number, view, offset)
             except OSError as error:
                 doing = "cannot write; the file still holds its old state"
-                if not self._take_back():
+                if not self._take_back(self.size if back_to is None else back_to) and tears:
                     doing += " before a torn end, which `ztensor repair` cuts off"
                 raise SourceError.from_os(error, doing, self.name) from error
             finally:
                 del descriptor
-            data = data[count:]
+            view = view[count:]
             offset += count
 
-    def _take_back(self) -> bool:
+    def _take_back(self, length: int) -> bool:
         """Cut the file to what it was, and return whether that worked.
 
         The disk may be full, and compacting would need room. A reader that opened the file
@@ -265,40 +255,61 @@ class AppendSink:
         and those stay.
         """
         try:
-            os.ftruncate(self._descriptor, self.size)
+            os.ftruncate(self._descriptor, length)
         except OSError:
             return False
         # The bytes are the old ones again: the time says so to readers that were there before.
-        if os.utime in os.supports_fd:
+        if length == self.size and os.utime in os.supports_fd:
             with contextlib.suppress(OSError):
                 status = os.fstat(self._descriptor)
                 os.utime(self._descriptor, ns=(status.st_atime_ns, self._changed_at))
         return True
 
-    def barrier(self) -> int:
-        """Put every blob on disk before what follows, and return where the manifest will lie."""
-        if self._pending:
-            self._store(memoryview(self._pending))
-            self._pending = bytearray()
-        # Also where no blob is new: those of an earlier commit may have been left to the system.
-        # A failed flush is final: what is on disk is then unknown, and a second try would report
-        # success without knowing (as PostgreSQL learnt).
-        self._flush("cannot flush; the file still holds its old state")
-        self._is_sealed = True
-        return self._end_of_guard()
+    def require_length(self, length: int) -> None:
+        """Raise where the file is longer: what could not be written could not be cut off either.
 
-    def commit(self) -> None:
-        """Write manifest and footer in one call, and flush."""
-        self._put(memoryview(self._commit), self._end_of_guard())
-        self._flush("the new state is written, but whether it reached the disk is unknown")
-        self._close()
+        Raises:
+            SourceError: so it is.
+        """
+        try:
+            found = os.fstat(self._descriptor).st_size
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot look at the file", self.name) from error
+        if found > length:
+            raise SourceError(
+                "cannot shorten the file; it holds its old state before a torn end, which "
+                "`ztensor repair` cuts off",
+                reason=Reason.SOURCE_FAILED,
+                file=self.name,
+                expected=f"{length} bytes",
+                found=f"{found}",
+            )
 
-    def _flush(self, failure: str) -> None:
+    def flush(self, failure: str) -> None:
+        """Put what was written on disk, unless that was not wanted.
+
+        Args:
+            failure: what the error says where that fails.
+
+        Raises:
+            SourceError: the system refused.
+        """
         if self._durable:
             try:
                 os.fsync(self._descriptor)
             except OSError as error:
                 raise SourceError.from_os(error, failure, self.name) from error
+
+    def shorten(self, length: int) -> None:
+        """Cut the file to a length, without a flush.
+
+        Raises:
+            SourceError: the system refused.
+        """
+        try:
+            os.ftruncate(self._descriptor, length)
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot shorten the file", self.name) from error
 
     def cut(self, length: int) -> None:
         """Shorten the file to a state that ends at `length`, and flush.
@@ -309,11 +320,8 @@ class AppendSink:
         Raises:
             SourceError: the system refused.
         """
-        try:
-            os.ftruncate(self._descriptor, length)
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot shorten the file", self.name) from error
-        self._flush("the file is shortened, but whether that reached the disk is unknown")
+        self.shorten(length)
+        self.flush("the file is shortened, but whether that reached the disk is unknown")
 
     def abort(self) -> None:
         """Let go of the file; it holds its old state.
@@ -321,9 +329,8 @@ class AppendSink:
         What was written behind it stays: another process may have it mapped. The next compaction
         takes it away.
         """
-        # New ones, not emptied ones: a failed write's traceback may still hold a view of them.
-        self._pending = bytearray()
-        self._commit = bytearray()
+        if self._guarded is not None:
+            self._guarded.forget()
         self._open = None  # a write in another thread ends first
 
     def close(self) -> None:
@@ -342,11 +349,19 @@ class TrialSink(AppendSink):
     def cut(self, length: int) -> None:
         """Cut nothing."""
 
-    def _put(self, data: memoryview, offset: int) -> None:
-        pass
+    def put(
+        self, data: Buffer, offset: int, *, tears: bool = True, back_to: int | None = None
+    ) -> None:
+        """Write nothing."""
 
-    def _flush(self, failure: str) -> None:
-        pass
+    def require_length(self, length: int) -> None:
+        """Ask nothing."""
+
+    def flush(self, failure: str) -> None:
+        """Flush nothing."""
+
+    def shorten(self, length: int) -> None:
+        """Cut nothing."""
 
 
 def _pread(descriptor: int, length: int, offset: int) -> bytes:

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from ztensor.errors import Reason, SourceError, SourceNotFoundError, SourceNotRegularError
-from ztensor.source import appending
+from ztensor.source import guards
 from ztensor.source.appending import AppendSink
 from ztensor.source.base import read_bytes
 
@@ -32,13 +32,13 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(appending, "_PIECE_BYTES", 100)
-    monkeypatch.setattr(appending, "_GUARDS_PER_PIECE", 1)
+    monkeypatch.setattr(guards, "_PIECE_BYTES", 100)
+    monkeypatch.setattr(guards, "_GUARDS_PER_PIECE", 1)
 
 
 def opened(path: Path, **options: Any) -> AppendSink:
     sink = AppendSink(str(path), **options)
-    sink.guard_with(GUARD)
+    sink.commit_behind(GUARD)
     return sink
 
 
