@@ -214,13 +214,16 @@ def test_a_write_that_fails_leaves_a_footer_and_mostly_the_old_length(
     status = path.stat()
     sink = opened(path)
     failing = _failing(fails, os.pwrite, errno.ENOSPC, forever=forever)
+    found = None
     try:
         with mock.patch.object(os, "pwrite", failing):
             commit_all(sink, b"x" * 12_345)
     except SourceError as error:
-        assert error.errno == errno.ENOSPC
-        assert "still holds its old state" in str(error)
-        assert "torn" not in str(error)
+        found = error
+    if found is not None:
+        assert found.errno == errno.ENOSPC
+        assert "still holds its old state" in str(found)
+        assert "torn" not in str(found)
         assert path.read_bytes() == OLD + GUARD
         assert path.stat().st_mtime_ns == status.st_mtime_ns  # so that readers are not alarmed
     else:  # room that was only made ahead, or no such call
@@ -257,13 +260,16 @@ def test_files_that_may_not_become_much_longer_take_what_fits(path: Path) -> Non
 def test_a_flush_that_fails_says_which_state_is_there(path: Path, fails: int) -> None:
     sink = opened(path)
     failing = _failing(fails, os.fsync, errno.EIO, forever=False)
+    found = None
     try:
         with mock.patch.object(os, "fsync", failing):
             commit_all(sink, b"x" * 12_345)
     except SourceError as error:
+        found = str(error)
+    if found is not None:
         is_new = path.read_bytes().endswith(FOOTER)
-        assert ("is written" in str(error)) is is_new
-        assert ("still holds its old state" in str(error)) is not is_new
+        assert ("is written" in found) is is_new
+        assert ("still holds its old state" in found) is not is_new
         assert is_new or path.read_bytes().endswith(GUARD)
     else:
         assert fails > 4
@@ -301,7 +307,7 @@ def test_half_a_guard_is_cut_off_or_told(path: Path, is_cut: bool) -> None:
     with (
         mock.patch.object(os, "pwrite", halved),
         mock.patch.object(os, "ftruncate", os.ftruncate if is_cut else failing),
-        pytest.raises(SourceError, match="still holds|holds its old") as caught,
+        pytest.raises(SourceError, match="holds its old state") as caught,
     ):
         commit_all(sink, b"x" * 1000)
     assert ("ztensor repair" in str(caught.value)) is not is_cut
