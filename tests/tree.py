@@ -38,6 +38,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     "container/plain_rows.py": ("unit/container/test_v2_emit.py", "unit/container/test_v1.py"),
     "container/v2/emit.py": ("unit/container/test_v2_emit.py",),
+    "container/v2/content.py": ("unit/analysis/test_content_digest.py",),
     "container/v2/regular.py": ("unit/container/test_v2_regular.py",),
     "container/v2": ("unit/container/test_v2.py", "conformance/test_corpus2.py"),
     "container/v1": ("unit/container/test_v1.py", "unit/container/test_regular.py"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ztensor import torch as torch
     from ztensor import typing as typing
     from ztensor.analysis.comparing import DiffReport, TensorDiff, ValueDiff, diff
-    from ztensor.analysis.identity import content_hash, tensor_hashes
+    from ztensor.analysis.identity import content_digest, content_hash, tensor_hashes
     from ztensor.analysis.plotting import Picture, plot
     from ztensor.analysis.statistics import Histogram, StatsReport, TensorStats, stats
     from ztensor.converting import ConversionReport, Loss, convert, migrate
@@ -87,7 +87,7 @@ _HOMES = {
         "SourceError UnsupportedError UnsupportedVersionError UsageError ZTensorError"
     ),
     "ztensor.handle": "safe_open",
-    "ztensor.analysis.identity": "content_hash tensor_hashes",
+    "ztensor.analysis.identity": "content_digest content_hash tensor_hashes",
     "ztensor.limits": "Limits",
     "ztensor.metadata": "ComponentMetadata TensorMetadata",
     "ztensor.model.dtype": "LogicalType register_logical_type",
@@ -153,6 +153,7 @@ __all__ = [
     "ZTensorError",
     "__version__",
     "compact",
+    "content_digest",
     "content_hash",
     "convert",
     "diff",

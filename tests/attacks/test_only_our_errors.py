@@ -31,6 +31,7 @@ import pytest
 import ztensor
 import ztensor.numpy
 from ztensor.errors import InternalError, Reason, ZTensorError
+from ztensor.testing.builder_2 import one_object
 
 torch = pytest.importorskip("torch")
 jax = pytest.importorskip("jax")
@@ -68,6 +69,10 @@ def made_zt(path: Path, version: str, *, compression: bool) -> None:
 
 def made_plain(path: Path) -> None:
     ztensor.numpy.save_file({"w": F32, "v": F32[0]}, path)
+
+
+def made_v2(path: Path) -> None:
+    path.write_bytes(one_object())
 
 
 def made_safetensors(path: Path) -> None:
@@ -129,6 +134,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "v12z.zt": functools.partial(made_zt, version="1.2.0", compression=True),
     "v11.zt": functools.partial(made_zt, version="1.1.0", compression=False),
     "v01.zt": functools.partial(made_zt, version="0.1.0", compression=True),
+    "v2.zt": made_v2,
     "a.safetensors": made_safetensors,
     "a.npy": lambda path: np.save(path, F32),
     "a.npz": lambda path: np.savez(path, w=F32, i=np.arange(3)),
@@ -303,6 +309,9 @@ FUNCTIONS: dict[str, Make] = {
     "compact": lambda f: case(
         ztensor.compact, path=f.zt(), durable="auto", lock=True, timeout=0.0, dry_run=False,
         progress=None,
+    ),
+    "content_digest": lambda f: case(
+        ztensor.content_digest, source=f.zt("v2.zt"), algorithm="xxh3"
     ),
     "content_hash": lambda f: case(
         ztensor.content_hash, source=f.zt(), attributes=False, threads=None, progress=None
@@ -944,6 +953,7 @@ OPERATIONS: dict[str, Callable[[Files, Path], Any]] = {
     "stats": with_everything(ztensor.stats),
     "plot": with_everything(ztensor.plot),
     "hash": with_everything(ztensor.content_hash),
+    "digest": with_everything(ztensor.content_digest),
     "diff": lambda f, path: ztensor.diff(path, f.sample),
     "convert": lambda f, path: ztensor.convert(path, f.out(), durable=False),
     "cast": lambda f, path: ztensor.convert(

@@ -13,7 +13,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ztensor.boundary import public
-from ztensor.digest import ALGORITHMS
+from ztensor.container.v2 import emit_content
+from ztensor.digest import ALGORITHMS, CONTENT_ALGORITHMS, digest_of
+from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
 from ztensor.opening import open as open_file
 from ztensor.reading.file import known_length
 from ztensor.reading.overlaps import Overlaps
@@ -108,6 +110,45 @@ def tensor_hashes(
     with _opened(source) as reader:
         chosen = list(reader) if names is None else [names] if isinstance(names, str) else names
         return _ids(reader, list(chosen), attributes=attributes, threads=threads, progress=progress)
+
+
+@public
+def content_digest(source: Readable, algorithm: str = "xxh3") -> str:
+    """Return the id that the 2.x format defines for what a file holds: `algorithm:hex`.
+
+    It is the digest of the deterministic CBOR of all names, shapes, layouts, attributes of objects,
+    types and stored digests (2.1 section 6.4). Nothing but the manifest is read, so it says what
+    the file claims; `verify` says whether that is so. It does not change with places, compression
+    and shards. It does with the kind of the digests: a model stored with sha256 has another id
+    than the same with xxh3. `content_hash` has no such limits, and is ours.
+
+    Only files of 2.x have one: digests of 1.x cover stored bytes, and other formats have none.
+
+    Args:
+        source: whatever `ztensor.open` takes, or an open reader.
+        algorithm: `"xxh3"` or `"sha256"`.
+
+    Raises:
+        NotRepresentableError: a part has no digest of its decoded bytes; which, and what to do.
+        ArgumentValueError: another algorithm.
+        FormatError: the file is damaged.
+        UnsupportedError: it is of a version that is not read.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    if algorithm not in CONTENT_ALGORITHMS:
+        raise ArgumentValueError(
+            "unknown algorithm",
+            expected=f"one of {', '.join(map(repr, CONTENT_ALGORITHMS))}",
+            found=describe(algorithm),
+        )
+    with _opened(source) as reader:
+        objects = reader.objects
+        try:
+            content = emit_content((name, objects.part(name).object(name)) for name in reader)
+        except NotRepresentableError as error:
+            raise error.locate(file=objects.name) from None
+    return digest_of(ALGORITHMS[algorithm], (content,))
 
 
 def combined(ids: dict[str, str], attributes: dict[str, Any] | None = None) -> str:

@@ -14,6 +14,7 @@ from ztensor.cli.options import Choice, ThreadsOption
 from ztensor.cli.spelling import count_text
 from ztensor.cli.terminal import Styled, Terminal
 from ztensor.cli.verb import error_as_json, open_file
+from ztensor.digest import CONTENT_ALGORITHMS
 from ztensor.errors import FormatError, SourceError, UsageError, ZTensorError, describe
 
 if TYPE_CHECKING:
@@ -26,9 +27,11 @@ class _How(NamedTuple):
     choice: Choice
     attributes: bool
     threads: int | None
+    content: str | None  # algorithm of a content digest, where that is asked for
 
 
-_LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
+_LINE = re.compile(r"(\S+) [ *](.+)")
+_IDS = re.compile(r"xxh3:[0-9a-f]{16}|(?:sha256:)?[0-9a-f]{64}")
 
 
 def hash_(
@@ -54,6 +57,20 @@ def hash_(
         bool,
         typer.Option("--attributes", help="Include the attributes of file and objects in the id."),
     ] = False,
+    content: Annotated[
+        bool,
+        typer.Option(
+            "--content", help="Print the content digest of 2.x files, from their manifest alone."
+        ),
+    ] = False,
+    algorithm: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(CONTENT_ALGORITHMS),
+            help="Of the content digest.",
+            autocompletion=lambda: [*CONTENT_ALGORITHMS],
+        ),
+    ] = CONTENT_ALGORITHMS[0],
     threads: ThreadsOption = None,
 ) -> None:
     """Print an id of what files hold, however it is stored.
@@ -63,9 +80,15 @@ def hash_(
     made from it have the same id. Everything is read and checked against its digest; a damaged file
     has no id.
 
+    With --content it is the id that the 2.x format defines: of what the manifest says, digests
+    among it, so that nothing else is read. A 2.x file in which a part has no digest has none, nor
+    has a file of another version or format.
+
     Output:
       One line for each file, as sha256sum has them: the id, two spaces, the path.
-      With --check: whether each file of the list is as listed.
+      With --content the id begins with its algorithm and a colon.
+      With --check: whether each file of the list is as listed; an id with a colon
+      is a content digest.
 
     JSON:
       attributes      whether they were taken in
@@ -94,7 +117,9 @@ def hash_(
         raise UsageError("give files, or --check and a list of ids")
     if check is not None and tensors:
         raise UsageError("--check compares whole files; --tensors does not go with it")
-    how = _How(choice, attributes, threads)
+    if content and (tensors or attributes or choice.is_given):
+        raise UsageError("a content digest is of all objects, and has all their attributes in it")
+    how = _How(choice, attributes, threads, algorithm if content else None)
     if check is not None:
         _check(terminal, check, how)
     else:
@@ -118,8 +143,11 @@ def _hash(terminal: Terminal, file: str, how: _How, *, tensors: bool) -> dict[st
 
 
 def _ids(terminal: Terminal, file: str, how: _How) -> tuple[str, dict[str, str]]:
-    from ztensor.analysis.identity import combined, tensor_hashes
+    from ztensor.analysis.identity import combined, content_digest, tensor_hashes
 
+    if how.content is not None:
+        with open_file(file) as reader:
+            return content_digest(reader, how.content), {}
     with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
         names = chosen([reader], how.choice)
         ids = tensor_hashes(
@@ -132,8 +160,11 @@ def _check(terminal: Terminal, listing: str, how: _How) -> None:
     results = []
     for expected, file in _read(listing):
         result: dict[str, Any] = {"file": file, "expected": expected, "ok": False}
+        algorithm, colon, _ = expected.partition(":")
         try:
-            result["id"], _ = _ids(terminal, file, how)
+            result["id"], _ = _ids(
+                terminal, file, how._replace(content=algorithm) if colon else how
+            )
         except ZTensorError as error:
             terminal.error(error)
             result["error"] = error_as_json(error)
@@ -168,11 +199,11 @@ def _read(listing: str) -> Sequence[tuple[str, str]]:
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         match = _LINE.fullmatch(line)
-        if match is None:
+        if match is None or not _IDS.fullmatch(match[1].lower()):
             raise FormatError(
                 f"line {number} is no line of `ztensor hash`",
                 file=listing,
-                expected="an id of 64 hexadecimal digits, two spaces and a path",
+                expected="an id, two spaces and a path",
                 found=describe(line),
             )
         found.append((match[1].lower(), match[2]))

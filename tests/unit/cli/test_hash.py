@@ -9,6 +9,7 @@ import pytest
 import ztensor
 from ztensor.cli.exits import ExitCode
 from ztensor.numpy import save_file
+from ztensor.testing.builder_2 import File2, dense, one_object
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,6 +70,30 @@ def test_check(run: Run, model: Path, twin: Path, tmp_path: Path) -> None:
 def test_a_list_that_is_none(run: Run, tmp_path: Path, text: str) -> None:
     (tmp_path / "ids").write_text(text)
     assert run("hash", "--check", tmp_path / "ids").code == ExitCode.CORRUPT
+
+
+@pytest.mark.parametrize("algorithm", ["xxh3", "sha256"])
+def test_content_digest(run: Run, tmp_path: Path, algorithm: str) -> None:
+    path = tmp_path / "two.zt"
+    path.write_bytes(one_object())
+    text = ztensor.content_digest(path, algorithm)
+    given = ("--content", "--algorithm", algorithm)
+    assert run("hash", *given, path).lines == [f"{text}  {path}"]
+    assert run("hash", *given, path, "--json").json["files"] == [{"file": str(path), "id": text}]
+    (tmp_path / "ids").write_text(run("hash", *given, path).out + run("hash", path).out)
+    assert run("hash", "--check", tmp_path / "ids").lines[-1] == "2 of 2 files as listed"
+    file = File2()
+    path.write_bytes(file.seal({"objects": {"w": dense(file.part(np.zeros(6)), [6])}}))
+    assert run("hash", "--check", tmp_path / "ids").code == ExitCode.FAILED
+
+
+def test_content_digest_is_of_2_x_and_of_all(run: Run, model: Path) -> None:
+    ended = run("hash", "--content", model)
+    assert (ended.code, ended.out) == (ExitCode.USAGE, "")
+    assert "component 'data'" in ended.err
+    for option in (("--tensors",), ("--attributes",), ("--include", "*")):
+        assert run("hash", "--content", *option, model).code == ExitCode.USAGE
+    assert run("hash", "--content", "--algorithm", "crc32c", model).code == ExitCode.USAGE
 
 
 def test_damage_has_no_id(run: Run, model: Path) -> None:

@@ -27,7 +27,8 @@ parts), `layouts.py` (which layout of ours a word of 2.x is) and `places.py` (wh
 
 from __future__ import annotations
 
+from ztensor.container.v2.content import emit_content
 from ztensor.container.v2.emit import Emitter
 from ztensor.container.v2.schema import parse_manifest
 
-__all__ = ["Emitter", "parse_manifest"]
+__all__ = ["Emitter", "emit_content", "parse_manifest"]

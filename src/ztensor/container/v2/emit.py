@@ -17,6 +17,7 @@ from ztensor.container.v2.object import (
     is_name,
     name_problem,
     types_of,
+    words_of,
 )
 from ztensor.digest import parse_strict_digest, xxh3
 from ztensor.errors import (
@@ -201,14 +202,7 @@ def data_shard_footer() -> bytes:
 
 
 def _part(component: Component) -> dict[str, bytes | list[bytes]]:
-    dtype, logical = (
-        ("u8", "bool")
-        if component.dtype == "bool"
-        else (
-            component.dtype,
-            component.type,
-        )
-    )
+    dtype, logical = words_of(component)
     start = 0 if component.shard is None else component.shard.start or 0
     blob = (component.offset - start, component.length)
     fields: dict[str, bytes | list[bytes]] = {

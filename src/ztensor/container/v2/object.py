@@ -46,6 +46,11 @@ def types_of(dtype: str, logical: str | None) -> tuple[str, str | None]:
     return ("bool", None) if logical == "bool" else (dtype, logical)
 
 
+def words_of(component: Component) -> tuple[str, str | None]:
+    """Return storage and logical type as 2.x has them: the reverse of `types_of`."""
+    return ("u8", "bool") if component.dtype == "bool" else (component.dtype, component.type)
+
+
 def encoding_of(word: str | None) -> str:
     """Return the encoding as the model has it: words of 1.x mean nothing in 2.x."""
     if word is None:
