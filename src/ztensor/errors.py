@@ -178,6 +178,23 @@ def _first_of(value: Any, count: int, depth: int = 6) -> Any:
     return value
 
 
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+://)([^/?#]*@)?([^?]*)(\?.*)?", re.DOTALL)
+
+
+def without_secrets(name: str) -> str:
+    """Return a file's name, of a URL without its user, its password and what signs it."""
+    parts = _URL.fullmatch(name) if "://" in name else None
+    if parts is None:
+        return name
+    scheme, user, rest, query = parts.groups()
+    is_http = scheme.lower().startswith("http")
+    if user and (is_http or ":" in user):  # that of abfs://container@account is none
+        user = None
+    if query and (is_http or "=" in query):  # a key may have a question mark
+        query = None
+    return f"{scheme}{user or ''}{rest}{query or ''}"
+
+
 def is_our_section(section: str | None) -> bool:
     """Return whether a section is one of our specification, as those of `1.2 section 3` are."""
     return section is not None and re.match(r"\d+\.\d+ section ", section) is not None
@@ -243,6 +260,15 @@ class ZTensorError(Exception):
         self.section = section
         self.hint: str | None = None
         self.in_python: str | None = None
+
+    @property
+    def file(self) -> str | None:
+        """Return the path or name of the file, of a URL without what is secret in it."""
+        return self._file
+
+    @file.setter
+    def file(self, name: str | None) -> None:
+        self._file = None if name is None else without_secrets(name)
 
     def locate(
         self,

@@ -10,6 +10,7 @@ from ztensor.errors import describe
 from ztensor.frameworks import read_values
 from ztensor.reading.reader import ManifestReader
 from ztensor.sharded.naming import is_set
+from ztensor.source.urls import with_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -31,7 +32,8 @@ class Reader(ManifestReader):
     outlive it.
 
     Args:
-        path: a path, a bytes-like object, or a seekable binary file object.
+        path: a path, a URL (`s3://`, `gs://`, `az://`, `https://`), a bytes-like object, or a
+            seekable binary file object.
         verify: None checks digests on copying reads, True also before a view is first handed
             out, False never.
         recover: True opens a torn file at its last committed state, and logs a warning that says
@@ -39,6 +41,9 @@ class Reader(ManifestReader):
         mmap: False reads instead of mapping: every array is then memory of its own, which no
             change of the file can reach.
         limits: safety caps; `ztensor.Limits()` by default.
+        storage: how the store of a URL is opened: a dict of options by obstore's names, such as
+            `endpoint`, `region`, `skip_signature` and `credential_provider`, or a store of obstore.
+            By default the environment tells, as the clouds' own tools have it.
 
     Raises:
         FormatError: the file is damaged or no zTensor file.
@@ -56,7 +61,9 @@ class Reader(ManifestReader):
         mmap: bool = True,
         limits: Limits | None = None,
         recover: bool = False,
+        storage: Any = None,
     ) -> None:
+        path = with_storage(path, storage)
         super().__init__(open_file(path, verify=verify, mmap=mmap, limits=limits, recover=recover))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -201,6 +208,7 @@ class ShardedReader(Reader):
         mmap: as for `Reader`.
         limits: as for `Reader`.
         recover: as for `Reader`, for each file.
+        storage: as for `Reader`, for the index and each file.
 
     Attributes:
         objects: what it reads through; see `ztensor.Reader`.
@@ -222,9 +230,11 @@ class ShardedReader(Reader):
         mmap: bool = True,
         limits: Limits | None = None,
         recover: bool = False,
+        storage: Any = None,
     ) -> None:
         from ztensor.sharded.objects import ShardedObjects
 
+        source = with_storage(source, storage)
         ManifestReader.__init__(
             self,
             ShardedObjects(source, verify=verify, mmap=mmap, limits=limits, recover=recover),
@@ -313,6 +323,7 @@ def open(  # the name released libraries and users know
     mmap: bool = True,
     limits: Limits | None = None,
     recover: bool = False,
+    storage: Any = None,
 ) -> Reader:
     """Open a zTensor file of any version; see `Reader` for arguments and errors.
 
@@ -320,5 +331,6 @@ def open(  # the name released libraries and users know
     only as shards beside its index, and the first shard of a GGUF model
     (`model-00001-of-00003.gguf`) are opened as one: see `ztensor.ShardedReader`.
     """
+    path = with_storage(path, storage)
     kind: type[Reader] = ShardedReader if is_set(path) else Reader
     return kind(path, verify=verify, mmap=mmap, limits=limits, recover=recover)

@@ -21,6 +21,8 @@ from ztensor.model.account import Tally
 from ztensor.source.base import read_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ztensor.foreign.base import Projection
     from ztensor.foreign.zip import Member
     from ztensor.limits import Budget
@@ -112,6 +114,13 @@ class _Within:
 
     def read_into(self, offset: int, destination: memoryview) -> None:
         self._source.read_into(self._offset + offset, destination)
+
+    @property
+    def prefers_long_reads(self) -> bool:
+        return self._source.prefers_long_reads
+
+    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
+        self._source.read_many([(self._offset + offset, part) for offset, part in parts])
 
     def view(self) -> memoryview | None:
         whole = self._source.view()

@@ -11,6 +11,7 @@ from ztensor.limits import DEFAULT_LIMITS
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.reader import ManifestReader
+from ztensor.source.base import ReadOneByOne
 from ztensor.source.sink import sink_of
 from ztensor.writing.saving import save_all
 
@@ -87,7 +88,7 @@ def save_as(
         raise
 
 
-class _Held:
+class _Held(ReadOneByOne):
     """What a writer wrote, as a source: pieces of memory, most of them the caller's own arrays."""
 
     name = "<tensors>"

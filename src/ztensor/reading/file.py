@@ -41,8 +41,7 @@ from ztensor.reading.objects import not_found
 from ztensor.reading.plain import Views
 from ztensor.source.base import Range
 from ztensor.source.joined import JoinedSource, files_of
-from ztensor.source.memory import MemorySource
-from ztensor.source.table import is_remote
+from ztensor.source.table import opened_by
 from ztensor.tensor import Tensor, tensor_of
 from ztensor.wire.cbor import with_dicts
 
@@ -246,11 +245,7 @@ class FileObjects:
             UsageError: the source is an open file object, which another process cannot have.
         """
         self.require_open()
-        source: Any = self.source.path
-        if is_remote(self.source.name):
-            source = self.source.name
-        elif source is None and isinstance(self.source, MemorySource):
-            source = bytes(self.source.view() or b"")
+        source = opened_by(self.source)
         if source is None or self._reopen is None:
             raise UsageError(
                 "a reader over a file object cannot be pickled; open it by path", file=self.name

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import ClosedError, Reason, SourceError, SourceNotRegularError
 from ztensor.source import locking
-from ztensor.source.base import shrunk
+from ztensor.source.base import ReadOneByOne, shrunk
 from ztensor.source.descriptor import Descriptor
 from ztensor.source.guards import CommitBehind, CommitOver, Guarded
 from ztensor.source.local import require_empty
@@ -46,7 +46,7 @@ class _Locked(Descriptor):
             super().close()
 
 
-class AppendSink:
+class AppendSink(ReadOneByOne):
     """The end of a finished file, locked for this writer.
 
     It is also a source of the file's old bytes, from which the manifest is read after locking.

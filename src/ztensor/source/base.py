@@ -9,7 +9,7 @@ import numpy as np
 from ztensor.errors import Reason, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 # One read of who looks at all bytes once: they stay in the processor's cache until he has.
 PIECE_BYTES = 1 << 20
@@ -51,6 +51,19 @@ class Source(Protocol):
         """
         ...
 
+    @property
+    def prefers_long_reads(self) -> bool:
+        """Return whether a read costs so much that bytes in between are better read as well."""
+        ...
+
+    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
+        """Fill several pieces of memory, each with the bytes from its offset.
+
+        Raises:
+            SourceError: as `read_into`; what was filled by then is not told.
+        """
+        ...
+
     def view(self) -> memoryview | None:
         """Return the whole file as one view without a copy, or None where that is impossible.
 
@@ -78,6 +91,27 @@ class Source(Protocol):
     def close(self) -> None:
         """Give back handles; views handed out stay valid. May be called again."""
         ...
+
+
+class ReadOneByOne:
+    """What a source has that reads one part as fast as another, wherever they lie."""
+
+    __slots__ = ()
+
+    prefers_long_reads = False
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        """Fill `destination` with the bytes from `offset`."""
+        raise NotImplementedError
+
+    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
+        """Fill several pieces of memory, one after the other.
+
+        Raises:
+            SourceError: as `read_into`.
+        """
+        for offset, destination in parts:
+            self.read_into(offset, destination)
 
 
 def read_bytes(source: Source, offset: int, length: int) -> bytes | bytearray:

@@ -53,6 +53,28 @@ class JoinedSource:
             destination[done + held : done + count] = bytes(count - held)
             done += count
 
+    @property
+    def prefers_long_reads(self) -> bool:
+        """Return whether one of the sources does."""
+        return any(source.prefers_long_reads for source in self.sources)
+
+    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
+        """Fill several pieces of memory: what lies in one source by one call of its own.
+
+        Raises:
+            SourceError: as `read_into`.
+        """
+        of_source: dict[int, list[tuple[int, memoryview]]] = {}
+        for offset, destination in parts:
+            number = bisect.bisect_right(self._starts, offset) - 1
+            within = offset - self._starts[number]
+            if within + destination.nbytes <= self.sources[number].size:
+                of_source.setdefault(number, []).append((within, destination))
+            else:
+                self.read_into(offset, destination)
+        for number, some in of_source.items():
+            self.sources[number].read_many(some)
+
     def view(self) -> memoryview | None:
         """Return None: no map holds several files."""
         return None

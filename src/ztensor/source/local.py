@@ -17,7 +17,7 @@ from ztensor.errors import (
     SourceNotRegularError,
 )
 from ztensor.source import locking
-from ztensor.source.base import shrunk
+from ztensor.source.base import ReadOneByOne, shrunk
 from ztensor.source.descriptor import Descriptor
 from ztensor.source.paths import is_url
 from ztensor.source.rights import Rights, rights_of
@@ -43,7 +43,7 @@ _MAP_NORESERVE = (
 )
 
 
-class FileSource:
+class FileSource(ReadOneByOne):
     """A regular file opened by path.
 
     `close()` may be called beside reads in other threads: those that have begun end as if it had
@@ -76,7 +76,7 @@ class FileSource:
             problem = SourceError.from_os(error, "cannot open for reading", path)
             if is_url(path) and not os.path.lexists(path):
                 problem = SourceNotFoundError(
-                    "this is a URL, and remote files are not read by this release",
+                    "this is a URL of a scheme that is not read",
                     errno=error.errno,
                     file=path,
                 )
@@ -317,7 +317,7 @@ class BinaryFile(Protocol):
         ...
 
 
-class FileObjectSource:
+class FileObjectSource(ReadOneByOne):
     """A seekable binary file object, read from its first byte under a lock; never mapped.
 
     The object stays the caller's: it is not closed, and its position moves.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.source.base import shrunk
+from ztensor.source.base import ReadOneByOne, shrunk
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer  # collections.abc has it from 3.12 on
 
 
-class MemorySource:
+class MemorySource(ReadOneByOne):
     """A file held in a bytes-like object; views of it are read-only.
 
     Args:

@@ -9,19 +9,33 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import ArgumentTypeError, UsageError, describe
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError, describe
 from ztensor.source.beneath import Beneath
+from ztensor.source.joined import JoinedSource
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
 from ztensor.source.paths import is_url, path_text
+from ztensor.source.remote import RemoteSource
+from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
     from ztensor.source.base import Source
 
 # The scheme of a URL, and what opens one: `package.module:function`, loaded when first used. It
-# takes the whole URL, and returns a `Source` whose name that is, and which has no path.
+# takes the whole URL, and `storage=` where the caller gave that, and returns a `Source` whose name
+# is the URL without secrets, and which has no path.
 SCHEMES: dict[str, str] = {
-    # A line of each, such as "s3": "ztensor.source.s3:open_url",
+    "s3": "ztensor.source.urls:open_url",
+    "s3a": "ztensor.source.urls:open_url",
+    "gs": "ztensor.source.urls:open_url",
+    "az": "ztensor.source.urls:open_url",
+    "azure": "ztensor.source.urls:open_url",
+    "abfs": "ztensor.source.urls:open_url",
+    "abfss": "ztensor.source.urls:open_url",
+    "http": "ztensor.source.urls:open_url",
+    "https": "ztensor.source.urls:open_url",
+    "memory": "ztensor.source.urls:open_url",
+    "file": "ztensor.source.urls:open_file_url",
 }
 
 
@@ -41,10 +55,16 @@ def source_of(given: Any, *, mapped: bool) -> Source:
         return given.open(mapped=mapped)
     if isinstance(given, (str, os.PathLike)):
         path = path_text(given)
-        if not is_remote(path):
+        storage = given.storage if isinstance(given, Remote) else None
+        if storage is None and not is_remote(path):
             return FileSource(path, mapped=mapped)
+        if _scheme(path) not in SCHEMES:
+            raise ArgumentValueError(
+                "URLs of this scheme are not read", file=path, expected=f"one of {known_schemes()}"
+            )
         module, _, function = SCHEMES[_scheme(path)].partition(":")
-        source: Source = getattr(importlib.import_module(module), function)(path)
+        more = {} if storage is None else {"storage": storage}
+        source: Source = getattr(importlib.import_module(module), function)(path, **more)
         return source
     try:  # before asking for read(), which an mmap has as well
         return MemorySource(given)
@@ -57,6 +77,27 @@ def source_of(given: Any, *, mapped: bool) -> Source:
         expected="a path, a contiguous bytes-like object, or a seekable binary file object",
         found=describe(given, 40),
     ) from no_buffer
+
+
+def opened_by(source: Source) -> Any:
+    """Return what opens the same source in another process; None where nothing does.
+
+    Returns:
+        A path, a `Remote`, a URL, or the bytes.
+    """
+    first = source.sources[0] if isinstance(source, JoinedSource) else source
+    if isinstance(first, RemoteSource):
+        return first.remote
+    if is_remote(first.name):
+        return first.name
+    if first.path is None and isinstance(first, MemorySource):
+        return bytes(first.view() or b"")
+    return first.path
+
+
+def known_schemes() -> str:
+    """Return the schemes of URLs that are read, for messages."""
+    return ", ".join(f"{scheme}://" for scheme in SCHEMES)
 
 
 def is_remote(path: str) -> bool:

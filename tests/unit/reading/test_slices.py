@@ -33,7 +33,7 @@ from ztensor.reading import selection
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.reader import ManifestReader
-from ztensor.source.base import Range
+from ztensor.source.base import Range, ReadOneByOne
 from ztensor.source.memory import MemorySource
 from ztensor.testing.builder import Draft, draft, zstd_frame
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 W = np.arange(60, dtype=np.int16).reshape(5, 4, 3)
 
 
-class Counting:
+class Counting(ReadOneByOne):
     """A source that cannot be mapped and counts what is read."""
 
     def __init__(self, data: bytes) -> None:

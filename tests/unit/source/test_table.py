@@ -128,9 +128,9 @@ def test_a_name_that_is_not_there(files: dict[str, bytes]) -> None:
     assert "demo://missing" in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/m.zt", "https://example.com/a.gguf", "gs://a/b"])
+@pytest.mark.parametrize("url", ["ftp://host/m.zt", "hdfs://a/b"])
 def test_a_scheme_that_is_not_read(url: str) -> None:
-    with pytest.raises(SourceNotFoundError, match="remote files are not read by this release"):
+    with pytest.raises(SourceNotFoundError, match="a scheme that is not read"):
         ztensor.open(url)
     with pytest.raises(FileNotFoundError):
         znumpy.load_file(url)

@@ -1,0 +1,119 @@
+"""What a store refused, as one error of ours: what, where, and what is missing; never a secret.
+
+The messages of the library hold the whole URL with its signature, the server's answer and its own
+state. Nothing of them is repeated: what is known of the cause is looked for, and said in our words.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ztensor.errors import Reason, SourceError, SourceNotFoundError, SourcePermissionError
+
+_STATUS = re.compile(r"\bstatus(?: code)?\W{1,4}([1-5]\d\d)\b", re.IGNORECASE)
+_CODE = re.compile(r"<Code>([A-Za-z]{3,60})</Code>")
+# What a message of the library has where a cause is known, the first that fits.
+_CAUSES = (
+    (r"TimedOut|operation timed out|deadline has elapsed", "it took too long"),
+    (r"ConnectionRefused", "nothing answers there: the connection was refused"),
+    (r"dns error|failed to lookup address", "the host is not known"),
+    (
+        r"CertificateUnknown|invalid peer certificate|UnknownIssuer",
+        "its certificate is not trusted",
+    ),
+    (r"BadScheme", "plain http needs the option allow_http"),
+    (r"IncompleteMessage|connection closed before|ConnectionReset", "the connection was dropped"),
+    (r"Body|UnexpectedEof|end of file before", "the answer ended in its middle"),
+    (r"kind: Connect\b|tcp connect error", "no connection could be made"),
+)
+_CREDENTIALS = re.compile(
+    r"credential|instance metadata|169\.254\.169\.254|metadata\.google|InvalidAccessKey|token",
+    re.IGNORECASE,
+)
+
+# By the scheme: what reading needs, where keys come from, what reads a public object.
+_NEEDS = {
+    "s3": (
+        "s3:GetObject on the object (and s3:ListBucket, or a missing one reads as forbidden)",
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+        "AWS_SKIP_SIGNATURE=true or storage={'skip_signature': True}",
+    ),
+    "gs": (
+        "storage.objects.get on the object",
+        "GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT",
+        "storage={'skip_signature': True}",
+    ),
+    "az": (
+        "the role Storage Blob Data Reader, or a SAS token with read",
+        "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN",
+        "storage={'skip_signature': True}",
+    ),
+}
+_SAME = {"s3a": "s3", "azure": "az", "abfs": "az", "abfss": "az"}
+
+
+def failure(error: BaseException, doing: str, name: str) -> SourceError:
+    """Return our error for one of a store.
+
+    Args:
+        error: what the library raised.
+        doing: the attempt, as it reads in a sentence: "cannot read".
+        name: the URL without secrets.
+    """
+    kind, text = type(error).__name__, str(error)
+    status = _STATUS.search(text)
+    code = _CODE.search(text)
+    number = int(status[1]) if status else 0
+    facts = [f"status {number}"] if number else []
+    facts += [code[1]] if code else []
+    detail = f" ({', '.join(facts)})" if facts else ""
+    if isinstance(error, FileNotFoundError) or number == 404:
+        problem: SourceError = SourceNotFoundError(f"{doing}: no such object{detail}", file=name)
+        if code and code[1] == "NoSuchBucket":
+            problem = SourceNotFoundError(f"{doing}: no such bucket{detail}", file=name)
+        return problem
+    if kind == "PreconditionError" or number == 412:
+        return changed(name)
+    if kind in ("PermissionDeniedError", "UnauthenticatedError") or number in (401, 403):
+        is_unknown = kind == "UnauthenticatedError" or number == 401
+        return _forbidden(doing, name, detail, is_unknown=is_unknown)
+    if not number and _CREDENTIALS.search(text):
+        return _forbidden(doing, name, detail, is_unknown=True)
+    if kind == "NotSupportedError":
+        return SourceError(f"{doing}: the server does not support this request{detail}", file=name)
+    cause = next((said for look, said in _CAUSES if re.search(look, text)), None)
+    if cause is None:
+        cause = "the server answered with an error" if number else "the request failed"
+    problem = SourceError(f"{doing}: {cause}{detail}", file=name)
+    if number in (301, 307) or (code and code[1] == "PermanentRedirect"):
+        problem.hint = "the bucket is in another region: set AWS_REGION or storage={'region': ...}"
+    return problem
+
+
+def _forbidden(doing: str, name: str, detail: str, *, is_unknown: bool) -> SourcePermissionError:
+    scheme = name.partition("://")[0].lower()
+    needs = _NEEDS.get(_SAME.get(scheme, scheme))
+    what = "no credentials that the store accepts" if is_unknown else "forbidden"
+    problem = SourcePermissionError(f"{doing}: {what}{detail}", file=name)
+    if needs is None:
+        problem.hint = (
+            "a signed URL may have expired; a token is sent by "
+            "storage={'client_options': {'default_headers': {'authorization': ...}}}"
+        )
+        return problem
+    right, variables, public = needs
+    problem.hint = (
+        f"reading needs {right}; keys come from {variables}; {public} reads what is public"
+    )
+    return problem
+
+
+def changed(name: str, expected: str | None = None, found: str | None = None) -> SourceError:
+    """Return the error for an object that is no longer the one that was opened."""
+    return SourceError(
+        "the object was replaced or removed after it was opened; open it again",
+        reason=Reason.SOURCE_CHANGED,
+        file=name,
+        expected=expected,
+        found=found,
+    )

@@ -1,0 +1,492 @@
+"""Objects of stores and HTTP servers, read by ranges and held to the version that was opened.
+
+Opening asks for the head and the tail side by side: one round trip, and what most formats say of
+themselves. Each later request names the version (its ETag, or where there is none its time), so a
+replaced object is an error and never a mixture. Short reads go through a small cache of blocks,
+long ones straight into the destination, in parts by several threads.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import os
+import re
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ztensor.errors import ClosedError, SourceError, UsageError
+from ztensor.source.base import shrunk
+from ztensor.source.failures import changed, failure
+from ztensor.source.urls import place_of
+
+if TYPE_CHECKING:
+    import datetime
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ztensor.source.urls import Place, Remote
+
+PART_BYTES = 8 << 20  # of one request at most
+THREADS = 8
+GAP_BYTES = 1 << 20  # between two ranges that cost less to read than another request
+_BLOCK_BYTES = 256 << 10
+_CACHE_BYTES = 16 << 20
+_AHEAD = 8  # a read that goes on where the last ended takes so many times as much
+# By the end of the name, which only tells what to fetch first: bytes of the head and of the tail.
+_FIRST = {".zt": (4 << 10, 256 << 10), ".gguf": (1 << 20, 4 << 10), ".npz": (4 << 10, 1 << 20)}
+_FIRST_OF_OTHERS = 256 << 10, 64 << 10
+# A server that knows no ranges is asked for the whole, up to so much.
+_MOST_WHOLE = 64 << 20
+_PIECE_BYTES = 1 << 20  # of a body that is copied while the next arrives
+
+# The process that used the library first: its threads do not survive a fork.
+_first_process: list[int] = []
+
+
+class _Version(NamedTuple):
+    """What tells one state of an object from another."""
+
+    size: int
+    e_tag: str | None
+    modified: datetime.datetime | None
+
+
+class _Piece(NamedTuple):
+    """One request: bytes from `start` to `stop`, and where they go: (offset, memory)."""
+
+    start: int
+    stop: int
+    targets: list[tuple[int, memoryview]]
+
+
+class RemoteSource:
+    """One object of a store; safe to use from several threads.
+
+    Args:
+        remote: where it is.
+
+    Attributes:
+        name: the URL without secrets.
+        remote: as given; what another process opens it by.
+        requests: how many requests were made so far, tries again not counted.
+        size: length in bytes when it was opened.
+
+    Raises:
+        SourceError: it cannot be read.
+        ArgumentValueError: the URL or an option is wrong.
+        MissingDependencyError: obstore is not installed.
+    """
+
+    prefers_long_reads = True
+
+    def __init__(self, remote: Remote) -> None:
+        self.remote = remote
+        self._place: Place = place_of(remote)
+        self.name = self._place.name
+        self.path: str | None = None
+        self.requests = 0
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._fixed: list[tuple[int, memoryview]] = []  # head and tail
+        self._whole: memoryview | None = None
+        self._blocks: collections.OrderedDict[int, memoryview] = collections.OrderedDict()
+        self._next, self._reach = -1, _BLOCK_BYTES
+        self._version = self._open()
+        self.size = self._version.size
+
+    # --- Opening ----------------------------------------------------------------------------
+
+    def _open(self) -> _Version:
+        name = self._place.key or self.name
+        head_bytes, tail_bytes = _FIRST.get(os.path.splitext(name)[1].lower(), _FIRST_OF_OTHERS)
+        if type(self._place.store).__name__ != "AzureStore":  # which knows no suffix ranges
+            try:
+                return self._open_at_once(head_bytes, tail_bytes)
+            except _NoRanges:
+                pass
+        return self._open_by_size(head_bytes, tail_bytes)
+
+    def _open_at_once(self, head_bytes: int, tail_bytes: int) -> _Version:
+        for _ in range(2):  # once more where it was replaced between the two
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                later = pool.submit(self._first, {"range": (0, head_bytes)})
+                tail = self._first({"range": {"suffix": tail_bytes}})
+                head = later.result()
+            if head[0] == tail[0]:
+                return self._keep(head[0], head[2], tail[1], tail[2])
+        raise changed(self.name)
+
+    def _open_by_size(self, head_bytes: int, tail_bytes: int) -> _Version:
+        """Ask for the size first: of Azure, of servers that know less, and of empty objects."""
+        place = self._place
+        version = self._ask(lambda library: _version(library.head(place.store, place.key)))
+        if not version.size:
+            return self._keep(version, memoryview(b""), 0, memoryview(b""))
+        start = max(0, version.size - tail_bytes)
+        try:
+            if start <= head_bytes:
+                _, _, head = self._first({"range": (0, version.size)}, version)
+                return self._keep(version, head, 0, head)
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                later = pool.submit(self._first, {"range": (0, head_bytes)}, version)
+                _, _, tail = self._first({"range": (start, version.size)}, version)
+                _, _, head = later.result()
+        except _NoRanges:
+            return self._take_whole(version)
+        return self._keep(version, head, start, tail)
+
+    def _take_whole(self, version: _Version) -> _Version:
+        if version.size > _MOST_WHOLE:
+            error = SourceError(
+                "the server gives no ranges, and the whole is too long to be held in memory",
+                file=self.name,
+                expected=f"ranges, or at most {_MOST_WHOLE} bytes",
+                found=f"{version.size} bytes",
+            )
+            error.hint = "download it, and open the copy"
+            raise error
+        _, _, whole = self._first({}, version)
+        return self._keep(version, whole, 0, whole)
+
+    def _first(
+        self, options: dict[str, Any], version: _Version | None = None
+    ) -> tuple[_Version, int, memoryview]:
+        """Return what one of the first requests gave: the version, where it begins, its bytes."""
+
+        def ask(library: Any) -> tuple[_Version, int, memoryview]:
+            result = library.get(self._place.store, self._place.key, options=options)
+            found = _version(result.meta)
+            start, stop = result.range
+            data = memoryview(result.bytes())
+            if data.nbytes != stop - start:
+                raise self._cut_short(start, stop - start, data.nbytes)
+            if version is not None and found != version:
+                raise self._changed(version, found)
+            return found, start, data
+
+        found: tuple[_Version, int, memoryview] = self._ask(ask, is_first=True)
+        return found
+
+    def _keep(self, version: _Version, head: memoryview, start: int, tail: memoryview) -> _Version:
+        if start + tail.nbytes != version.size:
+            raise self._cut_short(start, version.size - start, tail.nbytes)
+        if start == 0:
+            self._whole = tail.cast("B").toreadonly()
+        self._fixed = [(0, head), (start, tail)]
+        if head.nbytes % _BLOCK_BYTES == 0:  # who goes on behind it reads a long header
+            self._next = self._reach = head.nbytes
+        return version
+
+    # --- Requests ---------------------------------------------------------------------------
+
+    def _ask(
+        self,
+        ask: Callable[[Any], Any],
+        *,
+        doing: str = "cannot open for reading",
+        is_first: bool = False,
+    ) -> Any:
+        """Make a request; what the library raises is one error of ours."""
+        import obstore
+
+        if self._is_closed:
+            raise ClosedError("the file is closed", file=self.name)
+        self._require_process()
+        with self._lock:
+            self.requests += 1
+        try:
+            return ask(obstore)
+        except SourceError as error:
+            error.locate(file=self.name)
+            raise
+        except BaseException as error:
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            if is_first and _is_about_ranges(error):
+                raise _NoRanges from None
+            problem = failure(error, doing, self.name)
+            if not is_first and isinstance(error, FileNotFoundError) and self._fixed:
+                problem = changed(self.name, found="no object")
+            raise problem from None
+
+    def _require_process(self) -> None:
+        """Raise in a process that was forked from one which used the library: it would hang."""
+        process = os.getpid()
+        if not _first_process:
+            _first_process.append(process)
+        if _first_process[0] != process:
+            error = UsageError(
+                "this process was forked from one that had read from a store, and cannot read "
+                "from one itself",
+                file=self.name,
+            )
+            error.in_python = (
+                'start workers another way: DataLoader(..., multiprocessing_context="spawn"), '
+                'or multiprocessing.get_context("spawn")'
+            )
+            raise error
+
+    def _pin(self) -> dict[str, Any]:
+        version = self._version
+        if version.e_tag is not None and not version.e_tag.startswith("W/"):
+            return {"if_match": version.e_tag}
+        if version.modified is not None:
+            return {"if_unmodified_since": version.modified}
+        return {}
+
+    def _fetch(self, piece: _Piece) -> None:
+        """Fill a piece's targets by one request."""
+
+        def ask(library: Any) -> None:
+            options = {"range": (piece.start, piece.stop), **self._pin()}
+            result = library.get(self._place.store, self._place.key, options=options)
+            found = _version(result.meta)
+            if not _is_same(self._version, found):
+                raise self._changed(self._version, found)
+            if tuple(result.range) != (piece.start, piece.stop):
+                raise self._cut_short(
+                    piece.start, piece.stop - piece.start, result.range[1] - result.range[0]
+                )
+            done = piece.start
+            targets = collections.deque(piece.targets)
+            for body in result.stream(min_chunk_size=_PIECE_BYTES):
+                data = np.frombuffer(body, np.uint8)
+                _scatter(data, done, targets)
+                done += len(data)
+            if done != piece.stop:
+                raise self._cut_short(piece.start, piece.stop - piece.start, done - piece.start)
+
+        self._ask(ask, doing="cannot read")
+
+    def _changed(self, expected: _Version, found: _Version) -> SourceError:
+        if found.size != expected.size:
+            sizes = f"{expected.size} bytes", f"{found.size}"
+            return changed(self.name, *sizes)
+        return changed(self.name, f"version {expected.e_tag or expected.modified}")
+
+    def _cut_short(self, start: int, wanted: int, got: int) -> SourceError:
+        return SourceError(
+            "the server sent another number of bytes than was asked for",
+            file=self.name,
+            expected=f"{wanted} bytes at offset {start}",
+            found=f"{got}",
+        )
+
+    # --- Reading ----------------------------------------------------------------------------
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        """Fill `destination` with the bytes from `offset`.
+
+        Raises:
+            SourceError: the bytes could not be read, or the object is another one by now.
+            ClosedError: it is closed.
+            UsageError: the process was forked from one that used the library.
+        """
+        if destination.nbytes <= _BLOCK_BYTES:
+            self._require(offset, destination.nbytes)
+            self._read_short(offset, destination)
+        else:
+            self.read_many([(offset, destination)])
+
+    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
+        """Fill several pieces of memory: neighbours by one request, long ones by several at once.
+
+        Raises:
+            SourceError: as `read_into`.
+        """
+        waiting = []
+        for offset, destination in parts:
+            self._require(offset, destination.nbytes)
+            rest = self._copy_end(offset, destination)
+            if rest.nbytes and not self._copy_kept(offset, rest):
+                waiting.append((offset, rest))
+        pieces = list(plan(waiting))
+        if len(pieces) < 2:
+            for piece in pieces:
+                self._fetch(piece)
+            return
+        with concurrent.futures.ThreadPoolExecutor(min(THREADS, len(pieces))) as pool:
+            jobs = [pool.submit(self._fetch, piece) for piece in pieces]
+            try:
+                for job in jobs:
+                    job.result()
+            except BaseException:
+                for job in jobs:
+                    job.cancel()
+                raise
+
+    def _require(self, offset: int, length: int) -> None:
+        if self._is_closed:
+            raise ClosedError("the file is closed", file=self.name)
+        if offset + length > self.size:
+            raise shrunk(self.name, offset, length, max(0, self.size - offset))
+
+    def _copy_kept(self, offset: int, destination: memoryview) -> bool:
+        """Fill from head, tail or one block; return whether that was possible."""
+        if self._whole is not None:
+            destination[:] = self._whole[offset : offset + destination.nbytes]
+            return True
+        stop = offset + destination.nbytes
+        for start, kept in self._fixed:
+            if start <= offset and stop <= start + kept.nbytes:
+                destination[:] = kept[offset - start : stop - start]
+                return True
+        number = offset // _BLOCK_BYTES
+        with self._lock:
+            block = self._blocks.get(number)
+        start = number * _BLOCK_BYTES
+        if block is None or stop > start + block.nbytes:
+            return False
+        destination[:] = block[offset - start : stop - start]
+        return True
+
+    def _copy_end(self, offset: int, destination: memoryview) -> memoryview:
+        """Fill what lies in the tail, and return the rest: a long manifest ends there."""
+        start, tail = self._fixed[-1]
+        if offset < start < offset + destination.nbytes:
+            count = start - offset
+            destination[count:] = tail[: destination.nbytes - count]
+            return destination[:count]
+        return destination
+
+    def _read_short(self, offset: int, destination: memoryview) -> None:
+        if not destination.nbytes or self._copy_kept(offset, destination):
+            return
+        stop = offset + destination.nbytes
+        first, last = offset // _BLOCK_BYTES, (stop - 1) // _BLOCK_BYTES
+        for number in range(first, last + 1):
+            block = self._block(number)
+            start = number * _BLOCK_BYTES
+            low, high = max(offset, start), min(stop, start + block.nbytes)
+            destination[low - offset : high - offset] = block[low - start : high - start]
+
+    def _block(self, number: int) -> memoryview:
+        with self._lock:
+            block = self._blocks.get(number)
+            if block is not None:
+                self._blocks.move_to_end(number)
+                return block
+            start = number * _BLOCK_BYTES
+            # Who goes on where the last request ended reads all: he gets more each time.
+            goes_on = start == self._next
+            self._reach = min(PART_BYTES, self._reach * _AHEAD) if goes_on else _BLOCK_BYTES
+            stop = min(self.size, start + self._reach)
+            self._next = -(-stop // _BLOCK_BYTES) * _BLOCK_BYTES
+        buffer = np.empty(stop - start, np.uint8).data
+        self._fetch(_Piece(start, stop, [(start, buffer)]))
+        with self._lock:
+            for place in range(start, stop, _BLOCK_BYTES):
+                kept = buffer[place - start : place - start + _BLOCK_BYTES].toreadonly()
+                self._blocks[place // _BLOCK_BYTES] = kept
+            while len(self._blocks) * _BLOCK_BYTES > _CACHE_BYTES:
+                self._blocks.popitem(last=False)
+        return buffer[:_BLOCK_BYTES]
+
+    def view(self) -> memoryview | None:
+        """Return None: nothing is mapped."""
+        return None
+
+    def held(self) -> memoryview | None:
+        """Return the whole where opening brought it all; else None."""
+        return None if self._is_closed else self._whole
+
+    def require_unchanged(self) -> None:
+        """Do nothing: each request is held to the version that was opened."""
+
+    def close(self) -> None:
+        """Forget what was kept. May be called again."""
+        self._is_closed = True
+        with self._lock:
+            self._blocks.clear()
+            self._fixed = []
+            self._whole = None
+
+
+class _NoRanges(Exception):
+    """The server gives no such range: none at all, or none of an empty object."""
+
+
+_ABOUT_RANGES = re.compile(r"StartTooLarge|[Ss]tatus\W{1,4}(400|416|501)\b")
+
+
+def _is_about_ranges(error: BaseException) -> bool:
+    return type(error).__name__ == "NotSupportedError" or bool(_ABOUT_RANGES.search(str(error)))
+
+
+def _version(meta: Any) -> _Version:
+    return _Version(int(meta["size"]), meta.get("e_tag"), meta.get("last_modified"))
+
+
+def _is_same(expected: _Version, found: _Version) -> bool:
+    if expected.size != found.size:
+        return False
+    if expected.e_tag is not None and found.e_tag is not None:
+        return expected.e_tag == found.e_tag
+    return expected.modified == found.modified
+
+
+def _scatter(data: Any, start: int, targets: collections.deque[tuple[int, memoryview]]) -> None:
+    """Copy bytes that lie at `start` to where they go; targets that are full are taken away."""
+    stop = start + len(data)
+    later: list[tuple[int, memoryview]] = []
+    while targets and targets[0][0] < stop:
+        offset, memory = targets.popleft()
+        low, high = max(start, offset), min(stop, offset + memory.nbytes)
+        if high > low:
+            # NumPy lets other threads run meanwhile.
+            np.copyto(
+                np.frombuffer(memory, np.uint8)[low - offset : high - offset],
+                data[low - start : high - start],
+            )
+        if offset + memory.nbytes > stop:
+            later.append((offset, memory))
+    targets.extendleft(reversed(later))
+
+
+def plan(
+    parts: Sequence[tuple[int, memoryview]], *, gap: int = GAP_BYTES, most: int = PART_BYTES
+) -> Iterable[_Piece]:
+    """Yield the requests that fill several pieces of memory.
+
+    Ranges with at most `gap` bytes between them are read at once, and no request is longer than
+    `most` bytes.
+
+    Args:
+        parts: where each begins in the object, and its memory; they may overlap.
+        gap: bytes between two that are read and thrown away.
+        most: bytes of a request.
+    """
+    run: list[tuple[int, memoryview]] = []
+    end = 0
+    for offset, memory in sorted(parts, key=lambda part: part[0]):
+        if run and offset > end + gap:
+            yield from _split(run, end, most)
+            run = []
+        run.append((offset, memory))
+        end = max(end, offset + memory.nbytes) if len(run) > 1 else offset + memory.nbytes
+    if run:
+        yield from _split(run, end, most)
+
+
+def _split(run: list[tuple[int, memoryview]], end: int, most: int) -> Iterable[_Piece]:
+    start = run[0][0]
+    first = 0
+    while start < end:
+        stop = min(end, start + most)
+        targets = []
+        for offset, memory in run[first:]:
+            if offset >= stop:
+                break
+            low, high = max(offset, start), min(offset + memory.nbytes, stop)
+            if high > low:
+                targets.append((low, memory[low - offset : high - offset]))
+        while first < len(run) and run[first][0] + run[first][1].nbytes <= stop:
+            first += 1
+        if targets:
+            # Bytes of a gap at either end are not asked for.
+            low = targets[0][0]
+            high = max(offset + memory.nbytes for offset, memory in targets)
+            yield _Piece(low, high, targets)
+        start = stop

@@ -1,0 +1,426 @@
+"""URLs of files in object stores and on HTTP servers: which store and key one means.
+
+A `Remote` is a URL with what opens its store. Credentials are never part of what messages, names
+or pickles show: they come from the environment, as the clouds' own tools have it, from a
+credential provider, or from `storage=`. Signatures in a query stay in the URL and are cut wherever
+it is shown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import re
+import urllib.parse
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    MissingDependencyError,
+    UsageError,
+    describe,
+    without_secrets,
+)
+from ztensor.source.paths import is_url, path_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ztensor.source.base import Source
+
+# One request: the time it may take with its body, of 8 MiB at most; then it is tried again.
+_REQUEST_SECONDS = 30
+_CONNECT_SECONDS = 5
+_TRIES = 4  # beside the first
+_RETRY_SECONDS = 60  # no try begins later, so no request takes more than both together
+
+# What may leave the process in a pickle: options that are no secret, without a service's prefix.
+_SHOWN_OPTIONS = re.compile(
+    r"(default_)?region|endpoint(_url)?|bucket(_name)?|container_name|(storage_)?account_name|"
+    r"virtual_hosted_style_request|skip_signature|unsigned_payload|request_payer|s3_express|"
+    r"use_emulator|use_fabric_endpoint|base_url|authority_host|client_id|tenant_id|"
+    r"credential_provider|retry_config|client_options"
+)
+_HIDDEN_CLIENT_OPTIONS = frozenset(["default_headers", "proxy_url"])
+_PREFIX = re.compile(r"^(aws|azure|google|gcs)_")
+_AZURE_HOST = re.compile(r"(?P<container>[^@/]+)@(?P<account>[^./]+)\.(?P<rest>[^/]+)")
+
+
+class Place(NamedTuple):
+    """Where an object is.
+
+    Attributes:
+        store: an obstore store.
+        key: the object's key in it.
+        name: the URL without secrets.
+    """
+
+    store: Any
+    key: str
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Remote(os.PathLike[str]):
+    """A URL, and what opens its store.
+
+    Attributes:
+        url: the whole URL, a signature in its query too.
+        storage: options of the store by obstore's names, a ready store of obstore, or None.
+    """
+
+    url: str
+    storage: Any = dataclasses.field(default=None, repr=False)
+
+    def __fspath__(self) -> str:
+        """Return the URL."""
+        return self.url
+
+    def __repr__(self) -> str:
+        """Return the URL without secrets."""
+        return f"Remote({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        """Return the URL without user, password and query."""
+        return without_secrets(self.url)
+
+    def open(self, *, mapped: bool = True) -> Source:
+        """Open the object for reading.
+
+        Raises:
+            SourceError: it cannot be read.
+            MissingDependencyError: obstore is not installed.
+        """
+        from ztensor.source.table import source_of
+
+        return source_of(self, mapped=mapped)
+
+    def beside(self, name: str) -> Remote:
+        """Return the object that a relative name means beside this one.
+
+        Args:
+            name: parts with slashes, checked to stay beneath the folder of this one.
+
+        Raises:
+            UsageError: this one's URL is signed, and a signature is good for one object.
+        """
+        whole, mark, _ = self.url.partition("?")
+        if mark:
+            raise UsageError(
+                "a signed URL opens one object, and this one names others; "
+                "pass a list of their signed URLs, or credentials",
+                file=self.name,
+            )
+        if _is_http(whole):
+            name = urllib.parse.quote(name)
+        return Remote(f"{whole.rpartition('/')[0]}/{name}", self.storage)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without secrets: another process has them from its environment.
+
+        Raises:
+            UsageError: the URL is signed, or the store is an object of this process.
+        """
+        if self.url != self.name:
+            raise UsageError(
+                "a URL with a signature or a password is not pickled; open it in the other process",
+                file=self.name,
+            )
+        if self.storage is not None and not _is_options(self.storage):
+            raise UsageError(
+                "a store is not pickled, as it has credentials; pass storage= as a dict, and "
+                "credentials by the environment or as its credential_provider",
+                file=self.name,
+            )
+        return Remote, (self.url, None if self.storage is None else _shown(self.storage))
+
+
+def with_storage(path: Any, storage: Any) -> Any:
+    """Return what a caller passed as a path, and `storage` with it where that was given.
+
+    Args:
+        path: anything a reader takes; a list has a URL in each place.
+        storage: as for `Remote`.
+
+    Raises:
+        ArgumentValueError: `storage` is given with something that is no URL.
+        ArgumentTypeError: `storage` is no dict and no store.
+    """
+    if storage is None:
+        return path
+    if not _is_options(storage) and not _is_store(storage):
+        raise ArgumentTypeError(
+            "storage= is a dict of options, or a store of obstore",
+            found=describe(type(storage).__name__),
+        )
+    if isinstance(path, (list, tuple)):
+        return [with_storage(one, storage) for one in path]
+    if isinstance(path, Remote):
+        return Remote(path.url, storage)
+    text = path_text(path) if isinstance(path, (str, os.PathLike)) else ""
+    if not is_url(text):
+        raise ArgumentValueError(
+            "storage= says how the store of a URL is opened, and this is none",
+            found=describe(text or type(path).__name__, 200),
+        )
+    return Remote(text, storage)
+
+
+def place_of(remote: Remote) -> Place:
+    """Return the store and the key that a URL means.
+
+    Raises:
+        ArgumentValueError: the URL has no bucket or no key, or an option is none of the store's.
+        MissingDependencyError: obstore is not installed.
+    """
+    scheme = remote.url.partition("://")[0].lower()
+    storage = remote.storage
+    if storage is not None and _is_store(storage):
+        bucket, key = _parts(remote)
+        if scheme in ("memory", "file"):
+            key = f"{bucket}/{key}".strip("/")
+        elif _is_http(remote.url) and type(storage).__name__ == "HTTPStore":
+            key = _beneath(remote, str(storage.url))
+        return Place(storage, _require(key, remote, "an object"), remote.name)
+    options = dict(storage or {})
+    try:
+        return Place(*_KINDS[scheme](_library(), remote, options), remote.name)
+    except _library().exceptions.BaseError as error:
+        raise _refused(error, remote) from None
+    except (TypeError, ValueError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise ArgumentValueError(
+            "these options are none of the store's",
+            file=remote.name,
+            found=describe(sorted(map(str, options))),
+        ) from None
+
+
+def _refused(error: Exception, remote: Remote) -> ArgumentValueError:
+    """Return the error for a store that obstore did not make; values are not repeated."""
+    key = re.search(r"Configuration key: '([\w.-]+)'", str(error))
+    if key is not None:
+        return ArgumentValueError(
+            "the store knows no such option; storage= takes obstore's names",
+            file=remote.name,
+            found=describe(key[1]),
+        )
+    missing = re.search(r"([A-Z][\w ]+ must be specified)", str(error))
+    detail = f": {missing[1]}" if missing else ""
+    return ArgumentValueError(
+        f"the store cannot be opened with these options{detail}", file=remote.name
+    )
+
+
+def _library() -> Any:
+    try:
+        import obstore
+        import obstore.exceptions
+        import obstore.store
+    except ImportError as error:
+        raise MissingDependencyError(
+            "URLs are read by the library obstore: pip install 'pyztensor[remote]'"
+        ) from error
+    return obstore
+
+
+def _is_options(storage: Any) -> bool:
+    return isinstance(storage, dict)
+
+
+def _is_store(storage: Any) -> bool:
+    return type(storage).__module__.partition(".")[0] == "obstore"
+
+
+def _shown(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are no secret."""
+    shown = {
+        k: v for k, v in options.items() if _SHOWN_OPTIONS.fullmatch(_PREFIX.sub("", k.lower()))
+    }
+    if isinstance(shown.get("client_options"), dict):
+        client = shown["client_options"].items()
+        shown["client_options"] = {k: v for k, v in client if k not in _HIDDEN_CLIENT_OPTIONS}
+    return shown
+
+
+def _is_http(url: str) -> bool:
+    return url.lower().startswith(("http://", "https://"))
+
+
+def _parts(remote: Remote) -> tuple[str, str]:
+    """Return bucket and key; of a URL of HTTP host and path."""
+    bucket, _, key = remote.url.partition("://")[2].partition("/")
+    return bucket, key
+
+
+def _beneath(remote: Remote, base: str) -> str:
+    """Return what of a URL is behind the one a ready store was made for."""
+    start = base.rstrip("/") + "/"
+    if not remote.url.startswith(start):
+        raise ArgumentValueError(
+            "the store is for another place", file=remote.name, expected=without_secrets(start)
+        )
+    return urllib.parse.unquote(remote.url[len(start) :].partition("?")[0])
+
+
+def _require(part: str, remote: Remote, what: str) -> str:
+    if not part:
+        raise ArgumentValueError(f"the URL names no {what.split()[-1]}", file=remote.name)
+    return part
+
+
+def _http_settings(options: dict[str, Any], *, plain: bool) -> dict[str, Any]:
+    """Take what is about requests from the options, and return it with our limits of time."""
+    client = {
+        "timeout": f"{_REQUEST_SECONDS}s",
+        "connect_timeout": f"{_CONNECT_SECONDS}s",
+        "user_agent": "ztensor",
+        **({"allow_http": True} if plain else {}),
+        **(options.pop("client_options", None) or {}),
+    }
+    retry = {
+        "max_retries": _TRIES,
+        "retry_timeout": datetime.timedelta(seconds=_RETRY_SECONDS),
+        "backoff": {
+            "init_backoff": datetime.timedelta(milliseconds=100),
+            "max_backoff": datetime.timedelta(seconds=5),
+            "base": 2,
+        },
+        **(options.pop("retry_config", None) or {}),
+    }
+    return {"client_options": client, "retry_config": retry}
+
+
+def _s3(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str]:
+    bucket, key = _parts(remote)
+    endpoint = str(
+        _option(options, "endpoint", "endpoint_url")
+        or os.environ.get("AWS_ENDPOINT_URL_S3")
+        or os.environ.get("AWS_ENDPOINT_URL")
+        or os.environ.get("AWS_ENDPOINT")
+        or ""
+    )
+    settings = _http_settings(options, plain=endpoint.lower().startswith("http://"))
+    if endpoint and not _option(options, "endpoint", "endpoint_url"):
+        options["endpoint"] = endpoint
+    if not _option(options, "region", "default_region"):
+        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+        options["region"] = region or "us-east-1"
+    if _needs_profile(options):
+        options["credential_provider"] = _profile()
+    store = library.store.S3Store(_require(bucket, remote, "a bucket"), **settings, **options)
+    return store, _require(key, remote, "an object")
+
+
+def _needs_profile(options: dict[str, Any]) -> bool:
+    """Return whether keys are to come from a profile, as the tools of AWS have them."""
+    given = ("access_key_id", "skip_signature", "credential_provider", "token", "session_token")
+    if any(_option(options, one) is not None for one in given):
+        return False
+    others = "ACCESS_KEY_ID SKIP_SIGNATURE WEB_IDENTITY_TOKEN_FILE CONTAINER_CREDENTIALS_FULL_URI"
+    others += " CONTAINER_CREDENTIALS_RELATIVE_URI"
+    if any(os.environ.get(f"AWS_{name}") for name in others.split()):
+        return False
+    file = os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"
+    return bool(os.environ.get("AWS_PROFILE")) or os.path.exists(os.path.expanduser(file))
+
+
+def _profile() -> Callable[[], Any]:
+    try:
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        raise MissingDependencyError(
+            "a profile of AWS is read by boto3: pip install boto3, or set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY"
+        ) from error
+    provider: Callable[[], Any] = Boto3CredentialProvider()
+    return provider
+
+
+def _option(options: Mapping[str, Any], *names: str) -> Any:
+    """Return an option by any of its names, in any case and with a service's prefix or not."""
+    found = {_PREFIX.sub("", key.lower()): value for key, value in options.items()}
+    return next((found[name] for name in names if found.get(name) is not None), None)
+
+
+def _gs(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str]:
+    bucket, key = _parts(remote)
+    settings = _http_settings(options, plain=False)
+    store = library.store.GCSStore(_require(bucket, remote, "a bucket"), **settings, **options)
+    return store, _require(key, remote, "an object")
+
+
+def _azure(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str]:
+    container, key = _parts(remote)
+    whole = _AZURE_HOST.fullmatch(container)
+    if whole is not None:  # abfs://container@account.dfs.core.windows.net/key
+        container = whole["container"]
+        if _option(options, "account_name", "storage_account_name") is None:
+            options["account_name"] = whole["account"]
+    endpoint = str(_option(options, "endpoint") or "")
+    is_plain = endpoint.lower().startswith("http://") or bool(_option(options, "use_emulator"))
+    settings = _http_settings(options, plain=is_plain)
+    store = library.store.AzureStore(
+        _require(container, remote, "a container"), **settings, **options
+    )
+    return store, _require(key, remote, "an object")
+
+
+def _http(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str]:
+    """Return a store of one object: as a key, a query would be escaped."""
+    host, key = _parts(remote)
+    _require(host, remote, "a host")
+    _require(key, remote, "a file")
+    settings = _http_settings(options, plain=remote.url.lower().startswith("http://"))
+    return library.store.HTTPStore(remote.url, **settings, **options), ""
+
+
+def _memory(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str]:
+    raise ArgumentValueError(
+        "what is in memory is in a store; pass it as storage=", file=remote.name
+    )
+
+
+_KINDS: dict[str, Callable[[Any, Remote, dict[str, Any]], tuple[Any, str]]] = {
+    **dict.fromkeys(("s3", "s3a"), _s3),
+    "gs": _gs,
+    **dict.fromkeys(("az", "azure", "abfs", "abfss"), _azure),
+    **dict.fromkeys(("http", "https"), _http),
+    "memory": _memory,
+}
+
+
+def open_url(url: str, storage: Any = None) -> Source:
+    """Open a URL of any of these schemes for reading.
+
+    Raises:
+        SourceError: it cannot be read.
+        ArgumentValueError: it names no object, or an option is none of the store's.
+        MissingDependencyError: obstore is not installed.
+    """
+    from ztensor.source.remote import RemoteSource
+
+    return RemoteSource(Remote(url, storage))
+
+
+def open_file_url(url: str, storage: Any = None) -> Source:
+    """Open a `file://` URL: the file itself, or an object of a store that was passed.
+
+    Raises:
+        SourceError: it cannot be read.
+        ArgumentValueError: it names a file of another machine.
+    """
+    if storage is not None and _is_store(storage):
+        return open_url(url, storage)
+    from ztensor.source.local import FileSource
+
+    parts = urllib.parse.urlsplit(url)
+    if parts.netloc not in ("", "localhost"):
+        raise ArgumentValueError(
+            "a file:// URL is of this machine", file=url, expected="file:///folder/name"
+        )
+    return FileSource(urllib.parse.unquote(parts.path))

@@ -1,0 +1,58 @@
+"""What a store refused is one error of ours, with what is missing and without a secret."""
+
+from __future__ import annotations
+
+import pytest
+
+from ztensor.errors import Reason, SourceError, SourceNotFoundError, SourcePermissionError
+from ztensor.source.failures import failure
+
+SIGNED = "X-Amz-Signature=0123456789abcdef"
+URL = "s3://bucket/m.zt"
+
+
+def raised(kind: str, text: str) -> Exception:
+    error: Exception = type(kind, (Exception,), {})(f"{text} https://host/m.zt?{SIGNED}")
+    return error
+
+
+CASES = [
+    (
+        "GenericError",
+        "Client error with status 403 Forbidden",
+        SourcePermissionError,
+        "s3:GetObject",
+    ),
+    ("UnauthenticatedError", "", SourcePermissionError, "AWS_ACCESS_KEY_ID"),
+    ("GenericError", "no credential in the chain", SourcePermissionError, "skip_signature"),
+    ("GenericError", "status 404 <Code>NoSuchBucket</Code>", SourceNotFoundError, "no such bucket"),
+    ("GenericError", "Server error with status 503", SourceError, "status 503"),
+    ("GenericError", "kind: TimedOut", SourceError, "too long"),
+    ("GenericError", "kind: ConnectionRefused", SourceError, "refused"),
+    ("GenericError", "<Code>PermanentRedirect</Code>", SourceError, "AWS_REGION"),
+    ("NotSupportedError", "", SourceError, "does not support"),
+    ("GenericError", "words of nobody", SourceError, "the request failed"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "family", "says"), CASES)
+def test_each_cause(kind: str, text: str, family: type[SourceError], says: str) -> None:
+    error = failure(raised(kind, text), "cannot read", URL)
+    assert type(error) is family
+    assert says in str(error)
+    assert URL in str(error)
+    assert SIGNED not in str(error)
+    assert "https://host" not in str(error)
+
+
+def test_what_was_not_found_and_what_changed() -> None:
+    assert type(failure(FileNotFoundError("x"), "cannot read", URL)) is SourceNotFoundError
+    for kind, text in [("PreconditionError", ""), ("GenericError", "status 412")]:
+        assert failure(raised(kind, text), "cannot read", URL).reason is Reason.SOURCE_CHANGED
+
+
+@pytest.mark.parametrize("url", ["gs://b/k", "az://b/k", "abfs://b@a/k", "https://h/k"])
+def test_each_service_says_what_it_needs(url: str) -> None:
+    error = failure(raised("PermissionDeniedError", ""), "cannot read", url)
+    assert error.hint is not None
+    assert "storage=" in error.hint

@@ -1,0 +1,191 @@
+"""Objects of stores: how many requests, held to one version, in one process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+import ztensor.numpy as znumpy
+from ztensor.errors import ClosedError, Reason, SourceError, SourceNotFoundError
+from ztensor.source.remote import PART_BYTES, RemoteSource, plan
+from ztensor.source.urls import Remote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+obstore = pytest.importorskip("obstore")
+
+RANDOM = np.random.default_rng(0)
+DATA = RANDOM.integers(0, 256, 40 << 20, np.uint8).tobytes()
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def store_of(data: bytes, key: str = "m.zt") -> Any:
+    from obstore.store import MemoryStore
+
+    store = MemoryStore()
+    obstore.put(store, key, data)
+    return store
+
+
+def opened(data: bytes = DATA, key: str = "m.zt") -> tuple[RemoteSource, Any]:
+    store = store_of(data, key)
+    return RemoteSource(Remote(f"memory:///{key}", store)), store
+
+
+def read(source: RemoteSource, offset: int, length: int) -> bytes:
+    buffer = bytearray(length)
+    source.read_into(offset, memoryview(buffer))
+    return bytes(buffer)
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 300 * KIB, 600 * KIB, 5 * MIB])
+@pytest.mark.parametrize("key", ["m.zt", "m.safetensors", "m.gguf", "m"])
+def test_any_part_of_any_size(size: int, key: str) -> None:
+    source, _ = opened(DATA[:size], key)
+    assert source.size == size
+    assert source.requests <= 4
+    for offset in {0, 1, size // 2, max(0, size - 1)}:
+        for length in (0, 1, 1000, 256 * KIB, 257 * KIB, size):
+            if offset + length <= size:
+                assert read(source, offset, length) == DATA[offset : offset + length]
+    with pytest.raises(SourceError) as caught:
+        read(source, size, 1)
+    assert caught.value.reason is Reason.SOURCE_CHANGED
+
+
+def test_opening_is_two_requests_and_the_ends_are_kept() -> None:
+    source, _ = opened()
+    assert source.requests == 2
+    read(source, 0, 4 * KIB)
+    read(source, len(DATA) - 256 * KIB, 256 * KIB)
+    assert source.requests == 2
+
+
+def test_a_long_read_is_made_of_parts() -> None:
+    source, _ = opened()
+    before = source.requests
+    assert read(source, 5, 30 * MIB) == DATA[5 : 5 + 30 * MIB]
+    assert source.requests - before == -(-30 * MIB // PART_BYTES)
+
+
+def test_neighbours_are_one_request() -> None:
+    source, _ = opened()
+    before = source.requests
+    parts = [(5 * MIB + number * 100 * KIB, memoryview(bytearray(64))) for number in range(30)]
+    source.read_many(parts)
+    assert source.requests - before == 1
+    assert all(memory == DATA[offset : offset + 64] for offset, memory in parts)
+
+
+def test_who_reads_on_gets_more_each_time() -> None:
+    source, _ = opened()
+    before = source.requests
+    for offset in range(MIB, 33 * MIB, 64 * KIB):
+        assert read(source, offset, 64 * KIB) == DATA[offset : offset + 64 * KIB]
+    assert source.requests - before <= 7
+
+
+def test_several_threads_read_right() -> None:
+    source, _ = opened()
+    wrong: list[int] = []
+
+    def look(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        for offset in random.integers(0, 30 * MIB, 50).tolist():
+            length = int(random.integers(1, 400 * KIB))
+            if read(source, offset, length) != DATA[offset : offset + length]:
+                wrong.append(offset)
+
+    threads = [threading.Thread(target=look, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+PLANS: list[tuple[Sequence[tuple[int, int]], list[tuple[int, int]]]] = [
+    ([], []),
+    ([(10, 5)], [(10, 15)]),
+    ([(10, 5), (20, 5)], [(10, 25)]),
+    ([(10, 5), (30, 5)], [(10, 15), (30, 35)]),
+    ([(30, 5), (10, 5), (12, 20)], [(10, 35)]),
+    ([(0, 250)], [(0, 100), (100, 200), (200, 250)]),
+    ([(0, 95), (105, 10)], [(0, 95), (105, 115)]),
+    ([(0, 50), (0, 50), (10, 10)], [(0, 50)]),
+]
+
+
+@pytest.mark.parametrize(("parts", "expected"), PLANS)
+def test_the_plan(parts: list[tuple[int, int]], expected: list[tuple[int, int]]) -> None:
+    targets = [(offset, memoryview(bytearray(length))) for offset, length in parts]
+    pieces = list(plan(targets, gap=10, most=100))
+    assert [(piece.start, piece.stop) for piece in pieces] == expected
+    for piece in pieces:
+        for offset, memory in piece.targets:
+            memory[:] = bytes(place % 251 for place in range(offset, offset + memory.nbytes))
+    for offset, memory in targets:
+        assert bytes(memory) == bytes(p % 251 for p in range(offset, offset + memory.nbytes))
+
+
+@pytest.mark.parametrize("change", ["replaced", "shrunk", "grown", "deleted"])
+@pytest.mark.parametrize("length", [100, 20 * MIB])
+def test_another_object_by_now(change: str, length: int) -> None:
+    source, store = opened()
+    if change == "deleted":
+        obstore.delete(store, "m.zt")
+    else:
+        sizes = {"replaced": len(DATA), "shrunk": 10 * MIB, "grown": len(DATA) + 1}
+        obstore.put(store, "m.zt", bytes(sizes[change]))
+    with pytest.raises(SourceError) as caught:
+        read(source, 12 * MIB, length)
+    assert caught.value.reason is Reason.SOURCE_CHANGED
+    assert "memory:///m.zt" in str(caught.value)
+
+
+def test_nothing_there() -> None:
+    with pytest.raises(SourceNotFoundError, match="no such object"):
+        ztensor.open("memory:///other.zt", storage=store_of(b"x"))
+
+
+def test_a_closed_one() -> None:
+    source, _ = opened()
+    source.close()
+    source.close()
+    for length in (1, 20 * MIB):
+        with pytest.raises(ClosedError):
+            read(source, 0, length)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_process_is_told_and_does_not_hang() -> None:
+    source, _ = opened()
+    leads, ends = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            read(source, 3 * MIB, 10)
+        except ztensor.UsageError as error:
+            os.write(ends, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(ends)
+    with os.fdopen(leads, "rb") as answer:
+        assert b'multiprocessing_context="spawn"' in answer.read()
+    os.waitpid(child, 0)
+
+
+def test_through_a_reader() -> None:
+    tensors = {f"t{number}": RANDOM.random((300, 200)) for number in range(30)}
+    store = store_of(znumpy.save(tensors), "a/m.zt")
+    with ztensor.open("memory:///a/m.zt", storage=store) as reader:
+        assert reader.name == "memory:///a/m.zt"
+        for name, array in tensors.items():
+            assert (reader[name] == array).all()
+        assert not reader.verify().problems

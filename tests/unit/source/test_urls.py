@@ -1,0 +1,98 @@
+"""Which store and key a URL means, and that no secret is shown or pickled."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ztensor
+import ztensor.numpy as znumpy
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError
+from ztensor.source.urls import Remote, place_of, with_storage
+
+pytest.importorskip("obstore")
+
+KEYS = {"access_key_id": "AKIDEXAMPLE", "secret_access_key": "wJalrXUtnFEMI"}
+PLACES = [
+    ("s3://bucket/a/m.zt", KEYS, "a/m.zt"),
+    ("S3://bucket/m?x", KEYS, "m?x"),
+    ("gs://bucket/a", {"skip_signature": True}, "a"),
+    ("az://box/a", {"account_name": "acc", "skip_signature": True}, "a"),
+    ("abfs://box@acc.dfs.core.windows.net/a/b", {"skip_signature": True}, "a/b"),
+    ("https://host/a/b?sig=1", {}, ""),
+]
+
+
+@pytest.mark.parametrize(("url", "storage", "key"), PLACES)
+def test_the_key_of_a_url(url: str, storage: dict[str, Any], key: str) -> None:
+    place = place_of(Remote(url, storage))
+    assert place.key == key
+    assert "sig=1" not in place.name
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3://bucket", "gs://b/", "az:///k", "https://host"])
+def test_a_url_that_names_nothing(url: str) -> None:
+    with pytest.raises(ArgumentValueError, match="names no"):
+        ztensor.open(url)
+
+
+def test_an_option_that_is_none_of_the_stores() -> None:
+    with pytest.raises(ArgumentValueError, match="'nonsense'") as caught:
+        ztensor.open("s3://bucket/key", storage={"nonsense": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_storage_goes_with_a_url(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentValueError, match="this is none"):
+        ztensor.open(tmp_path / "m.zt", storage={})
+    with pytest.raises(ArgumentTypeError, match="a dict of options"):
+        ztensor.open("s3://b/k", storage=5)
+    assert with_storage(["s3://b/k"], KEYS)[0].storage is KEYS
+
+
+def test_no_secret_is_shown_or_pickled() -> None:
+    remote = Remote("s3://bucket/m.zt", {**KEYS, "AWS_REGION": "eu-west-1", "token": "t0ken"})
+    for shown in (repr(remote), str(pickle.dumps(remote)), str(place_of(remote))):
+        assert not any(secret in shown for secret in (*KEYS.values(), "t0ken"))
+    assert pickle.loads(pickle.dumps(remote)).storage == {"AWS_REGION": "eu-west-1"}
+    hidden = Remote(
+        "https://host/m", {"client_options": {"default_headers": {"a": "s3cret"}, "timeout": "9s"}}
+    )
+    assert pickle.loads(pickle.dumps(hidden)).storage == {"client_options": {"timeout": "9s"}}
+    for url in ("https://host/m?sig=s3cret", "https://me:s3cret@host/m"):
+        assert "s3cret" not in repr(Remote(url))
+        assert "s3cret" not in ztensor.SourceError("no", file=url).told()
+        with pytest.raises(UsageError, match="not pickled") as caught:
+            pickle.dumps(Remote(url))
+        assert "s3cret" not in str(caught.value)
+
+
+def test_a_store_that_is_ready_is_not_pickled() -> None:
+    from obstore.store import MemoryStore
+
+    with pytest.raises(UsageError, match="not pickled"):
+        pickle.dumps(Remote("memory:///m.zt", MemoryStore()))
+
+
+def test_what_lies_beside() -> None:
+    assert Remote("s3://b/a/x.json").beside("c d/y.zt").url == "s3://b/a/c d/y.zt"
+    assert Remote("https://h/a/x.json").beside("c d").url == "https://h/a/c%20d"
+    with pytest.raises(UsageError, match="signed"):
+        Remote("https://h/a/x.json?sig=1").beside("y")
+
+
+def test_a_file_url_is_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a b.zt"
+    znumpy.save_file({"w": [1, 2]}, path)
+    with ztensor.open(path.as_uri()) as reader:
+        assert reader["w"].tolist() == [1, 2]
+    with pytest.raises(ArgumentValueError, match="of this machine"):
+        ztensor.open("file://elsewhere/m.zt")
+
+
+def test_memory_needs_its_store() -> None:
+    with pytest.raises(ArgumentValueError, match="storage="):
+        ztensor.open("memory:///m.zt")
