@@ -24,15 +24,16 @@ Real files are files that other programs wrote and that packages of the package 
 - The file is verified and converted to a `.zt` file, which must verify and have the same objects.
 - If this library writes the format, the `.zt` file is converted back, and the format's own library
   must read the same values.
-- Everything in the file that is not an array of numbers must be listed below or be in the account of
-  the file (`reader.unrepresented`).
+- Everything in the file that is not an array of numbers must be listed below or be in the account
+  of the file (`reader.unrepresented`).
 
-Packages and files are pinned by their SHA-256 in `tests/real/files.json`. No package is installed, and
-no pickle is executed.
+Packages and files are pinned by their SHA-256 in `tests/real/files.json`. No package is installed,
+and no pickle is executed.
 
-The columns: "read" counts the files that `convert` can copy. "Listed" counts objects that have a name
-and a shape but cannot be read: text, compounds, long doubles and the like. "Theirs alone" counts objects
-that only the format's own library reads as numbers, "ours alone" those that only this library reads.
+Columns: "read" counts the files that `convert` can copy. "Listed" counts objects that have a name
+and a shape but cannot be read: text, compounds, long doubles and the like. "Theirs alone" counts
+objects that only the format's own library reads as numbers, "ours alone" those that only this
+library reads.
 
 This page is written by `python tests/real/run.py --write-docs`.
 
