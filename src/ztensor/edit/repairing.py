@@ -51,7 +51,8 @@ class RepairReport:
         objects: how many objects that state holds.
         tail: bytes behind it.
         digests_ok: components of that state whose digest matches.
-        damaged: names of objects of that state whose stored bytes do not verify.
+        damaged: names of objects of that state whose stored bytes do not verify; of those whose
+            bytes lie in other files, none.
         candidates: places that were looked at, the last first, with the reason each failed.
         written: the file the state was written to, or None.
         tail_path: where the bytes behind it were kept, or None.
@@ -87,7 +88,7 @@ def find(
         limits: safety caps.
 
     Raises:
-        ContainerError: the file is not of the container whose states can be found (0.1, 2.x).
+        ContainerError: the file is not of the container whose states can be found (0.1).
         UsageError: it is a file of another format.
         SourceError: it cannot be read.
     """
@@ -237,7 +238,13 @@ def _report(
     digests_ok = 0
     damaged: tuple[str, ...] = ()
     if state is not None:
-        checked = verify_file(FileObjects(source, state.manifest), progress=progress)
+        objects = state.manifest.objects
+        here = [
+            name
+            for name in objects
+            if all(part.shard is None for part in objects[name].components.values())
+        ]
+        checked = verify_file(FileObjects(source, state.manifest), here, progress=progress)
         digests_ok = checked.checked
         damaged = tuple(dict.fromkeys(p.object_name or "" for p in checked.problems))
     return RepairReport(

@@ -1,9 +1,14 @@
 """Find the last committed state of a torn file; nothing is changed.
 
-A state ends with manifest, size and footer magic, so a scan for the magic from the end backwards
+A state ends with a footer, and that with a magic, so a scan for the magic from the end backwards
 finds candidates. Data may hold the magic too, even whole files: what tells a state from its copy
-is its position. Our commits say where they end; every released writer puts the manifest directly
-behind the last blob.
+is its position.
+
+- In 1.x our commits say where they end; every released writer puts the manifest directly behind
+  the last blob.
+- In 2.x the footer says where in the file the manifest lies, and its hash; writers put it
+  right behind the last blob, of which the manifest is one. One that lies elsewhere is a copy, put there to keep the state
+  readable, or lies in data: an old state of this very file may be stored in it.
 """
 
 from __future__ import annotations
@@ -11,8 +16,26 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ztensor.container.framing import HEAD_BYTES, MAGIC_1, TAIL_BYTES, Container, Frame
-from ztensor.errors import ContainerError, FormatError, Reason, SourceError, ZTensorError, describe
+from ztensor.container.framing import (
+    FOOTER_2_BYTES,
+    HEAD_BYTES,
+    MAGIC_1,
+    MAGIC_2,
+    PAGE_2,
+    TAIL_BYTES,
+    Container,
+    Frame,
+    locate,
+)
+from ztensor.errors import (
+    ContainerError,
+    FormatError,
+    MissingDependencyError,
+    Reason,
+    SourceError,
+    ZTensorError,
+    describe,
+)
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.reading.listing import parse_frame
 from ztensor.source.base import read_bytes
@@ -31,6 +54,8 @@ _QUICK_BYTES = 64 << 20
 _PARSE_FACTOR = 4
 _PARSE_LEAST = 64 << 10
 _PARSE_OVERHEAD = 256  # what looking at one costs, however short it is
+# Zeros between manifest and footer of 2.x: ours has some where it would lie in two sectors.
+_MOST_GAP = PAGE_2
 _MOST_CANDIDATES = 1000  # that are reported
 
 
@@ -85,27 +110,29 @@ def search(
         limits: safety caps.
 
     Raises:
-        ContainerError: the file is not of the container whose states can be found.
+        ContainerError: the file is not of a container whose states can be found.
+        MissingDependencyError: the library for the hash of 2.x is not installed.
         SourceError: it cannot be read.
     """
     caps = DEFAULT_LIMITS if limits is None else limits
     size = source.size
     if not size:
         raise ContainerError("the file is empty", reason=Reason.HEADER_MAGIC, file=source.name)
-    if size < HEAD_BYTES or bytes(read_bytes(source, 0, HEAD_BYTES)) != MAGIC_1:
+    head = bytes(read_bytes(source, 0, min(HEAD_BYTES, size)))
+    if head not in (MAGIC_1, MAGIC_2):
         raise ContainerError(
-            "only files that begin as 1.1 and 1.2 do can be searched for committed states",
+            "only files that begin as 1.1, 1.2 or 2.x do can be searched for committed states",
             reason=Reason.HEADER_MAGIC,
             file=source.name,
-            expected=f"{MAGIC_1!r} at offset 0",
+            expected=f"{MAGIC_1!r} or {MAGIC_2!r} at offset 0",
             section="1.2 section 4, File structure",
         )
     candidates: list[Candidate] = []
     left = max(_PARSE_LEAST, _PARSE_FACTOR * min(size, size if within is None else within))
     budget = Budget(caps, size)
     before = budget.bytes_left
-    for position, length in _footers(source, within):
-        frame = _frame_ending(position, length, caps)
+    for end, footer in _footers(source, head, within):
+        frame = _frame_ending(end, footer, caps)
         if frame is None:
             continue  # random bytes, the usual case: not worth a line in the report
         if accept != frame.file_size:
@@ -116,14 +143,14 @@ def search(
         try:
             budget.charge_bytes(frame.manifest_length)  # which is read as a whole
             manifest = parse_frame(source, frame, budget)
-        except SourceError:
+        except (SourceError, MissingDependencyError):
             raise
         except ZTensorError as error:
             if len(candidates) < _MOST_CANDIDATES:
                 candidates.append(Candidate(frame.file_size, 0, error.message, is_commit=False))
             continue
         state = State(frame, manifest)
-        fault = None if accept == state.end else _misplaced(state)
+        fault = None if accept == state.end else _misplaced(source, state)
         count, is_commit = len(manifest.objects), manifest.commit is not None
         if fault is None or len(candidates) < _MOST_CANDIDATES:
             candidates.append(Candidate(state.end, count, fault, is_commit=is_commit))
@@ -132,53 +159,75 @@ def search(
     return None, candidates
 
 
-def _footers(source: Source, within: int | None) -> Iterator[tuple[int, int]]:
-    """Yield offset of the magic and the size before it, from the last to the first."""
-    least = HEAD_BYTES + TAIL_BYTES - len(MAGIC_1)
+def _footers(source: Source, magic: bytes, within: int | None) -> Iterator[tuple[int, bytes]]:
+    """Yield what ends with the magic as a footer does, and where, from the last to the first."""
+    footer = FOOTER_2_BYTES if magic == MAGIC_2 else TAIL_BYTES
+    before = footer - len(magic)
     start = source.size if within is None else within
-    lowest = max(least, source.size - start)
+    lowest = max(HEAD_BYTES + before, source.size - start)
     high = source.size
     while high > lowest:
         low = max(lowest, high - _WINDOW)
         # The window reaches over its end, so that a magic across the border is found once.
-        stop = min(source.size, high + len(MAGIC_1) - 1)
-        window = bytes(read_bytes(source, low - 8, stop - low + 8))
-        at = window.rfind(MAGIC_1, 8)
+        stop = min(source.size, high + len(magic) - 1)
+        window = bytes(read_bytes(source, low - before, stop - low + before))
+        at = window.rfind(magic, before)
         while at >= 0:
-            yield low - 8 + at, int.from_bytes(window[at - 8 : at], "little")
-            at = window.rfind(MAGIC_1, 8, at + len(MAGIC_1) - 1)
+            yield low - before + at + len(magic), window[at - before : at + len(magic)]
+            at = window.rfind(magic, before, at + len(magic) - 1)
         high = low
 
 
-def _frame_ending(position: int, length: int, limits: Limits) -> Frame | None:
-    """Return the frame whose footer magic lies at `position`; None where the size cannot be."""
-    start = position - 8 - length
+def _frame_ending(end: int, footer: bytes, limits: Limits) -> Frame | None:
+    """Return the frame of a footer that ends at `end`; None where what it says cannot be."""
+    if len(footer) == FOOTER_2_BYTES:
+        try:
+            frame = locate(MAGIC_2, footer, end, limits)
+        except ZTensorError:
+            return None
+        return frame if frame.manifest_length else None  # no state of a file that was changed
+    length = int.from_bytes(footer[:8], "little")
+    start = end - len(footer) - length
     if length == 0 or start < HEAD_BYTES or length > limits.manifest_bytes:
         return None
-    return Frame(Container.V1, start, length, position + len(MAGIC_1))
+    return Frame(Container.V1, start, length, end)
 
 
-def _misplaced(state: State) -> str | None:
+def _misplaced(source: Source, state: State) -> str | None:
     frame, manifest = state.frame, state.manifest
+    if frame.manifest_hash is not None:
+        behind = max(frame.manifest_offset + frame.manifest_length, _blobs_end(manifest))
+        gap = frame.file_size - FOOTER_2_BYTES - behind
+        if gap <= _MOST_GAP and not any(read_bytes(source, behind, gap)):
+            return None
+        return (
+            f"a copy of the footer of the state whose last blob ends at {behind}, or one that "
+            f"another writer padded; accept={frame.file_size} takes it"
+        )
     commit = manifest.commit
     if commit is not None:
         if commit.end != frame.file_size:
             return f"a copy of the state that ends at {commit.end}"
         # A commit of names alone puts its manifest directly behind the footer before it.
         return None if commit.prev <= frame.manifest_offset else "its commit record contradicts it"
-    last = max(
-        (
-            component.offset + component.length
-            for tensor_object in manifest.objects.values()
-            for component in tensor_object.components.values()
-        ),
-        default=HEAD_BYTES,
-    )
+    last = _blobs_end(manifest)
     if last == frame.manifest_offset:
         return None
     return (
         f"its manifest does not follow its last blob, which ends at {last}: a copy of a state, or "
         f"one another writer padded; accept={frame.file_size} takes it"
+    )
+
+
+def _blobs_end(manifest: Manifest) -> int:
+    return max(
+        (
+            component.offset + component.length
+            for tensor_object in manifest.objects.values()
+            for component in tensor_object.components.values()
+            if component.shard is None
+        ),
+        default=HEAD_BYTES,
     )
 
 
