@@ -33,6 +33,12 @@ def verify(
             "--require-digests", help="Fail if any byte is not covered by a matching digest."
         ),
     ] = False,
+    deep: Annotated[
+        bool,
+        typer.Option(
+            "--deep", help="Also check the digests of whole files that a file of 2.x names."
+        ),
+    ] = False,
 ) -> None:
     """Check every byte of files, and list all that is wrong.
 
@@ -73,7 +79,7 @@ def verify(
       $ ztensor verify model.zt damaged.zt
         one bit is wrong in the second; exits with 1
     """
-    results = [_verify_file(terminal, file, choice) for file in files]
+    results = [_verify_file(terminal, file, choice, deep=deep) for file in files]
     ok = all(result["ok"] for result in results)
     is_whole = all(result.get("outcome", "damaged") != "damaged" for result in results)
     if require_digests and is_whole and not ok:
@@ -83,14 +89,16 @@ def verify(
     terminal.result({"ok": ok, "files": results})
 
 
-def _verify_file(terminal: Terminal, file: str, choice: Choice) -> dict[str, Any]:
+def _verify_file(
+    terminal: Terminal, file: str, choice: Choice, *, deep: bool
+) -> dict[str, Any]:
     import ztensor.reading.verify  # noqa: F401  # before the clock starts
 
     begin = time.monotonic()
     try:
         with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
             names = chosen([reader], choice) if choice.is_given else None
-            report = reader.verify(names, progress=progress)
+            report = reader.verify(names, deep=deep, progress=progress)
     except ZTensorError as error:
         problems = error.problems if isinstance(error, ManifestError) else ()
         terminal.error(error, details=[str(problem) for problem in problems])
@@ -141,8 +149,11 @@ def _sentence(problem: Any) -> Sequence[str | Styled]:
     place = "" if problem.object_name is None else f"'{problem.object_name}'"
     if problem.component is not None:
         place += f" {problem.component}"
-    if problem.path and problem.path[0] != "objects":  # of a set: the file comes first
-        place = ", ".join(filter(None, (os.path.basename(problem.path[0]), place)))
+    path = problem.path
+    if len(path) > 1 and path[-2] == "shards":
+        path, place = path[:-2], f"shard '{path[-1]}'"
+    if path and path[0] != "objects":  # of a set: the file comes first
+        place = ", ".join(filter(None, (os.path.basename(path[0]), place)))
     section = f" ({problem.section})" if problem.section else ""
     return f"{place}: " if place else "", problem.message + section, f" [{problem.reason.value}]"
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,9 @@ import pytest
 import ztensor
 from ztensor.cli import terminal
 from ztensor.cli.exits import ExitCode
+from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.numpy import save_file
+from ztensor.testing.builder_2 import File2, dense
 from ztensor.wire import cbor
 
 if TYPE_CHECKING:
@@ -55,6 +58,39 @@ def test_quiet_still_says_what_is_damaged(run: Run, damaged: Path, model: Path) 
     assert "DAMAGED" in ended.err
     assert ended.err.count("digest_mismatch") == 2
     assert str(model) not in ended.err
+
+
+def test_a_deep_look_is_one_at_whole_shards(run: Run, tmp_path: Path) -> None:
+    """The byte lies behind the only blob: no part's digest covers it."""
+    root, shard = with_shard()
+    shard = shard[:-100] + b"x" + shard[-99:]
+    (tmp_path / "m.zt").write_bytes(root)
+    (tmp_path / "m-a.zt").write_bytes(shard)
+    assert run("verify", tmp_path / "m.zt").code == 0
+    ended = run("verify", "--deep", tmp_path / "m.zt")
+    assert ended.code == 1
+    assert "DAMAGED, 1 problem" in ended.lines[0]
+    assert ended.lines[1].lstrip().startswith("shard 'a': expected ")
+    folder = tmp_path / "set"
+    folder.mkdir()
+    for name in ("m.zt", "m-a.zt"):
+        (folder / name).write_bytes((tmp_path / name).read_bytes())
+    index = {"weight_map": {"there": "m.zt"}}
+    (folder / "m.zt.index.json").write_text(json.dumps(index))
+    assert run("verify", folder / "m.zt.index.json").code == 0
+    ended = run("verify", "--deep", folder / "m.zt.index.json")
+    assert ended.code == 1
+    assert ended.lines[1].lstrip().startswith("m.zt, shard 'a': expected ")
+
+
+def with_shard() -> tuple[bytes, bytes]:
+    """Return a file of 2.x whose only object lies in a shard, and the shard."""
+    other = File2()
+    part = other.part(np.arange(5.0))
+    shard = other.shard()
+    entry = {"size": len(shard), "digest": digest_of(ALGORITHMS["sha256"], [shard])}
+    objects = {"there": dense(part | {"shard": "a"}, [5])}
+    return File2().seal({"objects": objects, "shards": {"a": entry}}), shard
 
 
 def test_several_files_are_summed_up(run: Run, damaged: Path, model: Path) -> None:
