@@ -11,7 +11,7 @@ import functools
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ztensor.container.framing import MAGIC_1, MAGIC_2
+from ztensor.container.framing import FOOTER_2_BYTES, MAGIC_1, MAGIC_2, Container
 from ztensor.errors import (
     ContainerError,
     FormatError,
@@ -52,6 +52,8 @@ def open_file(
         opened = source_of(path, mapped=mmap)
         try:
             frame, manifest, how = _contents(opened, caps)
+            if frame is not None and frame.container is Container.V2:
+                _expect_commits(opened)
             if not (isinstance(opened, FileSource) and opened.is_touched()):
                 break
             # The last write of a commit came between opening the file and reading what it
@@ -80,6 +82,12 @@ def open_file(
     return FileObjects(
         opened, manifest, frame=frame, verify=verify, limits=caps, reopen=reopen, **how
     )
+
+
+def _expect_commits(source: Source) -> None:
+    """Say that a commit under this reader is one: in 2.x it writes over the copy of a footer."""
+    if isinstance(source, FileSource):
+        source.expect_new_end(FOOTER_2_BYTES)
 
 
 def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, dict[str, Any]]:

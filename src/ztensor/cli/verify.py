@@ -89,9 +89,7 @@ def verify(
     terminal.result({"ok": ok, "files": results})
 
 
-def _verify_file(
-    terminal: Terminal, file: str, choice: Choice, *, deep: bool
-) -> dict[str, Any]:
+def _verify_file(terminal: Terminal, file: str, choice: Choice, *, deep: bool) -> dict[str, Any]:
     import ztensor.reading.verify  # noqa: F401  # before the clock starts
 
     begin = time.monotonic()

@@ -17,7 +17,7 @@ from ztensor.errors import (
     SourceNotRegularError,
 )
 from ztensor.source import locking
-from ztensor.source.base import ReadOneByOne, shrunk
+from ztensor.source.base import ReadOneByOne, read_bytes, shrunk
 from ztensor.source.descriptor import Descriptor
 from ztensor.source.paths import is_url
 from ztensor.source.rights import Rights, rights_of
@@ -98,6 +98,7 @@ class FileSource(ReadOneByOne):
                 raise
         self._changed_at = status.st_mtime_ns
         self._identity = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+        self._end = b""
         self._mapped = mapped
         self._view: memoryview | None = None
         self._lock = threading.Lock()
@@ -224,12 +225,35 @@ class FileSource(ReadOneByOne):
         if status.st_size < self.size:
             raise shrunk(self.name, 0, self.size, status.st_size)
         # Asked again at the end: who has the lock lets it go when the file is longer.
-        if self._is_touched(status) and not self._is_being_written() and self.is_touched():
+        if not self._is_touched(status) or self._is_being_written() or not self.is_touched():
+            return
+        if not self._has_new_end(status):
             raise SourceError(
                 "the file was changed in place after it was opened; open it again",
                 reason=Reason.SOURCE_CHANGED,
                 file=self.name,
             )
+
+    def expect_new_end(self, length: int) -> None:
+        """Take it that the last bytes may be replaced, where a commit does that and nothing else.
+
+        Args:
+            length: how many bytes those are.
+
+        Raises:
+            SourceError: they could not be read.
+        """
+        self._end = bytes(read_bytes(self, self.size - length, length))
+
+    def _has_new_end(self, status: os.stat_result) -> bool:
+        """Return whether a commit replaced the last bytes since they were looked at."""
+        old = self._end
+        if old:
+            self.expect_new_end(len(old))
+        if self._end == old:
+            return False
+        self._changed_at = status.st_mtime_ns
+        return True
 
     def _is_being_written(self) -> bool:
         descriptor = self._require_open()

@@ -531,3 +531,32 @@ def test_text_mode_and_pipes_are_no_binary_files(saved: Path) -> None:
         assert not stat.S_ISREG(os.fstat(reading).st_mode)
         with pytest.raises(ArgumentTypeError):
             ztensor.open(pipe)
+
+
+# --- Changed under it ---------------------------------------------------------------------------
+
+
+def test_a_commit_over_the_last_bytes_is_no_change_of_the_others(path: Path) -> None:
+    """So 2.x commits: whoever opened the file before keeps what he has."""
+
+    def put(at: int, data: bytes, moment: int) -> None:
+        with path.open("r+b") as file:
+            file.seek(at)
+            file.write(data)
+        os.utime(path, ns=(moment, moment))
+
+    source, unaware = FileSource(str(path)), FileSource(str(path))
+    source.expect_new_end(40)
+    for moment in (1, 2):
+        put(len(DATA) - 40, bytes([moment]) * 40, moment)
+        source.require_unchanged()
+        source.require_unchanged()
+        with pytest.raises(SourceError) as caught:
+            unaware.require_unchanged()
+        assert caught.value.reason is Reason.SOURCE_CHANGED
+    put(100, b"something else", 3)
+    with pytest.raises(SourceError) as caught:
+        source.require_unchanged()
+    assert caught.value.reason is Reason.SOURCE_CHANGED
+    source.close()
+    unaware.close()
