@@ -6,9 +6,9 @@ is its position.
 
 - In 1.x our commits say where they end; every released writer puts the manifest directly behind
   the last blob.
-- In 2.x the footer says where in the file the manifest lies, and its hash; writers put it
-  right behind the last blob, of which the manifest is one. One that lies elsewhere is a copy, put there to keep the state
-  readable, or lies in data: an old state of this very file may be stored in it.
+- In 2.x the footer says where in the file the manifest lies, and its hash; writers put it right
+  behind the last blob, of which the manifest is one. One that lies elsewhere is a copy, put there
+  to keep the state readable, or lies in data: an old state of this very file may be stored in it.
 """
 
 from __future__ import annotations
