@@ -28,8 +28,18 @@ def peak_of(action: Callable[[], object]) -> tuple[int, object]:
         tracemalloc.stop()
 
 
-def require_listed_in_budget(data: bytes) -> object:
-    """Return what listing a file gives; fail where it takes more than 64 MiB and 4 x its length."""
-    peak, result = peak_of(lambda: list(ztensor.open(data)))
+def require_listed_in_budget(data: bytes, *, describe: bool = False) -> object:
+    """Return what listing a file gives; fail where it takes more than 64 MiB and 4 x its length.
+
+    Args:
+        data: the file.
+        describe: whether each object is described too, as far as the first that is refused.
+    """
+
+    def listed() -> object:
+        reader = ztensor.open(data)
+        return [reader.metadata(name) if describe else name for name in reader]
+
+    peak, result = peak_of(listed)
     assert peak <= 64 * MIB + 4 * len(data)
     return result

@@ -154,7 +154,7 @@ def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any]
     from ztensor.analysis.streaming import dequantized_blocks, is_quantized
     from ztensor.layout import LAYOUTS
     from ztensor.model.dtype import element_count
-    from ztensor.reading.verify import ComponentWalk
+    from ztensor.reading.walking import ComponentWalk
 
     file = reader.objects.part(name)
     tensor_object = file.object(name)

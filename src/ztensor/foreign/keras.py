@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
 from ztensor.foreign import hdf5
-from ztensor.foreign.zip import STORED, read_members, unread_bytes
+from ztensor.foreign.zip import STORED, place, read_entries, unread_bytes
 from ztensor.model.account import Tally
-from ztensor.source.base import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ztensor.foreign.base import Projection
-    from ztensor.foreign.zip import Member
+    from ztensor.foreign.zip import Entry, Member
     from ztensor.limits import Budget
     from ztensor.model.account import Unrepresented
     from ztensor.model.manifest import TensorObject
@@ -45,25 +44,26 @@ def project(source: Source, budget: Budget) -> Projection:
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read.
     """
-    members = read_members(source, budget)
-    weights = members.get(WEIGHTS)
-    if weights is None or weights.method != STORED:
+    entries = read_entries(source, budget)
+    entry = entries.get(WEIGHTS)
+    if entry is None or entry.method != STORED:
         error = UnsupportedError(
             "the zip archive is none that Keras writes",
             reason=Reason.UNKNOWN_LAYOUT,
             expected=f"a stored member {WEIGHTS!r}",
-            found="a deflated one" if weights else f"none among {len(members)}",
+            found="a deflated one" if entry else f"none among {len(entries)}",
         )
-        if weights:
+        if entry:
             error.hint = "unpack the archive and open the member itself"
         raise error
+    weights, _ = place(source, entry)
     found = hdf5.project(_Within(source, weights), budget)
     attributes = dict(found.manifest.attributes or {})
     given = {WEIGHTS}
     for name in _TEXTS:
-        member = members.get(name)
-        if member is not None and member.method == STORED and member.length <= _TEXT_BYTES:
-            attributes[name] = _text(source, member)
+        text = entries.get(name)
+        if text is not None and text.method == STORED and text.length <= _TEXT_BYTES:
+            attributes[name] = _text(source, text)
             given.add(name)
     objects = {
         name: _moved(value, weights.offset) for name, value in found.manifest.objects.items()
@@ -73,23 +73,24 @@ def project(source: Source, budget: Budget) -> Projection:
     def account() -> list[Unrepresented]:
         left = Tally()
         left.extend(found.account())
-        for name, member in members.items():
-            if name not in given and member.size:
-                left.add("member of the archive", name, nbytes=member.size)
+        for name, one in entries.items():
+            if name not in given and one.size:
+                left.add("member of the archive", name, nbytes=one.size)
         left.extend(unread_bytes(source))
         return left()
 
     return dataclasses.replace(found, manifest=manifest, account=account)
 
 
-def _text(source: Source, member: Member) -> str:
+def _text(source: Source, entry: Entry) -> str:
+    _, stored = place(source, entry)
     try:
-        return read_bytes(source, member.offset, member.length).decode()
+        return bytes(stored.read(0, stored.length)).decode()
     except UnicodeDecodeError as error:
         raise FormatError(
             "a text in the archive is not UTF-8",
             reason=Reason.FIELD_VALUE,
-            found=describe(member.name),
+            found=describe(entry.name),
         ) from error
 
 

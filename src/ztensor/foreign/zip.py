@@ -1,7 +1,9 @@
 """Zip archives as a table of members, read strictly: nothing of one is unpacked to any path.
 
 What two readers could understand in two ways is refused: members that overlap, that come twice, or
-that are called otherwise where they lie, bytes before the first and behind the end record.
+that are called otherwise where they lie, bytes before the first and behind the end record. The
+directory alone is read to list an archive. What stands before a member's data is looked at when the
+member is asked for: `place`.
 """
 
 from __future__ import annotations
@@ -9,10 +11,7 @@ from __future__ import annotations
 import struct
 import sys
 import zlib
-from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
 
 from ztensor.digest import Sum
 from ztensor.errors import ContainerError, DigestMismatchError, Reason, UnsupportedError, describe
@@ -41,12 +40,38 @@ _IS_ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13
 _HAS_TRAILER = 1 << 3  # CRC-32 and sizes again behind the data
 _TRAILERS = (12, 16, 20, 24)
 _IS_PATCH = 1 << 5  # of other bytes that are not here
-_MEMBER_COST = 360  # bytes of a member in memory, beside its name
+_MEMBER_COST = 480  # bytes of a member in memory, beside its name
+# What stands between a member's name and its data: NumPy writes 20 bytes, PyTorch up to 84.
+_USUAL_EXTRA = 96
 _SECTION = "zip, APPNOTE"
 
 
+class Entry(NamedTuple):
+    """A member as the directory has it; `place` finds its data.
+
+    Attributes:
+        name: as text; a path only to those who unpack archives.
+        method: how it is stored: `STORED` or `DEFLATED`.
+        length: bytes of its data, as they lie in the file.
+        size: how many they are unpacked.
+        crc: CRC-32 of them unpacked.
+        flags: the directory's.
+        begin: where what stands before its data begins.
+        end: where the next member, or the directory, begins.
+    """
+
+    name: str
+    method: int
+    length: int
+    size: int
+    crc: int
+    flags: int
+    begin: int
+    end: int
+
+
 class Member(NamedTuple):
-    """One member of an archive.
+    """One member of an archive, its place checked.
 
     Attributes:
         name: as text; a path only to those who unpack archives.
@@ -65,11 +90,11 @@ class Member(NamedTuple):
     crc: int
 
 
-def sum_of(source: Source, member: Member) -> Sum:
+def sum_of(source: Source, entry: Entry) -> Sum:
     """Return the CRC-32 that an archive has of a member, over what is stored of it."""
-    stored = Range(source, member.offset, member.length)
 
     def check() -> None:
+        member, stored = place(source, entry)
         found = 0
         pieces: Iterator[bytes | memoryview] = stored.pieces(PIECE_BYTES)
         if member.method == DEFLATED:
@@ -85,14 +110,15 @@ def sum_of(source: Source, member: Member) -> Sum:
                 section=_SECTION,
             )
 
-    return Sum(member.offset, member.length, check)
+    # Its data is somewhere in there, and no other's is.
+    return Sum(entry.begin, entry.end - entry.begin, check)
 
 
-def read_members(source: Source, budget: Budget) -> dict[str, Member]:
-    """Return the members by name, in the order of the archive's directory.
+def read_entries(source: Source, budget: Budget) -> dict[str, Entry]:
+    """Return the members by name, in the order of the archive's directory, and read nothing else.
 
     Raises:
-        ContainerError: the archive is damaged, or could be read in two ways.
+        ContainerError: the directory is damaged, or could be read in two ways.
         UnsupportedError: it is in several files, or a member is encrypted or compressed by
             another method than deflate.
         LimitError: it has far more members than an archive of its length (LIMIT_COST).
@@ -101,54 +127,92 @@ def read_members(source: Source, budget: Budget) -> dict[str, Member]:
     offset, length, count = _directory(source)
     budget.charge_bytes(2 * length)
     directory = bytes(read_bytes(source, offset, length))
-    members: dict[str, Member] = {}
-    places = array("Q")  # where each begins and ends
+    entries: dict[str, Entry] = {}
     at = 0
     for _ in range(count):
-        found, at = _central(directory, at)
-        budget.charge_bytes(_MEMBER_COST + sys.getsizeof(found[-1].name))
-        begins, ends, member = _placed(source, *found)
-        if member.name in members:
+        entry, at = _central(directory, at)
+        budget.charge_bytes(_MEMBER_COST + sys.getsizeof(entry.name))
+        if entry.name in entries:
             raise broken(
                 "two members have one name",
                 reason=Reason.DUPLICATE_NAME,
-                found=describe(member.name),
+                found=describe(entry.name),
             )
-        members[member.name] = member
-        places.extend((begins, ends))
+        entries[entry.name] = entry
     if at != length:
         raise broken("the directory has more members than the end record says")
     budget.release_bytes(2 * length)
-    _require_apart(places, list(members), offset)
-    return members
+    return {entry.name: entry for entry in _apart(list(entries.values()), offset)}
+
+
+def place(source: Source, entry: Entry, ahead: int = 0) -> tuple[Member, Range]:
+    """Return a member with its data's place, and its stored bytes.
+
+    Args:
+        source: the archive.
+        entry: what its directory says.
+        ahead: of the stored bytes, how many are read in one with what stands before them.
+
+    Raises:
+        ContainerError: the member is called otherwise there, or is longer than its place.
+        SourceError: it cannot be read.
+    """
+    name = entry.name
+    raw_name = name.encode("utf-8" if entry.flags & IS_UTF8 or name.isascii() else "cp437")
+    head_length = LOCAL.size + len(raw_name)
+    room = entry.end - entry.begin
+    count = min(room, head_length + ahead + _USUAL_EXTRA if ahead else head_length)
+    head = Range(source, entry.begin, count).read(0, count)
+    magic, _, flags, method, _, _, *_, name_length, extra_length = LOCAL.unpack_from(head)
+    if (
+        magic != LOCAL_MAGIC
+        or head[LOCAL.size : head_length] != raw_name
+        or name_length != len(raw_name)
+        or method != entry.method
+        or (flags ^ entry.flags) & (_IS_ENCRYPTED | IS_UTF8)
+    ):
+        raise broken(
+            "a member is called otherwise where it lies than in the directory",
+            expected=describe(raw_name),
+            found=describe(bytes(head[LOCAL.size : head_length])),
+        )
+    start = head_length + extra_length
+    if start + entry.length > room:
+        raise broken(
+            "a member is longer than its place, or members overlap",
+            reason=Reason.OUT_OF_BOUNDS,
+            expected=f"at most {room} bytes",
+            found=f"{start + entry.length} of {describe(name)}",
+        )
+    offset = entry.begin + start
+    member = Member(name, method, offset, entry.length, entry.size, entry.crc)
+    return member, Range(source, offset, entry.length, head[start : start + entry.length])
 
 
 def unread_bytes(source: Source) -> Iterator[Unrepresented]:
     """Yield what an archive says beside its members: comments, and bytes between members.
 
-    The directory is read once more; `read_members` has found it sound.
+    The directory is read once more; `read_entries` has found it sound.
 
     Raises:
+        ContainerError: a member is not where the directory says.
         SourceError: it cannot be read.
     """
     offset, length, count = _directory(source)
     directory = bytes(read_bytes(source, offset, length))
-    places: list[tuple[int, int, bool]] = []
+    entries: list[Entry] = []
     at = 0
     for _ in range(count):
         comment = int.from_bytes(directory[at + 32 : at + 34], "little")
-        found, at = _central(directory, at)
-        begins, ends, member = _placed(source, *found)
-        has_trailer = bool(found[2] & _HAS_TRAILER)
-        places.append((begins, ends, has_trailer))
+        entry, at = _central(directory, at)
+        entries.append(entry)
         if comment:
-            yield Unrepresented("comment of a member", member.name, nbytes=comment)
-    places.sort()
-    for (_, end, has_trailer), start in zip(
-        places, [*(begin for begin, *_ in places[1:]), offset], strict=True
-    ):
-        if end < start and not (has_trailer and start - end in _TRAILERS):
-            yield Unrepresented("bytes between members", nbytes=start - end)
+            yield Unrepresented("comment of a member", entry.name, nbytes=comment)
+    for entry in sorted(_apart(entries, offset), key=lambda one: one.begin):
+        member, _ = place(source, entry)
+        left = entry.end - member.offset - member.length
+        if left and not (entry.flags & _HAS_TRAILER and left in _TRAILERS):
+            yield Unrepresented("bytes between members", nbytes=left)
     end = offset + length
     tail = bytes(read_bytes(source, end, source.size - end))
     if tail.startswith(b"PK\6\6"):
@@ -157,20 +221,29 @@ def unread_bytes(source: Source) -> Iterator[Unrepresented]:
         yield Unrepresented("comment of the archive", nbytes=len(tail) - END.size)
 
 
-def _require_apart(places: array[int], names: list[str], directory: int) -> None:
-    """Require that members follow one another from the file's beginning, before the directory."""
-    if not names:
-        return
-    begins, ends = np.frombuffer(places, np.uint64).reshape(-1, 2).T
-    order = np.argsort(begins, kind="stable")
-    if begins[order[0]]:
+def _apart(entries: list[Entry], directory: int) -> list[Entry]:
+    """Return members with their ends; they follow one another from the file's first byte on.
+
+    Args:
+        entries: the members; the `end` of each is the least it can be.
+        directory: where the directory begins.
+    """
+    order = sorted(range(len(entries)), key=lambda number: entries[number].begin)
+    if order and entries[order[0]].begin:
         raise broken("the file does not begin with a member", reason=Reason.OUT_OF_BOUNDS)
-    overlaps = np.flatnonzero(begins[order[1:]] < ends[order[:-1]])
-    if overlaps.size:
-        name = names[order[overlaps[0] + 1]]
-        raise broken("members overlap", reason=Reason.OUT_OF_BOUNDS, found=describe(name))
-    if ends[order[-1]] > directory:
-        raise broken("a member lies in the directory", reason=Reason.OUT_OF_BOUNDS)
+    placed = entries.copy()
+    end = directory
+    for number in reversed(order):
+        entry = entries[number]
+        if entry.end > end:
+            raise broken(
+                "members overlap, or lie in the directory or behind it",
+                reason=Reason.OUT_OF_BOUNDS,
+                found=describe(entry.name),
+            )
+        placed[number] = Entry(*entry[:-1], end)  # _replace takes six times as long
+        end = entry.begin
+    return placed
 
 
 def _directory(source: Source) -> tuple[int, int, int]:
@@ -219,8 +292,8 @@ def _directory(source: Source) -> tuple[int, int, int]:
     return offset, length, count
 
 
-def _central(directory: bytes, at: int) -> tuple[tuple[Any, ...], int]:
-    """Return what the directory says of a member, and where the next begins."""
+def _central(directory: bytes, at: int) -> tuple[Entry, int]:
+    """Return what the directory says of a member, its end the least it can be, and the next's."""
     if at + CENTRAL.size > len(directory):
         raise broken("the directory is cut", reason=Reason.TRUNCATED)
     fields = CENTRAL.unpack_from(directory, at)
@@ -263,7 +336,8 @@ def _central(directory: bytes, at: int) -> tuple[tuple[Any, ...], int]:
             object_name=name,
             found=f"{size} bytes of {length} stored",
         )
-    return (raw_name, offset, flags, Member(name, method, 0, length, size, crc)), end
+    least = offset + LOCAL.size + len(raw_name) + length
+    return Entry(name, method, length, size, crc, flags, offset, least), end
 
 
 def _wide(extra: bytes) -> Any:
@@ -276,43 +350,6 @@ def _wide(extra: bytes) -> Any:
             return iter(struct.unpack(f"<{len(data) // 8}Q", data[: len(data) // 8 * 8]))
         at += 4 + length
     return iter(())
-
-
-def _placed(
-    source: Source, raw_name: bytes, offset: int, flags: int, member: Member
-) -> tuple[int, int, Member]:
-    """Return where a member begins and ends, and itself with its data's place."""
-    head_length = LOCAL.size + len(raw_name)
-    if offset + head_length > source.size:
-        raise broken(
-            "a member lies behind the end of the file",
-            reason=Reason.OUT_OF_BOUNDS,
-            object_name=member.name,
-        )
-    head = Range(source, offset, head_length).read(0, head_length)
-    fields = LOCAL.unpack_from(head)
-    magic, _, local_flags, method, _, _, *_, name_length, extra_length = fields
-    if (
-        magic != LOCAL_MAGIC
-        or head[LOCAL.size :] != raw_name
-        or name_length != len(raw_name)
-        or method != member.method
-        or (local_flags ^ flags) & (_IS_ENCRYPTED | IS_UTF8)
-    ):
-        raise broken(
-            "a member is called otherwise where it lies than in the directory",
-            object_name=member.name,
-            found=describe(bytes(head[LOCAL.size :])),
-        )
-    start = offset + head_length + extra_length
-    end = start + member.length
-    if end > source.size:
-        raise broken(
-            "a member lies behind the end of the file",
-            reason=Reason.OUT_OF_BOUNDS,
-            object_name=member.name,
-        )
-    return offset, end, Member(*member[:2], start, *member[3:])  # _replace takes six times as long
 
 
 def broken(message: str, **details: Any) -> ContainerError:

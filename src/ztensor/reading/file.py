@@ -37,6 +37,7 @@ from ztensor.layout.sparse_once import require_entries_once
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.model.dtype import element_count
 from ztensor.reading.component import Fetching
+from ztensor.reading.locating import Located
 from ztensor.reading.objects import not_found
 from ztensor.reading.plain import Views
 from ztensor.source.base import Range
@@ -47,7 +48,6 @@ from ztensor.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-    from types import TracebackType
 
     from ztensor.container import Frame
     from ztensor.encoding import Encoding
@@ -293,22 +293,28 @@ class FileObjects:
     # --- Objects ----------------------------------------------------------------------------
 
     def object(self, name: str) -> TensorObject:
-        """Return what the manifest says of an object.
+        """Return what the manifest, or another format where the object lies, says of it.
 
         Raises:
             ClosedError: the file was given back.
             ObjectNotFoundError: no object of that name.
             ArgumentTypeError: a name is text.
+            FormatError: it is damaged there.
+            SourceError: it could not be read there.
         """
         self.require_open()
-        found = self.manifest.objects.get(name) if isinstance(name, str) else None
+        try:
+            found = self.manifest.objects.get(name) if isinstance(name, str) else None
+        except ZTensorError as error:
+            error.locate(file=self.name)
+            raise
         if found is None:
             raise not_found(name, self.names, self.name)
         return found
 
-    def located(self, name: str, role: str | None = None) -> _Located:
+    def located(self, name: str, role: str | None = None) -> Located:
         """Return a context in which an error of ours is told file, object and component."""
-        return _Located(self, name, role)
+        return Located(self, name, role)
 
     def stored(self, component: Component) -> StoredComponent:
         """Return the way to a component's bytes: all that reads them goes through it."""
@@ -551,31 +557,6 @@ class FileObjects:
         expected = self.decoded_length(name, role)
         with self.located(name, role):
             yield from self.stored(component).checked_pieces(expected)
-
-
-class _Located:
-    """Tells errors that pass where they are from; many times faster than a generator's context."""
-
-    __slots__ = ("_file", "_name", "_role")
-
-    def __init__(self, file: FileObjects, name: str, role: str | None) -> None:
-        self._file = file
-        self._name = name
-        self._role = role
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if isinstance(error, ZTensorError):
-            error.locate(file=self._file.name, object_name=self._name, component=self._role)
-            if self._file.format != "zt":
-                error.forget_sections()
 
 
 def roles_in_order(tensor_object: TensorObject) -> list[str]:

@@ -149,6 +149,9 @@ class ManifestReader(Mapping[str, "Array | Any"]):
 
         Raises:
             ObjectNotFoundError: no object of that name.
+            FormatError: the file is an `.npz` or `.pt`, whose members are looked at one by one,
+                and this one is damaged.
+            SourceError: it could not be read.
         """
         from ztensor.metadata import describe_object
 

@@ -12,10 +12,7 @@ import dataclasses
 import threading
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
-from ztensor.digest import Hasher, require_match
-from ztensor.encoding import ENCODINGS
+from ztensor.digest import require_match
 from ztensor.errors import (
     DigestMismatchError,
     FormatError,
@@ -28,12 +25,6 @@ from ztensor.errors import (
     without_our_section,
 )
 from ztensor.layout import LAYOUTS
-from ztensor.layout.elements import (
-    require_known,
-    storage_dtype,
-    typed_array,
-    whole_elements,
-)
 from ztensor.model.dtype import element_count
 from ztensor.model.problem import Problem
 from ztensor.model.showing import counted, short_repr
@@ -42,6 +33,7 @@ from ztensor.reading.component import digest_of, require_declared
 from ztensor.reading.file import roles_in_order
 from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.small import checked_small
+from ztensor.reading.walking import ComponentWalk
 from ztensor.threads import WINDOWS, thread_count
 
 if TYPE_CHECKING:
@@ -165,7 +157,15 @@ def verify_file(
     if isinstance(names, str):  # one name, not its letters
         names = [names]
     chosen = list(file.names) if names is None else list(names)
-    total, done = _stored_bytes(file, chosen), 0
+    every = file.manifest.objects
+    damaged: dict[str, _Findings] = {}
+    objects: list[tuple[str, TensorObject]] = []
+    if isinstance(every, TableObjects):
+        total = _stored_bytes(file, every, chosen)
+    else:
+        objects = _described(file, chosen, damaged)
+        total = sum(one.stored_nbytes for _, one in objects)
+    done = 0
     lock = threading.Lock()
 
     def report(count: int) -> None:
@@ -180,22 +180,22 @@ def verify_file(
             return _walk_object(file, overlaps, *item, report)
 
     workers = thread_count(threads)
-    every = file.manifest.objects
-    right: set[str] = set()
     if isinstance(every, TableObjects):
         right = checked_small(file, every, chosen, report, workers)
-    objects = [(name, file.object(name)) for name in chosen if name not in right]
+        objects = [(name, file.object(name)) for name in chosen if name not in right]
     overlaps = Overlaps((file, c) for _, o in objects for c in o.components.values())
     if workers <= 1 or len(objects) < 2:
         findings = [walk(item) for item in objects]
     else:
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             findings = list(pool.map(walk, objects))
+    whole = len(chosen) - len(objects) - len(damaged)  # that were checked in runs
     sums = _Sums(file)
     unchecked = {}
     for (name, tensor_object), found in zip(objects, findings, strict=True):
         if found.unchecked is not None and not sums.cover(name, tensor_object, found):
             unchecked[name] = found.unchecked
+    findings += damaged.values()
     is_ours = file.format == "zt"
 
     def told(problem: Problem) -> Problem:
@@ -205,7 +205,7 @@ def verify_file(
     return VerifyReport(
         problems=tuple(told(problem) for found in findings for problem in found.problems),
         unsupported=tuple(told(problem) for found in findings for problem in found.unsupported),
-        checked=sum(found.checked for found in findings) + len(chosen) - len(objects),
+        checked=sum(found.checked for found in findings) + whole,
         undigested=sum(found.undigested for found in findings),
         objects=len(chosen),
         nbytes=total,
@@ -213,17 +213,34 @@ def verify_file(
     )
 
 
-def _stored_bytes(file: FileObjects, names: list[str]) -> int:
+def _stored_bytes(file: FileObjects, every: TableObjects, names: list[str]) -> int:
     """Return the stored bytes of some objects.
 
     Raises:
         ObjectNotFoundError: a name is not in the file.
     """
-    every = file.manifest.objects
-    if isinstance(every, TableObjects) and len(names) == len(every) and set(names) == set(every):
+    if len(names) == len(every) and set(names) == set(every):
         others = sum(one.stored_nbytes for one in every.others.values())
         return int(every.table.lengths.sum()) + others
     return sum(file.object(name).stored_nbytes for name in names)
+
+
+def _described(
+    file: FileObjects, names: list[str], damaged: dict[str, _Findings]
+) -> list[tuple[str, TensorObject]]:
+    """Return what the file says of objects; what it says wrongly goes into `damaged`.
+
+    Raises:
+        ObjectNotFoundError: a name is not in the file.
+    """
+    objects = []
+    for name in names:
+        try:
+            objects.append((name, file.object(name)))
+        except (FormatError, UnsupportedError, LimitError) as error:
+            damaged[name] = _Findings()
+            damaged[name].add(error, name, None)
+    return objects
 
 
 def unchecked_names(objects: Objects) -> Iterator[str]:
@@ -475,122 +492,3 @@ def _check_digest(
         return False
     findings.checked += 1
     return True
-
-
-class ComponentWalk:
-    """Decodes one component piece by piece and lets every check see the elements."""
-
-    def __init__(
-        self,
-        file: FileObjects,
-        component: Component,
-        expected: int | None,
-        watch: Watch | None,
-        *,
-        is_opaque: bool,
-        overlaps: Overlaps | None = None,
-    ) -> None:
-        self._is_opaque = is_opaque
-        self._overlaps = overlaps
-        self._file = file
-        self._component = self.component = component
-        self._expected = expected
-        self.watch = watch
-        self.count = 0
-        self.last = 0
-        self.last_bits = 0  # of elements that share bytes
-        self.bool_problem: FormatError | None = None
-
-    def run(self, *, digest_of_decoded: bool) -> None:
-        """Decode everything and let the watch see it.
-
-        Raises:
-            FormatError: the stored bytes are damaged or break a rule.
-            UnsupportedError: the type or the encoding is unknown.
-            LimitError: a safety cap is exceeded.
-        """
-        component = self._component
-        if not self._is_opaque:
-            require_known(component)
-        hasher: Hasher | None = None
-        digest = digest_of(component) if digest_of_decoded else None
-        if digest is not None and digest.known is not None:
-            hasher = digest.known.hasher()
-        if hasher is None and self._is_only_counted:
-            self._count()
-            return
-        for block in self._whole_elements(hasher):
-            self._look(block)
-        if digest is not None and hasher is not None:
-            require_match(digest, hasher.hexdigest())
-
-    @property
-    def _is_only_counted(self) -> bool:
-        """Return whether any bytes are good elements: then they are not read a second time."""
-        component = self._component
-        return (
-            component.encoding == "raw"
-            and self._expected is None
-            and self.watch is None
-            and (component.dtype != "bool" or component.has_free_bools or self._is_opaque)
-            and not (component.is_exact and component.type == "f4_e2m1")  # its padding is 0
-            and self._file.stored(component).encoding() is ENCODINGS["raw"]
-        )
-
-    def _count(self) -> None:
-        component = self._component
-        stored = self._file.stored(component).stored()
-        if self._is_opaque or not stored.length:
-            return
-        logical = component.logical
-        width = storage_dtype(component).itemsize
-        width *= 1 if logical is None else logical.storage_per_element
-        # Of elements that end within the bytes, or of what is left over, which is refused.
-        tail = stored.length % width or width
-        for block in whole_elements(component, [stored.read(stored.length - tail, tail)]):
-            elements = typed_array(component, block)
-            self.count = stored.length // width * elements.size
-            self.last = int(elements[-1]) if elements.dtype.kind in "iu" else 0
-
-    def _whole_elements(self, hasher: Hasher | None) -> Iterator[memoryview]:
-        """Return decoded pieces cut at element borders."""
-        component, file = self._component, self._file
-        chunks = file.stored(component).pieces(self._expected)
-        if self._overlaps is not None:
-            chunks = self._overlaps.metered(file, component, chunks, "elements")
-        if hasher is not None:
-            chunks = _hashed(chunks, hasher)
-        return chunks if self._is_opaque else whole_elements(component, chunks)
-
-    def _look(self, block: memoryview) -> None:
-        component = self._component
-        if self._is_opaque:
-            return
-        if (
-            component.dtype == "bool"
-            and not component.nonzero_is_true
-            and (self.bool_problem is None)
-        ):
-            stored = np.frombuffer(block, np.uint8)
-            if stored.size and stored.max() > 1:
-                at = int(np.flatnonzero(stored > 1)[0])
-                self.bool_problem = FormatError(
-                    "a bool is neither 0x00 nor 0x01",
-                    reason=Reason.BOOL_VALUE,
-                    found=f"{stored[at]:#04x} at position {self.count + at}",
-                    section="1.2 section 2, Storage types",
-                )
-        elements = typed_array(component, block)
-        if self.watch is not None:
-            self.watch.feed(elements)
-        self.count += elements.size
-        if elements.size and elements.dtype.kind in "iu":
-            self.last = int(elements[-1])
-        elif elements.size and elements.itemsize == 1:
-            self.last_bits = int(elements[-1:].view(np.uint8)[0])
-
-
-def _hashed(chunks: Iterator[memoryview], hasher: Hasher) -> Iterator[memoryview]:
-    for chunk in chunks:
-        hasher.update(chunk)
-        yield chunk

@@ -17,6 +17,7 @@ PIECE_BYTES = 1 << 20
 _KEPT_BYTES = 8 << 20
 # Up to here it is a look at headers, which does not take the place of what is kept.
 _LOOK_BYTES = 4 << 10
+_NOTHING = memoryview(b"")
 
 
 class Source(Protocol):
@@ -146,11 +147,14 @@ class Range:
 
     __slots__ = ("_kept", "length", "offset", "source")
 
-    def __init__(self, source: Source, offset: int, length: int) -> None:
+    def __init__(
+        self, source: Source, offset: int, length: int, first: memoryview = _NOTHING
+    ) -> None:
+        """Take what was read of it before as `first`, its first bytes."""
         self.source = source
         self.offset = offset
         self.length = length
-        self._kept = 0, memoryview(b"")
+        self._kept = 0, first
 
     def read(self, offset: int, length: int) -> memoryview:
         """Return `length` bytes from `offset` within the range, read-only; they stay as they are.

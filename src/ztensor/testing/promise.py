@@ -133,7 +133,9 @@ def exercise(
 
 
 def _exercise_object(outcome: Outcome, reader: Reader, name: str, *, keep: bool) -> None:
-    metadata = reader.metadata(name)
+    metadata = _tried(outcome, "read", name, lambda: reader.metadata(name))
+    if metadata is None:  # some formats describe an object only where it lies
+        return
     for role in metadata.components:
         reader.location(name, role)
     tensor = _tried(outcome, "read", name, lambda: reader.read(name, copy=True))

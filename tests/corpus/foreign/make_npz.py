@@ -149,15 +149,14 @@ REJECT_NPZ: dict[str, tuple[bytes, str]] = {
         "field_value",
     ),
     "overlap": (archive(A._replace(data=archive(B)), B._replace(offset=35)), "out_of_bounds"),
-    "other_place": (archive(A, B._replace(offset=0)), "field_value"),
+    "other_place": (archive(A, B._replace(offset=0)), "out_of_bounds"),
     "same_place": (
         archive(A, A._replace(name=b"b.npy", local_name=b"a.npy", offset=0)),
-        "field_value",
+        "out_of_bounds",
     ),
     "in_directory": (archive(A._replace(length=200, size=200)), "out_of_bounds"),
     "beyond_end": (archive(A, B._replace(offset=1 << 30)), "out_of_bounds"),
     "duplicate": (archive(A, A), "duplicate_name"),
-    "other_name": (archive(A._replace(local_name=b"b.npy")), "field_value"),
     "nul_in_name": (archive(A, A._replace(name=b"b\0.npy")), "field_value"),
     "name_not_utf8": (archive(A, A._replace(name=b"\xff.npy", flags=1 << 11)), "field_value"),
     "encrypted": (archive(A._replace(flags=1)), "unknown_encoding"),
@@ -176,11 +175,6 @@ REJECT_NPZ: dict[str, tuple[bytes, str]] = {
         ),
         "size_mismatch",
     ),
-    "shape_larger": (archive(A._replace(data=HUGE)), "truncated"),
-    "shape_larger_deflated": (archive(PACKED._replace(data=HUGE)), "truncated"),
-    "shape_smaller": (archive(PACKED._replace(data=ARRAY + b"x")), "size_mismatch"),
-    "no_array": (archive(A._replace(data=b"hello, I am no array")), "field_value"),
-    "not_deflate": (archive(PACKED._replace(packed=b"\xff" * 60)), "encoding_malformed"),
     "zip64_cut": (archive(A, count=0xFFFF), "truncated"),
 }
 # Opened and listed; refused when `a` is read.
@@ -204,6 +198,12 @@ REJECT_READ: dict[str, tuple[bytes, str]] = {
         archive(PACKED._replace(packed=_deflate(ARRAY) + b"x")),
         "encoding_malformed",
     ),
+    "other_name": (archive(A._replace(local_name=b"b.npy")), "field_value"),
+    "shape_larger": (archive(A._replace(data=HUGE)), "truncated"),
+    "shape_larger_deflated": (archive(PACKED._replace(data=HUGE)), "truncated"),
+    "shape_smaller": (archive(PACKED._replace(data=ARRAY + b"x")), "size_mismatch"),
+    "no_array": (archive(A._replace(data=b"hello, I am no array")), "field_value"),
+    "not_deflate": (archive(PACKED._replace(packed=b"\xff" * 60)), "encoding_malformed"),
     "objects": (archive(A._replace(data=npy(header("'|O'"), b"\x80\4."))), "unknown_dtype"),
     "records": (
         archive(

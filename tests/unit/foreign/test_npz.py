@@ -504,3 +504,74 @@ def test_the_digest_of_an_archive_is_none_of_ours(tmp_path: Path) -> None:
     ztensor.convert(tmp_path / "a.npz", tmp_path / "bare.zt", checksum=None)
     with ztensor.open(tmp_path / "bare.zt") as ours:
         assert ours.metadata("w").components["data"].digest is None
+
+
+# --- What is looked at when -------------------------------------------------------------------
+
+
+def pt_of(count: int) -> bytes:
+    make = made_by("make_pt")
+    body = make.mapping(
+        **{
+            f"t{i}": make.tensor((4,), (1,), of=make.storage(f"{i}", "torch.ByteStorage", 4))
+            for i in range(count)
+        }
+    )
+    found: bytes = make.archive(body, {f"{i}": bytes([i] * 4) for i in range(count)})
+    return found
+
+
+def npz_of(count: int) -> bytes:
+    return saved("stored", {f"t{i}": np.full(4, i, np.uint8) for i in range(count)})
+
+
+def packed_of(count: int) -> bytes:
+    return saved("deflated", {f"t{i}": np.full(4, i, np.uint8) for i in range(count)})
+
+
+ARCHIVES = {"npz": npz_of, "deflated": packed_of, "pt": pt_of}
+
+
+@pytest.mark.parametrize("made", ARCHIVES.values(), ids=list(ARCHIVES))
+def test_listing_an_archive_visits_no_member_of_an_object(made: Any) -> None:
+    """A remote archive costs a request for each visit, and a local one most of its listing."""
+
+    class Counted(io.BytesIO):
+        calls = 0
+
+        def readinto(self, buffer: Any) -> int:
+            self.calls += 1
+            return super().readinto(buffer)
+
+    calls = []
+    for count in (3, 40):
+        file = Counted(made(count))
+        with ztensor.open(file) as reader:
+            assert list(reader) == [f"t{i}" for i in range(count)]
+            calls.append(file.calls)
+            before = file.calls
+            assert reader["t2"].tolist() == [2] * 4
+            assert file.calls - before <= 3
+    assert calls[0] == calls[1]
+
+
+@pytest.mark.parametrize("made", ARCHIVES.values(), ids=list(ARCHIVES))
+def test_a_damaged_member_hides_no_other(made: Any) -> None:
+    """It is listed; whoever asks for it gets one error that names it, and verify reports it."""
+    data = bytearray(made(4))
+    at = -1
+    for _ in range(2 if made is not pt_of else 1):  # the second member, or the first storage
+        at = data.index(b"PK\3\4", at + 1) if made is not pt_of else data.index(b"archive/data/1")
+    data[at + 1] ^= 0xFF
+    with ztensor.open(bytes(data)) as reader:
+        assert list(reader) == ["t0", "t1", "t2", "t3"]
+        for call in (reader.metadata, reader.read, reader.read_numpy, reader.location):
+            with pytest.raises(ztensor.FormatError) as caught:
+                call("t1")
+            assert (caught.value.object_name, caught.value.reason) == ("t1", "field_value")
+        assert reader["t3"].tolist() == [3] * 4
+        report = reader.verify()
+        assert [problem.object_name for problem in report.problems] == ["t1"]
+        assert (report.outcome, report.objects) == ("damaged", 4)
+        with pytest.raises(ztensor.FormatError):
+            ztensor.numpy.load(bytes(data))

@@ -13,9 +13,8 @@ from ztensor.foreign import deflate, npy
 from ztensor.foreign.base import ForeignEncoding
 from ztensor.foreign.deflate import PIECE_BYTES, Stream
 from ztensor.foreign.npy import Header, parse_header, transpose
-from ztensor.foreign.zip import DEFLATED, STORED, Member
+from ztensor.foreign.zip import DEFLATED, STORED, Entry, Member, place
 from ztensor.layout.base import empty_array
-from ztensor.source.base import Range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,25 +33,24 @@ _LONG_STEPS = 4  # for each byte of a header beyond that, which may be a number
 _NUMBER_COST = 40  # of a dimension, in memory
 
 
-def is_array(source: Source, member: Member) -> bool:
+def is_array(source: Source, entry: Entry) -> bool:
     """Return whether a member begins as .npy files do."""
+    member, stored = place(source, entry, len(npy.MAGIC))
     try:
-        return _head(Range(source, member.offset, member.length), member, len(npy.MAGIC)) == (
-            npy.MAGIC
-        )
+        return _head(stored, member, len(npy.MAGIC)) == npy.MAGIC
     except EncodingError:  # damaged, but none of ours
         return False
 
 
-def header_of(source: Source, member: Member, budget: Budget) -> tuple[Header, bytes]:
-    """Return what a member's header says, and its bytes, perhaps with some behind them.
+def header_of(source: Source, entry: Entry, budget: Budget) -> tuple[Member, Header, bytes]:
+    """Return a member, what its header says, and its bytes, perhaps with some behind them.
 
     Raises:
         FormatError: it is malformed, or the data is not of the array's size.
         LimitError: it costs more to read than the budget has.
         SourceError: it cannot be read.
     """
-    stored = Range(source, member.offset, member.length)
+    member, stored = place(source, entry, _USUAL_HEAD)
     # First what most headers fit into: a member may be nothing but the longest header, deflated.
     head = _head(stored, member, _USUAL_HEAD)
     length = npy.header_length(head)
@@ -62,7 +60,7 @@ def header_of(source: Source, member: Member, budget: Budget) -> tuple[Header, b
     header = parse_header(memoryview(head))
     budget.charge_bytes(len(header.shape) * _NUMBER_COST + 4 * len(header.dtype))
     header.require_length(member.size - header.length)
-    return header, head
+    return member, header, head
 
 
 def _head(stored: Stored, member: Member, length: int) -> bytes:

@@ -6,6 +6,9 @@ Stored members in our order of elements are ranges of the file and are mapped; t
 digest as those of our own files are, checked when a read copies, and by verify. Deflated ones, and
 those in Fortran's order, are decoded when they are read, and their CRC-32 is then checked. `npy.py`
 says which arrays are listed only, `zip.py` which archives are refused.
+
+The directory is enough to list the names. What a member says of its array is read, and its place
+checked, when the object is asked for; a damaged one does not hide the others.
 """
 
 from __future__ import annotations
@@ -13,16 +16,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor.digest import zip_crc32
-from ztensor.errors import FormatError
 from ztensor.foreign.base import RAW, Projection
 from ztensor.foreign.deflate import entry_step
 from ztensor.foreign.npz import sparse
 from ztensor.foreign.npz.members import SUFFIX, Whole, header_of, is_array
-from ztensor.foreign.zip import DEFLATED, Member, read_members, unread_bytes
+from ztensor.foreign.zip import DEFLATED, Entry, read_entries, unread_bytes
 from ztensor.model.account import Tally
+from ztensor.model.later import LaterObjects
 from ztensor.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ztensor.encoding import Encoding
     from ztensor.limits import Budget
     from ztensor.model.account import Unrepresented
@@ -42,37 +47,35 @@ def project(source: Source, budget: Budget) -> Projection:
     wrote of a sparse matrix is one object, see `sparse.py`.
 
     Raises:
-        FormatError: the archive or the header of a member is damaged.
+        FormatError: the archive's directory is damaged; what is asked for an object later raises
+            it where the member is.
         UnsupportedError: a member is encrypted or compressed by another method than deflate.
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read.
     """
-    objects: dict[str, TensorObject] = {}
     encodings: dict[str, Encoding] = dict(RAW)
     others: list[str] = []
-    left: list[Member] = []
-    members = read_members(source, budget)
-    step = entry_step(sum(one.size for one in members.values() if one.method == DEFLATED))
-    for member in members.values():
+    found: dict[str, Entry] = {}
+    entries = read_entries(source, budget)
+    step = entry_step(sum(one.size for one in entries.values() if one.method == DEFLATED))
+    for entry in entries.values():
         budget.charge_bytes(_MEMBER_COST)
-        name = member.name.removesuffix(SUFFIX)
-        if name == member.name and (f"{name}{SUFFIX}" in members or not is_array(source, member)):
+        name = entry.name.removesuffix(SUFFIX)
+        if name == entry.name and (f"{name}{SUFFIX}" in entries or not is_array(source, entry)):
             others.append(name)
-            left.append(member)
-            continue
-        try:
-            objects[name] = _object(source, member, encodings, step, budget)
-        except FormatError as error:
-            error.locate(object_name=name)
-            raise
-    if sparse.are_parts(members):
-        objects = sparse.combined(source, members, objects, encodings, budget)
+        else:
+            found[name] = entry
+    objects: Mapping[str, TensorObject] = LaterObjects(
+        found, lambda name: _object(source, found[name], encodings, step, budget)
+    )
+    if sparse.are_parts(entries):
+        objects = sparse.combined(source, entries, objects, encodings, budget)
     attributes = {"other_members": others} if others else None
 
     def account() -> list[Unrepresented]:
         tally = Tally()
-        for member in left:
-            tally.add("member that is no array", member.name, nbytes=member.size)
+        for name in others:
+            tally.add("member that is no array", name, nbytes=entries[name].size)
         tally.extend(unread_bytes(source))
         return tally()
 
@@ -81,12 +84,12 @@ def project(source: Source, budget: Budget) -> Projection:
 
 def _object(
     source: Source,
-    member: Member,
+    entry: Entry,
     encodings: dict[str, Encoding],
     step: int,
     budget: Budget,
 ) -> TensorObject:
-    header, head = header_of(source, member, budget)
+    member, header, head = header_of(source, entry, budget)
     length = member.size - header.length
     word, offset, nbytes = "raw", member.offset + header.length, length
     is_transposed = header.is_transposed and header.width is not None

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ztensor.encoding import Encoding, Stored
     from ztensor.foreign.npy import Header
-    from ztensor.foreign.zip import Member
+    from ztensor.foreign.zip import Entry
     from ztensor.limits import Budget, Limits
     from ztensor.source.base import Source
 
@@ -67,11 +67,11 @@ def are_parts(members: Collection[str]) -> bool:
 
 def combined(
     source: Source,
-    members: Mapping[str, Member],
-    objects: dict[str, TensorObject],
+    members: Mapping[str, Entry],
+    objects: Mapping[str, TensorObject],
     encodings: dict[str, Encoding],
     budget: Budget,
-) -> dict[str, TensorObject]:
+) -> Mapping[str, TensorObject]:
     """Return the one object that members make; the objects as they were where they make none.
 
     Args:
@@ -123,17 +123,18 @@ def combined(
 
 
 def _small(
-    source: Source, members: Mapping[str, Member], name: str, budget: Budget
+    source: Source, members: Mapping[str, Entry], name: str, budget: Budget
 ) -> tuple[Header, bytes] | None:
     """Return a short member's header and data, checked; None where it is none."""
     member = members.get(f"{name}{SUFFIX}")
     if member is None or member.size > _MOST_BYTES:
         return None
-    header, _ = header_of(source, member, budget)
-    data = bytearray(member.size - header.length)
-    stored = Range(source, member.offset, member.length)
+    data = bytearray()
     try:
-        whole = Whole(name, member, header, len(data) or 1)
+        found, header, _ = header_of(source, member, budget)
+        data = bytearray(found.size - header.length)
+        stored = Range(source, found.offset, found.length)
+        whole = Whole(name, found, header, len(data) or 1)
         whole.decode_into(stored, memoryview(data), budget.limits)
     except FormatError as error:
         error.locate(object_name=name)
@@ -169,7 +170,7 @@ def _sizes(said: tuple[Header, bytes] | None) -> tuple[int, ...] | None:
 
 def _joined(
     source: Source,
-    members: Mapping[str, Member],
+    members: Mapping[str, Entry],
     objects: Mapping[str, TensorObject],
     encodings: dict[str, Encoding],
     budget: Budget,
@@ -184,13 +185,12 @@ def _joined(
         or (data[0].dtype, data[0].byte_order) != (data[1].dtype, data[1].byte_order)
     ):
         return None
-    found = [members[f"{name}{SUFFIX}"] for name in ("row", "col")]
+    found = [header_of(source, members[f"{name}{SUFFIX}"], budget) for name in ("row", "col")]
     # What lies between them, their own heads at least, is within the range of both.
-    start = min(member.offset for member in found)
-    stop = max(member.offset + member.length for member in found)
+    start = min(member.offset for member, _, _ in found)
+    stop = max(member.offset + member.length for member, _, _ in found)
     axes = []
-    for member in found:
-        header, _ = header_of(source, member, budget)
+    for member, header, _ in found:
         length = member.size - header.length
         whole = Whole(member.name, member, header, max(length, 1))
         axes.append(_Axis(whole, member.offset - start, member.length, length))

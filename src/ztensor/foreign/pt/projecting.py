@@ -23,6 +23,7 @@ read.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import struct
 from typing import TYPE_CHECKING
@@ -34,19 +35,21 @@ from ztensor.foreign.pt.pickle_reader import read_pickle
 from ztensor.foreign.pt.pickled import Global, Vocabulary, kind_of, misfit
 from ztensor.foreign.pt.values import storage_key, storage_of
 from ztensor.foreign.pt.vocabulary import CALLS
-from ztensor.foreign.zip import DEFLATED, LOCAL_MAGIC, read_members, sum_of, unread_bytes
+from ztensor.foreign.zip import DEFLATED, LOCAL_MAGIC, place, read_entries, sum_of, unread_bytes
 from ztensor.model.account import Tally
+from ztensor.model.later import LaterObjects
 from ztensor.source.base import Range, read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ztensor.foreign.base import Projection
     from ztensor.foreign.pt.objects import ByteOrder
     from ztensor.foreign.pt.values import Storage
-    from ztensor.foreign.zip import Member
+    from ztensor.foreign.zip import Entry
     from ztensor.limits import Budget
     from ztensor.model.account import Unrepresented
+    from ztensor.model.manifest import Component, TensorObject
     from ztensor.source.base import Source
 
 
@@ -94,48 +97,47 @@ def project(source: Source, budget: Budget) -> Projection:
 
 
 def _project_archive(source: Source, budget: Budget) -> Projection:
-    members = read_members(source, budget)
-    pickles = [n for n in members if n.endswith("/data.pkl") and n.count("/") == 1]
+    entries = read_entries(source, budget)
+    pickles = [n for n in entries if n.endswith("/data.pkl") and n.count("/") == 1]
     if len(pickles) != 1:
         raise UnsupportedError(
             "the zip archive is none of torch.save",
             reason=Reason.UNKNOWN_LAYOUT,
             expected="one member 'data.pkl' in one folder",
-            found=f"{len(pickles)} among {len(members)}",
+            found=f"{len(pickles)} among {len(entries)}",
         )
     folder = pickles[0].removesuffix("data.pkl")
-    order = _byte_order(source, members.get(f"{folder}byteorder"))
-    version = members.get(f"{folder}version")
-    member = members[pickles[0]]
-    budget.charge_bytes(2 * member.size)
-    pickle = _contents(source, member, budget.limits.manifest_bytes)
+    order = _byte_order(source, entries.get(f"{folder}byteorder"))
+    version = entries.get(f"{folder}version")
+    pickled = entries[pickles[0]]
+    budget.charge_bytes(2 * pickled.size)
+    pickle = _contents(source, pickled, budget.limits.manifest_bytes)
     left = Tally()
     try:
         value, _ = read_pickle(pickle, Vocabulary(CALLS, storage_of, left.add), budget)
     except UnsupportedError as error:
-        if f"{folder}constants.pkl" in members and error.reason is Reason.PICKLE_CALL:
+        if f"{folder}constants.pkl" in entries and error.reason is Reason.PICKLE_CALL:
             error.hint = (
                 "this is a TorchScript archive, whose modules are code: "
                 "load it with torch.jit.load and save its state_dict()"
             )
         raise
     del pickle
-    budget.release_bytes(2 * member.size)
-    step = entry_step(sum(one.size for one in members.values() if one.method == DEFLATED))
+    budget.release_bytes(2 * pickled.size)
+    step = entry_step(sum(one.size for one in entries.values() if one.method == DEFLATED))
     streams: dict[str, Stream] = {}
 
     used = {pickles[0]}
 
     def place_of(storage: Storage) -> Place:
-        member = members.get(f"{folder}data/{storage.key}")
-        if member is not None:
-            used.add(member.name)
-        if member is not None:
+        entry = entries.get(f"{folder}data/{storage.key}")
+        if entry is not None:
+            used.add(entry.name)
             stream = None
-            if member.method == DEFLATED:
-                stream = streams.get(storage.key) or Stream(member.size, step=step)
+            if entry.method == DEFLATED:
+                stream = streams.get(storage.key) or Stream(entry.size, step=step)
                 streams[storage.key] = stream
-            return Place(member.offset, member.length, member.size, stream)
+            return Place(entry.begin, entry.length, entry.size, stream)
         if not storage.whole:
             return Place(0, 0, 0)
         raise FormatError(
@@ -150,7 +152,7 @@ def _project_archive(source: Source, budget: Budget) -> Projection:
     # torch can be told to leave CRC-32s out, and writes 0 then.
     sums = [
         sum_of(source, one)
-        for name, one in members.items()
+        for name, one in entries.items()
         if name.startswith(f"{folder}data/") and one.crc
     ]
     used.update(f"{folder}{name}" for name in _OWN_MEMBERS)
@@ -158,13 +160,47 @@ def _project_archive(source: Source, budget: Budget) -> Projection:
     def account() -> list[Unrepresented]:
         whole = Tally()
         whole.extend(left())
-        for name, member in members.items():
-            if name not in used and member.size:
-                whole.add(_kind_of_member(name.removeprefix(folder)), name, nbytes=member.size)
+        for name, entry in entries.items():
+            if name not in used and entry.size:
+                whole.add(_kind_of_member(name.removeprefix(folder)), name, nbytes=entry.size)
         whole.extend(unread_bytes(source))
         return whole()
 
-    return dataclasses.replace(found, sums=sums, account=account)
+    manifest = dataclasses.replace(
+        found.manifest, objects=_placed(source, found.manifest.objects, entries.values())
+    )
+    return dataclasses.replace(found, manifest=manifest, sums=sums, account=account)
+
+
+def _placed(
+    source: Source, objects: Mapping[str, TensorObject], entries: Iterable[Entry]
+) -> LaterObjects:
+    """Return objects whose members are looked at when they are asked for.
+
+    Args:
+        source: the archive.
+        objects: the same, with places as if each member's data began where the member does.
+        entries: the members.
+    """
+    by_place = sorted(entries, key=lambda one: one.begin)
+    begins = [one.begin for one in by_place]
+    waiting = dict(objects)
+    heads: dict[int, int] = {}  # bytes before a member's data, for those that were looked at
+
+    def moved(component: Component) -> Component:
+        if not component.length:
+            return component
+        number = bisect.bisect_right(begins, component.offset) - 1
+        if number not in heads:
+            member, _ = place(source, by_place[number])
+            heads[number] = member.offset - begins[number]
+        return dataclasses.replace(component, offset=component.offset + heads[number])
+
+    def make(name: str) -> TensorObject:
+        components = {role: moved(one) for role, one in waiting[name].components.items()}
+        return dataclasses.replace(waiting.pop(name), components=components)
+
+    return LaterObjects(objects, make)
 
 
 def _kind_of_member(name: str) -> str:
@@ -174,28 +210,28 @@ def _kind_of_member(name: str) -> str:
     return "code" if name.startswith("code/") else "member of the archive"
 
 
-def _contents(source: Source, member: Member, most: int) -> bytes:
+def _contents(source: Source, entry: Entry, most: int) -> bytes:
     """Return a member's bytes.
 
     Raises:
         EncodingError: they are damaged.
         LimitError: they are more than `most`.
     """
-    if member.size > most:
+    if entry.size > most:
         raise LimitError(
             "a member of the zip archive is longer than Limits.manifest_bytes allows",
             reason=Reason.LIMIT_MANIFEST,
             expected=f"at most {most} bytes",
-            found=f"{describe(member.name)} of {member.size}",
+            found=f"{describe(entry.name)} of {entry.size}",
         )
+    member, stored = place(source, entry, min(entry.length, _FIRST_BYTES))
     if member.method == DEFLATED:
-        pieces = Stream(member.size).pieces(Range(source, member.offset, member.length))
-        return b"".join(pieces)
-    return bytes(read_bytes(source, member.offset, member.length))
+        return b"".join(Stream(member.size).pieces(stored))
+    return bytes(stored.read(0, member.length))
 
 
-def _byte_order(source: Source, member: Member | None) -> ByteOrder:
-    order = b"little" if member is None else _contents(source, member, _SMALL).strip()
+def _byte_order(source: Source, entry: Entry | None) -> ByteOrder:
+    order = b"little" if entry is None else _contents(source, entry, _SMALL).strip()
     if order in (b"little", b"big"):
         return "little" if order == b"little" else "big"
     raise FormatError(
@@ -291,10 +327,10 @@ def _legacy(source: Source, data: bytes, budget: Budget) -> Projection:
 
     objects = Objects(place_of, "little", budget, left)
     found = objects.projection(value, str(LEGACY_VERSION))
-    for key, place in places.items():
-        if key not in used and place.nbytes:
-            left.add("storage without a tensor", key, nbytes=place.nbytes)
-    ends = [place.offset + place.length for place in places.values()]
+    for key, one in places.items():
+        if key not in used and one.nbytes:
+            left.add("storage without a tensor", key, nbytes=one.nbytes)
+    ends = [one.offset + one.length for one in places.values()]
     behind = source.size - max(ends, default=position)
     if behind:
         left.add("bytes behind the last storage", nbytes=behind)

@@ -1,0 +1,52 @@
+"""Objects that are described when they are asked for: their names are known without."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ztensor.errors import ZTensorError
+from ztensor.model.manifest import TensorObject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+
+class LaterObjects(Mapping[str, TensorObject]):
+    """Objects by name, each made when it is first asked for; threads may share them.
+
+    Args:
+        names: all of them, each once, in the order of the file.
+        make: describes one. What it raises of ours is told the object's name, and the next who
+            asks for the object gets it again.
+    """
+
+    __slots__ = ("_found", "_lock", "_make")
+
+    def __init__(self, names: Iterable[str], make: Callable[[str], TensorObject]) -> None:
+        self._found: dict[str, TensorObject | None] = dict.fromkeys(names)
+        self._make = make
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._found
+
+    def __getitem__(self, name: str) -> TensorObject:
+        found = self._found[name]
+        if found is None:
+            with self._lock:  # what is charged and remembered while one is made is not shared
+                found = self._found[name]
+                if found is None:
+                    try:
+                        found = self._found[name] = self._make(name)
+                    except ZTensorError as error:
+                        error.locate(object_name=name).forget_sections()
+                        raise
+        return found
