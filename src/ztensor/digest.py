@@ -28,7 +28,7 @@ from ztensor.errors import (
 from ztensor.model.problem import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from typing_extensions import Buffer
 
@@ -174,7 +174,7 @@ class Algorithm:
         hasher: makes a fresh hasher.
         prefix: what released writers put before the digits.
         upper: whether they write the digits in upper case.
-        is_written: whether a writer may be asked for it.
+        is_written: whether it is written to files of 1.x.
     """
 
     name: str
@@ -199,7 +199,7 @@ class Algorithm:
 ALGORITHMS: dict[str, Algorithm] = {
     "crc32c": Algorithm("crc32c", 8, _Crc32c, prefix="0x", upper=True),
     "sha256": Algorithm("sha256", 64, hashlib.sha256),
-    # It may be read, but no text names it for writing (1.2 gives sha256, the releases crc32c).
+    # That of 2.x. In 1.x it is read, but no text names it (1.2 gives sha256, the releases crc32c).
     "xxh3": Algorithm("xxh3", 16, _xxh3, is_written=False),
 }
 
@@ -211,7 +211,7 @@ _ZIP_CRC32 = "zip-crc32"
 
 
 def writable() -> list[str]:
-    """Return the digests that a writer may be asked for, the default first."""
+    """Return the digests that files of 1.x are written with, the default first."""
     return [name for name, algorithm in ALGORITHMS.items() if algorithm.is_written]
 
 
@@ -329,19 +329,28 @@ def check_digest(text: str) -> list[Problem]:
     return []
 
 
-def require_writable(checksum: str | bool | None) -> Algorithm | None:  # noqa: FBT001  # one argument
+def require_writable(
+    checksum: str | bool | None,  # noqa: FBT001  # one argument
+    known: Sequence[str],
+) -> Algorithm | None:
     """Return the algorithm a writer was asked for; None where no digest is wanted.
 
+    Args:
+        checksum: its name; True for the first of those known.
+        known: those that the version to write has; none for those of 1.x.
+
     Raises:
-        ArgumentValueError: the name is none a zTensor writer may use.
+        ArgumentValueError: the version has none of that name.
     """
     if checksum is None or checksum is False or checksum == "none":
         return None
-    name = "crc32c" if checksum is True else checksum
-    if name not in writable():
+    known = known or writable()
+    name = known[0] if checksum is True else checksum
+    if name not in known:
         raise ArgumentValueError(
-            "unknown checksum",
-            expected=f"one of {', '.join(map(repr, writable()))}, or None for no digest",
+            "unknown checksum, or one that the version to write has not",
+            expected=f"one of {', '.join(map(repr, known))}, True for the first of them, or None "
+            "for no digest",
             found=describe(checksum),
         )
     return ALGORITHMS[name]

@@ -36,7 +36,7 @@ def save_file(
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
     chunk_rows: int | None = None,
-    checksum: str | bool | None = "crc32c",
+    checksum: str | bool | None = True,
     version: str = "1.2.0",
     durable: Durable = "auto",
     deduplicate: Literal["memory", "content", False] = "memory",
@@ -59,8 +59,8 @@ def save_file(
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
         chunk_rows: of compressed tensors, how many rows (indices of the first axis) are decoded
             together; by default as many as 64 KiB hold. See `ztensor.Writer`.
-        checksum: `"crc32c"`, `"sha256"` or None.
-        version: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`.
+        checksum: as for `ztensor.Writer`: True for the version's own, a name, or None.
+        version: `"1.2.0"`, `"1.1.0"`, `"0.1.0"` or `"2.1"`.
         durable: True flushes to disk before this returns; "auto" does so when an existing file is
             replaced; False leaves it to the system.
         deduplicate: "memory" stores arrays over the same memory (tied weights) once, under all
@@ -107,7 +107,7 @@ def save(
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
     chunk_rows: int | None = None,
-    checksum: str | bool | None = "crc32c",
+    checksum: str | bool | None = True,
     version: str = "1.2.0",
     deduplicate: Literal["memory", "content", False] = "memory",
     attributes: Mapping[str, object] | None = None,

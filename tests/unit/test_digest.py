@@ -153,13 +153,19 @@ def test_broken_digests_are_damage_not_something_unknown(text: str) -> None:
     ],
 )
 def test_what_a_writer_may_be_asked_for(asked: str | bool | None, name: str | None) -> None:
-    assert require_writable(asked) is (None if name is None else ALGORITHMS[name])
+    assert require_writable(asked, ()) is (None if name is None else ALGORITHMS[name])
 
 
 @pytest.mark.parametrize("asked", ["xxh3", "md5", "CRC32C", "", "crc32"])
 def test_what_no_text_names_is_not_written(asked: str) -> None:
     with pytest.raises(ArgumentValueError):
-        require_writable(asked)
+        require_writable(asked, ())
+
+
+def test_each_container_has_its_own_first() -> None:
+    assert require_writable(True, ("xxh3", "sha256")) is ALGORITHMS["xxh3"]
+    with pytest.raises(ArgumentValueError, match="crc32c"):
+        require_writable("crc32c", ("xxh3", "sha256"))
 
 
 def test_a_match_ignores_case_and_a_mismatch_says_both() -> None:

@@ -38,7 +38,7 @@ def append(
     ] = None,
     choice: Choice,
     compress: CompressOption = False,
-    checksum: ChecksumOption = "crc32c",
+    checksum: ChecksumOption = "",
     how: Editing,
 ) -> None:
     """Add objects of other files, of any format.
@@ -89,7 +89,7 @@ def append(
         if name is not None and (len(readers) > 1 or len(names) != 1):
             raise UsageError("--name goes with one object of one file")
         with (
-            changing(terminal, file, how, checksum=checksum) as changes,
+            changing(terminal, file, how, checksum=checksum or True) as changes,
             terminal.progress(f"append to {file}") as progress,
         ):
             changes.facts["unrepresented"] = [

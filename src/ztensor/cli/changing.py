@@ -101,7 +101,7 @@ def _object_text(found: TensorMetadata) -> str:
 
 @contextlib.contextmanager
 def changing(
-    terminal: Terminal, file: str, how: Editing, *, checksum: str = "crc32c"
+    terminal: Terminal, file: str, how: Editing, *, checksum: str | bool = True
 ) -> Iterator[Changes]:
     """Open a file for changes; at the end commit them at once, and tell what was done.
 

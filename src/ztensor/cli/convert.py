@@ -24,7 +24,8 @@ def convert(
     *,
     to: ToOption = None,
     version: Annotated[
-        str, typer.Option(metavar="VERSION", help="Version of a .zt file: 1.2.0, 1.1.0 or 0.1.0.")
+        str,
+        typer.Option(metavar="VERSION", help="Version of a .zt file: 2.1, 1.2.0, 1.1.0 or 0.1.0."),
     ] = "1.2.0",
     compression: Annotated[
         str,
@@ -49,7 +50,7 @@ def convert(
             show_default=False,
         ),
     ] = None,
-    checksum: ChecksumOption = "crc32c",
+    checksum: ChecksumOption = "",
     how: Converting,
 ) -> None:
     """Write a file of any format as .zt, or in another format.
@@ -121,7 +122,7 @@ def convert(
         chunk_rows=chunk_rows,
         dequantize=dequantize,
         dtype=dtype,
-        checksum=checksum,
+        checksum=checksum or True,
     )
 
 

@@ -87,12 +87,14 @@ ExcludeOption = Annotated[
 # --- How bytes are stored -------------------------------------------------------------------
 
 CompressOption = Annotated[bool, typer.Option("--compress", help="Compress new data with zstd.")]
+DIGESTS = [*writable(), "xxh3", "none"]
 ChecksumOption = Annotated[
     str,
     typer.Option(
-        metavar="|".join((*writable(), "none")),
-        help="Digest for data that has none yet.",
-        autocompletion=lambda: [*writable(), "none"],
+        metavar="|".join(DIGESTS),
+        help="Digest for data that has none yet; by default crc32c, and xxh3 in a file of 2.1.",
+        autocompletion=lambda: DIGESTS,
+        show_default=False,
     ),
 ]
 ChunkRowsOption = Annotated[
@@ -241,7 +243,7 @@ class Rewriting(Changing):
     """How a zTensor file is written anew, in its place or as another."""
 
     output: OutputOption = None
-    checksum: ChecksumOption = "crc32c"
+    checksum: ChecksumOption = ""
     threads: ThreadsOption = None
     force: ForceOption = False
 
@@ -250,7 +252,7 @@ class Rewriting(Changing):
         """Return what `ztensor.migrate` takes."""
         return super().arguments | {
             "durable": False if self.no_durable else "auto",
-            "checksum": self.checksum,
+            "checksum": self.checksum or True,
             "threads": self.threads,
         }
 

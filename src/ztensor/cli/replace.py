@@ -35,7 +35,7 @@ def replace(
         ),
     ] = None,
     compress: CompressOption = False,
-    checksum: ChecksumOption = "crc32c",
+    checksum: ChecksumOption = "",
     how: Editing,
 ) -> None:
     """Put another array under a name.
@@ -62,7 +62,10 @@ def replace(
       $ ztensor replace model.zt layers.0.weight head.npy
         the same, done
     """
-    with open_file(input) as reader, changing(terminal, file, how, checksum=checksum) as changes:
+    with (
+        open_file(input) as reader,
+        changing(terminal, file, how, checksum=checksum or True) as changes,
+    ):
         editor = changes.editor
         old = editor.metadata(name)
         source = _source(reader, name) if from_ is None else from_

@@ -3,9 +3,9 @@
 Read `framing.py` first: it locates the manifest from head bytes, tail bytes and file size. Then
 `v1/`, the schema of 1.1 and 1.2, which no reader can tell apart by structure and which therefore
 share a room; `v0_1.py`; and `v1_0.py`, the undocumented container of releases 1.0.0 and 1.0.1,
-which is only read; and `v2/`, that of 2.x, which is only read so far. Schemas do not import one
-another; what those share that read columns is `rows.py`. `SCHEMAS` and `EMITTERS` are the tables; a
-new version is one file and a line in each.
+which is only read; and `v2/`, that of 2.x. Schemas do not import one another; what those share that
+read columns is `rows.py`, and what those share that write them is `plain_rows.py`. `SCHEMAS` and
+`EMITTERS` are the tables; a new version is one file and a line in each.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from ztensor.container import v0_1, v1, v1_0, v2
 from ztensor.container.framing import Container, Frame, locate
+from ztensor.errors import ArgumentValueError, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ztensor.limits import Budget
     from ztensor.model.manifest import Manifest, TensorObject
+    from ztensor.model.rules import Form
 
 SCHEMAS: Mapping[Container, Callable[[bytes, Frame, Budget], Manifest]] = {
     Container.V0_1: v0_1.parse_manifest,
@@ -30,7 +32,13 @@ SCHEMAS: Mapping[Container, Callable[[bytes, Frame, Budget], Manifest]] = {
 
 
 class Emitter(Protocol):
-    """What the writer needs of a version."""
+    """What the writer needs of a version.
+
+    Attributes:
+        form: what its blobs are like.
+    """
+
+    form: Form
 
     @property
     def version(self) -> str:
@@ -40,6 +48,10 @@ class Emitter(Protocol):
     @property
     def magic(self) -> bytes:
         """Return the first bytes of a file."""
+        ...
+
+    def require_name(self, name: str) -> None:
+        """Raise `NotRepresentableError` where no object can be called so."""
         ...
 
     def require_object(self, tensor_object: TensorObject) -> None:
@@ -59,7 +71,44 @@ EMITTERS: Mapping[str, Callable[[], Emitter]] = {
     "0.1.0": v0_1.Emitter,
     "1.1.0": v1.Emitter11,
     "1.2.0": v1.Emitter12,
+    "2.1": v2.Emitter,
 }
 LATEST = "1.2.0"
+# Other words for versions. The texts 2.0 and 2.1 differ in no byte of a file.
+_ALIASES = {"0.1": "0.1.0", "1.1": "1.1.0", "1.2": "1.2.0", "2": "2.1", "2.0": "2.1"}
 
-__all__ = ["EMITTERS", "LATEST", "SCHEMAS", "Container", "Emitter", "Frame", "locate"]
+
+def require_version(version: object) -> str:
+    """Return the version that a caller names, as `EMITTERS` has it.
+
+    Raises:
+        ArgumentValueError: there is none of that name that is written.
+    """
+    known = _ALIASES.get(version, version) if isinstance(version, str) else None
+    if known is None or known not in EMITTERS:
+        raise ArgumentValueError(
+            "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
+        )
+    return known
+
+
+def emitter_of(version: object) -> Emitter:
+    """Return what writes a version that a caller names.
+
+    Raises:
+        ArgumentValueError: there is none of that name that is written.
+    """
+    return EMITTERS[require_version(version)]()
+
+
+__all__ = [
+    "EMITTERS",
+    "LATEST",
+    "SCHEMAS",
+    "Container",
+    "Emitter",
+    "Frame",
+    "emitter_of",
+    "locate",
+    "require_version",
+]

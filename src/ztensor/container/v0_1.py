@@ -23,7 +23,7 @@ from ztensor.errors import ManifestError, NotRepresentableError, Reason, describ
 from ztensor.model.dtype import BY_LONG_NAME, STORAGE_TYPES
 from ztensor.model.manifest import COMPONENT_COST, OBJECT_COST, Component, Manifest, TensorObject
 from ztensor.model.problem import MOST_PROBLEMS, Problem, manifest_error
-from ztensor.model.rules import check_place
+from ztensor.model.rules import FORM_1, check_place
 from ztensor.wire import cbor
 from ztensor.wire.record import Record, kind_of
 
@@ -159,7 +159,11 @@ class Emitter:
 
     version = VERSION
     magic = MAGIC_0_1
-    formats: frozenset[str] | None = frozenset({"dense"})
+    form = FORM_1
+
+    def require_name(self, name: str) -> None:
+        """Raise where no tensor can be called so: where it is no text in UTF-8."""
+        cbor.encode_text(name)
 
     def require_object(self, tensor_object: TensorObject) -> None:
         """Raise where the version cannot say what the object is, before a byte of it is written.

@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING
 
 from ztensor.boundary import public
 from ztensor.casting import Casts, cast_target
-from ztensor.container import EMITTERS, LATEST
+from ztensor.container import LATEST, require_version
 from ztensor.converting.asking import format_of, matching, require_compressed, require_divided
 from ztensor.converting.files import write_file, write_set
 from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import Opened, part_of, require_other
 from ztensor.converting.target import How
-from ztensor.errors import (
-    ArgumentValueError,
-    describe,
-)
 from ztensor.sharded.naming import parse_size, shard_paths
 from ztensor.sharded.planning import plan_objects
 from ztensor.sharded.saving import place_of_whole, remove_shards, shards_there
@@ -46,7 +42,7 @@ def convert(
     version: str = LATEST,
     compression: bool | int | str | None = None,
     chunk_rows: int | None = None,
-    checksum: str | bool | None = "crc32c",
+    checksum: str | bool | None = True,
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
     max_shard_size: int | str | None = None,
@@ -72,7 +68,7 @@ def convert(
         path: the new file; it replaces one that is there, unless `overwrite` is False.
         to: its format: `"zt"`, `"safetensors"`, `"npz"`, `"npy"` (one array), `"gguf"` or
             `"hdf5"`; by default what the suffix of `path` says.
-        version: of a `.zt` file: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`.
+        version: of a `.zt` file: `"1.2.0"`, `"1.1.0"`, `"0.1.0"` or `"2.1"`.
         compression: of a `.zt` file: None keeps how components are stored, and stores raw what
             only another format knows to decode; False stores all raw; True or a zstd level
             compresses all.
@@ -118,10 +114,7 @@ def convert(
     """
     target = path_text(path)
     kind = format_of(target, to)
-    if version not in EMITTERS:
-        raise ArgumentValueError(
-            "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
-        )
+    version = require_version(version)
     require_compressed(kind, compression, chunk_rows)
     for there in (target, *(shards_there(target) if max_shard_size is not None else ())):
         require_free(there, overwrite=overwrite)

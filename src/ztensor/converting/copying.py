@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ztensor.container import EMITTERS
+from ztensor.container import emitter_of
 from ztensor.converting.checking import require_equal
 from ztensor.converting.losses import require_lossless, require_some
 from ztensor.converting.report import Loss
@@ -24,6 +24,7 @@ from ztensor.writing.output import create
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from ztensor.model.rules import Form
     from ztensor.reading.file import FileObjects
 
 
@@ -67,7 +68,7 @@ def write_one(
             for rights in reader.objects.rights():
                 sink.narrow(rights)
         if kind == "zt":
-            emitter = EMITTERS[how.version]()
+            emitter = emitter_of(how.version)
             attributes, unsaid = sayable(emitter.require_attributes, reader.attributes, None)
             chosen, of_objects = sayable_objects(reader, emitter)
             if how.keeps_all:
@@ -105,6 +106,7 @@ def _copy(
     extra: Mapping[str, object] | None,
     how: How,
 ) -> None:
+    form = emitter_of(how.version).form
     with (
         create(
             sink,
@@ -115,7 +117,7 @@ def _copy(
             chunk_rows=how.chunk_rows,
         ) as writer,
         Ahead(
-            _decoded(chosen, is_kept=how.compression is None), how.threads, is_portable=True
+            _decoded(chosen, form, is_kept=how.compression is None), how.threads, form=form
         ) as ahead,
     ):
         writer.extra = extra
@@ -132,12 +134,12 @@ def _copy(
 
 
 def _decoded(
-    chosen: Mapping[str, FileObjects], *, is_kept: bool
+    chosen: Mapping[str, FileObjects], form: Form, *, is_kept: bool
 ) -> Iterator[tuple[FileObjects, str, str]]:
     """Yield what a writer decodes of the objects it copies, in its order."""
     seen: set[tuple[FileObjects, int, int]] = set()
     for name, file in chosen.items():
-        if is_kept and stored_object(file, name) is not None:
+        if is_kept and stored_object(file, name, form) is not None:
             continue
         for role, component in file.object(name).components.items():
             place = file, component.offset, component.length

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ztensor.boundary import public
-from ztensor.container import EMITTERS
+from ztensor.container import require_version
 from ztensor.contents import only_ours_change
 from ztensor.converting.asking import require_compressed
 from ztensor.converting.files import write_file
@@ -16,9 +16,7 @@ from ztensor.converting.source import is_same
 from ztensor.converting.target import How
 from ztensor.converting.versions import version_of
 from ztensor.errors import (
-    ArgumentValueError,
     UsageError,
-    describe,
 )
 from ztensor.model.formats import require_ours
 from ztensor.opening import open as open_file
@@ -44,7 +42,7 @@ def migrate(
     version: str | None = None,
     compression: bool | int | str | None = None,
     chunk_rows: int | None = None,
-    checksum: str | bool | None = "crc32c",
+    checksum: str | bool | None = True,
     strict: bool = True,
     durable: Durable = "auto",
     lock: bool = True,
@@ -63,7 +61,8 @@ def migrate(
         path: the file; with an `output` also the index of a set of shards, or a file of another
             format.
         output: the new file; None replaces the old one.
-        version: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`; None keeps the file's own, where it is written.
+        version: `"1.2.0"`, `"1.1.0"`, `"0.1.0"` or `"2.1"`; None keeps the file's own, where it is
+            written.
         compression: None keeps how components are stored, False stores all raw, True or a zstd
             level compresses all.
         chunk_rows: of what is compressed anew: rows that are decoded together, as for
@@ -89,10 +88,8 @@ def migrate(
     """
     source = path_text(path)
     target = source if output is None else path_text(output)
-    if version is not None and version not in EMITTERS:
-        raise ArgumentValueError(
-            "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
-        )
+    if version is not None:
+        version = require_version(version)
     require_compressed("zt", compression, chunk_rows)
     in_place = output is None or is_same(source, target)
     if not in_place:

@@ -75,7 +75,7 @@ class How:
     version: str = LATEST
     compression: bool | int | str | None = None
     chunk_rows: int | None = None
-    checksum: str | bool | None = "crc32c"
+    checksum: str | bool | None = True
     strict: bool = False
     check: bool = False
     durable: Durable = "auto"

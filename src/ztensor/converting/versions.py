@@ -6,11 +6,12 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
-from ztensor.container import EMITTERS, LATEST
+from ztensor.container import LATEST, emitter_of
 from ztensor.converting.report import Loss
-from ztensor.errors import NotRepresentableError, UnsupportedError, describe
+from ztensor.errors import ArgumentValueError, NotRepresentableError, UnsupportedError, describe
 from ztensor.opening import Reader
 from ztensor.reading.portable import portable_object, stored_object
+from ztensor.writing.planning import require_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -28,8 +29,9 @@ def version_of(reader: Reader) -> str:
     emitter = _older(max(file.version for file in reader.objects.parts()))
     if reader.format != "zt" or emitter is None:
         return LATEST
+    form = emitter.form
     pairs = (
-        (stored_object(file, name) or portable_object(file, name), file.object(name))
+        (stored_object(file, name, form) or portable_object(file, name, form), file.object(name))
         for name in reader
         for file in (reader.objects.part(name),)
     )
@@ -41,7 +43,7 @@ def emitter_for(manifest: Manifest) -> Emitter:
     emitter = _older(manifest.version)
     pairs = ((found, found) for found in manifest.objects.values())
     if emitter is None or not _says_all(emitter, manifest.attributes or {}, pairs):
-        return EMITTERS[LATEST]()
+        return emitter_of(LATEST)
     return emitter
 
 
@@ -49,7 +51,11 @@ def _older(version: str) -> Emitter | None:
     """Return what writes a version where it is not the latest."""
     # A later text of 1.1 than ours is 1.1 all the same: there is one container.
     known = "1.1.0" if version.startswith("1.1") else version
-    return EMITTERS[known]() if known in EMITTERS and known != LATEST else None
+    try:
+        emitter = emitter_of(known)
+    except ArgumentValueError:
+        return None
+    return None if emitter.version == LATEST else emitter
 
 
 def _says_all(
@@ -63,7 +69,9 @@ def _says_all(
         for new, old in pairs:
             emitter.require_object(new)
             # A later library appends to files of 1.1 what only 1.2 can say.
-            if any(part.decoded_length is not None for part in old.components.values()):
+            if not emitter.form.is_exact and any(
+                part.decoded_length is not None for part in old.components.values()
+            ):
                 return False
     except NotRepresentableError:
         return False
@@ -72,12 +80,13 @@ def _says_all(
 
 def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObjects], list[Loss]]:
     """Return where each object that a version can say is copied from, and what it cannot say."""
+    form = emitter.form
     chosen: dict[str, FileObjects] = {}
     lost: list[Loss] = []
     for name in reader:
         try:
             home = reader.objects.part(name)
-            found = stored_object(home, name) or portable_object(home, name)
+            found = stored_object(home, name, form) or portable_object(home, name, form)
         except UnsupportedError as error:
             if reader.format == "zt":
                 raise
@@ -85,11 +94,14 @@ def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObj
             lost.append(Loss(name, f"left out: {error.message}{kind}"))
             continue
         try:
-            name.encode("utf-8")
-            emitter.require_object(found)
-        except UnicodeEncodeError:
-            lost.append(Loss(name, "left out: the name holds a lone surrogate"))
+            emitter.require_name(name)
+            if form.is_exact and not home.object(name).entries_once:
+                require_once(home.tensor(name, copy=False))
+        except NotRepresentableError as error:
+            lost.append(Loss(name, f"left out: {error.message}"))
             continue
+        try:
+            emitter.require_object(found)
         except NotRepresentableError:
             bare = dataclasses.replace(found, attributes=None)
             try:

@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor.boundary import public
-from ztensor.container import EMITTERS, LATEST, Container
+from ztensor.container import LATEST, Container, emitter_of
 from ztensor.contents import refuse_not_ours
 from ztensor.converting.versions import emitter_for
 from ztensor.errors import (
@@ -89,7 +89,7 @@ class Editor(Writer):
         *,
         atomic: bool = False,
         compression: bool | int | str = False,
-        checksum: str | bool | None = "crc32c",
+        checksum: str | bool | None = True,
         durable: Durable = "auto",
         lock: bool = True,
         timeout: float = 0.0,
@@ -109,7 +109,7 @@ class Editor(Writer):
             require_changeable(frame, name)
             is_kept = frame.container is Container.V1
             output = Output(
-                emitter_for(manifest) if is_kept else EMITTERS[LATEST](),
+                emitter_for(manifest) if is_kept else emitter_of(LATEST),
                 compression=compression,
                 checksum=checksum,
                 chunk_rows=chunk_rows,

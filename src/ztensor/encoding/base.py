@@ -9,7 +9,7 @@ from ztensor.errors import EncodingError, LimitError, Reason, describe
 if TYPE_CHECKING:
     import contextlib
     from array import array
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from ztensor.limits import Limits
 
@@ -45,7 +45,7 @@ class Encoding(Protocol):
 
     @property
     def is_written(self) -> bool:
-        """Return whether a writer may be asked for it; else `encode` raises."""
+        """Return whether a writer may be asked for it by this name."""
         ...
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
@@ -192,6 +192,19 @@ class EncodingOfSmall(Protocol):
         It takes the stored bytes and the memory they must fill exactly, and returns False, and
         leaves anything there, where the bytes are of another form or wrong: `decode_into` then
         decodes them, or says what is wrong.
+        """
+        ...
+
+
+@runtime_checkable
+class EncodingWithEnd(Protocol):
+    """What an encoding has beside `Encoding` whose stored bytes end with what tells of all."""
+
+    def end(self, frames: Iterable[tuple[int, int]]) -> bytes:
+        """Return what follows the pieces that `encode` gave.
+
+        Args:
+            frames: of each piece, its stored and its decoded length.
         """
         ...
 

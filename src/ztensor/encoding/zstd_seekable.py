@@ -23,7 +23,7 @@ from ztensor.encoding.zstd import RUN_BYTES, Held, Zstd, walk_frames
 from ztensor.errors import EncodingError, Reason, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
     from ztensor.encoding.base import Stored
@@ -59,7 +59,8 @@ class ZstdSeekable:
     """
 
     name = "zt.zstd-seekable/1"
-    is_written = False
+    is_written = False  # by this name: who asks for zstd gets it in files of 2.x
+    must_shrink = True  # what it makes no smaller is stored raw
 
     def __init__(self, zstd: Zstd) -> None:
         self._zstd = zstd
@@ -173,9 +174,21 @@ class ZstdSeekable:
     def encode(
         self, data: memoryview, *, level: int, frame_bytes: int | None = None
     ) -> Iterator[bytes | memoryview]:
-        """Refuse: files of 2.x are only read so far."""
-        del data, level, frame_bytes
-        raise EncodingError(f"{self.name} is only read", reason=Reason.UNKNOWN_ENCODING)
+        """Yield `data` (flat, bytes) as frames with a checksum each; no data, no frame.
+
+        The table follows when all are made: see `end`.
+        """
+        if len(data):
+            yield from self._zstd.encode(
+                data, level=level, frame_bytes=frame_bytes, has_checksum=True
+            )
+
+    def end(self, frames: Iterable[tuple[int, int]]) -> bytes:
+        """Return the table behind frames: the stored and the decoded length of each."""
+        entries = np.array([*frames], "<u4").tobytes()
+        size = (len(entries) + _FOOT_BYTES).to_bytes(4, "little")
+        count = (len(entries) // 8).to_bytes(4, "little")
+        return b"".join((_SKIPPABLE, size, entries, count, b"\0", _MAGIC))
 
     def _zstd_frames(
         self,

@@ -59,7 +59,7 @@ def save_as(
     for name, value, is_default in (
         ("compression", compression, compression is False),
         ("chunk_rows", chunk_rows, chunk_rows is None),
-        ("checksum", checksum, checksum in ("crc32c", "none", None, False)),
+        ("checksum", checksum, checksum in (True, "crc32c", "none", None, False)),
         ("version", version, version is None),
     ):
         if not is_default:

@@ -6,7 +6,8 @@ from 1.2; 0.1 section 3.2 and 1.1 part I and IV say the same.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import Reason
 from ztensor.model.problem import Problem
@@ -17,9 +18,34 @@ if TYPE_CHECKING:
 ALIGNMENT = 64
 
 
-def align(offset: int) -> int:
-    """Return the first multiple of 64 at or after `offset` (1.2 section 4, Alignment)."""
-    return -(-offset // ALIGNMENT) * ALIGNMENT
+class Form(NamedTuple):
+    """What the blobs of a container are like: all that writing them turns on.
+
+    Attributes:
+        alignment: blobs begin at multiples of it, where the caller names no other.
+        alignments: those a caller may name.
+        checksums: the digests it is written with, the default first; none for those of 1.x, of
+            which there may be more than ours.
+        encodings: what an encoding is called here that another container calls otherwise.
+        indices: types of indices; of several all components of an object have one.
+        is_exact: as in 2.x: digests cover decoded bytes, bools are 0 or 1, sparse entries are
+            there once, blobs are equal or disjoint, and encoded frames are of one size.
+    """
+
+    alignment: int = ALIGNMENT
+    alignments: tuple[int, ...] = (ALIGNMENT,)
+    checksums: tuple[str, ...] = ()
+    encodings: Mapping[str, str] = {"zt.zstd-seekable/1": "zstd"}
+    indices: tuple[str, ...] = ("u64",)
+    is_exact: bool = False
+
+
+FORM_1 = Form()
+
+
+def align(offset: int, alignment: int = ALIGNMENT) -> int:
+    """Return the first multiple of an alignment at or after `offset` (1.2 section 4, Alignment)."""
+    return -(-offset // alignment) * alignment
 
 
 def check_place(component: Component, blobs_end: int) -> list[Problem]:

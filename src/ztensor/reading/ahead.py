@@ -23,6 +23,7 @@ from ztensor.threads import Crew, thread_count
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from ztensor.model.rules import Form
     from ztensor.reading.file import FileObjects
 
     Key = tuple[FileObjects, str, str]
@@ -49,17 +50,18 @@ class Ahead:
             then; those that are passed over were decoded in vain.
         threads: how many decode; see `thread_count`. With one everything is decoded when it is
             asked for, by who asks.
-        is_portable: whether pieces are `portable_chunks`, not `decoded_chunks`.
+        form: of the container they go to, where pieces are `portable_chunks`, not
+            `decoded_chunks`.
 
     Raises:
         ArgumentValueError: the number of threads is none.
     """
 
     def __init__(
-        self, components: Iterable[Key], threads: int | None = None, *, is_portable: bool = False
+        self, components: Iterable[Key], threads: int | None = None, *, form: Form | None = None
     ) -> None:
         self._crew = Crew(thread_count(threads))
-        self._is_portable = is_portable
+        self._form = form
         keys = components if self._crew.count > 1 else ()
         self._left = iter([key for key in keys if _is_worth_it(*key)])
         self._under_way: collections.deque[_Stream] = collections.deque()
@@ -103,8 +105,8 @@ class Ahead:
 
     def _read(self, key: Key) -> Iterator[memoryview]:
         file, name, role = key
-        if self._is_portable:
-            return portable_chunks(file, name, role)
+        if self._form is not None:
+            return portable_chunks(file, name, role, self._form)
         return file.decoded_chunks(name, role)
 
     def _pieces(self, stream: _Stream) -> Iterator[memoryview]:

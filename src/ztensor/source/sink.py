@@ -312,6 +312,24 @@ class FileSink(Gatherer):
         finally:
             del descriptor
 
+    def skip(self, count: int) -> None:
+        """Go on so many bytes further; between is a hole, which reads as zeros.
+
+        What follows must not be empty: a file ends with its last byte.
+
+        Raises:
+            SourceError: what was gathered could not be stored.
+        """
+        self._flush()
+        descriptor = self._in_use()
+        try:
+            os.lseek(descriptor.number, count, os.SEEK_CUR)
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot write", self.name) from error
+        finally:
+            del descriptor
+        self.position += count
+
     def _write_pieces(self, pieces: Sequence[Buffer], nbytes: int) -> None:
         if not hasattr(os, "writev"):
             super()._write_pieces(pieces, nbytes)

@@ -94,7 +94,7 @@ def save_file(
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
     chunk_rows: int | None = None,
-    checksum: str | bool | None = "crc32c",
+    checksum: str | bool | None = True,
     version: str = "1.2.0",
     durable: Durable = "auto",
     deduplicate: Literal["memory", "content", False] = "memory",
@@ -115,8 +115,8 @@ def save_file(
         metadata: key-value pairs of the file, its attributes.
         compression: as in `ztensor.numpy.save_file`, like all that follow.
         chunk_rows: rows of a compressed tensor that are decoded together.
-        checksum: `"crc32c"`, `"sha256"` or None.
-        version: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`.
+        checksum: as for `ztensor.Writer`: True for the version's own, a name, or None.
+        version: `"1.2.0"`, `"1.1.0"`, `"0.1.0"` or `"2.1"`.
         durable: True flushes to disk before this returns.
         deduplicate: "memory" stores tensors over the same memory (tied weights) once.
         max_shard_size: most bytes of tensors in a file; a dict that is larger goes to several.
@@ -157,7 +157,7 @@ def save(
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
     chunk_rows: int | None = None,
-    checksum: str | bool | None = "crc32c",
+    checksum: str | bool | None = True,
     version: str = "1.2.0",
     deduplicate: Literal["memory", "content", False] = "memory",
     attributes: Mapping[str, object] | None = None,

@@ -10,8 +10,9 @@ from ztensor.encoding import writable
 from ztensor.encoding.zstd import FASTEST_LEVEL, FRAME_BYTES, STRONGEST_LEVEL
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.model.manifest import Component
-from ztensor.model.rules import align
+from ztensor.model.rules import Form, align
 from ztensor.source.gathering import WRITE_BYTES
+from ztensor.source.sink import FileSink
 from ztensor.writing.compressing import (
     ALONE_BYTES,
     Compression,
@@ -22,7 +23,7 @@ from ztensor.writing.compressing import (
 from ztensor.writing.frames import Frames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
 
     from ztensor.digest import Algorithm, Hasher
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _BESIDE_BYTES = 1 << 20
 # What comes in pieces is held up to here, as only its end tells whether compressing it saves.
 MOST_HELD_BYTES = 4 << 20
+_HOLE = 4096  # from here on zeros are not written
 _PLAIN = Frames(FRAME_BYTES, FRAME_BYTES)
 
 
@@ -65,6 +67,16 @@ def _is_zero(asked: object) -> bool:
     return asked == 0 and not isinstance(asked, str)
 
 
+def as_of(placed: Component, component: Component) -> Component:
+    """Return a component that was written, with what its container says of it beside its place."""
+    return dataclasses.replace(
+        placed,
+        digest_covers_decoded=component.digest_covers_decoded,
+        is_exact=component.is_exact,
+        extra=component.extra,
+    )
+
+
 class BlobWriter:
     """One component on its way out: padding, encoding, digest, and where it came to lie.
 
@@ -81,6 +93,7 @@ class BlobWriter:
             digest may come later.
         is_lent: what `write` is given may change when it has returned.
         frames: where frames end; of no meaning for raw data.
+        form: what blobs of the file are like.
     """
 
     def __init__(
@@ -93,6 +106,7 @@ class BlobWriter:
         is_kept: bool = False,
         is_lent: bool = False,
         frames: Frames = _PLAIN,
+        form: Form,
     ) -> None:
         self._crew = crew if crew is not None and crew.count > 1 else None
         self._is_kept = is_kept and compression is None and algorithm is not None
@@ -104,16 +118,19 @@ class BlobWriter:
             self._compressor = Compressor(compression, frames, crew, is_lent=is_lent)
         self._algorithm = algorithm
         self._hasher: Hasher | None = None if algorithm is None else algorithm.hasher()
-        self._offset = align(sink.position)
+        self._hashes_decoded = form.is_exact and compression is not None
+        self._offset = align(sink.position, form.alignment)
         self.decoded = 0
-        sink.write(bytes(self._offset - sink.position))
+        pad(sink, self._offset - sink.position)
 
     def write(self, data: memoryview) -> None:
         """Take decoded bytes."""
         if self._compressor is None:
             self._out(data)
-        else:
-            self.take(self._compressor.add(data))
+            return
+        if self._hashes_decoded and self._hasher is not None:
+            self._hasher.update(data)
+        self.take(self._compressor.add(data))
 
     def take(self, frames: Iterable[Frame]) -> None:
         """Write frames that were made already, all of them or in the place of `write`."""
@@ -122,7 +139,7 @@ class BlobWriter:
             self._out(memoryview(frame.data))
 
     def _out(self, data: memoryview) -> None:
-        if self._hasher is None:
+        if self._hasher is None or self._hashes_decoded:
             self._sink.write(data)
             return
         if self._crew is not None and data.nbytes >= _BESIDE_BYTES:
@@ -171,6 +188,7 @@ class HeldBlob:
         algorithm: digest, or None for none.
         crew: threads that compress.
         frames: where frames end.
+        form: what blobs of the file are like.
     """
 
     def __init__(
@@ -180,12 +198,14 @@ class HeldBlob:
         algorithm: Algorithm | None,
         crew: Crew,
         frames: Frames,
+        form: Form,
     ) -> None:
         self._sink = sink
         self._compression = compression
         self._algorithm = algorithm
         self._crew = crew
         self._frames = frames
+        self._form = form
         self._data = bytearray()
 
     def write(self, data: memoryview) -> None:
@@ -203,6 +223,7 @@ class HeldBlob:
             algorithm=self._algorithm,
             crew=self._crew,
             frames=self._frames,
+            form=self._form,
         )
 
 
@@ -216,6 +237,7 @@ def write_blob(
     algorithm: Algorithm | None,
     crew: Crew,
     frames: Frames,
+    form: Form,
     alone_bytes: int = ALONE_BYTES,
 ) -> Component:
     """Write a component compressed, or raw where that is no larger; return it with its place.
@@ -229,8 +251,13 @@ def write_blob(
         algorithm: digest, or None for none.
         crew: threads that compress.
         frames: where frames end.
+        form: what blobs of the file are like.
         alone_bytes: pieces up to here are compressed in this thread.
     """
+    hashed = None
+    if form.is_exact and algorithm is not None:
+        pieces = hashed = _Hashed(pieces, algorithm)
+        algorithm = None
 
     def compressor() -> Compressor:
         return Compressor(compression, frames, crew, alone_bytes=alone_bytes)
@@ -239,12 +266,57 @@ def write_blob(
         found = smaller(pieces, total, frames, compressor)
     else:
         found = compressed(pieces, compressor())
-    blob = BlobWriter(sink, None, algorithm, crew)
+    blob = BlobWriter(sink, None, algorithm, crew, form=form)
     if found is None:
         for piece in pieces():
             blob.write(piece)
-        return blob.finish(component)
-    blob.take(found)
-    return dataclasses.replace(
-        blob.finish(component), encoding=compression.encoding, decoded_length=blob.decoded
-    )
+        written = blob.finish(component)
+    else:
+        blob.take(found)
+        written = dataclasses.replace(
+            blob.finish(component), encoding=compression.encoding, decoded_length=blob.decoded
+        )
+    return written if hashed is None else dataclasses.replace(written, digest=hashed.digest())
+
+
+class _Hashed:
+    """Decoded bytes, as often as they are asked for, each hashed when it comes for the first time.
+
+    Args:
+        pieces: gives them.
+        algorithm: the digest.
+    """
+
+    def __init__(self, pieces: Callable[[], Iterable[memoryview]], algorithm: Algorithm) -> None:
+        self._pieces = pieces
+        self._algorithm = algorithm
+        self._hasher = algorithm.hasher()
+        self._hashed = 0
+
+    def __call__(self) -> Iterator[memoryview]:
+        done = 0
+        for piece in self._pieces():
+            fresh = piece[max(self._hashed - done, 0) :]
+            done += piece.nbytes
+            if fresh.nbytes and done > self._hashed:
+                self._hasher.update(fresh)
+                self._hashed = done
+            yield piece
+
+    def digest(self) -> str:
+        """Return the digest of what was given."""
+        return self._algorithm.spell(self._hasher.hexdigest())
+
+
+_ZEROS = bytes(1 << 16)
+
+
+def pad(sink: Sink, count: int) -> None:
+    """Write zeros, of which much is a hole where the file can have one."""
+    if count >= _HOLE and isinstance(sink, FileSink):
+        sink.skip(count)
+        return
+    while count:
+        some = min(count, len(_ZEROS))
+        sink.write(memoryview(_ZEROS)[:some])
+        count -= some

@@ -7,6 +7,7 @@ import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.encoding import ENCODINGS
+from ztensor.encoding.base import EncodingWithEnd
 from ztensor.writing.frames import Frames, batches
 
 if TYPE_CHECKING:
@@ -74,7 +75,10 @@ class Compressor:
         alone_bytes: int = ALONE_BYTES,
         is_lent: bool = False,
     ) -> None:
-        self._encode = ENCODINGS[compression.encoding].encode
+        encoding = ENCODINGS[compression.encoding]
+        self._encode = encoding.encode
+        self._end = encoding if isinstance(encoding, EncodingWithEnd) else None
+        self._made: list[tuple[int, int]] = []  # where the end tells of all
         self._level = compression.level
         self._frames = frames
         self._crew = crew if crew is not None and crew.count > 1 else None
@@ -115,6 +119,8 @@ class Compressor:
         if self._pending or not self._encoded_to:
             yield from self._compressed(memoryview(self._pending))
         yield from self._ready(0)
+        if self._end is not None:
+            yield Frame(0, self._end.end(self._made))
 
     def cancel(self) -> None:
         """Drop what was not compressed yet."""
@@ -135,7 +141,7 @@ class Compressor:
         if crew is None or (not self._copied_bytes and data.nbytes <= self._alone_bytes):
             yield from self._ready(0)
             for part in parts:
-                yield from self._encoded((part,))
+                yield from self._noted(self._encoded((part,)))
             return
         # Frames are independent. A few more jobs than there are threads are under way at any time,
         # so that none waits and memory stays bounded.
@@ -153,7 +159,12 @@ class Compressor:
         ):
             nbytes, future = self._under_way.popleft()
             self._waiting -= nbytes
-            yield from future.result()
+            yield from self._noted(future.result())
+
+    def _noted(self, frames: list[Frame]) -> list[Frame]:
+        if self._end is not None:
+            self._made += [(len(frame.data), frame.decoded) for frame in frames]
+        return frames
 
     def _encoded(self, parts: Iterable[memoryview]) -> list[Frame]:
         encode, level = self._encode, self._level

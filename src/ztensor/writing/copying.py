@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any
 
 from ztensor.digest import digest_of, parse_digest, require_match
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import DigestMismatchError
 from ztensor.layout.elements import BLOCK_BYTES
+from ztensor.reading.component import digest_of as digest_in
 from ztensor.reading.file import known_length
 from ztensor.reading.portable import portable_chunks
 from ztensor.source.sink import FileSink
-from ztensor.writing.blob import BlobWriter, write_blob
+from ztensor.writing.blob import BlobWriter, as_of, write_blob
 from ztensor.writing.frames import frames_of
 from ztensor.writing.overlaps import Overlaps
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from ztensor.digest import Algorithm, Digest
     from ztensor.model.manifest import Component, TensorObject
+    from ztensor.model.rules import Form
     from ztensor.reading.file import FileObjects
     from ztensor.reading.objects import Objects
     from ztensor.source.base import Source
@@ -43,6 +46,7 @@ class Copier:
         algorithm: digest of what comes without one, or None for none.
         crew: threads that compress and hash.
         chunk_rows: rows in a frame of what is compressed.
+        form: what blobs of the file are like.
 
     Attributes:
         chunks: gives the decoded bytes of a component. Who copies many objects may have them
@@ -50,9 +54,15 @@ class Copier:
     """
 
     def __init__(
-        self, sink: Sink, algorithm: Algorithm | None, crew: Crew, chunk_rows: int | None
+        self,
+        sink: Sink,
+        algorithm: Algorithm | None,
+        crew: Crew,
+        chunk_rows: int | None,
+        form: Form,
     ) -> None:
         self._sink = sink
+        self._form = form
         self._algorithm = algorithm
         self._crew = crew
         self._chunk_rows = chunk_rows
@@ -64,14 +74,16 @@ class Copier:
         self._overlaps: dict[Source, Overlaps] = {}
         self._narrowed: set[FileObjects] = set()
         self._recoded: dict[tuple[object, ...], tuple[Component, set[Digest]]] = {}
-        self.chunks: Chunks = portable_chunks
+        self.chunks: Chunks = functools.partial(portable_chunks, form=form)
 
     def expect(self, objects: Iterable[tuple[Objects, str]]) -> None:
-        """Say what will be copied, so that blobs which overlap are copied once.
+        """Say what will be copied, so that blobs which overlap are copied once, where they may.
 
         Args:
             objects: where each is, and its name there; of one file only once.
         """
+        if self._form.is_exact:
+            return
         blobs: dict[Source, list[tuple[int, int]]] = {}
         for where, name in objects:
             home = where.part(name)
@@ -101,7 +113,7 @@ class Copier:
         component = tensor_object.components[role]
         there = file.object(name).components[role]
         key = file.source, dataclasses.replace(there, digest=None, extra=None), compression
-        digest = None if there.digest is None else parse_digest(there.digest)
+        digest = digest_in(there)
         is_known = digest is not None and digest.known is not None
         if key in self._recoded:
             placed, checked = self._recoded[key]
@@ -109,9 +121,10 @@ class Copier:
                 for _ in file.decoded_chunks(name, role):
                     pass
         else:
-            pieces = _Told(self.chunks, progress, file, name, role)
+            again = functools.partial(portable_chunks, form=self._form)
+            pieces = _Told(self.chunks, again, progress, file, name, role)
             if compression is None:
-                blob = BlobWriter(self._sink, None, self._algorithm, self._crew)
+                blob = BlobWriter(self._sink, None, self._algorithm, self._crew, form=self._form)
                 for chunk in pieces():
                     blob.write(chunk)
                 placed = blob.finish(component)
@@ -125,7 +138,10 @@ class Copier:
                     compression=compression,
                     algorithm=self._algorithm,
                     crew=self._crew,
-                    frames=frames_of(tensor_object, role, self._chunk_rows),
+                    frames=frames_of(
+                        tensor_object, role, self._chunk_rows, are_equal=self._form.is_exact
+                    ),
+                    form=self._form,
                     alone_bytes=_ALONE_BYTES,
                 )
             checked = set()
@@ -134,7 +150,7 @@ class Copier:
                 self._recoded[key] = placed, checked
         if digest is not None:
             checked.add(digest)
-        return dataclasses.replace(placed, extra=component.extra)
+        return as_of(placed, component)
 
     def stored(
         self,
@@ -146,8 +162,10 @@ class Copier:
     ) -> Component:
         """Write a component's stored bytes, checked, or find them written for another."""
         key = (file.source, component.offset, component.length)
-        digest = None if component.digest is None else parse_digest(component.digest)
+        digest = digest_in(component)
         algorithm = self._algorithm if digest is None else digest.known
+        if component.digest_covers_decoded and component.encoding != "raw":
+            return self._stored_decoded(file, name, role, component, algorithm, progress)
         found: str | None = None
         if key not in self._copied:
             overlaps = self._overlaps.get(file.source)
@@ -177,6 +195,31 @@ class Copier:
             checked[stated] = text
         return dataclasses.replace(component, offset=offset, digest=checked[stated])
 
+    def _stored_decoded(
+        self,
+        file: FileObjects,
+        name: str,
+        role: str,
+        component: Component,
+        algorithm: Algorithm | None,
+        progress: Progress | None,
+    ) -> Component:
+        """Write encoded bytes whose digest, or the one they get, is that of the decoded ones."""
+        key = file.source, component.offset, component.length
+        if key not in self._copied:
+            self._copied[key] = self._copy_blob(file, component, None, progress).offset, {}
+        offset, checked = self._copied[key]
+        stated = digest_in(component), component.encoding
+        if stated not in checked:
+            text = component.digest
+            if component.encoding in ENCODINGS and algorithm is not None:
+                chunks = file.decoded_chunks(name, role)  # which checks the digest there is
+                text = digest_of(algorithm, chunks) if text is None else text
+                for _ in chunks:
+                    pass
+            checked[stated] = text
+        return dataclasses.replace(component, offset=offset, digest=checked[stated])
+
     def _copy_run(
         self,
         file: FileObjects,
@@ -187,7 +230,7 @@ class Copier:
         """Copy the run of overlapping blobs a component is in, once; return where it begins."""
         key = file.source, *run
         if key not in self._copied:
-            whole = dataclasses.replace(component, offset=run[0], length=run[1])
+            whole = dataclasses.replace(component, offset=run[0], length=run[1], shard=None)
             self._copied[key] = self._copy_blob(file, whole, None, progress).offset, {}
         return self._copied[key][0]
 
@@ -199,7 +242,7 @@ class Copier:
         progress: Progress | None,
     ) -> Component:
         """Copy stored bytes, and return the component with its place and their digest."""
-        blob = BlobWriter(self._sink, None, algorithm)
+        blob = BlobWriter(self._sink, None, algorithm, form=self._form)
         first = BLOCK_BYTES - self._sink.position % BLOCK_BYTES  # so no write is cut in two
         for piece in file.stored(component).stored().pieces(BLOCK_BYTES, first=first):
             blob.write(piece)
@@ -214,18 +257,22 @@ class _Told:
 
     Args:
         chunks: gives them the first time.
+        again: gives them later.
         progress: called with the bytes of each piece.
         what: file, name and role.
     """
 
-    def __init__(self, chunks: Chunks, progress: Progress | None, *what: Any) -> None:
+    def __init__(
+        self, chunks: Chunks, again: Chunks, progress: Progress | None, *what: Any
+    ) -> None:
         self._chunks = chunks
+        self._again = again
         self._progress = progress
         self._what = what
         self._told = 0
 
     def __call__(self) -> Iterator[memoryview]:
-        chunks, self._chunks = self._chunks, portable_chunks
+        chunks, self._chunks = self._chunks, self._again
         done = 0
         for chunk in chunks(*self._what):
             yield chunk

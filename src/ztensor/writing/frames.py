@@ -56,7 +56,9 @@ class Frames(NamedTuple):
             yield data
 
 
-def frames_of(plan: TensorObject, role: str, chunk_rows: int | None) -> Frames:
+def frames_of(
+    plan: TensorObject, role: str, chunk_rows: int | None, *, are_equal: bool = False
+) -> Frames:
     """Return where the frames of a component end.
 
     Args:
@@ -64,11 +66,15 @@ def frames_of(plan: TensorObject, role: str, chunk_rows: int | None) -> Frames:
         role: its role.
         chunk_rows: rows in a frame; None for as many as `FRAME_BYTES` holds. A row that is longer
             than that, or than `MOST_FRAME_BYTES`, is cut into equal parts.
+        are_equal: all frames but the last have one length, as 2.x asks for; those of long rows
+            then end anywhere in them.
     """
     row = _row_bytes(plan, role)
     if row is None or (chunk_rows is None and len(plan.shape) < 2):
         return Frames(zstd.FRAME_BYTES, zstd.FRAME_BYTES)
     wanted = zstd.FRAME_BYTES if chunk_rows is None else min(chunk_rows * row, MOST_FRAME_BYTES)
+    if are_equal and row > wanted:
+        return Frames(wanted // _WORD * _WORD, wanted // _WORD * _WORD)
     if row <= wanted:
         return Frames(wanted // row * row, wanted // row * row)
     parts = -(-row // wanted)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ztensor.boundary import public
-from ztensor.container import EMITTERS, LATEST
+from ztensor.container import LATEST, emitter_of
 from ztensor.digest import require_writable
+from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -43,9 +44,16 @@ from ztensor.writing.blob import (
     compression_of,
     write_blob,
 )
+from ztensor.writing.compressing import Compression
 from ztensor.writing.copying import Copier
 from ztensor.writing.frames import Frames, frames_of, require_chunk_rows
-from ztensor.writing.planning import attributes_of, element_type, plan_of, with_u64_indices
+from ztensor.writing.planning import (
+    attributes_of,
+    element_type,
+    plan_of,
+    require_once,
+    with_indices,
+)
 from ztensor.writing.stream import ObjectSink
 
 if TYPE_CHECKING:
@@ -56,10 +64,11 @@ if TYPE_CHECKING:
     from ztensor.container import Emitter
     from ztensor.digest import Algorithm
     from ztensor.layout.base import Array
+    from ztensor.model.rules import Form
+    from ztensor.reading.file import FileObjects
     from ztensor.reading.objects import Objects
     from ztensor.source.appending import AppendSink
     from ztensor.source.sink import Sink
-    from ztensor.writing.compressing import Compression
 
 _MOST_WAITING_BYTES = 256 << 20
 
@@ -70,12 +79,13 @@ def create(
     *,
     version: str = LATEST,
     compression: bool | int | str = False,
-    checksum: str | bool | None = "crc32c",
+    checksum: str | bool | None = True,
     attributes: Mapping[str, object] | None = None,
     durable: Durable = "auto",
     threads: int | None = None,
     format: str | None = None,
     chunk_rows: int | None = None,
+    alignment: int | None = None,
 ) -> Output:
     """Begin a new file; see `ztensor.Writer`.
 
@@ -89,20 +99,17 @@ def create(
         threads: likewise.
         format: likewise.
         chunk_rows: likewise.
+        alignment: likewise.
     """
     if is_path(target):
         require_ours(path_text(target), format)
-    emitter = EMITTERS.get(version) if isinstance(version, str) else None
-    if emitter is None:
-        raise ArgumentValueError(
-            "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
-        )
     output = Output(
-        emitter(),
+        emitter_of(version),
         compression=compression,
         checksum=checksum,
         threads=threads,
         chunk_rows=chunk_rows,
+        alignment=alignment,
     )
     given = attributes_of(attributes)
     if given is not None:
@@ -123,9 +130,11 @@ class Output:
         checksum: likewise.
         threads: likewise.
         chunk_rows: likewise.
+        alignment: likewise.
 
     Attributes:
         emitter: the emitter.
+        form: what blobs of the file are like.
         sink: where bytes go.
         compression: of what is written without one of its own; None for raw.
         algorithm: its digest, or None for none.
@@ -154,10 +163,12 @@ class Output:
         checksum: str | bool | None,
         threads: int | None = None,
         chunk_rows: int | None = None,
+        alignment: int | None = None,
     ) -> None:
         self.emitter = emitter
-        self.compression = compression_of(compression)
-        self.algorithm = require_writable(checksum)
+        self.form = emitter.form = _aligned(emitter.form, alignment, emitter.version)
+        self.compression = self._compression(compression)
+        self.algorithm = require_writable(checksum, self.form.checksums)
         self.attributes: dict[str, object] | None = None
         self.version = emitter.version
         self.extra: Mapping[str, object] | None = None
@@ -191,7 +202,15 @@ class Output:
     def extend(self, sink: Sink, length: int) -> None:
         """Go on with a file that was `length` bytes long before this commit, 0 for a new one."""
         self.sink, self._prev = sink, length
-        self.copier = Copier(sink, self.algorithm, self._crew, self._chunk_rows)
+        self.copier = Copier(sink, self.algorithm, self._crew, self._chunk_rows, self.form)
+
+    def _compression(self, asked: bool | int | str | None) -> Compression | None:  # noqa: FBT001
+        how = compression_of(asked)
+        return how and how._replace(encoding=self._called(how.encoding))
+
+    def _called(self, encoding: str) -> str:
+        """Return what an encoding is called in this container."""
+        return self.form.encodings.get(encoding, encoding)
 
     # --- Objects ----------------------------------------------------------------------------
 
@@ -217,13 +236,15 @@ class Output:
                 if isinstance(data, Mapping) and "data" not in data:
                     raise no_tensor(data, "a Tensor, or an array")
                 tensor = data if isinstance(data, Tensor) else Tensor(data)
-                tensor = with_u64_indices(tensor)
+                tensor = with_indices(tensor, self.form.indices)
                 tensor.require_valid()
+                if self.form.is_exact:
+                    require_once(tensor)
                 plan = plan_of(tensor, tensor.attributes if attributes is None else attributes)
                 self.emitter.require_object(plan)
                 arrays = tensor.components
-            how = self.compression if compress is None else compression_of(compress)
-            algorithm = self.algorithm if checksum is None else require_writable(checksum)
+            how = self.compression if compress is None else self._compression(compress)
+            algorithm = self._algorithm(checksum)
             rows = require_chunk_rows(chunk_rows) or self._chunk_rows
         except ZTensorError as error:
             error.locate(file=self.sink.name, object_name=name)
@@ -237,7 +258,7 @@ class Output:
                     arrays[role],
                     how,
                     algorithm,
-                    frames_of(plan, role, rows),
+                    frames_of(plan, role, rows, are_equal=self.form.is_exact),
                 )
                 for role, component in plan.components.items()
             }
@@ -262,6 +283,11 @@ class Output:
             self._plans[spelled] = plan
         return TensorObject(array.shape, "dense", plan.components)
 
+    def _algorithm(self, checksum: str | bool | None) -> Algorithm | None:  # noqa: FBT001
+        if checksum is None:
+            return self.algorithm
+        return require_writable(checksum, self.form.checksums)
+
     def _write_component(
         self,
         name: str,
@@ -285,9 +311,10 @@ class Output:
                 algorithm=algorithm,
                 crew=self._crew,
                 frames=frames,
+                form=self.form,
             )
         is_kept = self.keeps_data and array.flags.c_contiguous and is_stored_as_is(array.dtype)
-        blob = BlobWriter(self.sink, None, algorithm, self._crew, is_kept=is_kept)
+        blob = BlobWriter(self.sink, None, algorithm, self._crew, is_kept=is_kept, form=self.form)
         for block in blocks(array):
             blob.write(block)
         if blob.digest_later is not None:
@@ -312,17 +339,24 @@ class Output:
         source_name = name if from_name is None else from_name
         try:
             file = objects.part(source_name)
-            how = self.compression if compress is None else compression_of(compress)
+            how = self.compression if compress is None else self._compression(compress)
             self.copier.narrow(file)
-            stored = stored_object(file, source_name)
-            tensor_object = portable_object(file, source_name) if stored is None else stored
+            stored = stored_object(file, source_name, self.form)
+            tensor_object = stored or portable_object(file, source_name, self.form)
             self.emitter.require_object(tensor_object)
         except ZTensorError as error:
             error.locate(file=self.sink.name, object_name=name)
             raise
         try:
             components = {
-                role: self.copier.decoded(file, source_name, role, tensor_object, how, progress)
+                role: self.copier.decoded(
+                    file,
+                    source_name,
+                    role,
+                    tensor_object,
+                    how or (self._kept(file, source_name, role) if compress is None else None),
+                    progress,
+                )
                 if stored is None or (compress is not None and _differs(component, how))
                 else self.copier.stored(file, source_name, role, component, progress)
                 for role, component in tensor_object.components.items()
@@ -333,6 +367,13 @@ class Output:
                 error.locate(file=file.name, object_name=source_name)
             raise
         self.objects[name] = dataclasses.replace(tensor_object, components=components)
+
+    def _kept(self, file: FileObjects, name: str, role: str) -> Compression | None:
+        """Return how a component is encoded that is decoded to be copied: as it was, if it can."""
+        there = file.object(name).components[role].encoding
+        called = self._called(there)
+        is_ours = file.format == "zt" and there in ENCODINGS and called in ENCODINGS
+        return Compression(called) if is_ours and called != "raw" else None
 
     def share(self, name: str, of: str) -> None:
         """Write an object that has the bytes of one written before; see `Writer.share`."""
@@ -369,19 +410,27 @@ class Output:
             )
             self.emitter.require_object(plan)
             plan = dataclasses.replace(plan, attributes=copy.deepcopy(plan.attributes))
-            how = self.compression if compress is None else compression_of(compress)
-            algorithm = self.algorithm if checksum is None else require_writable(checksum)
+            how = self.compression if compress is None else self._compression(compress)
+            algorithm = self._algorithm(checksum)
             rows = require_chunk_rows(chunk_rows) or self._chunk_rows
         except ZTensorError as error:
             error.locate(file=self.sink.name, object_name=name)
             raise
-        frames = frames_of(plan, "data", rows)
+        frames = frames_of(plan, "data", rows, are_equal=self.form.is_exact)
         total = LAYOUTS["dense"].expected_length(plan, "data", None)
         blob: BlobWriter | HeldBlob
         if how is not None and how.must_shrink and total is not None and total <= MOST_HELD_BYTES:
-            blob = HeldBlob(self.sink, how, algorithm, self._crew, frames)
+            blob = HeldBlob(self.sink, how, algorithm, self._crew, frames, self.form)
         else:
-            blob = BlobWriter(self.sink, how, algorithm, self._crew, is_lent=True, frames=frames)
+            blob = BlobWriter(
+                self.sink,
+                how,
+                algorithm,
+                self._crew,
+                is_lent=True,
+                frames=frames,
+                form=self.form,
+            )
         self.stream = ObjectSink(self, name, plan, target, blob)
         return self.stream
 
@@ -523,13 +572,27 @@ class Output:
                 "an object's name is text", file=self.sink.name, found=describe(name)
             )
         try:
-            name.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise NotRepresentableError(
-                "the name holds a lone surrogate, which is no text in UTF-8",
-                file=self.sink.name,
-                found=describe(name),
-            ) from error
+            self.emitter.require_name(name)
+        except NotRepresentableError as error:
+            error.locate(file=self.sink.name)
+            raise
+
+
+def _aligned(form: Form, alignment: int | None, version: str) -> Form:
+    """Return a form with the alignment a caller asks for; None for its own.
+
+    Raises:
+        ArgumentValueError: the version has no such alignment.
+    """
+    if alignment is None:
+        return form
+    if type(alignment) is not int or alignment not in form.alignments:
+        raise ArgumentValueError(
+            f"blobs of a file of version {version} begin elsewhere",
+            expected=f"alignment of {' or '.join(map(str, form.alignments))}",
+            found=describe(alignment, 40),
+        )
+    return form._replace(alignment=alignment)
 
 
 def _differs(component: Component, compression: Compression | None) -> bool:

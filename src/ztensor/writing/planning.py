@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,9 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.frameworks import TypedAdapter, adapter_beside
-from ztensor.layout import LAYOUTS
+from ztensor.layout import LAYOUTS, View
 from ztensor.layout.elements import numpy_dtype, spell
+from ztensor.layout.sparse_once import require_entries_once
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
 from ztensor.model.manifest import Component, TensorObject
 from ztensor.tensor import Tensor
@@ -67,11 +68,24 @@ def _require_whole_bytes(role: str, count: int, component: Component) -> None:
         )
 
 
-def with_u64_indices(tensor: Tensor) -> Tensor:
-    """Return the tensor with its index components as u64, which 1.2 section 3 orders."""
+def with_indices(tensor: Tensor, types: Sequence[str]) -> Tensor:
+    """Return the tensor with its index components as u64, unless all are of one of some types.
+
+    Args:
+        tensor: the tensor.
+        types: those that indices may have in the file: u64, and perhaps others.
+
+    Raises:
+        LayoutError: they are no integers, or one is negative.
+    """
     layout = LAYOUTS.get(tensor.format)
     indices = () if layout is None else layout.index_roles
     arrays = dict(tensor.components)
+    found = {arrays[role].dtype for role in indices if role in arrays}
+    if len(found) == 1 and found.pop() in [
+        numpy_dtype(STORAGE_TYPES[one].long_name) for one in types
+    ]:
+        return tensor
     for role in indices:
         if role in arrays and arrays[role].dtype != np.uint64:
             if arrays[role].size and arrays[role].dtype.kind not in "iu":
@@ -93,6 +107,28 @@ def with_u64_indices(tensor: Tensor) -> Tensor:
         type=tensor.type,
         attributes=tensor.attributes,
     )
+
+
+def require_once(tensor: Tensor) -> None:
+    """Raise where a position of a sparse tensor comes twice, or the columns of a row do not rise.
+
+    Raises:
+        NotRepresentableError: so it is.
+    """
+    if tensor.format not in ("sparse_csr", "sparse_coo"):
+        return
+    try:
+        require_entries_once(tensor.format, View(tensor.shape, tensor.components, {}))
+    except LayoutError as error:
+        wrong = NotRepresentableError(
+            f"{error.message}, which 2.x has not",
+            component=error.component,
+            expected=error.expected,
+            found=error.found,
+            section=error.section,
+        )
+        wrong.hint = "add up what is there twice, and sort (in SciPy sum_duplicates())"
+        raise wrong from error
 
 
 def element_type(dtype: Any) -> np.dtype[Any]:

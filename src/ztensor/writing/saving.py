@@ -13,6 +13,7 @@ from ztensor.errors import ArgumentTypeError, ArgumentValueError, NotRepresentab
 from ztensor.layout.elements import blocks, is_stored_as_is, spell
 from ztensor.model.rules import ALIGNMENT, align
 from ztensor.source.gathering import MOST_PIECES
+from ztensor.writing.blob import pad
 from ztensor.writing.output import create
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ def save_all(
     seen = _Seen(tensors, deduplicate) if deduplicate else None
     with create(target, attributes=metadata, format="zt", **options) as output:
         output.keeps_data = True
+        for name in names:
+            output.require_name(name)
         batch = _Batch(output, seen)
         while place < len(names):
             start, place = place, batch.take_run(names, place, tensors)
@@ -120,14 +123,6 @@ def _in_order(tensors: Mapping[str, Any]) -> list[str]:
     return sorted(tensors)  # by code points, which is by UTF-8 bytes
 
 
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 class _Batch:
     """Small plain arrays on their way out together, at a tenth of the cost of one at a time.
 
@@ -141,6 +136,7 @@ class _Batch:
         self._output = output
         self._sink = cast("FileSink | StreamSink", output.sink)  # that of a new file
         self._rows = output.rows
+        self._alignment = output.form.alignment
         algorithm = output.algorithm
         self._digest = None if algorithm is None else algorithm.whole()
         self._kinds: dict[tuple[tuple[int, ...], np.dtype[Any]], int] = {}
@@ -169,7 +165,7 @@ class _Batch:
             kind = self._kinds.get(look)
             if kind is None:
                 kind = self._kinds[look] = self._new_kind(value)
-            if kind < 0 or not value.flags.c_contiguous or not (name.isascii() or _is_text(name)):
+            if kind < 0 or not value.flags.c_contiguous:
                 return place
             data: Any = value if self._is_lent[kind] else value.reshape(-1).view(np.uint8)
             digest = None if self._digest is None else self._digest(data)
@@ -202,6 +198,9 @@ class _Batch:
         rows, values = self._rows, self._values
         kinds = rows.kinds[len(rows.offsets) :]
         start = self._sink.position
+        if self._alignment > ALIGNMENT:
+            self._flush_far()
+            return
         offset = align(start)
         padding = _PADDING[offset - start]
         pieces: list[Buffer] = []
@@ -216,6 +215,15 @@ class _Batch:
         # Not beside the next one's digests: those hold the interpreter, which the other thread
         # waits for longer than it writes.
         self._sink.write_all(pieces, offset - len(padding) - start)
+
+    def _flush_far(self) -> None:
+        """Write values on pages of their own; between them are holes where there can be."""
+        for value in self._values:
+            offset = align(self._sink.position, self._alignment)
+            pad(self._sink, offset - self._sink.position)
+            self._sink.write(memoryview(value).cast("B"))
+            self._rows.offsets.append(offset)
+        self._values = []
 
     def _new_kind(self, value: Array) -> int:
         """Return the place of a new like, or -1 where such arrays are written one by one."""

@@ -35,10 +35,11 @@ class Writer:
 
     Args:
         path: a path, or a file object open for writing bytes, which need not be seekable.
-        version: `"1.2.0"`, `"1.1.0"` or `"0.1.0"`.
+        version: `"1.2.0"`, `"1.1.0"`, `"0.1.0"` or `"2.1"`; `"2"` and `"2.0"` are `"2.1"`.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
             Components that zstd makes no smaller are stored raw.
-        checksum: `"crc32c"`, `"sha256"` or None.
+        checksum: `"crc32c"`, or of 2.1 `"xxh3"`; `"sha256"`; or None. True is the first of those
+            the version has.
         attributes: the file's own key-value pairs.
         durable: True flushes file and folder to disk before `finish` returns; "auto" does so when
             an existing file is replaced; False leaves it to the system.
@@ -49,6 +50,8 @@ class Writer:
             together, up to 16 MiB: more make smaller files, fewer make reading rows cheaper. By
             default as many as 64 KiB hold.
         metadata: another name of `attributes`, which `save_file` has; only one of them.
+        alignment: of 2.1: what blobs begin at multiples of, a power of two from 4096 to 65536,
+            which is the default. Less suits many small tensors.
 
     Raises:
         ArgumentValueError: an argument has an unknown value, or the path another format's suffix.
@@ -64,13 +67,14 @@ class Writer:
         *,
         version: str = LATEST,
         compression: bool | int | str = False,
-        checksum: str | bool | None = "crc32c",
+        checksum: str | bool | None = True,
         attributes: Mapping[str, object] | None = None,
         durable: Durable = "auto",
         threads: int | None = None,
         format: Literal["zt"] | None = None,
         chunk_rows: int | None = None,
         metadata: Mapping[str, object] | None = None,
+        alignment: int | None = None,
     ) -> None:
         if metadata is not None and attributes is not None:
             raise ArgumentValueError("metadata and attributes are one thing; pass one of them")
@@ -84,6 +88,7 @@ class Writer:
             threads=threads,
             format=format,
             chunk_rows=chunk_rows,
+            alignment=alignment,
         )
 
     @classmethod

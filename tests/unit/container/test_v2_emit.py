@@ -12,7 +12,7 @@ import pytest
 import ztensor
 from ztensor.container.framing import locate
 from ztensor.container.v2 import Emitter, parse_manifest
-from ztensor.container.v2.emit import footer
+from ztensor.container.v2.emit import FORM_2, footer
 from ztensor.errors import NotRepresentableError
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.model.manifest import Component, Manifest, TensorObject, WrittenObjects
@@ -89,7 +89,7 @@ def test_rows_are_written_as_objects_are(digest: str | None) -> None:
 
 
 def test_padding_manifest_and_footer_follow_the_last_blob() -> None:
-    tail = Emitter(4096).emit(Manifest("2", {"w": plain()}), 70000)
+    tail = Emitter(FORM_2._replace(alignment=4096)).emit(Manifest("2", {"w": plain()}), 70000)
     offset = -(-70000 // 4096) * 4096
     assert not any(tail[: offset - 70000])
     assert int.from_bytes(tail[-40:-32], "little") == offset

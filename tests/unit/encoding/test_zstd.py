@@ -700,9 +700,9 @@ class Counting:
         self.decoders += 1
         return self.inner.decoder()
 
-    def encoder(self, level: int) -> Encoder:
+    def encoder(self, level: int, has_checksum: bool) -> Encoder:
         self.encoders += 1
-        return self.inner.encoder(level)
+        return self.inner.encoder(level, has_checksum)
 
 
 def test_contexts_are_reused(binding: Binding) -> None:

@@ -8,6 +8,7 @@ import zstandard
 
 import ztensor
 from ztensor.encoding import ENCODINGS
+from ztensor.encoding.base import EncodingWithEnd
 from ztensor.errors import EncodingError, LimitError, Reason
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.testing.builder_2 import File2, dense, seekable
@@ -90,7 +91,21 @@ def test_sizes_are_held_to_the_bytes_before_anything_is_allocated() -> None:
         reader.read("w")
 
 
-def test_it_is_only_read() -> None:
-    with pytest.raises(EncodingError):
-        ENCODING.encode(memoryview(b"abc"), level=3)
+@pytest.mark.parametrize("length", [0, 1, 4, 5, 11])
+def test_what_is_written_is_read(length: int) -> None:
+    data = bytes(range(length))
+    frames = list(ENCODING.encode(memoryview(data), level=3, frame_bytes=4))
+    sizes = [len(data[start : start + 4]) for start in range(0, length, 4)]
+    assert len(frames) == len(sizes)
+    for frame in frames:
+        assert zstandard.get_frame_parameters(frame).has_checksum
+    assert isinstance(ENCODING, EncodingWithEnd)
+    table = ENCODING.end(zip(map(len, frames), sizes, strict=True))
+    stored = b"".join(map(bytes, frames)) + table
+    assert stored == seekable(map(bytes, frames), sizes)
+    assert len(table) == 17 + 8 * len(sizes)
+    assert b"".join(ENCODING.decode_chunks(Counting(stored), length, DEFAULT_LIMITS)) == data
+
+
+def test_it_streams() -> None:
     assert ENCODING.is_streamed(Counting(b""))

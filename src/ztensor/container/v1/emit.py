@@ -12,6 +12,7 @@ from ztensor.container.v1.object import WORDS_OF_1_1
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.model.dtype import STORAGE_TYPES
 from ztensor.model.manifest import TensorObject, WrittenObjects
+from ztensor.model.rules import FORM_1
 from ztensor.wire import cbor
 from ztensor.wire.record import kind_of
 
@@ -28,10 +29,15 @@ class Emitter12:
 
     version = "1.2.0"
     magic = MAGIC_1
+    form = FORM_1
     writes_decoded_length = True
 
     def __init__(self) -> None:
         self._fragments: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
+
+    def require_name(self, name: str) -> None:
+        """Raise where no object can be called so: where it is no text in UTF-8."""
+        cbor.encode_text(name)
 
     def require_object(self, tensor_object: TensorObject) -> None:
         """Raise where the version cannot say what the object is, before a byte of it is written.

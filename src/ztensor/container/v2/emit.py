@@ -29,6 +29,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.model.manifest import TensorObject, WrittenObjects
+from ztensor.model.rules import Form, align
 from ztensor.wire import cbor
 from ztensor.wire.cbor.form import key_order
 from ztensor.wire.record import kind_of
@@ -45,6 +46,16 @@ _ROOT = frozenset({"shards", "objects", "attributes"})
 _OBJECT = frozenset({"shape", "layout", "parts", "attributes"})
 _PART = frozenset({"blob", "type", "dtype", "shard", "digest", "encoding", "decoded_length"})
 
+# What the releases write by default, and no less than the least.
+FORM_2 = Form(
+    alignment=1 << 16,
+    alignments=tuple(1 << power for power in range(12, 17)),
+    checksums=("xxh3", "sha256"),
+    encodings={"zstd": "zt.zstd-seekable/1"},
+    indices=("u32", "u64"),
+    is_exact=True,
+)
+
 
 class Emitter:
     """Writes 2.1, which 2.0 differs from in no byte."""
@@ -52,9 +63,9 @@ class Emitter:
     version = "2.1"
     magic = MAGIC_2
 
-    def __init__(self, alignment: int = 1 << 16) -> None:
-        """Take what the manifest's offset is a multiple of."""
-        self.alignment = alignment
+    def __init__(self, form: Form = FORM_2) -> None:
+        """Take what blobs are like; the manifest lies as they do."""
+        self.form = form
         self._fragments: dict[tuple[object, ...], Around] = {}
 
     # --- What it can say --------------------------------------------------------------------
@@ -65,6 +76,7 @@ class Emitter:
         Raises:
             NotRepresentableError: it cannot.
         """
+        cbor.encode_text(name)  # no lone surrogates
         if not is_name(name):
             raise _refused(name_problem(name, ()))
 
@@ -105,7 +117,7 @@ class Emitter:
             prev: length of the file before; 2.x has no place for it.
         """
         del prev
-        offset = -(-manifest_offset // self.alignment) * self.alignment
+        offset = align(manifest_offset, self.form.alignment)
         data = self.manifest(manifest)
         return b"".join((bytes(offset - manifest_offset), data, footer(offset, data)))
 

@@ -57,8 +57,10 @@ class Zstd:
         """Take the library to use; without it, the installed one is looked for at first use."""
         self._binding = binding
         self._decoders: collections.deque[Decoder] = collections.deque(maxlen=KEPT_CONTEXTS)
-        self._encoders: dict[int, collections.deque[Encoder]] = {
-            level: collections.deque(maxlen=KEPT_CONTEXTS) for level in range(1, KEPT_LEVEL + 1)
+        self._encoders: dict[tuple[int, bool], collections.deque[Encoder]] = {
+            (level, has_checksum): collections.deque(maxlen=KEPT_CONTEXTS)
+            for level in range(1, KEPT_LEVEL + 1)
+            for has_checksum in (False, True)
         }
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
@@ -233,24 +235,36 @@ class Zstd:
         return True
 
     def encode(
-        self, data: memoryview, *, level: int, frame_bytes: int | None = None
+        self,
+        data: memoryview,
+        *,
+        level: int,
+        frame_bytes: int | None = None,
+        has_checksum: bool = False,
     ) -> Iterator[bytes]:
         """Yield `data` (flat, bytes) as frames of `frame_bytes` of it each; no data, one frame.
 
-        Each frame declares its content size and carries no checksum: the manifest's digest covers
-        the stored bytes. Frames know nothing of one another, so slices of `data` cut at multiples
-        of `frame_bytes` may be encoded, and frames decoded, in parallel with the same result.
-        The same library release gives the same bytes.
+        Each frame declares its content size and carries no checksum, unless that is asked for: the
+        manifest's digest covers the stored bytes. Frames know nothing of one another, so slices of
+        `data` cut at multiples of `frame_bytes` may be encoded, and frames decoded, in parallel
+        with the same result. The same library release gives the same bytes.
         """
         _require_level(level)
-        return self._encode_frames(self._bound(), data, level, frame_bytes or FRAME_BYTES)
+        size = frame_bytes or FRAME_BYTES
+        return self._encode_frames(self._bound(), data, level, size, has_checksum=has_checksum)
 
     def _encode_frames(
-        self, binding: Binding, data: memoryview, level: int, frame_bytes: int
+        self,
+        binding: Binding,
+        data: memoryview,
+        level: int,
+        frame_bytes: int,
+        *,
+        has_checksum: bool,
     ) -> Iterator[bytes]:
-        idle = self._encoders.get(level)
+        idle = self._encoders.get((level, has_checksum))
         for start in range(0, max(len(data), 1), frame_bytes):
-            encoder = _pop(idle) or binding.encoder(level)
+            encoder = _pop(idle) or binding.encoder(level, has_checksum)
             frame = encoder(data[start : start + frame_bytes])
             if idle is not None:
                 idle.append(encoder)

@@ -49,7 +49,7 @@ class FrameReader(Protocol):
 # A context opens one frame at a time, any number after another. A frame that comes in one piece and
 # fits the first destination must not need a window.
 Decoder = Callable[[Span], FrameReader]
-# A context gives what it gets as one frame that declares its content size and has no checksum.
+# A context gives what it gets as one frame that declares its content size.
 Encoder = Callable[[memoryview], bytes]
 
 
@@ -61,13 +61,13 @@ class Binding(NamedTuple):
     Attributes:
         error: what the library raises for damaged bytes.
         decoder: makes a decoding context.
-        encoder: makes an encoding context of a level.
+        encoder: makes an encoding context of a level, and of whether frames have a checksum.
         small: makes what decodes one frame that declares its size, given as a whole.
     """
 
     error: type[Exception]
     decoder: Callable[[], Decoder]
-    encoder: Callable[[int], Encoder]
+    encoder: Callable[[int, bool], Encoder]
     small: Callable[[], Callable[[memoryview], bytes]]
 
 
@@ -80,8 +80,10 @@ def bind_zstandard(module: Any) -> Binding:
             span, read_size=span.piece_bytes, read_across_frames=False, closefd=False
         )
 
-    def encoder(level: int) -> Encoder:
-        context = module.ZstdCompressor(level=level, write_content_size=True, write_checksum=False)
+    def encoder(level: int, has_checksum: bool) -> Encoder:  # noqa: FBT001  # of one form
+        context = module.ZstdCompressor(
+            level=level, write_content_size=True, write_checksum=has_checksum
+        )
         encode: Encoder = context.compress
         return encode
 
@@ -96,8 +98,10 @@ def bind_standard_library(module: Any) -> Binding:
     def decoder() -> Decoder:
         return lambda span: _StandardReader(module.ZstdDecompressor(options=options), span)
 
-    def encoder(level: int) -> Encoder:
-        context = module.ZstdCompressor(level=level)
+    def encoder(level: int, has_checksum: bool) -> Encoder:  # noqa: FBT001  # of one form
+        parameter = module.CompressionParameter
+        given = {parameter.compression_level: level, parameter.checksum_flag: int(has_checksum)}
+        context = module.ZstdCompressor(options=given)
 
         def encode(data: memoryview) -> bytes:
             context.set_pledged_input_size(len(data))

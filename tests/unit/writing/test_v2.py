@@ -1,0 +1,271 @@
+"""Files of 2.x, written: every type and layout, alignment, digests, frames, tied weights."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.container import EMITTERS
+from ztensor.digest import ALGORITHMS, digest_of
+from ztensor.errors import ArgumentValueError, NotRepresentableError
+from ztensor.layout.elements import stored_form
+from ztensor.numpy import load, save, save_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TYPES = [
+    "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8",
+    "uint64", "uint32", "uint16", "uint8", "bool", "float8_e4m3fn", "float8_e5m2",
+    "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn", "complex64",
+    "complex128",
+]  # fmt: skip
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def written(**options: Any) -> tuple[io.BytesIO, ztensor.Writer]:
+    target = io.BytesIO()
+    return target, ztensor.Writer(target, version="2.1", **options)
+
+
+@pytest.mark.parametrize("version", ["2", "2.0", "2.1"])
+def test_each_word_for_it_is_one_version(version: str) -> None:
+    data = save({"a": np.arange(3)}, version=version)
+    assert data == save({"a": np.arange(3)}, version="2.1")
+    with ztensor.open(data) as reader:
+        assert reader.version == "2"
+
+
+@pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
+@pytest.mark.parametrize("name", TYPES)
+def test_every_type_comes_back(name: str, compression: bool) -> None:
+    kind = dtype_of(name)
+    numbers = np.arange(3 * 1001) % 2
+    array = numbers.astype(np.float32).astype(kind).reshape(3, 1001)
+    data = save({"a": array, "scalar": array[0, 0], "none": array[:0]}, None, compression,
+                version="2.1")  # fmt: skip
+    with ztensor.open(data) as reader:
+        assert reader.verify(deep=True).outcome == "ok"
+        found = reader.read_numpy("a")
+        assert found.dtype == kind
+        assert stored_form(found).tobytes() == stored_form(array).tobytes()
+        assert reader.read_numpy("scalar").shape == ()
+        assert reader.read_numpy("none").shape == (0, 1001)
+        component = reader.metadata("a").components["data"]
+        assert component.encoding == ("zt.zstd-seekable/1" if compression else "raw")
+        decoded = b"".join(map(bytes, reader.decoded_chunks("a")))
+        assert component.digest == digest_of(ALGORITHMS["xxh3"], [decoded])
+
+
+@pytest.mark.parametrize("alignment", [4096, 8192, 16384, 32768, 65536])
+def test_everything_begins_at_the_alignment(alignment: int) -> None:
+    target, writer = written(alignment=alignment)
+    with writer:
+        for number in range(5):
+            writer.write(str(number), np.arange(number * 1000))
+        with writer.stream("s", (3, 2), "float32") as sink:
+            sink.write(np.ones((3, 2), np.float32))
+    data = target.getvalue()
+    assert int.from_bytes(data[-40:-32], "little") % alignment == 0
+    with ztensor.open(data) as reader:
+        places = [reader.location(name).offset for name in reader]
+        assert all(place % alignment == 0 for place in places)
+        assert places[0] == alignment
+        assert reader.verify(deep=True).outcome == "ok"
+
+
+@pytest.mark.parametrize("alignment", [0, 64, 2048, 5000, 1 << 17, True, "4096"])
+def test_other_alignments_are_refused(alignment: Any) -> None:
+    with pytest.raises(ztensor.UsageError):
+        written(alignment=alignment)
+
+
+def test_files_of_1_x_have_one_alignment() -> None:
+    with pytest.raises(ArgumentValueError, match="64"):
+        ztensor.Writer(io.BytesIO(), alignment=4096)
+
+
+@pytest.mark.parametrize("checksum", ["xxh3", "sha256", None])
+@pytest.mark.parametrize("compress", [False, True])
+def test_digests_cover_decoded_bytes(checksum: str | None, compress: bool) -> None:
+    array = np.zeros((300, 1000), np.float32)
+    target, writer = written(checksum=checksum)
+    with writer:
+        writer.write("a", array, compress=compress)
+        with writer.stream("b", array.shape, "float32", compress=compress) as sink:
+            for start in range(0, 300, 7):
+                sink.write(array[start : start + 7])
+    with ztensor.open(target.getvalue()) as reader:
+        expected = checksum and digest_of(ALGORITHMS[checksum], [array.tobytes()])
+        for name in "ab":
+            assert reader.metadata(name).components["data"].digest == expected
+        assert reader.verify().outcome == ("unchecked" if checksum is None else "ok")
+
+
+@pytest.mark.parametrize("checksum", ["crc32c", "md5"])
+def test_digests_that_2_x_has_not_are_refused(checksum: str, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentValueError, match="xxh3"):
+        ztensor.Writer(tmp_path / "a.zt", version="2.1", checksum=checksum)
+    with pytest.raises(ArgumentValueError, match="crc32c"):
+        ztensor.Writer(tmp_path / "a.zt", checksum="xxh3")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (5, 100_000), (2, 3_000_001), (70_000,)])
+@pytest.mark.parametrize("chunk_rows", [None, 1, 1000])
+def test_frames_are_of_one_size(shape: tuple[int, ...], chunk_rows: int | None) -> None:
+    array = (np.arange(np.prod(shape)) % 7).astype(np.uint8).reshape(shape)
+    target, writer = written(compression=True, chunk_rows=chunk_rows)
+    with writer:
+        writer.write("a", array)
+        with writer.stream("s", shape, "uint8") as sink:
+            sink.write(array)
+    with ztensor.open(target.getvalue()) as reader:
+        assert reader.verify(deep=True).outcome == "ok"
+        for name in "as":
+            np.testing.assert_array_equal(reader[name], array)
+            np.testing.assert_array_equal(reader.get_slice(name)[-1:], array[-1:])
+
+
+def test_tied_weights_are_stored_once() -> None:
+    array = np.arange(100_000)
+    data = save({"a": array, "b": array, "c": array.copy()}, version="2.1")
+    with ztensor.open(data) as reader:
+        assert reader.location("a").offset == reader.location("b").offset
+        assert reader.location("a").offset != reader.location("c").offset
+        assert reader.verify(deep=True).outcome == "ok"
+
+
+def csr(**changed: Any) -> ztensor.Tensor:
+    given: dict[str, Any] = {
+        "values": np.array([1, 2.5, -3], np.float32), "indices": [0, 3, 1],
+        "indptr": [0, 2, 2, 3], "shape": (3, 4),
+    } | changed  # fmt: skip
+    return ztensor.Tensor.csr(*given.values())
+
+
+def coo() -> ztensor.Tensor:
+    return ztensor.Tensor.coo(np.array([3, 4], np.int32), [[1, 0], [0, 2]], (2, 3))
+
+
+def mx() -> ztensor.Tensor:
+    parts = {
+        "data": np.arange(64).astype(ml_dtypes.float8_e4m3fn),
+        "scales": np.array([1, 2], ml_dtypes.float8_e8m0fnu),
+    }
+    attributes = {"block_size": 32, "scale_form": "e8m0_exponent"}
+    return ztensor.Tensor(parts, shape=(2, 32), format="zt.mx/1", attributes=attributes)
+
+
+def group() -> ztensor.Tensor:
+    attributes = {
+        "bits": 4, "group_size": 8, "axis": 1, "scale_form": "f16_factors",
+        "packing": {"word": "u32", "order": "lsb_first", "per_word": 8},
+        "zero_point": {"form": "implied", "value": 8},
+    }  # fmt: skip
+    parts = {"data": np.arange(4, dtype=np.uint32), "scales": np.ones(4, np.float16)}
+    return ztensor.Tensor(parts, shape=(2, 16), format="zt.quant_group/1", attributes=attributes)
+
+
+def blocks() -> ztensor.Tensor:
+    data = np.arange(34 * 4, dtype=np.uint8)
+    return ztensor.Tensor({"data": data}, shape=(2, 64), format="gguf.q8_0")
+
+
+def later() -> ztensor.Tensor:
+    parts = {"a": np.arange(3, dtype=np.int16), "b": np.ones(2, np.float16)}
+    return ztensor.Tensor(parts, shape=(7,), format="of_tomorrow", attributes={"k": [1]})
+
+
+LAYOUTS: dict[str, tuple[Callable[[], ztensor.Tensor], str]] = {
+    "sparse_csr": (csr, "zt.sparse_csr/1"),
+    "sparse_coo": (coo, "zt.sparse_coo/1"),
+    "mx": (mx, "zt.mx/1"),
+    "group": (group, "zt.quant_group/1"),
+    "blocks": (blocks, "gguf.q8_0/1"),
+    "quantized": (
+        lambda: ztensor.Tensor.quantize(np.ones((16, 4), np.float32), bits=4, group_size=8),
+        "pyztensor.quantized_group/1",
+    ),
+    "unknown": (later, "pyztensor.of_tomorrow/1"),
+}
+
+
+@pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
+@pytest.mark.parametrize("case", LAYOUTS)
+def test_every_layout_comes_back(case: str, compression: bool) -> None:
+    make, word = LAYOUTS[case]
+    tensor = make()
+    data = save({"a": tensor}, None, compression, version="2.1")
+    assert word.encode() in data
+    with ztensor.open(data) as reader:
+        assert reader.verify(deep=True).outcome != "damaged"
+        found = reader.read("a")
+        assert found.format == tensor.format
+        assert found.shape == tensor.shape
+        assert dict(found.attributes) == dict(tensor.attributes)
+        for role, array in tensor.components.items():
+            assert found.components[role].tobytes() == array.tobytes()
+        if case != "unknown":
+            np.testing.assert_array_equal(found.to_dense(), tensor.to_dense())
+
+
+def test_indices_of_32_bits_are_kept() -> None:
+    tensor = coo()
+    parts = {**tensor.components, "coords": tensor.components["coords"].astype(np.uint32)}
+    narrow = ztensor.Tensor(parts, shape=tensor.shape, format="sparse_coo")
+    with ztensor.open(save({"a": narrow}, version="2.1")) as reader:
+        assert reader.metadata("a").components["coords"].dtype == "uint32"
+
+
+REFUSED: dict[str, Callable[[], object]] = {
+    "columns that fall": lambda: csr(indices=[3, 0, 1]),
+    "a column twice": lambda: csr(indices=[3, 3, 1]),
+    "a position twice": lambda: ztensor.Tensor.coo(np.ones(2), [[1, 1], [2, 2]], (2, 3)),
+    "a tag": lambda: ztensor.Tensor(np.arange(2), attributes={"a": 1 << 70}),
+    "rank": lambda: ztensor.Tensor(np.zeros((1,) * 32), attributes={"": 1}),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_2_x_has_not_is_refused_before_a_byte(case: str, tmp_path: Path) -> None:
+    with pytest.raises(NotRepresentableError) as caught:
+        save_file({"bad one": REFUSED[case]()}, tmp_path / "a.zt", version="2.1")
+    assert "bad one" in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["", "a\0", "x" * 1025])
+def test_names_are_looked_at_first(name: str, tmp_path: Path) -> None:
+    with pytest.raises(NotRepresentableError):
+        save_file({"a": np.ones(3), name: np.ones(3)}, tmp_path / "a.zt", version="2.1")
+    with pytest.raises(NotRepresentableError):
+        save_file({}, tmp_path / "a.zt", {name: 1}, version="2.1")
+    assert not list(tmp_path.iterdir())
+
+
+def test_many_small_ones_are_rows(tmp_path: Path) -> None:
+    tensors = {f"t{number}": np.full(number % 5 + 1, number) for number in range(3000)}
+    save_file(tensors, tmp_path / "a.zt", version="2.1")
+    with ztensor.open(tmp_path / "a.zt") as reader:
+        assert reader.verify(deep=True).outcome == "ok"
+        assert len(reader) == 3000
+    found = load(save(tensors, version="2.1"))
+    for name, array in tensors.items():
+        np.testing.assert_array_equal(found[name], array)
+    assert (tmp_path / "a.zt").read_bytes() == save(tensors, version="2.1")
+
+
+def test_all_versions_are_in_the_table() -> None:
+    with pytest.raises(ArgumentValueError) as caught:
+        save({}, version="3")
+    assert all(version in str(caught.value) for version in EMITTERS)
