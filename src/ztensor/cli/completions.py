@@ -17,9 +17,9 @@ def completions(
 ) -> None:
     """Print a script that completes verbs, options and names.
 
-    `ztensor --install-completion` puts it where the shell looks; this prints it, for packages and
-    for those who keep such files themselves. Names of objects are completed from the file that was
-    typed.
+    `ztensor --install-completion` installs the script. This verb prints it, for packages and for
+    those who manage such files themselves. Names of objects are completed from the file on the
+    command line.
 
     Output:
       The script.

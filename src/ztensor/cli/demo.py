@@ -39,18 +39,19 @@ def demo(
 ) -> None:
     """Save, map, slice and damage a checkpoint, with times.
 
-    A checkpoint is saved raw and compressed, mapped, loaded, sliced and verified, and a bit of a
-    copy is flipped. Without MODEL a GPT-2 small of random bfloat16 weights is made, 250 MB.
-    Everything is compared with the original. Twice the size of the tensors must be free in the
-    folder.
+    A checkpoint is saved raw and compressed, mapped, loaded, sliced and verified. Everything that
+    is loaded is compared with the original. Then one bit of a copy is flipped, which must be
+    noticed. Without MODEL the checkpoint is a GPT-2 small with random bfloat16 weights, 250 MB. The
+    folder needs free space of twice the size of the tensors.
 
     Output:
-      One line for each step, with its time and rate, and what is said of the
-      flipped bit. Rates count the bytes of the tensors, for `verify` those of the
-      file. Files were just written, so reads are from memory and not from a disk.
+      One line for each step, with its time and rate, and the errors about the
+      flipped bit. Rates count the bytes of the tensors, for `verify` the bytes of
+      the file. The files were just written, so they are read from memory and not
+      from a disk.
 
     JSON:
-      ok, failures    whether all is equal, and sentences of what is not
+      ok, failures    whether everything is equal, and sentences about what is not
       tensors, nbytes, raw_nbytes, compressed_nbytes
                       counts and sizes
       first_tensor_seconds
@@ -61,14 +62,14 @@ def demo(
                       (whether a rate has a meaning)
 
     Safety:
-      It never changes a file of yours, and leaves none behind.
+      It never changes your files, and removes its own.
 
     Exit code:
-      0 where all came back bit for bit, 1 where anything differs.
+      0 if everything was read back bit for bit, 1 if anything differs.
 
     Examples:
       $ ztensor demo tiny.npz --quiet
-        only the exit code says that all came back
+        prints nothing; the exit code says whether everything was equal
     """
     from ztensor.demo import CheckpointShape, build_checkpoint, read_model, run
 

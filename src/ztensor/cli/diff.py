@@ -83,23 +83,23 @@ def diff(
 ) -> None:
     r"""Compare two files, whatever their formats.
 
-    Names, shapes, types, layouts, attributes and values are compared. Where both files have digests
-    of one algorithm over bytes of one type, equal ones settle it and nothing is read. Else both are
-    read in step, first as bytes, from the first difference on as numbers. Values differ where |a -
-    b| > atol + rtol * max(|a|, |b|). Those of different layouts are compared as dense arrays; a
-    sparse object of more than 16 million elements only with one that has its values at the same
-    places.
+    Names, shapes, types, layouts, attributes and values are compared. If both files have digests of
+    the same algorithm for data of the same type and the digests are equal, the values are equal and
+    are not read. Otherwise both are read and compared, as bytes and, from the first difference on,
+    as numbers. Values differ if |a - b| > atol + rtol * max(|a|, |b|). Objects of different layouts
+    are compared as dense arrays. A sparse object of more than 16 million elements can only be
+    compared with an object that has its values at the same places.
 
     Output:
       One line for each object that differs: what differs, the largest |a - b|,
-      the largest |a - b| / max(|a|, |b|), the cosine of the angle between the two
-      as vectors, the share of values that are not equal, and the index of the
-      first; then the files' attributes that differ, and a summary.
+      the largest |a - b| / max(|a|, |b|), the cosine similarity, the share of
+      values that are not equal, and the index of the first one. Then the
+      attributes of the files that differ, and a summary.
 
     JSON:
       a, b            the arguments
       ok              whether nothing differs, or only within the tolerance
-      attributes      key to the value in each, where it has one
+      attributes      maps each different key to the values that the files have
       objects         a list of name and other_name (in the second file);
                       differences (of `only in a`, `only in b`, `shape`, `type`,
                       `layout`, `attributes`, `values`); a and b (shape, dtype,
@@ -112,18 +112,17 @@ def diff(
       It never changes a file.
 
     Exit code:
-      0 where nothing differs or only within the tolerance, 1 where something
-      does.
+      0 if nothing differs beyond the tolerance, 1 if something does.
 
     Examples:
       $ ztensor diff tiny.safetensors tiny.npz --values-only
-        the same tensors in two formats, of which one has no attributes
+        the same tensors in two formats, one of which has no attributes
       $ ztensor diff model.zt changed.zt --exclude '*.fp8'
-        all that differs; exits with 1
+        everything that differs; exits with 1
       $ ztensor diff model.zt changed.zt --include 'e*' --values-only --rtol 0.01
-        one object, whatever its type, one percent apart
+        one object, of any type, with a tolerance of one percent
       $ ztensor diff model.zt renamed.zt --rename '^layers\.=h.'
-        names that begin otherwise in the second file
+        names that begin differently in the second file
     """
     from ztensor.analysis.comparing import diff as diff_of
 

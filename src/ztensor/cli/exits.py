@@ -26,14 +26,14 @@ class ExitCode(enum.IntEnum):
 
 
 _MEANINGS = {
-    ExitCode.OK: "all is well",
-    ExitCode.FAILED: "damage, differences or NaN found, or a file not read or written",
+    ExitCode.OK: "success",
+    ExitCode.FAILED: "damage, differences or NaN found; or a file cannot be read or written",
     ExitCode.USAGE: "wrong arguments, or no object of that name",
     ExitCode.UNSUPPORTED: "a version, type, encoding or layout this release does not know",
-    ExitCode.CORRUPT: "damaged or unsafe input, or of no known format",
-    ExitCode.UNCHECKED: "with --require-digests: bytes that no digest covers",
+    ExitCode.CORRUPT: "input that is damaged, unsafe or of no known format",
+    ExitCode.UNCHECKED: "with --require-digests: some bytes have no digest",
     ExitCode.INTERRUPTED: "interrupted from the keyboard",
-    ExitCode.BROKEN_PIPE: "the reader of the output went away, as `head` does",
+    ExitCode.BROKEN_PIPE: "the program that reads the output ended, as `head` does",
 }
 
 # The first family an error belongs to decides; what is none of them failed.

@@ -73,41 +73,41 @@ def hash_(
     ] = CONTENT_ALGORITHMS[0],
     threads: ThreadsOption = None,
 ) -> None:
-    """Print an id of what files hold, however it is stored.
+    """Print an id of the contents, independent of the storage.
 
-    Two files have the same id if they hold the same names, shapes, types and elements, whatever
-    their compression, version, format, order or number of files: a safetensors file and the .zt
-    made from it have the same id. Everything is read and checked against its digest; a damaged file
-    has no id.
+    Two files have the same id if they have the same names, shapes, types and elements. Compression,
+    version, format, order and number of files do not matter: a safetensors file and the .zt made
+    from it have the same id. Everything is read and checked against its digest; a damaged file has
+    no id.
 
-    With --content it is the id that the 2.x format defines: of what the manifest says, digests
-    among it, so that nothing else is read. A 2.x file in which a part has no digest has none, nor
-    has a file of another version or format.
+    --content prints the id that the 2.x format defines. It is computed from the manifest and the
+    digests in it, and no data is read. It exists only for 2.x files in which every component has a
+    digest.
 
     Output:
-      One line for each file, as sha256sum has them: the id, two spaces, the path.
-      With --content the id begins with its algorithm and a colon.
-      With --check: whether each file of the list is as listed; an id with a colon
+      One line for each file, like those of sha256sum: the id, two spaces, the
+      path. With --content the id begins with its algorithm and a colon. With
+      --check: whether each file of the list has the listed id; an id with a colon
       is a content digest.
 
     JSON:
-      attributes      whether they were taken in
+      attributes      whether the id covers them
       files           a list of file, id, with --tensors also tensors (name to
                       id), or error; with --check of file, expected, id, ok
-      ok              with --check: whether all files are as listed
+      ok              with --check: whether all files have the listed id
 
     Safety:
       It never changes a file.
 
     Exit code:
-      0 where all files have an id and, with --check, the one listed; 1 where one
+      0 if all files have an id and, with --check, the listed one; 1 if one
       differs.
 
     Examples:
       $ ztensor hash tiny.safetensors tiny.npz
-        two formats, one content
+        the same tensors in two formats
       $ ztensor hash model.zt --tensors --include 'layers.*'
-        an id of each tensor; its name has no part in it
+        an id of each tensor, which does not depend on its name
       $ ztensor hash tiny.npz > tiny.ids
         a list to keep
       $ ztensor hash --check tiny.ids

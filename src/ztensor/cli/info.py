@@ -26,17 +26,18 @@ _VALUE_CHARACTERS = 200
 def info(terminal: Terminal, file: FileArgument) -> None:
     """Show a file as a whole: version, sizes, attributes.
 
-    A file of any known format, or a set of shards. Only the list is read, no data.
+    FILE may have any known format, or be a set of shards. Only the list of objects is read, and no
+    data.
 
     Output:
-      Size, version, counts; how many objects and bytes have each type, format
-      and encoding; the file's attributes. For other formats also what a copy
-      leaves out: a graph, code, values that are no object or attribute. For a
-      zTensor file also where its manifest is; `padding` (between blobs, less than
-      64 bytes each time, in 2.x less than 4096); `dead` bytes (removed or
-      replaced data and older manifests); `shared` bytes, if any (used by several
-      components); and `commit`, our writer's record of a state. `container` is
-      the framing: 0.1, 1 (versions 1.1 and 1.2), 1.0 (releases 1.0.0 and 1.0.1)
+      Size, version and counts; the number of objects and bytes of each type,
+      format and encoding; the file's attributes. For other formats also what a
+      copy leaves out, such as a graph or code. For a zTensor file also the place
+      of its manifest; `padding` (alignment between blobs: less than 64 bytes
+      each time, in 2.x less than 4096); `dead` bytes (removed or replaced data
+      and older manifests); `shared` bytes (used by several components), if any;
+      and `commit`, our writer's record of the last change. `container` is the
+      framing: 0.1, 1.0 (releases 1.0.0 and 1.0.1), 1 (versions 1.1 and 1.2)
       or 2.
 
     JSON:
@@ -44,12 +45,12 @@ def info(terminal: Terminal, file: FileArgument) -> None:
       version         of the format, or null
       container       the framing, or null
       files           the paths of a set, or null
-      nbytes          size of the file, or of all of a set
+      nbytes          size of the file, or of all files of a set
       object_count, component_count
                       how many
       parameter_count
-                      elements of the objects; of quantized ones those they
-                      stand for, of sparse ones those stored, tied ones once
+                      elements: dequantized elements of quantized objects,
+                      stored ones of sparse objects; tied objects count once
       stored_nbytes   of all components
       types, formats, encodings, digests
                       lists of name, count, nbytes; objects for formats,
@@ -67,7 +68,7 @@ def info(terminal: Terminal, file: FileArgument) -> None:
       It never changes a file, and reads no values.
 
     Exit code:
-      0 where the file could be opened.
+      0 if the file could be opened.
 
     Examples:
       $ ztensor info tiny.safetensors

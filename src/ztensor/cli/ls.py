@@ -61,42 +61,43 @@ def ls(
 ) -> None:
     """List the objects of files: names, shapes, types, sizes.
 
-    Files are of any known format, or sets of shards. Only the list is read, no data, so it takes no
-    longer for a large file.
+    Files may have any known format, or be sets of shards. Only the list of objects is read, and no
+    data, so large files are as fast as small ones.
 
     Output:
-      One line for each object: name, shape, type (the logical type where there
-      is one, the storage type otherwise), format (the layout), encoding, size in
-      the file in powers of 1000, digest algorithm. Several encodings or digests
-      of one object have commas between them; `none` stands for none. A terminal
-      that is too narrow loses the columns that say the same on every line; the
-      last line then says it once. Through a pipe there is no last line, every
-      field is whole, a shape has no spaces, and sizes are in bytes. With several
-      files the first field is the file. --summary gives one line for each file:
-      its objects, parameters, size, and types, those of the most bytes first.
+      One line for each object: name, shape, type (the logical type, or the
+      storage type if there is none), format (the layout), encoding, size in
+      the file in powers of 1000, and digest algorithm (or `none`). Several
+      encodings or digests are separated by commas. If the terminal is too
+      narrow, columns with the same value on every line are left out, and the
+      last line has these values. Through a pipe there is no last line, nothing
+      is shortened, a shape has no spaces, and sizes are in bytes. With several
+      files the first field is the file. --summary prints one line for each
+      file: objects, parameters, size, and types, the most bytes first.
 
     JSON:
       `files`, a list with one entry for each file:
       file            the argument
-      version         of the format, where it has versions
+      version         of the format, if it has versions
       object_count    of the whole file
-      objects         a list: name, shape, dtype (storage type, null where the
+      objects         a list: name, shape, dtype (storage type, null if the
                       layout is unknown), type (logical type or null), format,
                       encoding, digest, stored_nbytes
       stored_nbytes   of the objects listed
-      listed_count    how many these are
+      listed_count    number of objects listed
       parameter_count
-                      of these: elements; of quantized ones those they stand for,
-                      of sparse ones those stored, tied ones once
+                      elements of the objects listed: dequantized elements of
+                      quantized objects, stored ones of sparse objects; tied
+                      objects count once
       types           with --summary, in place of objects: text
-      error           instead of all but file, where it could not be opened
+      error           why the file could not be opened; then only file is there
 
     Safety:
       It never changes a file, and reads no values; `ztensor verify` does.
 
     Exit code:
-      0 where all files were listed, else the highest of any file; 2 where
-      patterns match no name in any of them.
+      0 if all files were listed, else the highest code of any file; 2 if the
+      patterns match no name in any file.
 
     Examples:
       $ ztensor ls tiny.safetensors

@@ -45,18 +45,18 @@ VERBS: dict[str, dict[str, Verb]] = {
         "ls": Verb("List the objects of files: names, shapes, types, sizes."),
         "info": Verb("Show a file as a whole: version, sizes, attributes."),
         "show": Verb("Show one object: its parts, attributes and first values."),
-        "stats": Verb("Say what values are like, and find NaN and infinity."),
+        "stats": Verb("Show statistics of the values, and find NaN and infinity."),
         "plot": Verb("Draw histograms in the terminal, or as SVG or PNG."),
         "diff": Verb("Compare two files, whatever their formats."),
         "verify": Verb("Check every byte of files, and list all that is wrong."),
-        "hash": Verb("Print an id of what files hold, however it is stored."),
+        "hash": Verb("Print an id of the contents, independent of the storage."),
         "demo": Verb("Save, map, slice and damage a checkpoint, with times."),
     },
     "Write new files": {
         "convert": Verb("Write a file of any format as .zt, or in another format."),
         "export": Verb("Write a file in another format, and list what is lost."),
         "merge": Verb("Write the objects of several files into one .zt."),
-        "split": Verb("Write a file as shards of a size, and an index."),
+        "split": Verb("Write a file as shards of limited size, and an index."),
     },
     "Change .zt files, safely": {
         "append": Verb("Add objects of other files, of any format."),
@@ -83,19 +83,19 @@ _HELP = f"""\
 Look into any model file, check it, compare it, convert it; change .zt files.
 
 Files may be {", ".join(_SUFFIXES[:-1])} and {_SUFFIXES[-1]},
-or a model in several of them. They are told apart by what is in them, not by name, and nothing in
-them is ever run. An object is one named tensor.
+or a model in several such files. The contents decide the format, not the name, and nothing in a
+file is ever executed. An object is one named tensor.
 
 \b
 Examples:
   $ ztensor ls tiny.safetensors
     the tensors in a file, with shapes, types and sizes
   $ ztensor convert tiny.safetensors tiny.zt
-    the same in another format; the first file stays as it is
+    the same tensors in another format; the first file does not change
   $ ztensor diff tiny.safetensors tiny.zt
-    nothing was lost on the way
+    compare the two: nothing was lost
 
-`ztensor VERB --help` says all of a verb, with examples.
+`ztensor VERB --help` describes a verb, with examples.
 """
 
 EXIT_CODES = "\b\nExit codes:\n" + "\n".join(

@@ -76,24 +76,24 @@ def plot(
     NaN and infinities are left out and counted.
 
     Output:
-      Histograms as wide as the terminal, of blocks, or of `.:#` where it has no
-      blocks; of more than four objects, or with --height 1, one line each. With
-      -o all of them become one picture: above the bars are shape and type, mean
-      and deviation, and in red how many values are not finite. An SVG has no
-      background and reads on white and on black; a PNG needs Pillow
-      (`pip install 'pyztensor[plot]'`).
+      Histograms as wide as the terminal, of block characters or, if the terminal
+      has none, of `.:#`. With more than four objects, or with --height 1, each
+      takes one line. With -o all histograms become one picture, which also shows
+      shape, type, mean and deviation of each and, in red, the number of values
+      that are not finite. An SVG has no background, so it suits white and black
+      pages; a PNG needs Pillow (`pip install 'pyztensor[plot]'`).
 
     JSON:
       file, output    the arguments
       dry_run         whether nothing was written
       objects         a list of name, count, nans, infs, scale, edges, counts,
-                      note; null where there is nothing to draw
+                      note; null if there is nothing to draw
 
     Safety:
       It never changes a model file, and replaces no picture without --force.
 
     Exit code:
-      0 where all was drawn, 2 where a pattern matches nothing or the picture
+      0 if everything was drawn, 2 if a pattern matches nothing or the picture
       exists.
 
     Examples:
@@ -102,7 +102,7 @@ def plot(
       $ ztensor plot triangle.npz --height 1
         each on a line of its own
       $ ztensor plot triangle.npz --log-counts -o triangle.svg
-        a picture of all, tails made visible
+        a picture of all, with visible tails
     """
     from ztensor.analysis.plotting import picture_of, require_picture
     from ztensor.analysis.statistics import BINS, stats

@@ -59,20 +59,20 @@ def repair(
 ) -> None:
     """Find what a torn file still holds, and save it.
 
-    The last committed state of a file is looked for from its end. Nothing is changed unless asked
-    for: --write saves that state as a new file, --in-place cuts the file back to it, and keeps what
-    it cuts off as FILE.tail-1.
+    It searches the file backwards for the last committed state. Without options nothing is changed.
+    --write saves that state as a new file. --in-place cuts the file back to it, and keeps the rest
+    as FILE.tail-1.
 
     Output:
-      Where the state ends, how many objects it has, what lies behind it, and
-      which objects are damaged; with --explain every place that was looked at.
+      Where the state ends, how many objects it has, how many bytes follow it, and
+      which objects are damaged; with --explain every place that was searched.
 
     JSON:
       path, size      of the file
-      end, objects    of the state; end is null where there is none
-      tail            bytes behind it
-      is_clean        nothing is behind it
-      opens           an ordinary open worked when the command began
+      end, objects    of the state; end is null if there is none
+      tail            number of bytes after it
+      is_clean        whether nothing follows it
+      opens           whether the file could be opened before the repair
       digests_ok      how many match
       damaged         names
       written, tail_path
@@ -84,8 +84,8 @@ def repair(
       It never changes anything unasked, and loses no byte without --drop-tail.
 
     Exit code:
-      0 where the file opens as it is or was mended, 1 where it is torn or objects
-      of the state are damaged, 4 where no state was found.
+      0 if the file can be opened or was repaired, 1 if it is torn or objects of
+      the state are damaged, 4 if no state was found.
 
     Examples:
       $ ztensor repair torn.zt

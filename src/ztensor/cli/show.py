@@ -63,10 +63,10 @@ def show(
     Values are read and decoded in blocks, so an object may be larger than memory.
 
     Output:
-      Name, shape, type, format, size; where each component lies; attributes; the
-      first values, smallest, largest and mean of the finite ones, and how many
-      are NaN or infinite. Of a sparse object the stored values count, of a
-      quantized one the values it stands for.
+      Name, shape, type, format and size; the place of each component;
+      attributes; the first values; smallest, largest and mean of the finite
+      values; the number of NaN and infinite values. For a sparse object these are
+      its stored values, for a quantized object its dequantized values.
 
     JSON:
       file, name, shape, dtype, type, format
@@ -79,21 +79,21 @@ def show(
       values          null with --no-values and for unknown layouts; else of
                       (`elements`, `stored values` or `dequantized values`),
                       count, first (up to eight; a complex number is a pair), min,
-                      max, mean, nan_count, inf_count, true_count, null where they
-                      have no meaning
-      error           where the values could not be read
+                      max, mean, nan_count, inf_count, true_count; null if it
+                      does not apply
+      error           why the values could not be read
 
     Safety:
       It never changes a file. It checks no digests; `ztensor verify` does.
 
     Exit code:
-      0 where all could be read, 2 where there is no object of that name.
+      0 if everything could be read, 2 if there is no object of that name.
 
     Examples:
       $ ztensor show model.zt layers.0.weight.fp8
-        an object of bytes that stand for small floats
+        an object of floats of 8 bits
       $ ztensor show tiny.safetensors layers.0.weight --no-values
-        only where it lies
+        only its place in the file
     """
     facts: dict[str, Any] = {"file": file}
     with open_file(file) as reader:

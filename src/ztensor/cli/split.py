@@ -40,7 +40,7 @@ def split(
     choice: Choice,
     how: NewFile,
 ) -> None:
-    """Write a file as shards of a size, and an index.
+    """Write a file as shards of limited size, and an index.
 
     FILE may be of any known format. The index is the one that model hubs use for safetensors, with
     the sha256 of each shard added. No object is divided: one that is larger than SIZE gets a shard

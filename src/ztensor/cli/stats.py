@@ -43,21 +43,21 @@ def stats(
         ),
     ] = False,
 ) -> None:
-    """Say what values are like, and find NaN and infinity.
+    """Show statistics of the values, and find NaN and infinity.
 
-    Everything is read once, in blocks, and checked against its digest, so an object may be larger
-    than memory. The zeros that a sparse object does not store are counted. A quantized object is
-    dequantized, some rows at a time. Objects of an unknown type or layout are listed and left out.
+    Everything is read once and checked against its digest. It is read in blocks, so an object may
+    be larger than memory. The zeros that a sparse object does not store count, too. A quantized
+    object is dequantized. Objects of an unknown type or layout are listed without statistics.
 
-    Quantiles are interpolated as NumPy does. They are exact for types of up to 16 bits, for up to
-    65,536 elements, and for small integers; otherwise within 0.2 % of their value (0.4 % of float64
+    Quantiles are interpolated as in NumPy. They are exact for types of up to 16 bits, for up to
+    65,536 elements, and for small integers; otherwise the error is at most 0.2 % (0.4 % for float64
     and complex128).
 
     Output:
-      One line for each object: count, smallest, largest, mean and standard
-      deviation (of the population) of the finite values, zeros, NaNs, infinities;
-      the last line is of all values together. Of complex numbers magnitudes are
-      looked at. With --quantiles those instead of mean and deviation.
+      One line for each object: count; smallest, largest, mean and standard
+      deviation (of the population) of the finite values; number of zeros, NaNs
+      and infinities. The last line is for all values together. Complex numbers
+      count by their magnitude. --quantiles replaces mean and deviation.
 
     JSON:
       file            the argument
@@ -72,8 +72,8 @@ def stats(
       It never changes a file.
 
     Exit code:
-      0 where all could be read; with --check 1 where there is a NaN or infinity;
-      2 where a pattern matches nothing.
+      0 if everything could be read; 1 with --check if there is a NaN or
+      infinity; 2 if a pattern matches nothing.
 
     Examples:
       $ ztensor stats tiny.npz

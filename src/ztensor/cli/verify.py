@@ -47,14 +47,13 @@ def verify(
     is not damage.
 
     Output:
-      One line for each file. `ok`: every byte is under a digest that matches.
-      `unchecked`: nothing is wrong that can be seen, but some bytes are under
-      none, and could have been changed; which objects, and why. `DAMAGED`: one
-      line for each problem: the object, the component, what was expected and
-      found, the section of the specification, and in brackets the reason, one of
-      `ztensor.Reason`. With --quiet only what is damaged, on standard error. A
-      file that cannot be opened gives its error, and all problems of a manifest
-      that breaks several rules.
+      One line for each file. `ok`: a digest covers every byte, and all digests
+      match. `unchecked`: no damage was found, but some bytes have no digest and
+      may have changed; the line says which objects, and why. `DAMAGED`: one line
+      for each problem: the object, the component, what was expected and found,
+      the section of the specification, and in brackets the reason, one of
+      `ztensor.Reason`. With --quiet only damaged files, on standard error. If a
+      file cannot be opened, its error, and all problems of its manifest.
 
     JSON:
       ok              whether all files are
@@ -62,16 +61,16 @@ def verify(
                       objects (how many were walked), checked (components whose
                       digest matches), undigested (those that have none),
                       unchecked (a list of object and why), nbytes, seconds,
-                      problems, unsupported; or file, ok, error where it could
-                      not be opened
+                      problems, unsupported; or file, ok, error if it could not
+                      be opened
 
     Safety:
-      It never changes a file; `ztensor repair` mends what can be.
+      It never changes a file; `ztensor repair` repairs what can be repaired.
 
     Exit code:
-      0 where nothing is wrong, 1 where a file is damaged or could not be read, 4
-      where one is so damaged that it cannot be opened; with --require-digests 5
-      where nothing is wrong, but not every byte is under a digest.
+      0 if no damage was found, 1 if a file is damaged or could not be read, 4 if
+      a file is so damaged that it cannot be opened; with --require-digests 5 if
+      no damage was found, but some bytes have no digest.
 
     Examples:
       $ ztensor verify model.zt
