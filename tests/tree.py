@@ -80,6 +80,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "reading/locating.py": ("unit/reading/test_reader.py",),
     "reading/walking.py": ("unit/reading/test_verify.py",),
     "reading/stored_array.py": ("unit/reading/test_slices.py",),
+    "sharded/uploading.py": ("remote/test_writing.py",),
     "sharded": ("unit/test_sharded.py", "unit/cli/test_sets.py"),
     "source/joined.py": ("unit/reading/test_shards.py",),
     "source/base.py": ("unit/source/test_local.py", "unit/source/test_memory.py"),

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from ztensor.reading.file import Location
     from ztensor.reading.slices import TensorSlice
     from ztensor.reading.verify import VerifyReport
+    from ztensor.source.urls import remote
     from ztensor.tensor import Tensor
     from ztensor.writing.stream import ObjectSink
     from ztensor.writing.writer import Writer
@@ -97,6 +98,7 @@ _HOMES = {
     "ztensor.reading.file": "Location",
     "ztensor.reading.slices": "TensorSlice",
     "ztensor.analysis.statistics": "Histogram StatsReport TensorStats stats",
+    "ztensor.source.urls": "remote",
     "ztensor.tensor": "Tensor",
     "ztensor.reading.verify": "VerifyReport",
     "ztensor.writing.stream": "ObjectSink",
@@ -162,6 +164,7 @@ __all__ = [
     "open",
     "plot",
     "register_logical_type",
+    "remote",
     "remove_tensors",
     "rename_tensors",
     "repair",

@@ -61,7 +61,7 @@ class Reader(ManifestReader):
         mmap: bool = True,
         limits: Limits | None = None,
         recover: bool = False,
-        storage: Any = None,
+        storage: object = None,
     ) -> None:
         path = with_storage(path, storage)
         super().__init__(open_file(path, verify=verify, mmap=mmap, limits=limits, recover=recover))
@@ -230,7 +230,7 @@ class ShardedReader(Reader):
         mmap: bool = True,
         limits: Limits | None = None,
         recover: bool = False,
-        storage: Any = None,
+        storage: object = None,
     ) -> None:
         from ztensor.sharded.objects import ShardedObjects
 
@@ -323,7 +323,7 @@ def open(  # the name released libraries and users know
     mmap: bool = True,
     limits: Limits | None = None,
     recover: bool = False,
-    storage: Any = None,
+    storage: object = None,
 ) -> Reader:
     """Open a zTensor file of any version; see `Reader` for arguments and errors.
 

@@ -343,6 +343,7 @@ FUNCTIONS: dict[str, Make] = {
     "register_logical_type": lambda f: case(
         ztensor.register_logical_type, logical=ztensor.LogicalType("f32", "f32", "float32")
     ),
+    "remote": lambda f: case(ztensor.remote, url="s3://bucket/k.zt", storage={"region": "r"}),
     "remove_tensors": lambda f: case(
         ztensor.remove_tensors, input=f.zt(), output=f.out(), names=["w"], compression=False,
         durable="auto",

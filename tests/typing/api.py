@@ -203,6 +203,13 @@ def errors(path: Path) -> None:
         assert_type(error.object_name, str | None)
 
 
+def in_stores() -> None:
+    place = ztensor.remote("s3://bucket/k.zt", {"endpoint": "http://localhost"})
+    ztensor.open(place).close()
+    ztensor.convert(place, ztensor.remote("s3://bucket/other.zt"))
+    save_file({}, place)
+
+
 def own_types() -> None:
     ztensor.register_logical_type(ztensor.LogicalType("mine", "u8", "uint8"))
 

@@ -13,6 +13,8 @@ from ztensor.wire import cbor
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ztensor.source.urls import Remote
+
     Progress = Callable[[int, int], None]
 
 
@@ -29,7 +31,7 @@ def check_sums(reader: Reader) -> None:
 
 def require_equal(
     reader: Reader,
-    place: str,
+    place: str | Remote,
     target: str,
     attributes: Mapping[str, object] | None,
     lost: Sequence[Loss],

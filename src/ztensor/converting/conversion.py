@@ -17,16 +17,19 @@ from ztensor.converting.target import How
 from ztensor.sharded.naming import parse_size, shard_paths
 from ztensor.sharded.planning import plan_objects
 from ztensor.sharded.saving import place_of_whole, remove_shards, shards_there
+from ztensor.sharded.uploading import shards_in_store
 from ztensor.source.paths import path_text
 from ztensor.source.sink import Place
+from ztensor.source.table import remote_of
 from ztensor.source.targets import require_free
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy.typing as npt
 
     from ztensor.source.sink import Durable
+    from ztensor.source.urls import Remote
     from ztensor.typing import Readable
 
     Path = str | os.PathLike[str]
@@ -116,8 +119,10 @@ def convert(
     kind = format_of(target, to)
     version = require_version(version)
     require_compressed(kind, compression, chunk_rows)
-    for there in (target, *(shards_there(target) if max_shard_size is not None else ())):
-        require_free(there, overwrite=overwrite)
+    remote = remote_of(path)
+    if not overwrite:
+        for there in (path, *(_earlier(target, remote) if max_shard_size is not None else ())):
+            require_free(there, overwrite=False)
     casts = Casts(cast_target(dtype), dequantize=dequantize)
     with Opened(source) as reader:
         inputs = reader.objects.paths
@@ -136,20 +141,26 @@ def convert(
             progress,
         )
         if max_shard_size is None:
-            return _told(casts, write_file(part, Place(target), kind, inputs, how))
+            place = Place(target, remote=remote, is_new=not overwrite)
+            return _told(casts, write_file(part, place, kind, inputs, how))
         limit = parse_size(max_shard_size)
         require_divided(kind)
         groups = plan_objects(part, part, limit, kind)
-        for old in (*shards_there(target), *shard_paths(target, len(groups))):
-            require_other(inputs, old)
+        for old in (*_earlier(target, remote), *shard_paths(target, len(groups))):
+            require_other(inputs, path_text(old))
         if len(groups) > 1:
-            return _told(casts, write_set(part, target, kind, groups, inputs, how))
-        place, flush = place_of_whole(target, durable)
+            return _told(casts, write_set(part, path, kind, groups, inputs, how))
+        place, flush = place_of_whole(path, durable)
         how = dataclasses.replace(how, durable=flush)
         report = write_file(part, place, kind, inputs, how)
         if not dry_run:
-            remove_shards(target)
+            remove_shards(path)
         return _told(casts, report)
+
+
+def _earlier(target: str, remote: Remote | None) -> Sequence[Path]:
+    """Return the index and the shards of an earlier save."""
+    return shards_there(target) if remote is None else shards_in_store(remote)
 
 
 def _told(casts: Casts, report: ConversionReport) -> ConversionReport:

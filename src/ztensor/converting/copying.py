@@ -8,7 +8,7 @@ from ztensor.container import emitter_of
 from ztensor.converting.checking import require_equal
 from ztensor.converting.losses import require_lossless, require_some
 from ztensor.converting.report import Loss
-from ztensor.converting.target import How, Target
+from ztensor.converting.target import How, RemoteTarget, Target
 from ztensor.converting.versions import extra_of, sayable, sayable_objects
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import UnsupportedError
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from ztensor.model.rules import Form
     from ztensor.reading.file import FileObjects
+    from ztensor.source.upload import RemoteSink
+    from ztensor.source.urls import Remote
 
 
 def write_one(
@@ -49,7 +51,7 @@ def write_one(
         if how.progress is not None:
             how.progress(min(count, stored), total)
 
-    def look(temporary: str) -> None:
+    def look(temporary: str | Remote) -> None:
         if how.strict:
             require_lossless(lost, target)
         if check:
@@ -58,9 +60,19 @@ def write_one(
         if last is not None:
             last()
 
-    sink: FileSink | StreamSink
+    sink: FileSink | RemoteSink | StreamSink
     if how.dry_run:
-        sink = StreamSink(Nowhere(target, makes_folder=how.makes_folder))
+        sink = StreamSink(Nowhere(place.remote or target, makes_folder=how.makes_folder))
+    elif place.remote is not None:
+        length = max(stored, reader.nbytes)
+        sink = RemoteTarget(
+            place.remote,
+            expected=length + length // 16,
+            is_new=place.is_new,
+            look=look,
+            written=written,
+            reads_back=check,
+        )
     else:
         sink = Target(place, durable=how.durable, look=look, written=written)
     try:
@@ -101,7 +113,7 @@ def write_one(
 
 def _copy(
     chosen: Mapping[str, FileObjects],
-    sink: FileSink | StreamSink,
+    sink: FileSink | RemoteSink | StreamSink,
     attributes: Mapping[str, object],
     extra: Mapping[str, object] | None,
     how: How,

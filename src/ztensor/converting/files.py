@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ztensor.converting.checking import check_sums
 from ztensor.converting.copying import work_of, write_one
@@ -17,7 +17,10 @@ from ztensor.opening import Reader
 from ztensor.reading.verify import unchecked_names
 from ztensor.sharded.naming import index_path, shard_paths, shifted
 from ztensor.sharded.saving import ShardSet, sha256_of
+from ztensor.sharded.uploading import RemoteShardSet
+from ztensor.source.paths import path_text
 from ztensor.source.sink import Place
+from ztensor.source.table import remote_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -51,7 +54,7 @@ def write_file(
 
 def write_set(
     reader: Reader,
-    target: str,
+    given: Any,
     kind: str,
     groups: Sequence[tuple[Sequence[str], int]],
     inputs: tuple[str, ...],
@@ -63,7 +66,7 @@ def write_set(
 
     Args:
         reader: an open reader of what is written.
-        target: the file they are the shards of.
+        given: the file they are the shards of, also a URL of a store.
         kind: the format.
         groups: the names in each shard, and their bytes.
         inputs: the files that are read.
@@ -72,15 +75,21 @@ def write_set(
     """
     source_nbytes = reader.nbytes
     lost = lost_of_file(reader, kind, how)
+    target = path_text(given)
     index = index_path(target)
     check_sums(reader)
-    shards = ShardSet(
-        target,
-        len(groups),
-        durable=how.durable,
-        sources=reader.objects.rights(),
-        replaces_file=replaces_file,
-    )
+    remote = remote_of(given)
+    shards: ShardSet | RemoteShardSet
+    if remote is not None:
+        shards = RemoteShardSet(remote, len(groups), replaces_file=replaces_file)
+    else:
+        shards = ShardSet(
+            target,
+            len(groups),
+            durable=how.durable,
+            sources=reader.objects.rights(),
+            replaces_file=replaces_file,
+        )
     work = work_of(reader, how)
     count = nbytes = done = total_size = 0
     written: list[list[str]] = []
@@ -90,14 +99,17 @@ def write_set(
             own = dataclasses.replace(
                 how, durable=shards.durable, progress=shifted(how.progress, done, work)
             )
-            objects, length = write_one(part, shards.place(path), kind, own, lost, is_shard=True)
+            place = shards.place(path)
+            objects, length = write_one(part, place, kind, own, lost, is_shard=True)
             done += work_of(part, how)
             count, nbytes = count + objects, nbytes + length
             if not how.dry_run:
-                with Reader(path, mmap=False) as shard:
+                with Reader(place.remote or path, mmap=False) as shard:
                     written.append(list(shard))
                     total_size += sum(shard.metadata(name).nbytes for name in shard)
-        digests = [] if how.dry_run else [sha256_of(path) for path in shards.paths]
+        # What is in a store is not read again to be hashed: the index is without digests then.
+        is_hashed = remote is None and not how.dry_run
+        digests = [sha256_of(path) for path in shards.paths] if is_hashed else None
         if any(names for names, _ in groups):
             require_some(reader, range(count), lost, index)
         _require_unlike(written, index)
@@ -107,7 +119,7 @@ def write_set(
     files = [*shard_paths(target, len(groups)), index]
     if not how.dry_run:
         files = [*shards.commit(written, total_size, digests), index]
-        nbytes += os.path.getsize(index)
+        nbytes += os.path.getsize(index) if remote is None else 0
     lost[:] = dict.fromkeys(lost)  # what is the file's own is lost in each shard
     return _report(
         reader, index, kind, inputs, how, count, source_nbytes, nbytes, lost, tuple(files)

@@ -23,7 +23,9 @@ from ztensor.opening import open as open_file
 from ztensor.source.appending import AppendSink
 from ztensor.source.paths import path_text
 from ztensor.source.sink import Place
+from ztensor.source.table import remote_of
 from ztensor.source.targets import require_free
+from ztensor.source.upload import require_changed_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,9 +94,12 @@ def migrate(
         version = require_version(version)
     require_compressed("zt", compression, chunk_rows)
     in_place = output is None or is_same(source, target)
+    remote = remote_of(path if output is None else output)
     if not in_place:
         require_ours(target)
-        require_free(target, overwrite=overwrite)
+        require_free(target if output is None else output, overwrite=overwrite)
+    else:
+        require_changed_in_place(source)
     with contextlib.ExitStack() as stack:
         locked = None
         if in_place and os.path.isfile(source):  # other writers wait, or are told
@@ -116,7 +121,7 @@ def migrate(
             )
         return write_file(
             reader,
-            Place(target),
+            Place(target, remote=remote),
             "zt",
             inputs,
             How(

@@ -9,6 +9,7 @@ from ztensor.errors import UsageError
 from ztensor.opening import Reader, reader_over
 from ztensor.opening import open as open_file
 from ztensor.reading.reader import ManifestReader
+from ztensor.source.table import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,7 +31,9 @@ class Opened:
 
 
 def is_same(one: str, other: str) -> bool:
-    """Return whether two paths lead to one file that is there."""
+    """Return whether two paths lead to one file that is there, or are one URL."""
+    if one == other and is_remote(one):
+        return True
     try:
         return os.path.samefile(one, other)
     except (OSError, ValueError):

@@ -6,13 +6,16 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ztensor.container import LATEST
+from ztensor.errors import UsageError
 from ztensor.source.gathering import FROM_FILE_WRITE_BYTES
 from ztensor.source.sink import FileSink, Place
+from ztensor.source.upload import RemoteSink, is_there, remove
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ztensor.source.sink import Durable
+    from ztensor.source.urls import Remote
 
     Progress = Callable[[int, int], None]
 
@@ -60,6 +63,70 @@ class Target(FileSink):
         finally:
             del descriptor
         super().commit()
+
+
+class RemoteTarget(RemoteSink):
+    """An object that is looked at once it is in its place, where that is asked, and not before.
+
+    Args:
+        remote: as for `RemoteSink`, like the next two.
+        expected: likewise.
+        is_new: likewise.
+        look: called with what opens the object; what it raises takes it away again.
+        written: as for `Target`.
+        reads_back: whether `look` reads the object. Then nothing may be there before: it would be
+            gone by the time the new one turned out wrong.
+
+    Raises:
+        UsageError: there is an object, and the new one is to be read back.
+        SourceError: the store cannot be asked.
+    """
+
+    def __init__(
+        self,
+        remote: Remote,
+        *,
+        expected: int,
+        is_new: bool,
+        look: Callable[[Remote], None],
+        written: Callable[[int], None],
+        reads_back: bool,
+    ) -> None:
+        if reads_back and is_there(remote):
+            error = UsageError(
+                "it exists already: what is uploaded is compared once it is in place, so it "
+                "replaces nothing",
+                file=remote.name,
+            )
+            error.hint = "write under another name, or remove this one first"
+            raise error
+        super().__init__(remote, expected=expected, is_new=is_new or reads_back)
+        self._target = remote
+        self._look_at = look
+        self._written = written
+        self._reads_back = reads_back
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append `data` (flat bytes), and say how much was written."""
+        super().write(data)
+        self._written(self.position)
+
+    def commit(self) -> None:
+        """Put the object in its place, and let it be looked at."""
+        if not self._reads_back:
+            try:
+                self._look_at(self._target)
+            except BaseException:
+                self.abort()
+                raise
+            super().commit()
+            return
+        super().commit()
+        try:
+            self._look_at(self._target)
+        except BaseException:
+            remove(self._target)
+            raise
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from ztensor.source.paths import path_text
 from ztensor.source.rights import rights_of
 from ztensor.source.sink import FileSink, StreamSink
 from ztensor.source.targets import Nowhere, require_free
+from ztensor.source.upload import require_changed_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,6 +149,7 @@ def repair(
     if drop_tail and not in_place:
         raise ArgumentValueError("drop_tail goes with in_place")
     name = path_text(path)
+    require_changed_in_place(name)
     if in_place:
         end = TrialSink if dry_run else AppendSink
         locked = end(name, durable=durable, lock=lock, timeout=timeout)
@@ -161,6 +163,7 @@ def repair(
         if found is None:
             raise _nothing_found(report)
         target = path_text(write)
+        require_changed_in_place(target)
         if os.path.exists(target) and os.path.samefile(target, name):
             raise ArgumentValueError(
                 "repair writes to another file; in_place=True mends this one", file=name

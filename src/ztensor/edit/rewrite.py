@@ -23,8 +23,9 @@ from ztensor.sharded.naming import INDEX_SUFFIX, index_path, parse_size, shard_p
 from ztensor.sharded.planning import plan_objects
 from ztensor.source.appending import AppendSink
 from ztensor.source.paths import is_path, path_text
-from ztensor.source.table import is_remote, require_on_disk
+from ztensor.source.table import absolute, is_remote, remote_of, require_on_disk
 from ztensor.source.targets import Nowhere, require_free
+from ztensor.source.urls import Remote
 from ztensor.writing.output import create
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def merge(
             expected="'error', 'first' or 'last'",
             found=describe(on_conflict),
         )
-    require_free(path_text(output), overwrite=overwrite)
+    require_free(output, overwrite=overwrite)
     with contextlib.ExitStack() as stack:
         several: Any = [inputs] if is_path(inputs) else inputs
         readers = [stack.enter_context(open_files(path)) for path in several]
@@ -155,7 +156,7 @@ def merge(
             for reader in readers:
                 merged.update(reader.attributes)
             attributes = merged or None
-        target = Nowhere(path_text(output)) if dry_run else output
+        target: Any = Nowhere(output) if dry_run else output
         with create(target, version=version, attributes=attributes, durable=durable) as writer:
             _copy_all(writer, [(name, *where) for name, where in chosen.items()], progress)
             return writer.finish()
@@ -198,8 +199,8 @@ def split(
 
     Args:
         path: the file, or the index of a set to be split anew; of any format.
-        folder: where the shards go; it is made where it is missing, and gone again where nothing
-            was written. The file's own folder by default.
+        folder: where the shards go, also a URL such as `s3://bucket/folder`; it is made where it
+            is missing, and gone again where nothing was written. The file's own folder by default.
         to: the format of the shards: `"zt"` or `"safetensors"`.
         max_shard_size: most stored bytes in a shard, a number or text such as "500MB" or "5GiB".
         keep: says of a name whether the object is written; all are by default.
@@ -216,7 +217,8 @@ def split(
     require_divided(to)
     with open_files(path) as reader:
         name, planned = _plan(reader, path, folder, limit, keep, to)
-        with _folder_of(name, is_made=not dry_run):
+        remote = None if folder is None else remote_of(folder)
+        with _folder_of(name, is_made=not dry_run and remote is None):
             how = How(
                 version_of(reader) if to == "zt" else LATEST,
                 durable=durable,
@@ -226,7 +228,8 @@ def split(
                 keeps_all=to == "zt",
             )
             inputs = reader.objects.paths
-            report = write_set(reader, name, to, planned, inputs, how, replaces_file=False)
+            target = name if remote is None else Remote(name, remote.storage)
+            report = write_set(reader, target, to, planned, inputs, how, replaces_file=False)
             return list(report.files)
 
 
@@ -318,7 +321,7 @@ def _plan(
     given = reader.name if reader.name.endswith(INDEX_SUFFIX) else path_text(path)
     if folder is None:
         require_on_disk(given, "say in which folder (`--into`, in Python folder=)")
-    name = os.path.abspath(given).removesuffix(INDEX_SUFFIX)
+    name = absolute(given).removesuffix(INDEX_SUFFIX)
     suffix, *_ = written_formats()[kind]
     if os.path.isdir(name):
         name += suffix

@@ -27,11 +27,13 @@ from ztensor.sharded.naming import (
     shard_paths,
     shifted,
 )
+from ztensor.sharded.uploading import RemoteShardSet, remove_shards_in_store
 from ztensor.source.base import Range
 from ztensor.source.local import FileSource
 from ztensor.source.paths import is_path, path_text
 from ztensor.source.rights import narrowest_of
 from ztensor.source.sink import FileSink, Place
+from ztensor.source.table import remote_of
 from ztensor.source.targets import Nowhere
 from ztensor.writing.saving import save_all
 
@@ -220,8 +222,11 @@ def _remove(paths: Iterable[str]) -> None:
             os.unlink(path)
 
 
-def place_of_whole(path: str, durable: Durable) -> tuple[Place, Durable]:
+def place_of_whole(given: Any, durable: Durable) -> tuple[Place, Durable]:
     """Return how a file is to be written that may take the place of shards, which go next."""
+    path, remote = path_text(given), remote_of(given)
+    if remote is not None:
+        return Place(path, remote=remote), durable
     if durable == "auto" and os.path.lexists(index_path(path)):
         durable = True
     return Place(path, like=narrowest_of(_old_shards(path))), durable
@@ -232,9 +237,13 @@ def shards_there(path: str) -> list[str]:
     return [index_path(path), *_old_shards(path), *_waiting(path)]
 
 
-def remove_shards(path: str) -> None:
+def remove_shards(given: Any) -> None:
     """Remove the index and the shards of an earlier save of a file, which now is one file."""
-    _remove(shards_there(path))
+    remote = remote_of(given)
+    if remote is None:
+        _remove(shards_there(path_text(given)))
+    else:
+        remove_shards_in_store(remote)
 
 
 def sha256_of(path: str) -> str:
@@ -296,6 +305,9 @@ def save_files(
         return {}
 
     if max_shard_size is None or not hasattr(tensors, "items"):
+        if is_path(target) and hasattr(tensors, "items") and (remote := remote_of(target)):
+            length = sum(int(getattr(value, "nbytes", 0)) for value in tensors.values())
+            target = Place(remote.url, remote=remote, expected=length + length // 16)
         return save_one(tensors, target, progress, durable)
     limit = parse_size(max_shard_size)
     if not isinstance(target, (str, os.PathLike)):
@@ -304,18 +316,23 @@ def save_files(
             found=describe(target, 40),
         )
     path = path_text(target)
-    Nowhere(path)  # raises where no file can be
+    remote = remote_of(target)
+    Nowhere(target)  # raises where no file can be
     sizes = {name: int(getattr(tensors[name], "nbytes", 0)) for name in sorted(tensors, key=str)}
     groups = plan_shards(
         ((name, size, _memory(tensors, name)) for name, size in sizes.items()), limit
     )
     if len(groups) == 1:
-        whole, durable = place_of_whole(path, durable)
+        whole, durable = place_of_whole(target, durable)
         shared = save_one(tensors, whole, progress, durable)
-        remove_shards(path)
+        remove_shards(target)
         return shared
     total, done = sum(sizes.values()), 0
-    shards = ShardSet(path, len(groups), durable=durable)
+    shards: ShardSet | RemoteShardSet
+    if remote is None:
+        shards = ShardSet(path, len(groups), durable=durable)
+    else:
+        shards = RemoteShardSet(remote, len(groups), durable=durable)
     shared = {}
     try:
         for (names, _), place in zip(groups, shards.paths, strict=True):

@@ -17,7 +17,8 @@ from ztensor.source.base import ReadOneByOne, shrunk
 from ztensor.source.descriptor import Descriptor
 from ztensor.source.guards import CommitBehind, CommitOver, Guarded
 from ztensor.source.local import require_empty
-from ztensor.source.paths import is_url, path_text
+from ztensor.source.paths import path_text
+from ztensor.source.upload import require_changed_in_place
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -65,6 +66,7 @@ class AppendSink(ReadOneByOne):
         self, path: str, *, durable: Durable = "auto", lock: bool = True, timeout: float = 0.0
     ) -> None:
         path = path_text(path)
+        require_changed_in_place(path)
         self.name = path
         self.path: str | None = path
         self._place = os.path.abspath(path)  # who calls may change to another folder
@@ -101,10 +103,7 @@ class AppendSink(ReadOneByOne):
             try:
                 opened = _Locked(os.open(path, flags))
             except OSError as error:
-                problem = SourceError.from_os(error, "cannot open for writing", path)
-                if is_url(path):
-                    problem.hint = "this is a URL, and only files on disk are changed"
-                raise problem from error
+                raise SourceError.from_os(error, "cannot open for writing", path) from error
             try:
                 status = os.fstat(opened.number)
                 if not stat.S_ISREG(status.st_mode):

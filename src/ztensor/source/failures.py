@@ -6,10 +6,18 @@ state. Nothing of them is repeated: what is known of the cause is looked for, an
 
 from __future__ import annotations
 
+import os
 import re
 
-from ztensor.errors import Reason, SourceError, SourceNotFoundError, SourcePermissionError
+from ztensor.errors import (
+    Reason,
+    SourceError,
+    SourceNotFoundError,
+    SourcePermissionError,
+    UsageError,
+)
 
+WRITING = "cannot write"  # an attempt, as `failure` takes it
 _STATUS = re.compile(r"\bstatus(?: code)?\W{1,4}([1-5]\d\d)\b", re.IGNORECASE)
 _CODE = re.compile(r"<Code>([A-Za-z]{3,60})</Code>")
 # What a message of the library has where a cause is known, the first that fits.
@@ -49,6 +57,14 @@ _NEEDS = {
         "storage={'skip_signature': True}",
     ),
 }
+# The same for what is written: the object, and parts that are given up.
+_WRITING_NEEDS = {
+    "s3": "s3:PutObject and s3:AbortMultipartUpload on the object",
+    "gs": "storage.objects.create (and storage.objects.delete, to replace one) on the bucket",
+    "az": "the role Storage Blob Data Contributor, or a SAS token with create and write",
+}
+# The process that used the library first: its threads do not survive a fork.
+_first_process: list[int] = []
 _SAME = {"s3a": "s3", "azure": "az", "abfs": "az", "abfss": "az"}
 
 
@@ -102,6 +118,10 @@ def _forbidden(doing: str, name: str, detail: str, *, is_unknown: bool) -> Sourc
         )
         return problem
     right, variables, public = needs
+    if doing == WRITING:
+        right = _WRITING_NEEDS[_SAME.get(scheme, scheme)]
+        problem.hint = f"writing needs {right}; keys come from {variables}"
+        return problem
     problem.hint = (
         f"reading needs {right}; keys come from {variables}; {public} reads what is public"
     )
@@ -117,3 +137,27 @@ def changed(name: str, expected: str | None = None, found: str | None = None) ->
         expected=expected,
         found=found,
     )
+
+
+def require_process(name: str) -> None:
+    """Raise in a process that was forked from one which used the library: it would hang.
+
+    Args:
+        name: the URL without secrets.
+
+    Raises:
+        UsageError: so it is.
+    """
+    process = os.getpid()
+    if not _first_process:
+        _first_process.append(process)
+    if _first_process[0] != process:
+        error = UsageError(
+            "this process was forked from one that had used a store, and cannot use one itself",
+            file=name,
+        )
+        error.in_python = (
+            'start workers another way: DataLoader(..., multiprocessing_context="spawn"), '
+            'or multiprocessing.get_context("spawn")'
+        )
+        raise error

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.errors import ClosedError, SourceError, UsageError
+from ztensor.errors import ClosedError, SourceError
 from ztensor.source.base import shrunk
-from ztensor.source.failures import changed, failure
+from ztensor.source.failures import changed, failure, require_process
 from ztensor.source.urls import place_of
 
 if TYPE_CHECKING:
@@ -40,9 +40,6 @@ _FIRST_OF_OTHERS = 256 << 10, 64 << 10
 # A server that knows no ranges is asked for the whole, up to so much.
 _MOST_WHOLE = 64 << 20
 _PIECE_BYTES = 1 << 20  # of a body that is copied while the next arrives
-
-# The process that used the library first: its threads do not survive a fork.
-_first_process: list[int] = []
 
 
 class _Version(NamedTuple):
@@ -193,7 +190,7 @@ class RemoteSource:
 
         if self._is_closed:
             raise ClosedError("the file is closed", file=self.name)
-        self._require_process()
+        require_process(self.name)
         with self._lock:
             self.requests += 1
         try:
@@ -210,23 +207,6 @@ class RemoteSource:
             if not is_first and isinstance(error, FileNotFoundError) and self._fixed:
                 problem = changed(self.name, found="no object")
             raise problem from None
-
-    def _require_process(self) -> None:
-        """Raise in a process that was forked from one which used the library: it would hang."""
-        process = os.getpid()
-        if not _first_process:
-            _first_process.append(process)
-        if _first_process[0] != process:
-            error = UsageError(
-                "this process was forked from one that had read from a store, and cannot read "
-                "from one itself",
-                file=self.name,
-            )
-            error.in_python = (
-                'start workers another way: DataLoader(..., multiprocessing_context="spawn"), '
-                'or multiprocessing.get_context("spawn")'
-            )
-            raise error
 
     def _pin(self) -> dict[str, Any]:
         version = self._version

@@ -26,12 +26,16 @@ from ztensor.source.descriptor import Descriptor
 from ztensor.source.gathering import Gatherer
 from ztensor.source.paths import path_text
 from ztensor.source.rights import PERMISSIONS, Rights, hand_over, narrow, rights_of
+from ztensor.source.table import remote_of
 from ztensor.source.targets import no_folder, require_own_link, require_place, shown
+from ztensor.source.upload import RemoteSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from typing_extensions import Buffer
+
+    from ztensor.source.urls import Remote
 
 Durable = Literal["auto"] | bool
 
@@ -494,24 +498,32 @@ class FileSink(Gatherer):
 
 
 class Place(NamedTuple):
-    """Where a `FileSink` is to write, for who makes it later.
+    """Where a sink is to write, for who makes it later.
 
     Attributes:
-        path: as for `FileSink`, like the others.
+        path: as for `FileSink`, like the next two; or a URL of a store.
         is_derived: likewise.
         like: likewise.
+        remote: the URL with what opens its store; None for a file.
+        is_new: nothing is replaced in a store.
+        expected: how long it will be in a store, where that is known.
     """
 
     path: str
     is_derived: bool = False
     like: Rights | None = None
+    remote: Remote | None = None
+    is_new: bool = False
+    expected: int | None = None
 
-    def sink(self, durable: Durable) -> FileSink:
+    def sink(self, durable: Durable) -> FileSink | RemoteSink:
         """Return the sink.
 
         Raises:
             SourceError: no file can be made there.
         """
+        if self.remote is not None:
+            return RemoteSink(self.remote, is_new=self.is_new, expected=self.expected)
         return FileSink(self.path, durable=durable, is_derived=self.is_derived, like=self.like)
 
 
@@ -589,9 +601,9 @@ def sink_of(target: Any, *, durable: Durable) -> Sink:
         SourceError: it cannot be created.
     """
     if isinstance(target, (str, bytes, os.PathLike)):
-        return FileSink(path_text(target), durable=durable)
+        target = Place(path_text(target), remote=remote_of(target))
     if isinstance(target, Place):
         return target.sink(durable)
-    if isinstance(target, (FileSink, StreamSink)):
+    if isinstance(target, (FileSink, StreamSink, RemoteSink)):
         return target
     return StreamSink(target)

@@ -126,3 +126,16 @@ def require_on_disk(path: str, name_it: str) -> None:
 
 def _scheme(path: str) -> str:
     return path.partition("://")[0].lower()
+
+
+def remote_of(given: Any) -> Remote | None:
+    """Return the URL a caller names a file by, with what opens its store; None for one on disk.
+
+    Raises:
+        ArgumentTypeError: it is no path.
+        ArgumentValueError: no file can have that path.
+    """
+    if isinstance(given, Remote):
+        return given
+    path = path_text(given)
+    return Remote(path) if is_remote(path) else None

@@ -5,17 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import (
     SourceError,
     SourceNotFoundError,
     SourceNotRegularError,
     SourcePermissionError,
-    UsageError,
     describe,
 )
 from ztensor.source.paths import is_url, path_text
+from ztensor.source.table import remote_of
+from ztensor.source.upload import is_there, place_to_write, taken
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -47,22 +48,25 @@ def no_folder(path: str, folder: str) -> SourceNotFoundError:
     )
 
 
-def require_free(path: str, *, overwrite: bool, allowed_by: str | None = None) -> None:
+def require_free(path: Any, *, overwrite: bool, allowed_by: str | None = None) -> None:
     """Refuse to write over what is there, unless that is allowed.
 
     Args:
-        path: the target.
+        path: the target, also a URL of a store.
         overwrite: whether it is allowed.
         allowed_by: the option of the command that allows it, where that is who asks.
 
     Raises:
         UsageError: there is something at the path.
+        SourceError: a store could not be asked.
     """
-    if not overwrite and os.path.lexists(path):
-        error = UsageError("it exists already", file=path)
-        if allowed_by is None:
-            error.in_python = "overwrite=True replaces it"
-        else:
+    if overwrite:
+        return
+    remote = remote_of(path)
+    if os.path.lexists(path) if remote is None else is_there(remote):
+        error = taken(path_text(path))
+        if allowed_by is not None:
+            error.in_python = None
             error.hint = f"{allowed_by} replaces it"
         raise error
 
@@ -118,9 +122,13 @@ class Nowhere:
         SourceError: none could: the folder is missing, or the target is not a regular file.
     """
 
-    def __init__(self, path: str, *, makes_folder: bool = False) -> None:
+    def __init__(self, path: Any, *, makes_folder: bool = False) -> None:
+        remote = remote_of(path)
         path = path_text(path)
         self.name = path
+        if remote is not None:
+            self.name = place_to_write(remote).name
+            return
         target = os.path.realpath(path)
         try:
             require_place(target, path)

@@ -15,6 +15,7 @@ import re
 import urllib.parse
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ztensor.source.base import Source
+    from ztensor.typing import Path
 
 # One request: the time it may take with its body, of 8 MiB at most; then it is tried again.
 _REQUEST_SECONDS = 30
@@ -136,6 +138,27 @@ class Remote(os.PathLike[str]):
                 file=self.name,
             )
         return Remote, (self.url, None if self.storage is None else _shown(self.storage))
+
+
+@public
+def remote(url: Path, storage: object = None) -> os.PathLike[str]:
+    """Return a URL together with what opens its store: it is taken wherever a path is.
+
+    Saving, `Writer`, `convert`, `merge`, `split` and `migrate` write to it. Without `storage` the
+    plain text of the URL does the same.
+
+    Args:
+        url: `s3://bucket/model.zt`, `gs://`, `az://` or `abfs://`; also one that is only read.
+        storage: options of the store by obstore's names, such as `endpoint`, `region`,
+            `access_key_id`, `skip_signature` and `credential_provider`, or a store of obstore. By
+            default the environment tells, as the clouds' own tools have it.
+
+    Raises:
+        ArgumentValueError: it is no URL.
+        ArgumentTypeError: `storage` is no dict and no store.
+    """
+    given: Remote = with_storage(url, {} if storage is None else storage)
+    return given
 
 
 def with_storage(path: Any, storage: Any) -> Any:

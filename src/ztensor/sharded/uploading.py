@@ -1,0 +1,171 @@
+"""Shards and their index in a store: uploaded first, then named by the index, which goes last."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from ztensor.errors import SourceError, SourceNotFoundError, ZTensorError
+from ztensor.limits import DEFAULT_LIMITS
+from ztensor.sharded.index import parse_index
+from ztensor.sharded.naming import INDEX_SUFFIX, SHARD, WAITING, shard_paths
+from ztensor.source.base import read_bytes
+from ztensor.source.sink import Place
+from ztensor.source.upload import RemoteSink, remove
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ztensor.source.sink import Durable
+    from ztensor.source.urls import Remote
+
+
+class RemoteShardSet:
+    """The shards of one save in a store; `ShardSet` is the same for a folder.
+
+    A store has no renames, so a shard never takes the place of one that an index names: where
+    there is an index, the new shards have other names. Readers find the old set or the new one.
+
+    Args:
+        remote: the file they are the shards of, such as `s3://bucket/model.zt`.
+        count: how many.
+        durable: as for `ShardSet`; what a store has taken is durable.
+        replaces_file: whether an object at `remote` is older than the shards, and goes at the end.
+        is_new: nothing is replaced.
+
+    Attributes:
+        paths: the URL of each shard.
+        durable: as given.
+
+    Raises:
+        SourceError: the index of an older set cannot be read.
+    """
+
+    def __init__(
+        self,
+        remote: Remote,
+        count: int,
+        *,
+        durable: Durable = "auto",
+        replaces_file: bool = True,
+        is_new: bool = False,
+    ) -> None:
+        self._remote = remote
+        self._replaces_file = replaces_file
+        self._is_new = is_new
+        self.durable: Durable = durable
+        text = _index_text(remote)
+        self._old = [] if text is None else _shards_of(remote, text)
+        self.paths = shard_paths(remote.url, count)
+        if text is not None:
+            extension = os.path.splitext(self.paths[0])[1]
+            suffix = f".{secrets.token_hex(4)}{extension}"
+            self.paths = [path.removesuffix(extension) + suffix for path in self.paths]
+
+    def place(self, path: str) -> Place:
+        """Return how a shard is to be written."""
+        return Place(path, is_derived=True, remote=self._beside(path))
+
+    def commit(
+        self,
+        shards: Iterable[Iterable[str]],
+        total_size: int,
+        digests: Sequence[str] | None = None,
+    ) -> list[str]:
+        """Write the index, which makes the set what a reader finds; return where the shards are.
+
+        Args:
+            shards: the names in each shard.
+            total_size: bytes of all tensors.
+            digests: of each shard's file, where they are wanted.
+
+        Raises:
+            SourceError: the index could not be written, and the shards are gone; or the set is in
+                place, and what it replaces could not be removed.
+        """
+        files = [path.rpartition("/")[2] for path in self.paths]
+        metadata: dict[str, Any] = {"total_size": total_size}
+        if digests:
+            metadata["digests"] = dict(zip(files, digests, strict=True))
+        weight_map = {
+            name: files[number] for number, names in enumerate(shards) for name in sorted(names)
+        }
+        text = json.dumps({"metadata": metadata, "weight_map": weight_map}, indent=2) + "\n"
+        try:
+            sink = RemoteSink(index_beside(self._remote), is_new=self._is_new)
+            sink.write(text.encode("ascii"))
+            sink.commit()
+        except BaseException:
+            # Where nobody knows whether it is in place the shards stay: it may name them.
+            with contextlib.suppress(ZTensorError):
+                if _index_text(self._remote) != text:
+                    self.abort()
+            raise
+        old = [one for one in self._old if one.url not in self.paths]
+        if self._replaces_file:
+            old.append(self._remote)
+        try:
+            for one in old:
+                remove(one)
+        except SourceError as error:
+            error.hint = "the new set is in place; this one of the old stays, and can be removed"
+            raise
+        return list(self.paths)
+
+    def abort(self) -> None:
+        """Remove the shards that were written; what was there before is untouched."""
+        for path in self.paths:
+            with contextlib.suppress(ZTensorError):
+                remove(self._beside(path))
+
+    def _beside(self, path: str) -> Remote:
+        return self._remote.beside(path.rpartition("/")[2])
+
+
+def index_beside(remote: Remote) -> Remote:
+    """Return where the index of an object's shards is."""
+    return remote.beside(remote.url.rpartition("/")[2] + INDEX_SUFFIX)
+
+
+def shards_in_store(remote: Remote) -> list[Remote]:
+    """Return the index and the shards of an earlier save of an object, as the index names them."""
+    text = _index_text(remote)
+    return [] if text is None else [index_beside(remote), *_shards_of(remote, text)]
+
+
+def remove_shards_in_store(remote: Remote) -> None:
+    """Remove the index, and then the shards, of an earlier save of what now is one object.
+
+    Raises:
+        SourceError: one could not be removed.
+    """
+    for one in shards_in_store(remote):
+        remove(one)
+
+
+def _index_text(remote: Remote) -> str | None:
+    """Return what the index of an object's shards says, None where there is none."""
+    try:
+        source = index_beside(remote).open()
+    except SourceNotFoundError:
+        return None
+    with contextlib.closing(source):
+        size = min(source.size, DEFAULT_LIMITS.index_bytes)
+        return bytes(read_bytes(source, 0, size)).decode("utf-8", "replace")
+
+
+def _shards_of(remote: Remote, text: str) -> list[Remote]:
+    """Return the shards an index names that are called as those of an object are."""
+    try:
+        files = set(parse_index(text)["weight_map"].values())
+    except ZTensorError:
+        return []  # none that can be told
+    stem = os.path.splitext(remote.url.rpartition("/")[2])[0]
+    return [
+        remote.beside(file)
+        for file in sorted(files)
+        if (match := SHARD.fullmatch(file) or WAITING.fullmatch(file)) and match["stem"] == stem
+    ]

@@ -1,0 +1,344 @@
+"""Bytes into a store: one object, which appears or replaces the old one as a whole or not at all.
+
+What fits in one part goes by one request, which can be held to "only where nothing is there". What
+is longer goes in parts, some of them at a time; the store makes an object of them at the end. Until
+then nothing is visible, and a failure gives the parts up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.errors import ClosedError, SourceError, UsageError, ZTensorError, without_secrets
+from ztensor.source.failures import WRITING, failure, require_process
+from ztensor.source.paths import is_url
+from ztensor.source.urls import place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from typing_extensions import Buffer
+
+    from ztensor.source.urls import Place, Remote
+
+PART_BYTES = 16 << 20
+IN_FLIGHT = 4
+# Stores take 10,000 parts of an object. All but the last are equal, as some stores ask.
+MOST_PARTS = 10_000
+_PLANNED_PARTS = 9_000
+_MEMORY_BYTES = 96 << 20
+_READ_ONLY = ("http", "https", "hf")
+
+
+class RemoteSink:
+    """An object in a store that appears, or replaces the old one, only as a whole.
+
+    Bytes are copied into parts of this sink's own, as the library sends what it is given later.
+
+    Args:
+        remote: where it goes.
+        expected: how long it will be, where that is known; a guess may be too long. Only an object
+            of more than 140 GiB needs it: its parts are longer, and fewer are sent at a time.
+        is_new: nothing is replaced. One request is held to that by the store; what goes in parts
+            is held to it by a look before and one before the end, as no store holds parts to it.
+
+    Attributes:
+        name: the URL without secrets.
+        position: how many bytes were written so far.
+
+    Raises:
+        SourceError: the store cannot be reached, or there is an object and `is_new` is set.
+        ArgumentValueError: the URL or an option is wrong.
+        UsageError: nothing is written to places of this scheme.
+        MissingDependencyError: obstore is not installed.
+    """
+
+    def __init__(
+        self, remote: Remote, *, expected: int | None = None, is_new: bool = False
+    ) -> None:
+        self._place = place_to_write(remote)
+        self.name = self._place.name
+        self.position = 0
+        self._part_bytes = part_bytes_of(expected)
+        self._in_flight = max(1, min(IN_FLIGHT, _MEMORY_BYTES // self._part_bytes - 1))
+        self._is_new = is_new
+        self._part = np.empty(0, np.uint8)
+        self._filled = 0
+        self._parts = 0
+        self._upload: Any = None
+        self._before: tuple[int, str | None] | None = None
+        self._is_open = True
+
+    # --- Bytes ------------------------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append `data` (flat bytes); it may change once this returns.
+
+        Raises:
+            SourceError: the bytes could not be stored.
+            ClosedError: it was committed or aborted.
+        """
+        self._require_open()
+        rest = np.frombuffer(data, np.uint8)
+        self.position += len(rest)
+        while len(rest):
+            if not len(self._part):
+                self._part = np.empty(self._part_bytes, np.uint8)
+            count = min(len(rest), self._part_bytes - self._filled)
+            self._part[self._filled : self._filled + count] = rest[:count]
+            self._filled += count
+            rest = rest[count:]
+            if self._filled == self._part_bytes:
+                self._send()
+
+    def write_all(self, pieces: Sequence[Buffer], nbytes: int) -> None:
+        """Append several C-contiguous buffers, `nbytes` long together.
+
+        Raises:
+            SourceError: as `write`.
+        """
+        for piece in pieces:
+            self.write(memoryview(piece).cast("B"))
+
+    def barrier(self) -> int:
+        """Return the position: the object appears as a whole, so its parts need no order."""
+        return self.position
+
+    def _send(self) -> None:
+        """Hand a part to the library; it is its own from now on."""
+        part, self._part, self._filled = self._part[: self._filled], np.empty(0, np.uint8), 0
+        if self._upload is None:
+            self._before = self._look()
+            self._require_new()
+            self._upload = self._ask(
+                lambda library: library.open_writer(
+                    self._place.store,
+                    self._place.key,
+                    buffer_size=self._part_bytes,
+                    max_concurrency=self._in_flight,
+                )
+            )
+        if self._parts == MOST_PARTS:
+            raise SourceError(
+                "the store takes no more parts of one object; save in shards, as "
+                "max_shard_size='50GB' does",
+                file=self.name,
+                expected=f"at most {MOST_PARTS} parts of {self._part_bytes} bytes",
+            )
+        self._parts += 1
+        self._ask(lambda _: self._upload.write(part.data))
+
+    # --- The end ----------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Make what was written the object's content, as a whole.
+
+        Raises:
+            SourceError: it could not be; what was there before still is, unless the message says
+                that nobody knows.
+        """
+        self._require_open()
+        try:
+            if self._upload is None:
+                self._put()
+            else:
+                if self._filled:
+                    self._send()
+                if self._is_new:
+                    self._before = self._look()
+                    self._require_new()
+                self._complete()
+        except BaseException:
+            self.abort()
+            raise
+        self._is_open = False
+
+    def _put(self) -> None:
+        body = self._part[: self._filled].data
+        mode = "create" if self._is_new else "overwrite"
+
+        def put(library: Any) -> None:
+            try:
+                library.put(
+                    self._place.store, self._place.key, body, mode=mode, use_multipart=False
+                )
+            except library.exceptions.AlreadyExistsError:
+                raise taken(self.name) from None
+
+        self._ask(put)
+
+    def _complete(self) -> None:
+        upload, self._upload = self._upload, None  # the library gives parts up where this fails
+        try:
+            self._ask(lambda _: upload.close())
+        except SourceError as error:
+            # The store may have done it, and only its answer was lost.
+            after = None
+            with contextlib.suppress(SourceError):
+                after = self._look()
+            if after is not None and after != self._before and after[0] == self.position:
+                return
+            if after is None or after != self._before:
+                error.hint = "whether the new object is in place is not known: look at it"
+            raise
+
+    def abort(self) -> None:
+        """Forget what was written; may be called again, and after `commit`, without effect."""
+        upload, self._upload, self._is_open = self._upload, None, False
+        self._part, self._filled = np.empty(0, np.uint8), 0
+        if upload is None:
+            return
+        reason = RuntimeError("given up")
+        try:
+            self._ask(lambda _: upload.__exit__(RuntimeError, reason, None))
+        except SourceError as error:
+            if (raised := sys.exception()) is not None and raised is not error:
+                raised.add_note(
+                    f"{self.name}: what was sent could not be given up and may cost money; a "
+                    "lifecycle rule of the bucket removes it"
+                )
+
+    # --- Requests ---------------------------------------------------------------------------
+
+    def _look(self) -> tuple[int, str | None] | None:
+        """Return size and version of the object that is there, None where there is none."""
+
+        def look(library: Any) -> tuple[int, str | None] | None:
+            try:
+                meta = library.head(self._place.store, self._place.key)
+            except FileNotFoundError:
+                return None
+            return int(meta["size"]), meta.get("e_tag")
+
+        found: tuple[int, str | None] | None = self._ask(look)
+        return found
+
+    def _require_new(self) -> None:
+        if self._is_new and self._before is not None:
+            raise taken(self.name)
+
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise ClosedError("the file was closed or given up", file=self.name)
+
+    def _ask(self, ask: Callable[[Any], Any]) -> Any:
+        return asked(ask, WRITING, self.name)
+
+
+def place_to_write(remote: Remote) -> Place:
+    """Return the store and the key that a URL means, where something can be written.
+
+    Raises:
+        UsageError: nothing is written to places of this scheme.
+        ArgumentValueError: the URL or an option is wrong.
+        MissingDependencyError: obstore is not installed.
+    """
+    scheme = remote.url.partition("://")[0].lower()
+    if scheme in _READ_ONLY:
+        raise UsageError(
+            f"{scheme}:// is read, and not written to; write to a file, or to a store such as "
+            "s3://bucket/name",
+            file=remote.name,
+        )
+    if scheme == "file" and remote.storage is None:
+        raise UsageError("write to the path itself, without file://", file=remote.name)
+    return place_of(remote)
+
+
+def part_bytes_of(expected: int | None) -> int:
+    """Return how long the parts of an object are, in MiB as a whole.
+
+    Args:
+        expected: how long the object will be, None where nobody knows.
+    """
+    least = -(-(expected or 0) // _PLANNED_PARTS)
+    return max(PART_BYTES, -(-least >> 20) << 20)
+
+
+def asked(ask: Callable[[Any], Any], doing: str, name: str) -> Any:
+    """Make a request; what the library raises is one error of ours.
+
+    Args:
+        ask: called with the library.
+        doing: what is done, as an error says it.
+        name: the URL without secrets.
+
+    Raises:
+        SourceError: it failed.
+    """
+    import obstore
+
+    require_process(name)
+    try:
+        return ask(obstore)
+    except ZTensorError as error:
+        error.locate(file=name)
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise failure(error, doing, name) from None
+
+
+def taken(name: str) -> UsageError:
+    """Return the error for an object that is there and must not be replaced."""
+    error = UsageError("it exists already", file=name)
+    error.in_python = "overwrite=True replaces it"
+    return error
+
+
+def is_there(remote: Remote) -> bool:
+    """Return whether a store has an object.
+
+    Raises:
+        SourceError: it could not be asked.
+    """
+    place = place_of(remote)
+
+    def look(library: Any) -> bool:
+        try:
+            library.head(place.store, place.key)
+        except FileNotFoundError:
+            return False
+        return True
+
+    return bool(asked(look, "cannot look whether it exists", place.name))
+
+
+def remove(remote: Remote) -> None:
+    """Remove an object, whether it is there or not.
+
+    Raises:
+        SourceError: it could not be.
+    """
+    place = place_of(remote)
+
+    def delete(library: Any) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            library.delete(place.store, place.key)
+
+    asked(delete, "cannot remove", place.name)
+
+
+def require_changed_in_place(path: str) -> None:
+    """Raise where a file to be changed is named by a URL: no store changes part of an object.
+
+    Raises:
+        UsageError: so it is.
+    """
+    if not is_url(path) or os.path.lexists(path):
+        return
+    error = UsageError(
+        "what is in a store is replaced as a whole, and never changed in its place",
+        file=without_secrets(path),
+    )
+    error.hint = (
+        "write the changed copy as a new object: `ztensor convert`, `merge` and `compress -o` take "
+        "URLs; or download it, change the file, and upload that"
+    )
+    raise error
