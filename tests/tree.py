@@ -29,6 +29,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "metadata.py": ("unit/reading/test_reader.py",),
     "threads.py": ("unit/reading/test_loading.py", "attacks/test_decoding.py"),
     "cli": _VERBS,
+    "conformance": ("unit/conformance/test_running.py",),
     "cli/demo.py": ("unit/test_demo.py",),
     "cli/terminal.py": ("unit/cli/test_main.py", "unit/cli/test_show.py"),
     "container/rows.py": (

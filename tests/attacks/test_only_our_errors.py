@@ -1013,6 +1013,7 @@ VERBS: dict[str, list[str]] = {
     "diff": ["FILE", "OTHER"],
     "verify": ["FILE"],
     "hash": ["FILE"],
+    "conformance": ["FILE"],
     "demo": ["FILE"],
     "convert": ["FILE", "OUT"],
     "export": ["FILE", "OUT.npz"],

@@ -1,0 +1,140 @@
+"""`ztensor conformance`: whether a reader does with the files of a corpus what formats ask."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ztensor.cli.exits import ExitCode
+from ztensor.cli.spelling import count_text
+from ztensor.cli.terminal import Column, Styled, Terminal
+
+if TYPE_CHECKING:
+    from ztensor.conformance import ConformanceReport
+
+_MOST_SHOWN = 20
+
+
+def conformance(
+    terminal: Terminal,
+    folders: Annotated[
+        list[str],
+        typer.Argument(metavar="DIR", help="Folders with a corpus.json and the files it names."),
+    ],
+    *,
+    reader: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CMD",
+            help="The command to try, called with a path behind it; by default this library.",
+            show_default=False,
+        ),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="What one call may take.")
+    ] = 30.0,
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            metavar="MIB", min=1, help="What one call may have, on Linux.", show_default=False
+        ),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", metavar="N", min=1, help="Calls at a time.")
+    ] = 1,
+) -> None:
+    """Try a reader of .zt files on a corpus of right and wrong ones.
+
+    The corpora are the folders tests/corpus and tests/corpus2 of the sources. CMD is split into
+    words as a shell does, but no shell runs. For each file it is called with the path and exits
+    with 0 if it takes the file, or 3 if it refuses it; it may print what it read as JSON.
+    docs/conformance.md has all of it.
+
+    Output:
+      A line for each section of the formats: how many files are as expected, how
+      many are wrong, crashed or timed out. Then a line for each that is not as
+      expected, 20 at most.
+
+    JSON:
+      ok              whether all files are as expected
+      counts          outcome to number
+      sections        section to outcome to number
+      failures        a list of path, section, expect, outcome, why
+
+    Safety:
+      It never changes a file, but CMD may: it is run. A call is killed after the
+      timeout, or when it has printed 64 MiB. Some files are made to take much
+      memory: --memory caps it.
+
+    Exit code:
+      0 where every file is as expected, else 1.
+
+    Examples:
+      $ ztensor conformance corpus
+        this library, on a corpus of two files
+      $ ztensor conformance corpus --reader true
+        a reader that takes every file; exits with 1
+    """
+    from ztensor.conformance import ConformanceReport, run_corpus
+
+    command = None if reader is None else shlex.split(reader, posix=os.name == "posix")
+    verdicts = []
+    for folder in folders:
+        with terminal.progress(os.path.basename(os.path.normpath(folder))) as progress:
+            report = run_corpus(
+                folder,
+                command,
+                seconds=seconds,
+                memory=None if memory is None else memory << 20,
+                jobs=jobs,
+                progress=progress,
+            )
+        verdicts += report.verdicts
+    report = ConformanceReport(tuple(verdicts))
+    _show(terminal, report)
+    if not report.ok:
+        terminal.fail(ExitCode.FAILED)
+    terminal.result(
+        {
+            "ok": report.ok,
+            "counts": report.counts,
+            "sections": report.sections,
+            "failures": [
+                {
+                    "path": one.path,
+                    "section": one.section,
+                    "expect": one.expect,
+                    "outcome": one.outcome.value,
+                    "why": one.why,
+                }
+                for one in report.failures
+            ],
+        }
+    )
+
+
+def _show(terminal: Terminal, report: ConformanceReport) -> None:
+    columns = [Column("section"), Column("files", numeric=True)]
+    columns += [Column(outcome, numeric=True) for outcome in report.counts]
+    lines = [*report.sections.items(), ("all", report.counts)]
+    terminal.table(
+        columns,
+        [
+            (
+                section,
+                f"{sum(counts.values()):,}",
+                *(f"{n:,}" if n else "" for n in counts.values()),
+            )
+            for section, counts in lines
+        ],
+    )
+    for one in report.failures[:_MOST_SHOWN]:
+        terminal.problem(Styled(one.outcome.value, "bold red"), f"  {one.path}: {one.why}")
+    left = len(report.failures) - _MOST_SHOWN
+    if left > 0:
+        terminal.problem(f"and {left:,} more; --json has all of them")
+    files = count_text(len(report.verdicts), "file")
+    terminal.line(Styled(f"{report.counts['as expected']:,} of {files} as expected", "bold"))

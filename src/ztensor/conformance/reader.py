@@ -1,0 +1,94 @@
+"""Our own reader in the words of the protocol: one file to an answer, or to a line of JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.conformance.answer import ACCEPTED_CODE, REFUSED_CODE, Answer, Ended
+from ztensor.digest import ALGORITHMS
+from ztensor.errors import ZTensorError
+from ztensor.layout.elements import stored_form
+from ztensor.opening import open as open_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ztensor.layout.base import Array
+    from ztensor.opening import Reader
+
+# Of quantized objects the corpora know the parts alone: programs round their elements differently.
+_DENSE = frozenset({"dense", "sparse_csr", "sparse_coo"})
+
+
+def read_file(path: str) -> Answer:
+    """Return what this library says of a file.
+
+    Raises:
+        InternalError: it has a bug.
+    """
+    try:
+        with open_file(path) as reader:
+            objects = {name: _read(reader, name) for name in reader}
+            return Answer(Ended.ACCEPTED, "", objects, _verified(reader))
+    except ZTensorError as error:
+        return Answer(Ended.REFUSED, str(error))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print what is in a file as JSON; return the exit code.
+
+    Args:
+        arguments: one path.
+    """
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m ztensor.conformance FILE\n")
+        return 2
+    answer = read_file(arguments[0])
+    if answer.ended is Ended.REFUSED:
+        sys.stderr.write(f"{answer.why}\n")
+        return REFUSED_CODE
+    sys.stdout.write(json.dumps({"objects": answer.objects, "verified": answer.verified}) + "\n")
+    return ACCEPTED_CODE
+
+
+def _verified(reader: Reader) -> bool | None:
+    """Return whether all is right; None where something is under no check that is known here."""
+    report = reader.verify(deep=True)
+    if report.problems:
+        return False
+    return None if report.unsupported else True
+
+
+def _read(reader: Reader, name: str) -> dict[str, Any]:
+    try:
+        metadata = reader.metadata(name)
+        tensor = reader.read(name, copy=True)
+        found: dict[str, Any] = {
+            "shape": list(metadata.shape),
+            "components": {
+                role: _sha256(reader.decoded_chunks(name, role)) for role in metadata.components
+            },
+        }
+        if metadata.format in _DENSE:
+            found["dense_sha256"] = _sha256([_elements(tensor.to_dense())])
+    except ZTensorError as error:
+        return {"error": str(error)}
+    return found
+
+
+def _elements(array: Array) -> bytes:
+    """Return elements, little-endian and in C order; those of four bits one to a byte."""
+    if array.dtype.name == "float4_e2m1fn":
+        return np.ascontiguousarray(array).view(np.uint8).tobytes()
+    return stored_form(array).tobytes()
+
+
+def _sha256(pieces: Iterable[bytes | memoryview]) -> str:
+    total = ALGORITHMS["sha256"].hasher()
+    for piece in pieces:
+        total.update(piece)
+    return total.hexdigest()

@@ -1,0 +1,189 @@
+"""Every file of a corpus, given to a reader; what came of each, counted by section."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ztensor.boundary import public
+from ztensor.conformance.answer import Answer
+from ztensor.conformance.asking import ask
+from ztensor.conformance.judging import Outcome, Verdict, judge
+from ztensor.conformance.reader import read_file
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, FormatError, SourceError, describe
+from ztensor.source.paths import path_text
+
+if TYPE_CHECKING:
+    from ztensor.typing import Path
+
+    Progress = Callable[[int, int], None]
+
+LISTING = "corpus.json"
+SECONDS = 30.0
+_MOST_LISTING = 1 << 30
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConformanceReport:
+    """What came of a corpus.
+
+    Attributes:
+        verdicts: one for each file, in the order of the corpus.
+    """
+
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Return whether every file is as expected."""
+        return all(verdict.outcome is Outcome.EXPECTED for verdict in self.verdicts)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return how many files came out how: `as expected`, `wrong`, `crashed`, `timed out`."""
+        return _counts(self.verdicts)
+
+    @property
+    def sections(self) -> dict[str, dict[str, int]]:
+        """Return the same for each section, in the order of their names."""
+        found: dict[str, list[Verdict]] = collections.defaultdict(list)
+        for verdict in self.verdicts:
+            found[verdict.section].append(verdict)
+        return {section: _counts(found[section]) for section in sorted(found)}
+
+    @property
+    def failures(self) -> tuple[Verdict, ...]:
+        """Return those that are not as expected."""
+        return tuple(one for one in self.verdicts if one.outcome is not Outcome.EXPECTED)
+
+
+def _counts(verdicts: Sequence[Verdict]) -> dict[str, int]:
+    found = collections.Counter(verdict.outcome for verdict in verdicts)
+    return {outcome.value: found[outcome] for outcome in Outcome}
+
+
+@public
+def run_corpus(
+    folder: Path,
+    reader: Sequence[str] | Callable[[str], Answer] | None = None,
+    *,
+    seconds: float = SECONDS,
+    memory: int | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> ConformanceReport:
+    """Give every file of a corpus to a reader, and say what came of each.
+
+    Args:
+        folder: has `corpus.json` and the files it names.
+        reader: a program and its first arguments, which is called with a path behind them for each
+            file and answers as `docs/conformance.md` says; or a function that takes a path. By
+            default this library reads the files, in this process.
+        seconds: what a call of a program may take.
+        memory: bytes of address space that a program may have, on Linux; all by default.
+        jobs: how many programs run at a time.
+        progress: called with the number of files done so far and of all.
+
+    Raises:
+        FormatError: `corpus.json` is no list of files.
+        SourceError: it is not there, a file of it is not, or the program cannot be started.
+        ArgumentValueError: the command is empty, or a number is not above 0.
+        ArgumentTypeError: the reader is a text: give a list of words.
+    """
+    call = _call_of(reader, seconds, memory)
+    if jobs < 1:
+        raise ArgumentValueError("jobs is a count", expected="at least 1", found=describe(jobs))
+    path = path_text(folder)
+    entries = _entries(path)
+    places = [_place(path, entry) for entry in entries]
+    workers = 1 if reader is None or callable(reader) else jobs
+    verdicts = []
+    with concurrent.futures.ThreadPoolExecutor(workers, "ztensor") as pool:
+        futures = [pool.submit(call, place) for place in places]
+        try:
+            for entry, future in zip(entries, futures, strict=True):
+                verdicts.append(judge(entry, future.result()))
+                if progress is not None:
+                    progress(len(verdicts), len(entries))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return ConformanceReport(tuple(verdicts))
+
+
+def _call_of(
+    reader: Sequence[str] | Callable[[str], Answer] | None, seconds: float, memory: int | None
+) -> Callable[[str], Answer]:
+    if reader is None:
+        return read_file
+    if callable(reader):
+        return reader
+    if isinstance(reader, str) or not all(isinstance(word, str) for word in reader):
+        raise ArgumentTypeError(
+            "a reader is a list of words, the program first", found=describe(reader)
+        )
+    command = list(reader)
+    if not command or not command[0] or any("\0" in word for word in command):
+        raise ArgumentValueError("a reader is a program and arguments", found=describe(command))
+    if not seconds > 0 or not (memory is None or memory > 0):
+        raise ArgumentValueError(
+            "time and memory are above 0", found=f"{describe(seconds)}, {describe(memory)}"
+        )
+    return lambda path: ask(command, path, seconds=seconds, memory=memory)
+
+
+def _entries(folder: str) -> list[dict[str, Any]]:
+    """Return the entries of a corpus, each with the fields that every entry has."""
+    path = os.path.join(folder, LISTING)
+    try:
+        with open(path, "rb") as file:
+            text = file.read(_MOST_LISTING)
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot read the corpus", path) from error
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError("the list of a corpus is no JSON", file=path) from error
+    entries = found.get("files") if isinstance(found, dict) else None
+    if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
+        raise FormatError(
+            "the list of a corpus is of another form",
+            file=path,
+            expected="`files`, a list of maps with `path`, `spec_version` and `expect`",
+        )
+    return entries
+
+
+def _is_entry(entry: object) -> bool:
+    if not isinstance(entry, dict) or entry.get("expect") not in ("accept", "reject", "either"):
+        return False
+    objects = entry.get("objects", {})
+    return (
+        isinstance(entry.get("path"), str)
+        and isinstance(entry.get("spec_version"), str)
+        and (entry["expect"] != "reject" or {"stage", "rule"} <= entry.keys())
+        and isinstance(objects, dict)
+        and all(
+            isinstance(one, dict)
+            and isinstance(one.get("shape"), list)
+            and isinstance(one.get("components"), dict)
+            and all(isinstance(part, dict) for part in one["components"].values())
+            for one in objects.values()
+        )
+    )
+
+
+def _place(folder: str, entry: dict[str, Any]) -> str:
+    """Return where a file of the corpus is: in its folder, and there."""
+    steps = entry["path"].split("/")
+    if not all(step not in ("", ".", "..") and "\0" not in step for step in steps):
+        raise FormatError("a file of the corpus is not below its folder", found=entry["path"])
+    place = os.path.join(folder, *steps)
+    if not os.path.isfile(place):
+        raise SourceError("a file of the corpus is missing", file=place)
+    return place
