@@ -13,7 +13,7 @@ from ztensor.cli.spelling import count_text
 from ztensor.cli.terminal import Column, Styled, Terminal
 
 if TYPE_CHECKING:
-    from ztensor.conformance import ConformanceReport
+    from ztensor.conformance import ConformanceReport, Verdict
 
 _MOST_SHOWN = 20
 
@@ -81,7 +81,7 @@ def conformance(
     from ztensor.conformance import ConformanceReport, run_corpus
 
     command = None if reader is None else shlex.split(reader, posix=os.name == "posix")
-    verdicts = []
+    verdicts: list[Verdict] = []
     for folder in folders:
         with terminal.progress(os.path.basename(os.path.normpath(folder))) as progress:
             report = run_corpus(
