@@ -14,7 +14,6 @@ import hashlib
 import re
 import sys
 import zlib
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ztensor.errors import (
@@ -74,15 +73,22 @@ class _Crc32c:
         return f"{self._value:08x}"
 
 
-def small_crc32c(data: Iterable[bytes | memoryview]) -> str:
-    """Return the manifest's text for the CRC-32C of a few kilobytes.
+# So many bytes are hashed here in less time than importing the library takes, which is 25 ms.
+_EARLY_BYTES = 128 << 10
+_early_bytes_left = _EARLY_BYTES
 
-    Importing the library costs 25 ms, which opening a small file should not.
+
+def early_crc32c(data: bytes) -> str:
+    """Return the manifest's text for the CRC-32C of bytes that are few in most processes.
+
+    As long as they are, the library is not imported: opening a small file should not wait for it.
     """
-    if "crc32c" in sys.modules:
-        return digest_of(ALGORITHMS["crc32c"], data)
+    global _early_bytes_left  # noqa: PLW0603  # counted for the process
+    if "crc32c" in sys.modules or len(data) > _early_bytes_left:
+        return f"crc32c:0x{crc32c()(data, 0):08X}"
+    _early_bytes_left -= len(data)
     table, value = _CRC32C_TABLE, 0xFFFFFFFF
-    for byte in chain.from_iterable(data):
+    for byte in data:
         value = value >> 8 ^ table[value & 0xFF ^ byte]
     return f"crc32c:0x{value ^ 0xFFFFFFFF:08X}"
 

@@ -1,6 +1,6 @@
-"""Manifests read by columns and by the general decoder: the same objects, or the same refusal.
+"""Manifests read by columns, in pieces and by the general decoder: all alike, or alike refused.
 
-The fast path is tried for every manifest here, however small, and for blocks of few objects.
+The fast ways are tried for every manifest here, however small, and for blocks of few objects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from ztensor.container import EMITTERS, Container, Frame, locate, rows
 from ztensor.container.framing import HEAD_BYTES, LOOK_BYTES, TAIL_BYTES
-from ztensor.container.v1 import schema
+from ztensor.container.v1 import pieces, schema
 from ztensor.errors import ZTensorError
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
@@ -68,9 +68,13 @@ def facts(manifest: Manifest) -> dict[str, Any]:
 
 
 def outcome(
-    data: bytes, frame: Frame, limits: Limits, *, least: int
+    data: bytes, frame: Frame, limits: Limits, *, way: str
 ) -> tuple[Manifest | None, dict[str, Any]]:
-    with mock.patch.object(schema, "REGULAR_BYTES", least):
+    with (
+        mock.patch.object(schema, "PIECES_BYTES", NEVER if way == "pieces" else -1),
+        mock.patch.object(schema, "REGULAR_BYTES", 0 if way == "columns" else NEVER),
+        mock.patch.object(pieces, "LEAST_OBJECTS", 1),
+    ):
         try:
             manifest = read(data, frame, limits)
         except ZTensorError as error:
@@ -85,10 +89,26 @@ def blocks_of(count: int) -> Iterator[None]:
 
 
 def compare(data: bytes, blobs_end: int = END, limits: Limits = DEFAULT_LIMITS) -> str:
-    """Read both ways and return how the fast one went: PLAIN where it was taken."""
+    """Read all ways and return how that by columns went: PLAIN where it was taken."""
+    columns, _ = compare_ways(data, blobs_end, limits)
+    return columns
+
+
+def compare_ways(
+    data: bytes, blobs_end: int = END, limits: Limits = DEFAULT_LIMITS
+) -> tuple[str, str]:
+    """Read all ways and return how that by columns went, and that in pieces."""
     frame = Frame(Container.V1, blobs_end, len(data), blobs_end + len(data) + TAIL_BYTES)
-    slow, expected = outcome(data, frame, limits, least=NEVER)
-    fast, found = outcome(data, frame, limits, least=0)
+    slow = outcome(data, frame, limits, way="general")
+    columns = outcome(data, frame, limits, way="columns")
+    in_pieces = outcome(data, frame, limits, way="pieces")
+    return how_it_went(columns, slow), how_it_went(in_pieces, slow)
+
+
+def how_it_went(
+    one: tuple[Manifest | None, dict[str, Any]], other: tuple[Manifest | None, dict[str, Any]]
+) -> str:
+    (fast, found), (slow, expected) = one, other
     assert found == expected
     if fast is None or slow is None:
         return REFUSED
@@ -389,6 +409,45 @@ def test_a_regular_file_with_something_changed(change: str, block: int) -> None:
         assert counts[PLAIN] == CASES
     else:
         assert min(counts[PLAIN], counts[REFUSED]) >= CASES // 60
+
+
+def even_root(rng: Random) -> dict[str, Any]:
+    """Return a manifest of plain objects alone, whose digests are all of one kind."""
+    entries = regular_root(rng, rng.randrange(1, 30))["objects"]
+    digest = rng.choice(DIGESTS)
+    objects = {}
+    for name, entry in entries.items():
+        is_plain = entry["format"] == "dense" and entry["components"].keys() == {"data"}
+        if is_plain and "attributes" not in entry:
+            fields = entry["components"]["data"]
+            fields.pop("digest", None)
+            objects[name] = entry
+            if digest is not None:
+                fields["digest"] = digest
+    return {"version": rng.choice(("1.1.0", "1.2.0")), "objects": objects}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_even_file_with_something_changed(change: str) -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(CASES):
+        rng = Random(f"{change} {seed}")
+        root = even_root(rng)
+        if root["objects"]:
+            counts[compare_ways(CHANGES[change](rng, root))[1]] += 1
+    if change == "nothing":
+        assert counts[PLAIN] == counts.total() > 0
+    else:
+        assert counts[PLAIN] + counts[REFUSED] > 0
+
+
+def test_every_bit_of_an_even_file() -> None:
+    for seed in range(3):
+        data = item(even_root(Random(seed)))[:700]
+        for at in range(len(data)):
+            changed = bytearray(data)
+            changed[at] ^= 1 << (at + seed) % 8
+            compare_ways(bytes(changed))
 
 
 def test_every_bit_of_one_object() -> None:

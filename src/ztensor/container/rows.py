@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ztensor.model.dtype import STORAGE_TYPES
+from ztensor.model.table import IrregularError
 from ztensor.wire import cbor
 from ztensor.wire.lockstep import (
     ARRAY,
@@ -46,11 +47,6 @@ _MOST_RATIO = 64  # storage elements to logical ones, or the reverse
 _ROW_BYTES = 400  # of memory that a plain object takes: columns, its name, and a table of names
 _FEW = 16  # objects that are not plain: this many, and one of every this many, may be between
 _FAR = np.uint64(1 << 62)  # farther than any name ends
-LEAST_DEPTH = 5  # how deep a plain object nests, counted from the root
-
-
-class IrregularError(Exception):
-    """The manifest is for the general decoder."""
 
 
 class RowForm(NamedTuple):

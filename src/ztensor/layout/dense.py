@@ -13,7 +13,7 @@ from ztensor.layout.base import (
     check_length,
     too_large,
 )
-from ztensor.model.dtype import element_count
+from ztensor.model.dtype import decoded_size, element_count
 
 if TYPE_CHECKING:
     from ztensor.model.manifest import TensorObject
@@ -47,17 +47,10 @@ class Dense(PlainParts):
         """Return `product(shape) * ratio * width` for `data`, where the types are known."""
         del entries
         component = tensor_object.components[role]
-        storage = component.storage
-        if role != "data" or storage is None:
-            return component.known_decoded_length
-        logical = component.logical
-        if component.type is not None and (logical is None or logical.dtype != component.dtype):
-            # An unknown type may have any ratio; what the bytes are is decided when they are read.
-            return component.known_decoded_length
-        count = element_count(tensor_object.shape)
-        if logical is not None:
-            count = logical.storage_count(count)
-        return count * storage.width
+        size = None
+        if role == "data":
+            size = decoded_size(component.dtype, component.type, tensor_object.shape)
+        return component.known_decoded_length if size is None else size
 
     def require_valid(self, view: View) -> None:
         """Raise unless `data` has as many elements as the shape."""

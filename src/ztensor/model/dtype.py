@@ -155,3 +155,19 @@ def element_count(shape: Sequence[int]) -> int:
         if count > _BEYOND:
             break
     return count
+
+
+def decoded_size(dtype: str, logical: str | None, shape: Sequence[int]) -> int | None:
+    """Return how many bytes dense elements take; None where the types do not tell.
+
+    An unknown logical type may have any ratio: what the bytes are is decided when they are read.
+    """
+    storage = STORAGE_TYPES.get(dtype)
+    if storage is None:
+        return None
+    if logical is None:
+        return element_count(shape) * storage.width
+    known = LOGICAL_TYPES.get(logical)
+    if known is None or known.dtype != dtype:
+        return None
+    return known.storage_count(element_count(shape)) * storage.width

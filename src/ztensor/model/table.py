@@ -7,6 +7,7 @@ operations; what reads them lays arrays in bulk. A `TensorObject` is made when o
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import KeysView
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
 Bools: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Uints: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
+
+
+# How deep a plain object nests, counted from the root of a manifest.
+PLAIN_DEPTH = 5
+
+
+class IrregularError(Exception):
+    """A manifest is no table, or not only: it is for the general decoder."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -167,6 +176,19 @@ _COLUMNS = (
 )
 
 
+class _Names(KeysView[str]):
+    """The names of a table's objects; those of a mapping go through a generator, one by one."""
+
+    __slots__ = ("_order",)
+
+    def __init__(self, objects: TableObjects, order: list[str]) -> None:
+        super().__init__(objects)
+        self._order = order
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._order)
+
+
 class TableObjects(CheckedObjects):
     """Objects by name, most of them in a table.
 
@@ -195,6 +217,10 @@ class TableObjects(CheckedObjects):
 
     def __contains__(self, name: object) -> bool:
         return name in self._row_of() or name in self.others
+
+    def keys(self) -> KeysView[str]:
+        """Return the names, in the order of the file."""
+        return _Names(self, self._order)
 
     def __getitem__(self, name: str) -> TensorObject:
         row = self._row_of().get(name)

@@ -77,7 +77,7 @@ def is_set(source: Any) -> bool:
     path = path_text(source)
     if is_remote(path):
         return False
-    if is_index(path) or FIRST_OF_GGUF.search(path):
+    if path.endswith((".json", ".gguf")) and (is_index(path) or FIRST_OF_GGUF.search(path)):
         return True
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)

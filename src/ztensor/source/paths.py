@@ -21,7 +21,7 @@ def is_path(value: object) -> TypeGuard[str | bytes | os.PathLike[str] | os.Path
 
 def is_url(path: str) -> bool:
     """Return whether a path reads as a URL, which no file is likely to be called."""
-    return _URL.match(path) is not None
+    return "://" in path and _URL.match(path) is not None
 
 
 def path_text(path: Any) -> str:
@@ -34,6 +34,8 @@ def path_text(path: Any) -> str:
         ArgumentTypeError: it is none of these.
         ArgumentValueError: it is empty, or no system has a file of that name.
     """
+    if type(path) is str and path and path.isascii() and "\0" not in path:
+        return path
     try:
         text = os.fsdecode(path)
     except (TypeError, UnicodeDecodeError) as error:

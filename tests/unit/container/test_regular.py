@@ -12,7 +12,7 @@ from ztensor.container import Container, Frame, rows
 from ztensor.container.framing import TAIL_BYTES
 from ztensor.container.v1 import regular, schema
 from ztensor.container.v1.object import parse_object
-from ztensor.container.v1.regular import read_root
+from ztensor.container.v1.root import read_root
 from ztensor.errors import DigestMismatchError, ManifestError, Reason, UnsupportedVersionError
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.model import dtype as model_dtype
@@ -38,7 +38,12 @@ def parse(data: bytes, limits: Limits = DEFAULT_LIMITS, blobs_end: int = END) ->
 
 @pytest.fixture(autouse=True)
 def _always_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "PIECES_BYTES", -1)
     monkeypatch.setattr(schema, "REGULAR_BYTES", 0)
+
+
+def by_columns(data: bytes, limits: Limits = DEFAULT_LIMITS) -> object:
+    return read_root(data, frame_of(data), Budget(limits, len(data)), by_columns=True)
 
 
 def plain(shape: tuple[int, ...] = (2,), **fields: Any) -> dict[str, Any]:
@@ -198,7 +203,7 @@ def twice(first: str, *others: str) -> bytes:
     "data", [twice("a"), twice("b", "a"), twice("a", "b"), twice("", "a", "c")]
 )
 def test_a_name_twice_is_refused(data: bytes) -> None:
-    assert read_root(data, frame_of(data), Budget(DEFAULT_LIMITS, len(data))) is None
+    assert by_columns(data) is None
     with pytest.raises(ManifestError) as caught:
         parse(data)
     assert caught.value.reason is Reason.CBOR_DUPLICATE_KEY
@@ -207,7 +212,7 @@ def test_a_name_twice_is_refused(data: bytes) -> None:
 def test_a_name_twice_with_one_of_them_not_plain_is_refused() -> None:
     pair = item("a") + item(plain()) + item("a") + item({**plain(), "attributes": {}})
     data = b"\xa1" + item("objects") + b"\xa2" + pair
-    assert read_root(data, frame_of(data), Budget(DEFAULT_LIMITS, len(data))) is None
+    assert by_columns(data) is None
 
 
 # --- Objects between that are not plain -----------------------------------------------------
@@ -302,7 +307,7 @@ WRONG: dict[str, tuple[dict[str, Any], Reason]] = {
 def test_a_broken_rule_has_the_general_error(name: str) -> None:
     entry, reason = WRONG[name]
     data = item(root({"a": plain(), "b": entry}))
-    assert read_root(data, frame_of(data), Budget(DEFAULT_LIMITS, len(data))) is None
+    assert by_columns(data) is None
     with pytest.raises(ManifestError) as caught:
         parse(data)
     assert caught.value.reason is reason
@@ -399,13 +404,14 @@ IRREGULAR: dict[str, bytes] = {
 @pytest.mark.parametrize("name", IRREGULAR)
 def test_irregular_manifests_are_left_to_the_general_decoder(name: str) -> None:
     data = IRREGULAR[name]
-    assert read_root(data, frame_of(data), Budget(DEFAULT_LIMITS, len(data))) is None
+    assert by_columns(data) is None
 
 
 def test_small_manifests_do_not_try(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     small, large = (
-        item(root({f"{number:04}": plain() for number in range(count)})) for count in (50, 900)
+        item(root({"other": OTHERS["attributes"], **{f"{n:04}": plain() for n in range(count)}}))
+        for count in (50, 900)
     )
     assert len(small) < schema.REGULAR_BYTES < len(large)
     assert type(parse(small).objects) is dict
@@ -415,7 +421,7 @@ def test_small_manifests_do_not_try(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_limits_of_depth() -> None:
     data = item(root({"a": plain(())}))
     assert isinstance(parse(data, Limits(depth=5)).objects, TableObjects)
-    assert read_root(data, frame_of(data), Budget(Limits(depth=4), len(data))) is None
+    assert by_columns(data, Limits(depth=4)) is None
 
 
 # --- The mapping ----------------------------------------------------------------------------

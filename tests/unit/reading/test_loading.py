@@ -66,6 +66,7 @@ def test_any_dict(
 ) -> None:
     data = save(tensors, checksum=checksum, compression=compression)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schema, "PIECES_BYTES", -1)
         patch.setattr(schema, "REGULAR_BYTES", 0 if as_columns else 1 << 40)
         with ztensor.open(data) as reader:
             require_same(load_all(reader.objects.parts()[0], copy=False, threads=threads), reader)

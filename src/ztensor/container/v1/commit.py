@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor.container.framing import MAGIC_1, TAIL_BYTES
-from ztensor.digest import ALGORITHMS, digest_of, small_crc32c
+from ztensor.digest import ALGORITHMS, digest_of, early_crc32c
 from ztensor.errors import DigestMismatchError, Reason, describe
 from ztensor.model.manifest import Commit
 from ztensor.wire import cbor
@@ -22,8 +22,6 @@ _NO_DIGITS = b"0" * _CHECK.digits
 _MARK_COMMIT, _MARK_PREV = cbor.encode_text("commit") + b"\xa3", cbor.encode_text("prev")
 _MARK_END = cbor.encode_text("end")
 _MARK_DIGEST = cbor.encode_text("digest") + cbor.encode_text(_CHECK.spell("0" * 8))[:-8]
-# A manifest this long is checked in less time than the library takes to be imported.
-_SMALL_BYTES = 4 << 10
 _UINT_HEADS = {1: bytes(range(24)), 2: b"\x18", 3: b"\x19", 5: b"\x1a", 9: b"\x1b"}
 
 
@@ -50,9 +48,7 @@ def parse_commit(root: Record, data: bytes) -> Commit | None:
         # Not ours to refuse: another writer may use the word for something else, or have kept the
         # field and rewritten the manifest around it.
         return None
-    covered = (memoryview(data)[: -_CHECK.digits], _NO_DIGITS)
-    is_small = len(data) <= _SMALL_BYTES
-    expected = small_crc32c(covered) if is_small else digest_of(_CHECK, covered)
+    expected = early_crc32c(data[: -_CHECK.digits] + _NO_DIGITS)
     if is_whole and text == expected:
         return Commit(prev, end)  # type: ignore[arg-type]  # both are integers: it is whole
     raise DigestMismatchError(

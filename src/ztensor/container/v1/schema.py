@@ -1,4 +1,4 @@
-"""The manifest of 1.1 and 1.2, read: by columns, object by object, or all at once."""
+"""The manifest of 1.1 and 1.2, read: as a table, object by object, or all at once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ztensor.container.v1.commit import parse_commit
 from ztensor.container.v1.object import is_1_1, parse_object
+from ztensor.container.v1.root import read_root
 from ztensor.errors import (
     LimitError,
     ManifestError,
@@ -35,6 +36,8 @@ _MAJOR = re.compile(r"(\d+)(?:\.|\Z)")
 # many bytes has long ones.
 _DIMENSION_COST, _LONG_FACTOR, _LONG = 40, 4, 1024
 
+# Up to this size a manifest is cut into pieces, if all of its objects are plain.
+PIECES_BYTES = 96 << 10
 # From this size on columns are tried, which in a fresh process takes 3 ms to begin with.
 REGULAR_BYTES = 32 << 10
 
@@ -59,21 +62,20 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
         UnsupportedVersionError: its major version is not 1.
         LimitError: it nests too deep.
     """
-    if len(data) >= REGULAR_BYTES:
-        from ztensor.container.v1.regular import read_root  # small files need none of it
-
-        before = budget.bytes_left
-        of_objects: list[Problem] = []
-        regular: _Read | None = read_root(data, frame, budget)
+    before = budget.bytes_left
+    of_objects: list[Problem] = []
+    regular: _Read | None = None
+    if len(data) <= PIECES_BYTES:
+        regular = read_root(data, frame, budget, by_columns=False)
+    if regular is None and len(data) >= REGULAR_BYTES:
+        regular = read_root(data, frame, budget, by_columns=True)
         if regular is None:
             regular = _read_one_by_one(data, frame, budget, of_objects)
-        if regular is not None:
-            try:
-                return _parse(data, frame, budget, regular, of_objects)
-            except _OtherwiseError:
-                budget.release_to(before)
-                regular = None
-                of_objects.clear()
+    if regular is not None:
+        try:
+            return _parse(data, frame, budget, regular, of_objects)
+        except _OtherwiseError:
+            budget.release_to(before)
     return _parse(data, frame, budget, None, [])
 
 

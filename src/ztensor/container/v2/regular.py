@@ -17,8 +17,6 @@ import numpy as np
 
 from ztensor.container.framing import FOOTER_2_BYTES, PAGE_2
 from ztensor.container.rows import (
-    LEAST_DEPTH,
-    IrregularError,
     RowForm,
     RowReading,
     RowTypes,
@@ -30,7 +28,7 @@ from ztensor.container.rows import (
 from ztensor.container.v2.object import DTYPES, TYPES, is_name, parse_object
 from ztensor.errors import LimitError, ManifestError
 from ztensor.model.dtype import LOGICAL_TYPES
-from ztensor.model.table import Table, TableObjects
+from ztensor.model.table import PLAIN_DEPTH, IrregularError, Table, TableObjects
 from ztensor.wire import cbor
 from ztensor.wire.lockstep import MAP, UNSIGNED, Lanes
 
@@ -72,7 +70,7 @@ def read_objects(
         None where the map is not of the regular form, or something in it is wrong; `places` may
         have taken blobs all the same.
     """
-    if depth < LEAST_DEPTH - 2:
+    if depth < PLAIN_DEPTH - 2:
         return None
     before = budget.bytes_left
     end = frame.file_size - FOOTER_2_BYTES
