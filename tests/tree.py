@@ -99,6 +99,8 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "wire/cbor": ("unit/wire/test_cbor.py", "property/test_cbor.py"),
     "wire/json.py": ("attacks/test_budget_texts.py",),
     "writing/blob.py": ("unit/writing/test_writer.py",),
+    "writing/canonical.py": ("unit/analysis/test_canonical.py",),
+    "writing/creating.py": ("unit/writing/test_writer.py", "unit/writing/test_v2.py"),
     "writing/compressing.py": ("unit/writing/test_frames.py", "unit/writing/test_writer.py"),
     "writing/copying.py": ("unit/writing/test_writer.py", "attacks/test_shared_blobs.py"),
     "writing/output.py": ("unit/writing/test_writer.py",),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ztensor import numpy as numpy
     from ztensor import torch as torch
     from ztensor import typing as typing
+    from ztensor.analysis.canonical import canonical_problems
     from ztensor.analysis.comparing import DiffReport, TensorDiff, ValueDiff, diff
     from ztensor.analysis.identity import content_digest, content_hash, tensor_hashes
     from ztensor.analysis.plotting import Picture, plot
@@ -88,6 +89,7 @@ _HOMES = {
         "SourceError UnsupportedError UnsupportedVersionError UsageError ZTensorError"
     ),
     "ztensor.handle": "safe_open",
+    "ztensor.analysis.canonical": "canonical_problems",
     "ztensor.analysis.identity": "content_digest content_hash tensor_hashes",
     "ztensor.limits": "Limits",
     "ztensor.metadata": "ComponentMetadata TensorMetadata",
@@ -154,6 +156,7 @@ __all__ = [
     "Writer",
     "ZTensorError",
     "__version__",
+    "canonical_problems",
     "compact",
     "content_digest",
     "content_hash",

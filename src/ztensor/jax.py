@@ -68,6 +68,8 @@ def save_file(
     chunk_rows: int | None = None,
     checksum: str | bool | None = True,
     version: str = "1.2.0",
+    alignment: int | None = None,
+    canonical: bool = False,
     durable: Durable = "auto",
     deduplicate: Literal["memory", "content", False] = "memory",
     max_shard_size: int | str | None = None,
@@ -90,6 +92,8 @@ def save_file(
         chunk_rows: rows of a compressed tensor that are decoded together.
         checksum: as for `ztensor.Writer`: True for the version's own, a name, or None.
         version: `"1.2.0"`, `"1.1.0"`, `"0.1.0"` or `"2.1"`.
+        alignment: of 2.1; as for `ztensor.Writer`.
+        canonical: of 2.1, likewise: True makes the same tensors the same bytes.
         durable: True flushes to disk before this returns.
         deduplicate: "memory" stores one array under several names once.
         max_shard_size: most bytes of tensors in a file; a dict that is larger goes to several.
@@ -114,6 +118,8 @@ def save_file(
         chunk_rows=chunk_rows,
         checksum=checksum,
         version=version,
+        alignment=alignment,
+        canonical=canonical,
         durable=durable,
         deduplicate=deduplicate,
         max_shard_size=max_shard_size,
@@ -131,6 +137,8 @@ def save(
     chunk_rows: int | None = None,
     checksum: str | bool | None = True,
     version: str = "1.2.0",
+    alignment: int | None = None,
+    canonical: bool = False,
     deduplicate: Literal["memory", "content", False] = "memory",
     attributes: Mapping[str, object] | None = None,
 ) -> bytes:
@@ -142,6 +150,8 @@ def save(
         chunk_rows=chunk_rows,
         checksum=checksum,
         version=version,
+        alignment=alignment,
+        canonical=canonical,
         deduplicate=deduplicate,
     )
 

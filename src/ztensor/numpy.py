@@ -38,6 +38,8 @@ def save_file(
     chunk_rows: int | None = None,
     checksum: str | bool | None = True,
     version: str = "1.2.0",
+    alignment: int | None = None,
+    canonical: bool = False,
     durable: Durable = "auto",
     deduplicate: Literal["memory", "content", False] = "memory",
     max_shard_size: int | str | None = None,
@@ -61,6 +63,8 @@ def save_file(
             together; by default as many as 64 KiB hold. See `ztensor.Writer`.
         checksum: as for `ztensor.Writer`: True for the version's own, a name, or None.
         version: `"1.2.0"`, `"1.1.0"`, `"0.1.0"` or `"2.1"`.
+        alignment: of 2.1; as for `ztensor.Writer`.
+        canonical: of 2.1, likewise: True makes the same tensors the same bytes.
         durable: True flushes to disk before this returns; "auto" does so when an existing file is
             replaced; False leaves it to the system.
         deduplicate: "memory" stores arrays over the same memory (tied weights) once, under all
@@ -95,6 +99,8 @@ def save_file(
         chunk_rows=chunk_rows,
         checksum=checksum,
         version=version,
+        alignment=alignment,
+        canonical=canonical,
         durable=durable,
         format=format,
     )
@@ -109,6 +115,8 @@ def save(
     chunk_rows: int | None = None,
     checksum: str | bool | None = True,
     version: str = "1.2.0",
+    alignment: int | None = None,
+    canonical: bool = False,
     deduplicate: Literal["memory", "content", False] = "memory",
     attributes: Mapping[str, object] | None = None,
 ) -> bytes:
@@ -124,6 +132,8 @@ def save(
         chunk_rows=chunk_rows,
         checksum=checksum,
         version=version,
+        alignment=alignment,
+        canonical=canonical,
     )
     return buffer.getvalue()
 

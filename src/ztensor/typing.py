@@ -146,6 +146,8 @@ class RemoveOptions(EditOptions, total=False):
     """Options of `remove_tensors`: of `Editor`, or with an output of `Writer`."""
 
     version: str
+    alignment: int | None
+    canonical: bool
     threads: int | None
 
 
@@ -156,6 +158,8 @@ class SaveOptions(TypedDict, total=False):
     checksum: str | bool | None
     chunk_rows: int | None
     version: str
+    alignment: int | None
+    canonical: bool
     durable: Durable
     deduplicate: Literal["memory", "content", False]
     format: str | None

@@ -310,6 +310,7 @@ FUNCTIONS: dict[str, Make] = {
         ztensor.compact, path=f.zt(), durable="auto", lock=True, timeout=0.0, dry_run=False,
         progress=None,
     ),
+    "canonical_problems": lambda f: case(ztensor.canonical_problems, source=f.zt("v2.zt")),
     "content_digest": lambda f: case(
         ztensor.content_digest, source=f.zt("v2.zt"), algorithm="xxh3"
     ),
@@ -955,6 +956,7 @@ OPERATIONS: dict[str, Callable[[Files, Path], Any]] = {
     "plot": with_everything(ztensor.plot),
     "hash": with_everything(ztensor.content_hash),
     "digest": with_everything(ztensor.content_digest),
+    "canonical": with_everything(ztensor.canonical_problems),
     "diff": lambda f, path: ztensor.diff(path, f.sample),
     "convert": lambda f, path: ztensor.convert(path, f.out(), durable=False),
     "cast": lambda f, path: ztensor.convert(

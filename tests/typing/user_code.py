@@ -154,6 +154,7 @@ def whole_files(path: Path, reader: Reader) -> None:
     assert_type(ztensor.migrate(path), ztensor.ConversionReport)
     assert_type(ztensor.content_hash(path), str)
     assert_type(ztensor.content_digest(path, "sha256"), str)
+    assert_type(ztensor.canonical_problems(path), list[str])
     assert_type(ztensor.tensor_hashes(reader), dict[str, str])
     assert_type(ztensor.merge([path, "b.zt"], "m.zt"), int)
     assert_type(ztensor.compact(path), int)

@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from ztensor.cli.options import ChecksumOption, ChunkRowsOption, Converting, InputArgument, ToOption
+from ztensor.cli.options import (
+    ChecksumOption,
+    ChunkRowsOption,
+    Converting,
+    InputArgument,
+    ToOption,
+    VersionOption,
+)
 from ztensor.cli.rewriting import convert_file, one_output
 from ztensor.cli.terminal import Terminal
 from ztensor.encoding import writable
@@ -23,10 +30,7 @@ def convert(
     ] = None,
     *,
     to: ToOption = None,
-    version: Annotated[
-        str,
-        typer.Option(metavar="VERSION", help="Version of a .zt file: 2.1, 1.2.0, 1.1.0 or 0.1.0."),
-    ] = "1.2.0",
+    version: VersionOption = "1.2.0",
     compression: Annotated[
         str,
         typer.Option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -34,11 +35,12 @@ def info(terminal: Terminal, file: FileArgument) -> None:
       format and encoding; the file's attributes. For other formats also what a
       copy leaves out, such as a graph or code. For a zTensor file also the place
       of its manifest; `padding` (alignment between blobs: less than 64 bytes
-      each time, in 2.x less than 4096); `dead` bytes (removed or replaced data
-      and older manifests); `shared` bytes (used by several components), if any;
-      and `commit`, our writer's record of the last change. `container` is the
-      framing: 0.1, 1.0 (releases 1.0.0 and 1.0.1), 1 (versions 1.1 and 1.2)
-      or 2.
+      each time, in 2.x less than its alignment); `dead` bytes (removed or
+      replaced data and older manifests); `shared` bytes (used by several
+      components), if any; `commit`, our writer's record of the last change; and
+      of 2.x `canonical`: whether the same tensors always give these bytes, or why
+      not. `container` is the framing: 0.1, 1.0 (releases 1.0.0 and 1.0.1),
+      1 (versions 1.1 and 1.2) or 2.
 
     JSON:
       file, format    texts; format is `zt`, `safetensors`, `npz` and so on
@@ -61,6 +63,7 @@ def info(terminal: Terminal, file: FileArgument) -> None:
       padding_nbytes, dead_nbytes, shared_nbytes
                       numbers, or null
       commit          prev and end, or null
+      canonical       of 2.x: is_canonical, and problems; or null
       attributes      of the file
       unrepresented   list of kind, where, count, nbytes: what only FILE says
 
@@ -114,12 +117,13 @@ def summarize(reader: Reader) -> dict[str, Any]:
 
 def _framing(file: FileObjects | None) -> dict[str, Any]:
     """Return what only one zTensor file has: where its manifest is, and what no object needs."""
+    from ztensor.analysis.canonical import problems_of
     from ztensor.container import Container
-    from ztensor.container.framing import HEAD_BYTES, PAGE_2
+    from ztensor.container.framing import HEAD_BYTES
     from ztensor.model.rules import ALIGNMENT
 
     if file is None or file.frame is None:
-        keys = "container manifest padding_nbytes shared_nbytes dead_nbytes commit"
+        keys = "container manifest padding_nbytes shared_nbytes dead_nbytes commit canonical"
         return dict.fromkeys(keys.split())
     frame, commit = file.frame, file.manifest.commit  # what only reading needs to know
     blobs = [
@@ -128,7 +132,10 @@ def _framing(file: FileObjects | None) -> dict[str, Any]:
         for component in file.object(name).components.values()
     ]
     end = max(frame.manifest_offset, HEAD_BYTES)  # 2.x may have no manifest
-    page = PAGE_2 if frame.container is Container.V2 else ALIGNMENT
+    page, canonical = ALIGNMENT, None
+    if frame.container is Container.V2:
+        page = alignment_of([frame.manifest_offset, *(offset for offset, _ in blobs)])
+        canonical = problems_of(file)
     padding, dead = unused(blobs, HEAD_BYTES, end, page)
     used = end - HEAD_BYTES - padding - dead
     return {
@@ -138,7 +145,17 @@ def _framing(file: FileObjects | None) -> dict[str, Any]:
         "shared_nbytes": sum(length for _, length in blobs) - used,
         "dead_nbytes": dead,
         "commit": None if commit is None else {"prev": commit.prev, "end": commit.end},
+        "canonical": None
+        if canonical is None
+        else {"is_canonical": not canonical, "problems": canonical},
     }
+
+
+def alignment_of(offsets: Iterable[int]) -> int:
+    """Return what the blobs of a file of 2.x seem to be aligned to: it does not say so."""
+    from ztensor.container.v2.emit import FORM_2
+
+    return math.gcd(FORM_2.alignment, *offsets)
 
 
 def unused(
@@ -202,6 +219,9 @@ def _show(terminal: Terminal, facts: Mapping[str, Any]) -> None:
         rows.append(("dead", size_text(facts["dead_nbytes"])))
     if facts["shared_nbytes"]:
         rows.append(("shared", f"{size_text(facts['shared_nbytes'])} counted more than once"))
+    if facts["canonical"] is not None:
+        problems = facts["canonical"]["problems"]
+        rows.append(("canonical", f"no: {problems[0]}" if problems else "yes"))
     if commit is not None:
         rows.append(("commit", f"end {commit['end']:,}, previous end {commit['prev']:,}"))
     terminal.facts(rows)

@@ -10,7 +10,13 @@ import typer
 
 from ztensor.cli.changing import left_behind, quiet_library, require_apart, require_target
 from ztensor.cli.choosing import chosen
-from ztensor.cli.options import Choice, NewFile
+from ztensor.cli.options import (
+    AlignmentOption,
+    CanonicalOption,
+    Choice,
+    NewFile,
+    VersionOption,
+)
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Column, Styled, Terminal
 from ztensor.errors import UsageError
@@ -46,6 +52,9 @@ def merge(
             help="Where two files have the same name: refuse, or keep the first or last.",
         ),
     ] = "error",
+    version: VersionOption = "1.2.0",
+    alignment: AlignmentOption = None,
+    canonical: CanonicalOption = False,
     choice: Choice,
     how: NewFile,
 ) -> None:
@@ -93,6 +102,9 @@ def merge(
             output,
             on_conflict=on_conflict,
             keep=choice.keep,
+            version=version,
+            alignment=alignment,
+            canonical=canonical,
             progress=progress,
             **how.arguments,
         )

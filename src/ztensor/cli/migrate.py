@@ -19,7 +19,11 @@ def migrate(
     version: Annotated[
         str,
         typer.Option(
-            "--version", "--to", metavar="VERSION", help="The version: 2.1, 1.2.0, 1.1.0 or 0.1.0."
+            "--version",
+            "--to-version",
+            "--to",
+            metavar="VERSION",
+            help="The version: 2.1, 1.2.0, 1.1.0 or 0.1.0.",
         ),
     ] = "1.2.0",
     lossy: Annotated[

@@ -97,6 +97,28 @@ ChecksumOption = Annotated[
         show_default=False,
     ),
 ]
+VersionOption = Annotated[
+    str,
+    typer.Option(
+        "--version",
+        "--to-version",
+        metavar="VERSION",
+        help="Version of a .zt file: 2.1, 1.2.0, 1.1.0 or 0.1.0.",
+    ),
+]
+AlignmentOption = Annotated[
+    int | None,
+    typer.Option(
+        "--alignment",
+        metavar="BYTES",
+        help="Of 2.1: where blobs begin, a power of two from 4096 to 65536.",
+        show_default="65536",
+    ),
+]
+CanonicalOption = Annotated[
+    bool,
+    typer.Option("--canonical", help="Of 2.1: give the same tensors the same bytes, uncompressed."),
+]
 ChunkRowsOption = Annotated[
     int | None,
     typer.Option(
@@ -244,6 +266,8 @@ class Rewriting(Changing):
 
     output: OutputOption = None
     checksum: ChecksumOption = ""
+    alignment: AlignmentOption = None
+    canonical: CanonicalOption = False
     threads: ThreadsOption = None
     force: ForceOption = False
 
@@ -253,6 +277,8 @@ class Rewriting(Changing):
         return super().arguments | {
             "durable": False if self.no_durable else "auto",
             "checksum": self.checksum or True,
+            "alignment": self.alignment,
+            "canonical": self.canonical,
             "threads": self.threads,
         }
 
@@ -287,12 +313,16 @@ class Converting(Choice, NewFile):
             help="Delete IN when OUT is complete; implies --strict and --check.",
         ),
     ] = False
+    alignment: AlignmentOption = None
+    canonical: CanonicalOption = False
     threads: ThreadsOption = None
 
     @property
     def arguments(self) -> dict[str, Any]:
         """Return what `ztensor.convert` takes."""
         return {
+            "alignment": self.alignment,
+            "canonical": self.canonical,
             "include": self.include or None,
             "exclude": self.exclude or None,
             "max_shard_size": self.max_shard_size,

@@ -46,6 +46,8 @@ def convert(
     compression: bool | int | str | None = None,
     chunk_rows: int | None = None,
     checksum: str | bool | None = True,
+    alignment: int | None = None,
+    canonical: bool = False,
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
     max_shard_size: int | str | None = None,
@@ -78,7 +80,9 @@ def convert(
         chunk_rows: of a `.zt` file that is compressed anew: rows that are decoded together, as for
             `ztensor.Writer`.
         checksum: of a `.zt` file: digest of components that come without one or are stored anew;
-            a digest that is there stays.
+            a digest that is there stays, where the version has such digests.
+        alignment: of a `.zt` file of 2.1; as for `ztensor.Writer`.
+        canonical: of a `.zt` file of 2.1, likewise.
         include: patterns with `*`, `?` and `[...]`; only objects whose name matches one.
         exclude: likewise; no objects whose name matches one.
         max_shard_size: most bytes of tensors in a file, as a number or text such as "5GB"; what is
@@ -139,6 +143,8 @@ def convert(
             dry_run,
             threads,
             progress,
+            alignment=alignment,
+            canonical=canonical,
         )
         if max_shard_size is None:
             place = Place(target, remote=remote, is_new=not overwrite)

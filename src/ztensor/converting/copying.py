@@ -19,7 +19,7 @@ from ztensor.reading.portable import stored_object
 from ztensor.sharded.naming import shifted
 from ztensor.source.sink import FileSink, Place, StreamSink
 from ztensor.source.targets import Nowhere
-from ztensor.writing.output import create
+from ztensor.writing.creating import create
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -127,16 +127,20 @@ def _copy(
             attributes=attributes or None,
             threads=how.threads,
             chunk_rows=how.chunk_rows,
+            alignment=how.alignment,
+            canonical=how.canonical,
         ) as writer,
         Ahead(
-            _decoded(chosen, form, is_kept=how.compression is None), how.threads, form=form
+            () if how.canonical else _decoded(chosen, form, is_kept=how.compression is None),
+            how.threads,
+            form=form,
         ) as ahead,
     ):
         writer.extra = extra
         writer.copier.chunks = ahead.chunks
         if how.compression is None:
             writer.copier.expect((file, name) for name, file in chosen.items())
-        for name, file in chosen.items():
+        for name, file in sorted(chosen.items()) if how.canonical else chosen.items():
             try:
                 writer.copy(name, file, compress=how.compression)
             except UnsupportedError as error:

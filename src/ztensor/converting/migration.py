@@ -45,6 +45,8 @@ def migrate(
     compression: bool | int | str | None = None,
     chunk_rows: int | None = None,
     checksum: str | bool | None = True,
+    alignment: int | None = None,
+    canonical: bool = False,
     strict: bool = True,
     durable: Durable = "auto",
     lock: bool = True,
@@ -70,6 +72,8 @@ def migrate(
         chunk_rows: of what is compressed anew: rows that are decoded together, as for
             `ztensor.Writer`.
         checksum: digest of components that come without one or are stored anew.
+        alignment: of 2.1; as for `ztensor.Writer`.
+        canonical: of 2.1, likewise.
         strict: False writes what the version can say and reports the rest; only with an `output`.
         durable: as for `ztensor.Writer`.
         lock: as for `ztensor.Editor`, where the old file is replaced.
@@ -135,6 +139,8 @@ def migrate(
                 dry_run=dry_run,
                 threads=threads,
                 progress=progress,
+                alignment=alignment,
+                canonical=canonical,
             ),
             last=None if locked is None else locked.require_in_place,
         )

@@ -151,6 +151,8 @@ class How:
     progress: Progress | None = None
     makes_folder: bool = False
     keeps_all: bool = False
+    alignment: int | None = None
+    canonical: bool = False
 
     @property
     def is_checked(self) -> bool:

@@ -9,7 +9,7 @@ from ztensor.edit.editor import Editor
 from ztensor.errors import ArgumentValueError
 from ztensor.opening import Reader
 from ztensor.source.paths import path_text
-from ztensor.writing.output import create
+from ztensor.writing.creating import create
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -26,7 +26,7 @@ from ztensor.source.paths import is_path, path_text
 from ztensor.source.table import absolute, is_remote, remote_of, require_on_disk
 from ztensor.source.targets import Nowhere, require_free
 from ztensor.source.urls import Remote
-from ztensor.writing.output import create
+from ztensor.writing.creating import create
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -95,6 +95,8 @@ def merge(
     on_conflict: Literal["error", "first", "last"] = "error",
     keep: Callable[[str], bool] | None = None,
     version: str = LATEST,
+    alignment: int | None = None,
+    canonical: bool = False,
     attributes: Mapping[str, object] | None = None,
     durable: Durable = "auto",
     dry_run: bool = False,
@@ -113,6 +115,8 @@ def merge(
         on_conflict: what happens to a name two files have: an error, the first or the last wins.
         keep: says of a name whether the object is written; all are by default.
         version: the new file's version.
+        alignment: of 2.1; as for `ztensor.Writer`.
+        canonical: of 2.1, likewise.
         attributes: its attributes; by default those of all inputs, later ones winning.
         durable: as for `Writer`.
         dry_run: True takes every step but writing.

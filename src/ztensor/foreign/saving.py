@@ -35,6 +35,8 @@ def save_as(
     chunk_rows: object = None,
     checksum: object = "crc32c",
     version: object = None,
+    alignment: object = None,
+    canonical: object = False,
 ) -> None:
     """Write a whole dict as one file of another format, or nothing.
 
@@ -49,6 +51,8 @@ def save_as(
         chunk_rows: must be None, likewise.
         checksum: must be the default, or none: these formats have no digests.
         version: must be None: it is one of ours.
+        alignment: must be None: likewise.
+        canonical: must be False: likewise.
 
     Raises:
         NotRepresentableError: the format cannot say a tensor, a name or the metadata.
@@ -61,6 +65,8 @@ def save_as(
         ("chunk_rows", chunk_rows, chunk_rows is None),
         ("checksum", checksum, checksum in (True, "crc32c", "none", None, False)),
         ("version", version, version is None),
+        ("alignment", alignment, alignment is None),
+        ("canonical", canonical, canonical is False),
     ):
         if not is_default:
             raise ArgumentValueError(

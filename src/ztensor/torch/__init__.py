@@ -44,7 +44,7 @@ except ImportError as error:
 
 from ztensor.torch.devices import device_of, read_meta, read_onto
 from ztensor.torch.quantized import dequantize
-from ztensor.torch.values import PLAIN, SPARSE, array_to_torch, from_torch, to_torch
+from ztensor.torch.values import PLAIN, SPARSE, array_to_torch, from_torch, tied, to_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -96,6 +96,8 @@ def save_file(
     chunk_rows: int | None = None,
     checksum: str | bool | None = True,
     version: str = "1.2.0",
+    alignment: int | None = None,
+    canonical: bool = False,
     durable: Durable = "auto",
     deduplicate: Literal["memory", "content", False] = "memory",
     max_shard_size: int | str | None = None,
@@ -117,6 +119,8 @@ def save_file(
         chunk_rows: rows of a compressed tensor that are decoded together.
         checksum: as for `ztensor.Writer`: True for the version's own, a name, or None.
         version: `"1.2.0"`, `"1.1.0"`, `"0.1.0"` or `"2.1"`.
+        alignment: of 2.1; as for `ztensor.Writer`.
+        canonical: of 2.1, likewise: True makes the same tensors the same bytes.
         durable: True flushes to disk before this returns.
         deduplicate: "memory" stores tensors over the same memory (tied weights) once.
         max_shard_size: most bytes of tensors in a file; a dict that is larger goes to several.
@@ -145,6 +149,8 @@ def save_file(
         chunk_rows=chunk_rows,
         checksum=checksum,
         version=version,
+        alignment=alignment,
+        canonical=canonical,
         durable=durable,
         format=format,
     )
@@ -159,6 +165,8 @@ def save(
     chunk_rows: int | None = None,
     checksum: str | bool | None = True,
     version: str = "1.2.0",
+    alignment: int | None = None,
+    canonical: bool = False,
     deduplicate: Literal["memory", "content", False] = "memory",
     attributes: Mapping[str, object] | None = None,
 ) -> bytes:
@@ -174,6 +182,8 @@ def save(
         chunk_rows=chunk_rows,
         checksum=checksum,
         version=version,
+        alignment=alignment,
+        canonical=canonical,
     )
     return buffer.getvalue()
 
@@ -317,7 +327,7 @@ def load_model(
         SourceError: the file cannot be read.
     """
     own = _module(model).state_dict(keep_vars=True)
-    groups = _tied(own)
+    groups = tied(own)
     state = load_file(filename, device, copy, verify=verify, threads=threads)
     is_meta = device_of(device).type == "meta"
     for names in groups:  # other tools keep one name of each
@@ -326,7 +336,7 @@ def load_model(
             state.update((name, state[there]) for name in names if name not in state)
     if not (assign or is_meta):
         _require_elements(model, own, state, filename)
-    shared = [*_tied(_parameters(model)), *_tied(_buffers(model))] if assign else []
+    shared = [*tied(_parameters(model)), *tied(_buffers(model))] if assign else []
     try:
         missing, unexpected = model.load_state_dict(state, strict=False, assign=assign)
     except RuntimeError as error:
@@ -477,23 +487,6 @@ def _module(model: Any) -> Any:
     return model
 
 
-def _tied(state: Mapping[str, Any]) -> list[list[str]]:
-    """Return the names of each tensor that has several."""
-    groups: dict[tuple[Any, ...], list[str]] = {}
-    for name, value in state.items():
-        groups.setdefault(_identity(value), []).append(name)
-    return [names for names in groups.values() if len(names) > 1]
-
-
-def _identity(tensor: Any) -> tuple[Any, ...]:
-    """Return what is the same for tensors that are one, or views of the same elements."""
-    if type(tensor) in PLAIN and tensor.layout is torch.strided and not tensor.is_meta:
-        address = tensor.data_ptr()
-        if address:
-            return tensor.device, address, tensor.dtype, tensor.shape, tensor.stride()
-    return (id(tensor),)
-
-
 # --- Parts ----------------------------------------------------------------------------------
 
 
@@ -518,7 +511,7 @@ def _as_stored(tensors: Any, deduplicate: object) -> dict[str, Any]:
             result[name] = value
         else:
             raise no_tensor(value, "a torch.Tensor").locate(object_name=str(name))
-    for names in _tied(elsewhere):
+    for names in tied(elsewhere):
         result.update(dict.fromkeys(names, _stored(names[0], result[names[0]])))
     return result
 

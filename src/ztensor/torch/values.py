@@ -28,7 +28,7 @@ from ztensor.model.manifest import Component
 from ztensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ztensor.layout.base import Array
 
@@ -393,3 +393,20 @@ def _no_array(tensor: Any, error: BaseException) -> NotRepresentableError:
             "or each part of tensor.unbind() by itself"
         )
     return NotRepresentableError(f"torch gives no elements to save: {first_line(error)}")
+
+
+def tied(state: Mapping[str, Any]) -> list[list[str]]:
+    """Return the names of each tensor that has several."""
+    groups: dict[tuple[Any, ...], list[str]] = {}
+    for name, value in state.items():
+        groups.setdefault(_identity(value), []).append(name)
+    return [names for names in groups.values() if len(names) > 1]
+
+
+def _identity(tensor: Any) -> tuple[Any, ...]:
+    """Return what is the same for tensors that are one, or views of the same elements."""
+    if type(tensor) in PLAIN and tensor.layout is torch.strided and not tensor.is_meta:
+        address = tensor.data_ptr()
+        if address:
+            return tensor.device, address, tensor.dtype, tensor.shape, tensor.stride()
+    return (id(tensor),)

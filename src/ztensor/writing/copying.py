@@ -121,8 +121,7 @@ class Copier:
                 for _ in file.decoded_chunks(name, role):
                     pass
         else:
-            again = functools.partial(portable_chunks, form=self._form)
-            pieces = _Told(self.chunks, again, progress, file, name, role)
+            pieces = self.pieces(file, name, role, progress)
             if compression is None:
                 blob = BlobWriter(self._sink, None, self._algorithm, self._crew, form=self._form)
                 for chunk in pieces():
@@ -151,6 +150,13 @@ class Copier:
         if digest is not None:
             checked.add(digest)
         return as_of(placed, component)
+
+    def pieces(
+        self, file: FileObjects, name: str, role: str, progress: Progress | None
+    ) -> Callable[[], Iterator[memoryview]]:
+        """Return what gives the decoded bytes of a component, as often as it is called."""
+        again = functools.partial(portable_chunks, form=self._form)
+        return _Told(self.chunks, again, progress, file, name, role)
 
     def stored(
         self,

@@ -13,13 +13,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ztensor.boundary import public
-from ztensor.container import LATEST, emitter_of
 from ztensor.digest import require_writable
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
     ArgumentTypeError,
-    ArgumentValueError,
     ClosedError,
     NotRepresentableError,
     Reason,
@@ -30,11 +27,8 @@ from ztensor.errors import (
 from ztensor.frameworks import adapter_of
 from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import blocks, is_stored_as_is, spell
-from ztensor.model.formats import require_ours
 from ztensor.model.manifest import Component, Manifest, TensorObject, WrittenObjects
 from ztensor.reading.portable import portable_object, stored_object
-from ztensor.source.paths import is_path, path_text
-from ztensor.source.sink import Durable, sink_of
 from ztensor.tensor import Tensor, no_tensor, shape_of
 from ztensor.threads import Crew, thread_count
 from ztensor.writing.blob import (
@@ -44,10 +38,12 @@ from ztensor.writing.blob import (
     compression_of,
     write_blob,
 )
+from ztensor.writing.canonical import CanonicalBlobs, require_canonical, require_nfc
 from ztensor.writing.compressing import Compression
 from ztensor.writing.copying import Copier
 from ztensor.writing.frames import Frames, frames_of, require_chunk_rows
 from ztensor.writing.planning import (
+    aligned,
     attributes_of,
     element_type,
     plan_of,
@@ -64,59 +60,12 @@ if TYPE_CHECKING:
     from ztensor.container import Emitter
     from ztensor.digest import Algorithm
     from ztensor.layout.base import Array
-    from ztensor.model.rules import Form
     from ztensor.reading.file import FileObjects
     from ztensor.reading.objects import Objects
     from ztensor.source.appending import AppendSink
     from ztensor.source.sink import Sink
 
 _MOST_WAITING_BYTES = 256 << 20
-
-
-@public  # some callers hand on what a user passed them, unchecked
-def create(
-    target: Any,
-    *,
-    version: str = LATEST,
-    compression: bool | int | str = False,
-    checksum: str | bool | None = True,
-    attributes: Mapping[str, object] | None = None,
-    durable: Durable = "auto",
-    threads: int | None = None,
-    format: str | None = None,
-    chunk_rows: int | None = None,
-    alignment: int | None = None,
-) -> Output:
-    """Begin a new file; see `ztensor.Writer`.
-
-    Args:
-        target: as for `Writer`, or a sink or a place that is there already.
-        version: this and all that follow as for `Writer`.
-        compression: likewise.
-        checksum: likewise.
-        attributes: likewise.
-        durable: likewise.
-        threads: likewise.
-        format: likewise.
-        chunk_rows: likewise.
-        alignment: likewise.
-    """
-    if is_path(target):
-        require_ours(path_text(target), format)
-    output = Output(
-        emitter_of(version),
-        compression=compression,
-        checksum=checksum,
-        threads=threads,
-        chunk_rows=chunk_rows,
-        alignment=alignment,
-    )
-    given = attributes_of(attributes)
-    if given is not None:
-        output.emitter.require_attributes(given)
-        output.attributes = copy.deepcopy(given)
-    output.begin(sink_of(target, durable=durable))
-    return output
 
 
 class Output:
@@ -131,6 +80,7 @@ class Output:
         threads: likewise.
         chunk_rows: likewise.
         alignment: likewise.
+        canonical: likewise.
 
     Attributes:
         emitter: the emitter.
@@ -147,6 +97,7 @@ class Output:
         keeps_data: what is written stays as it is until the end, as where one call saves a whole
             dict; digests may then come later.
         copier: copies from other files.
+        canonical: writes the blobs of a canonical file; None for another.
         also_closed: closed where this is finished or aborted.
         stream: what takes an object in pieces, while it does.
         state: `open`, `finished` or `aborted`.
@@ -154,6 +105,7 @@ class Output:
 
     sink: Sink
     copier: Copier
+    canonical: CanonicalBlobs | None
 
     def __init__(
         self,
@@ -164,11 +116,15 @@ class Output:
         threads: int | None = None,
         chunk_rows: int | None = None,
         alignment: int | None = None,
+        canonical: bool = False,
     ) -> None:
         self.emitter = emitter
-        self.form = emitter.form = _aligned(emitter.form, alignment, emitter.version)
+        self.form = emitter.form = aligned(emitter.form, alignment, emitter.version)
         self.compression = self._compression(compression)
         self.algorithm = require_writable(checksum, self.form.checksums)
+        if canonical:
+            require_canonical(emitter, self.compression, self.algorithm)
+        self._is_canonical = canonical
         self.attributes: dict[str, object] | None = None
         self.version = emitter.version
         self.extra: Mapping[str, object] | None = None
@@ -202,6 +158,7 @@ class Output:
     def extend(self, sink: Sink, length: int) -> None:
         """Go on with a file that was `length` bytes long before this commit, 0 for a new one."""
         self.sink, self._prev = sink, length
+        self.canonical = CanonicalBlobs(sink, self.form) if self._is_canonical else None
         self.copier = Copier(sink, self.algorithm, self._crew, self._chunk_rows, self.form)
 
     def _compression(self, asked: bool | int | str | None) -> Compression | None:  # noqa: FBT001
@@ -243,8 +200,7 @@ class Output:
                 plan = plan_of(tensor, tensor.attributes if attributes is None else attributes)
                 self.emitter.require_object(plan)
                 arrays = tensor.components
-            how = self.compression if compress is None else self._compression(compress)
-            algorithm = self._algorithm(checksum)
+            how, algorithm = self._how(compress, checksum)
             rows = require_chunk_rows(chunk_rows) or self._chunk_rows
         except ZTensorError as error:
             error.locate(file=self.sink.name, object_name=name)
@@ -283,10 +239,20 @@ class Output:
             self._plans[spelled] = plan
         return TensorObject(array.shape, "dense", plan.components)
 
-    def _algorithm(self, checksum: str | bool | None) -> Algorithm | None:  # noqa: FBT001
-        if checksum is None:
-            return self.algorithm
-        return require_writable(checksum, self.form.checksums)
+    def _how(
+        self,
+        compress: bool | int | str | None,  # noqa: FBT001  # as callers have it
+        checksum: str | bool | None,  # noqa: FBT001
+    ) -> tuple[Compression | None, Algorithm | None]:
+        """Return how an object is encoded and its digest: its own, or those of all."""
+        how, algorithm = self.compression, self.algorithm
+        if compress is not None:
+            how = self._compression(compress)
+        if checksum is not None:
+            algorithm = require_writable(checksum, self.form.checksums)
+        if self._is_canonical:
+            require_canonical(self.emitter, how, algorithm)
+        return how, algorithm
 
     def _write_component(
         self,
@@ -298,6 +264,8 @@ class Output:
         algorithm: Algorithm | None,
         frames: Frames,
     ) -> Component:
+        if self.canonical is not None:
+            return self.canonical.write(name, component, lambda: blocks(array))
         if compression is not None:
             packed = component.logical
             count = array.size if packed is None else packed.storage_count(array.size)
@@ -339,9 +307,11 @@ class Output:
         source_name = name if from_name is None else from_name
         try:
             file = objects.part(source_name)
-            how = self.compression if compress is None else self._compression(compress)
+            how, _ = self._how(compress, None)
             self.copier.narrow(file)
             stored = stored_object(file, source_name, self.form)
+            if self._is_canonical:
+                stored = None
             tensor_object = stored or portable_object(file, source_name, self.form)
             self.emitter.require_object(tensor_object)
         except ZTensorError as error:
@@ -349,7 +319,11 @@ class Output:
             raise
         try:
             components = {
-                role: self.copier.decoded(
+                role: self.canonical.write(
+                    name, component, self.copier.pieces(file, source_name, role, progress)
+                )
+                if self.canonical is not None
+                else self.copier.decoded(
                     file,
                     source_name,
                     role,
@@ -359,7 +333,7 @@ class Output:
                 )
                 if stored is None or (compress is not None and _differs(component, how))
                 else self.copier.stored(file, source_name, role, component, progress)
-                for role, component in tensor_object.components.items()
+                for role, component in sorted(tensor_object.components.items())
             }
         except BaseException as error:
             self.abort()
@@ -386,6 +360,8 @@ class Output:
                 found=describe(of),
             )
         self.objects[name] = self.objects[of]
+        if self.canonical is not None:
+            self.canonical.note(name)
         self.shared[name] = self.shared.get(of, of)
 
     def start_stream(
@@ -401,6 +377,13 @@ class Output:
     ) -> ObjectSink:
         """Return a sink for one dense object; see `Writer.stream`."""
         self.require_ready(name)
+        if self._is_canonical:
+            raise UsageError(
+                "a canonical file has equal bytes once, which the end of a stream would tell",
+                file=self.sink.name,
+                object_name=name,
+                expected="objects written as a whole",
+            )
         try:
             target = element_type(dtype)
             storage, logical = spell(target)
@@ -410,8 +393,7 @@ class Output:
             )
             self.emitter.require_object(plan)
             plan = dataclasses.replace(plan, attributes=copy.deepcopy(plan.attributes))
-            how = self.compression if compress is None else self._compression(compress)
-            algorithm = self._algorithm(checksum)
+            how, algorithm = self._how(compress, checksum)
             rows = require_chunk_rows(chunk_rows) or self._chunk_rows
         except ZTensorError as error:
             error.locate(file=self.sink.name, object_name=name)
@@ -551,6 +533,8 @@ class Output:
                 file=self.sink.name,
                 object_name=name,
             )
+        if self.canonical is not None:
+            self.canonical.require_next(name)
 
     def _require_no_stream(self) -> None:
         if self.stream is not None:
@@ -573,26 +557,11 @@ class Output:
             )
         try:
             self.emitter.require_name(name)
+            if self._is_canonical:
+                require_nfc(name)
         except NotRepresentableError as error:
             error.locate(file=self.sink.name)
             raise
-
-
-def _aligned(form: Form, alignment: int | None, version: str) -> Form:
-    """Return a form with the alignment a caller asks for; None for its own.
-
-    Raises:
-        ArgumentValueError: the version has no such alignment.
-    """
-    if alignment is None:
-        return form
-    if type(alignment) is not int or alignment not in form.alignments:
-        raise ArgumentValueError(
-            f"blobs of a file of version {version} begin elsewhere",
-            expected=f"alignment of {' or '.join(map(str, form.alignments))}",
-            found=describe(alignment, 40),
-        )
-    return form._replace(alignment=alignment)
 
 
 def _differs(component: Component, compression: Compression | None) -> bool:

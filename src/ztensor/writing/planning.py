@@ -22,6 +22,7 @@ from ztensor.layout.elements import numpy_dtype, spell
 from ztensor.layout.sparse_once import require_entries_once
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
 from ztensor.model.manifest import Component, TensorObject
+from ztensor.model.rules import Form
 from ztensor.tensor import Tensor
 
 
@@ -168,3 +169,20 @@ def attributes_of(attributes: Mapping[str, object] | None) -> dict[str, object] 
     if attributes is None or isinstance(attributes, Mapping):
         return None if attributes is None else dict(attributes)
     raise ArgumentTypeError("attributes are a mapping", found=describe(attributes, 40))
+
+
+def aligned(form: Form, alignment: int | None, version: str) -> Form:
+    """Return a form with the alignment a caller asks for; None for its own.
+
+    Raises:
+        ArgumentValueError: the version has no such alignment.
+    """
+    if alignment is None:
+        return form
+    if type(alignment) is not int or alignment not in form.alignments:
+        raise ArgumentValueError(
+            f"blobs of a file of version {version} begin elsewhere",
+            expected=f"alignment of {' or '.join(map(str, form.alignments))}",
+            found=describe(alignment, 40),
+        )
+    return form._replace(alignment=alignment)

@@ -14,7 +14,7 @@ from ztensor.layout.elements import blocks, is_stored_as_is, spell
 from ztensor.model.rules import ALIGNMENT, align
 from ztensor.source.gathering import MOST_PIECES
 from ztensor.writing.blob import pad
-from ztensor.writing.output import create
+from ztensor.writing.creating import create
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -228,7 +228,11 @@ class _Batch:
     def _new_kind(self, value: Array) -> int:
         """Return the place of a new like, or -1 where such arrays are written one by one."""
         output = self._output
-        if output.compression is not None or not 0 < value.nbytes < _SMALL_BYTES:
+        if (
+            output.compression is not None
+            or output.canonical
+            or not 0 < value.nbytes < _SMALL_BYTES
+        ):
             return -1
         try:
             if not is_stored_as_is(value.dtype):

@@ -9,7 +9,7 @@ from ztensor.boundary import public, public_inside, turn
 from ztensor.container import LATEST
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.source.sink import Durable
-from ztensor.writing.output import create
+from ztensor.writing.creating import create
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -52,6 +52,9 @@ class Writer:
         metadata: another name of `attributes`, which `save_file` has; only one of them.
         alignment: of 2.1: what blobs begin at multiples of, a power of two from 4096 to 65536,
             which is the default. Less suits many small tensors.
+        canonical: of 2.1: True writes the canonical form, in which the same tensors and attributes
+            give the same bytes: raw, equal bytes once, xxh3. Objects are then written in the order
+            of their names' bytes, and not streamed.
 
     Raises:
         ArgumentValueError: an argument has an unknown value, or the path another format's suffix.
@@ -75,6 +78,7 @@ class Writer:
         chunk_rows: int | None = None,
         metadata: Mapping[str, object] | None = None,
         alignment: int | None = None,
+        canonical: bool = False,
     ) -> None:
         if metadata is not None and attributes is not None:
             raise ArgumentValueError("metadata and attributes are one thing; pass one of them")
@@ -89,6 +93,7 @@ class Writer:
             format=format,
             chunk_rows=chunk_rows,
             alignment=alignment,
+            canonical=canonical,
         )
 
     @classmethod
