@@ -86,6 +86,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "sharded": ("unit/test_sharded.py", "unit/cli/test_sets.py"),
     "source/joined.py": ("unit/reading/test_shards.py",),
     "source/base.py": ("unit/source/test_local.py", "unit/source/test_memory.py"),
+    "source/caching.py": ("unit/reading/test_caching.py",),
     "source/descriptor.py": ("attacks/test_descriptors.py",),
     "source/gathering.py": ("unit/source/test_sink.py",),
     "source/targets.py": ("unit/source/test_sink.py", "attacks/test_planted.py"),

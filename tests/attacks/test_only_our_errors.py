@@ -464,6 +464,8 @@ def of_reader(make: Callable[[Files], Any]) -> dict[str, Make]:
         "keys": on("keys"),
         "location": on("location", name="w", component="data"),
         "metadata": on("metadata", name="w"),
+        "prefetch": on("prefetch", names=["w"]),
+        "evict": on("evict", names=["w"]),
         "read": on("read", name="csr", copy=True),
         "read_into": lambda f: case(make(f).read_into, name="w", dst=np.zeros_like(F32)),
         "read_jax": on("read_jax", name="w", device=None, sharding=None),

@@ -9,6 +9,6 @@ tensors), then `loading.py` (every object at once; `small.py` has its small ones
 from an index to arrays. `names.py` chooses objects by patterns, `ahead.py` has other threads decode
 what will be asked for next. `verify.py` finds every problem, `walking.py` those of one component,
 `overlaps.py` sees to it that bytes several objects share are gone through once, `recovery.py` finds
-the last good state of a torn file, `shards.py` joins the files of 2.x. What a user passes to `open`
-is not known here.
+the last good state of a torn file, `shards.py` joins the files of 2.x. `caching.py` asks the system
+for bytes ahead of reads. What a user passes to `open` is not known here.
 """

@@ -101,6 +101,51 @@ class ManifestReader(Mapping[str, "Array | Any"]):
             f"{len(objects.names)} objects{state}>"
         )
 
+    def prefetch(self, names: str | Iterable[str] | None = None) -> int:
+        """Ask the system to read objects into its page cache, ahead of whoever reads them.
+
+        It returns when the system has taken the requests, which for more than its queue holds may
+        be about when they are done: call it from a thread of your own to go on meanwhile. No map
+        is touched, and no memory of this process is used.
+
+        Args:
+            names: of which objects; None for whole files, all files of a set.
+
+        Returns:
+            Bytes that were asked for. 0 where there is no page cache to ask: for bytes, file
+            objects, remote files, and on systems without `posix_fadvise` (macOS, Windows). What
+            an ONNX model keeps in files beside it is left out.
+
+        Raises:
+            ObjectNotFoundError: no object of one of the names.
+            ClosedError: the reader is closed.
+            ZTensorError: what opening a file of a set raises.
+        """
+        from ztensor.reading.caching import prefetch
+
+        return prefetch(self.objects, names)
+
+    def evict(self, names: str | Iterable[str] | None = None) -> int:
+        """Tell the system that objects need not stay in its page cache.
+
+        Other processes that read the file lose them there, too. Pages that views of this process
+        have touched stay until the arrays are gone, as do pages not yet written to disk.
+
+        Args:
+            names: of which objects; None for whole files, all files of a set.
+
+        Returns:
+            Bytes that were given up; 0 where there is no page cache, as for `prefetch`.
+
+        Raises:
+            ObjectNotFoundError: no object of one of the names.
+            ClosedError: the reader is closed.
+            ZTensorError: what opening a file of a set raises.
+        """
+        from ztensor.reading.caching import evict
+
+        return evict(self.objects, names)
+
     # --- The mapping ------------------------------------------------------------------------
 
     def keys(self) -> list[str]:  # type: ignore[override]  # a list is what the 1.2 API gives

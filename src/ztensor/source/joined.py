@@ -19,19 +19,23 @@ class JoinedSource:
     Args:
         parts: where each begins, rising from 0, and the source; none reaches into the next. They
             are closed with this one.
+
+    Attributes:
+        starts: where each begins.
+        sources: the sources.
     """
 
     def __init__(self, parts: Sequence[tuple[int, Source]]) -> None:
-        self._starts = [start for start, _ in parts]
+        self.starts = [start for start, _ in parts]
         self.sources: tuple[Source, ...] = tuple(source for _, source in parts)
         self.name = self.sources[0].name
         self.path = self.sources[0].path
-        self.size = self._starts[-1] + self.sources[-1].size
+        self.size = self.starts[-1] + self.sources[-1].size
 
     def place(self, offset: int) -> tuple[Source, int]:
         """Return the source an offset lies in, and where in it."""
-        number = bisect.bisect_right(self._starts, offset) - 1
-        return self.sources[number], offset - self._starts[number]
+        number = bisect.bisect_right(self.starts, offset) - 1
+        return self.sources[number], offset - self.starts[number]
 
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Fill `destination` from one source, or from several.
@@ -41,10 +45,10 @@ class JoinedSource:
         """
         done, wanted = 0, destination.nbytes
         while done < wanted:
-            number = bisect.bisect_right(self._starts, offset + done) - 1
-            start, source = self._starts[number], self.sources[number]
-            is_last = number + 1 == len(self._starts)
-            stop = self.size if is_last else self._starts[number + 1]
+            number = bisect.bisect_right(self.starts, offset + done) - 1
+            start, source = self.starts[number], self.sources[number]
+            is_last = number + 1 == len(self.starts)
+            stop = self.size if is_last else self.starts[number + 1]
             count = wanted - done if is_last else min(wanted - done, stop - offset - done)
             within = offset + done - start
             held = count if is_last else max(0, min(count, source.size - within))
@@ -66,8 +70,8 @@ class JoinedSource:
         """
         of_source: dict[int, list[tuple[int, memoryview]]] = {}
         for offset, destination in parts:
-            number = bisect.bisect_right(self._starts, offset) - 1
-            within = offset - self._starts[number]
+            number = bisect.bisect_right(self.starts, offset) - 1
+            within = offset - self.starts[number]
             if within + destination.nbytes <= self.sources[number].size:
                 of_source.setdefault(number, []).append((within, destination))
             else:
