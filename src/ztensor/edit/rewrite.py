@@ -161,8 +161,16 @@ def merge(
                 merged.update(reader.attributes)
             attributes = merged or None
         target: Any = Nowhere(output) if dry_run else output
-        with create(target, version=version, attributes=attributes, durable=durable) as writer:
-            _copy_all(writer, [(name, *where) for name, where in chosen.items()], progress)
+        with create(
+            target,
+            version=version,
+            attributes=attributes,
+            durable=durable,
+            alignment=alignment,
+            canonical=canonical,
+        ) as writer:
+            ordered = sorted(chosen.items()) if canonical else chosen.items()
+            _copy_all(writer, [(name, *where) for name, where in ordered], progress)
             return writer.finish()
 
 
