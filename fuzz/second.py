@@ -15,7 +15,6 @@ from pieces import Pieces
 
 import ztensor
 from ztensor.container.framing import LOOK_BYTES, Container, Frame, locate
-from ztensor.container.v2 import schema
 from ztensor.digest import xxh3
 from ztensor.reading.listing import read_manifest
 from ztensor.source.memory import MemorySource
@@ -118,11 +117,11 @@ def _changed(rng: Random, value: Any, depth: int) -> Any:
     return rng.choice((*WORDS, *NUMBERS, None, True, -1, 1.5, b"x", [], {}, [1, 2], {"a": 1}))
 
 
-def both_ways(limits: ztensor.Limits, data: bytes) -> bool:
-    """List a small manifest as large ones are, too; both must come to the same."""
+def both_ways(room: Any, limits: ztensor.Limits, data: bytes) -> bool:
+    """List a small manifest of a schema as large ones are, too; both must come to the same."""
     ends = []
-    for least in (schema.REGULAR_BYTES, 0):
-        usual, schema.REGULAR_BYTES = schema.REGULAR_BYTES, least
+    for least in (room.REGULAR_BYTES, 0):
+        usual, room.REGULAR_BYTES = room.REGULAR_BYTES, least
         try:
             manifest = read_manifest(MemorySource(data), limits)[1]
             ends.append((None, list(manifest.objects.items())[:50], manifest.attributes))
@@ -131,7 +130,7 @@ def both_ways(limits: ztensor.Limits, data: bytes) -> bool:
             ends.append((error.reason, None, None))
             last = error
         finally:
-            schema.REGULAR_BYTES = usual
+            room.REGULAR_BYTES = usual
     if repr(ends[0]) != repr(ends[1]):
         raise PromiseBroken(f"read by columns: {ends[1]}, else {ends[0]}")
     if last is not None:

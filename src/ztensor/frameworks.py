@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ztensor.layout.base import Array
     from ztensor.reading.file import FileObjects
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.reader import ObjectReader
     from ztensor.tensor import Tensor
 
 
@@ -113,7 +113,7 @@ class PlacingAdapter(Protocol):
 class ReadingAdapter(Protocol):
     """What an adapter has beside `Adapter` that reads objects onto devices by itself."""
 
-    def read(self, reader: ManifestReader, name: Any, /, **options: Any) -> Any:
+    def read(self, reader: ObjectReader, name: Any, /, **options: Any) -> Any:
         """Return an object of an open reader as a value, or several as a dict."""
         ...
 
@@ -153,7 +153,7 @@ def adapter_of(value: object) -> Adapter | None:
     return found if found is not None and found.is_value(value) else None
 
 
-def read_values(framework: str, reader: ManifestReader, name: Any, **options: Any) -> Any:
+def read_values(framework: str, reader: ObjectReader, name: Any, **options: Any) -> Any:
     """Return an object of an open reader as a value of a framework, or several as a dict.
 
     Args:

@@ -27,6 +27,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.opening import open as open_files
+from ztensor.opening import reader_of_bytes
 from ztensor.reading.loading import load_all, load_files
 from ztensor.tensor import Tensor
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
     from ztensor.layout.base import Array
     from ztensor.metadata import TensorMetadata
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.reader import ObjectReader
     from ztensor.source.sink import Durable
     from ztensor.typing import Bytes, JaxDevice, JaxSharding, Openable, Progress, Target
 
@@ -221,9 +222,7 @@ def load(
         verify: None checks digests of whole objects that are copied.
         threads: how many copy or decompress.
     """
-    if isinstance(data, str) or hasattr(data, "__fspath__"):
-        raise ArgumentTypeError("load takes bytes; load_file takes a path", found=describe(data))
-    with open_files(data, verify=verify) as reader:
+    with reader_of_bytes(data, verify=verify) as reader:
         return _load(reader, device, sharding, copy=copy, threads=threads)
 
 
@@ -262,7 +261,7 @@ def load_abstract(
         return result
 
 
-def read(reader: ManifestReader, name: Any, *, device: Any = None, sharding: Any = None) -> Any:
+def read(reader: ObjectReader, name: Any, *, device: Any = None, sharding: Any = None) -> Any:
     """Return objects of an open reader as JAX values; see `ztensor.Reader.read_jax`."""
     names = [name] if isinstance(name, str) else list(name)
     found = _read(reader, names, device, sharding, copy=False)
@@ -389,7 +388,7 @@ def _stored_sparse(matrix: Any) -> Tensor:
 
 
 def _load(
-    reader: ManifestReader, device: Any, sharding: Any, *, copy: bool, threads: int | None
+    reader: ObjectReader, device: Any, sharding: Any, *, copy: bool, threads: int | None
 ) -> dict[str, Any]:
     if sharding is not None:
         return _read(reader, reader.keys(), device, sharding, copy=copy)
@@ -399,7 +398,7 @@ def _load(
 
 
 def _read(
-    reader: ManifestReader, names: Iterable[str], device: Any, sharding: Any, *, copy: bool
+    reader: ObjectReader, names: Iterable[str], device: Any, sharding: Any, *, copy: bool
 ) -> dict[str, Any]:
     """Read objects one by one, those that have a sharding only where it says."""
     if device is not None and sharding is not None:
@@ -423,7 +422,7 @@ def _read(
     return result
 
 
-def _abstract(reader: ManifestReader, name: str) -> Any:
+def _abstract(reader: ObjectReader, name: str) -> Any:
     metadata = reader.metadata(name)
     if metadata.format != "dense":
         return metadata
@@ -431,7 +430,7 @@ def _abstract(reader: ManifestReader, name: str) -> Any:
     return jax.ShapeDtypeStruct(tuple(lazy.shape), lazy.dtype)
 
 
-def _chooser(reader: ManifestReader, sharding: Any) -> Callable[[str, Any], Any]:
+def _chooser(reader: ObjectReader, sharding: Any) -> Callable[[str, Any], Any]:
     """Return what gives an object's sharding, or None, from any of its three forms."""
     if sharding is None or isinstance(sharding, jax.sharding.Sharding):
         return lambda _name, _struct: sharding
@@ -461,7 +460,7 @@ def _as_sharding(chosen: Any, name: str) -> Any:
     )
 
 
-def _sharded(reader: ManifestReader, name: str, struct: Any, sharding: Any, *, copy: bool) -> Any:
+def _sharded(reader: ObjectReader, name: str, struct: Any, sharding: Any, *, copy: bool) -> Any:
     if not isinstance(struct, jax.ShapeDtypeStruct):
         raise NotRepresentableError(
             "only dense objects can be sharded; pass a function, or a mapping without this one",

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any, Literal
 
 from ztensor.boundary import public
-from ztensor.errors import ArgumentTypeError, describe
-from ztensor.opening import Reader
 from ztensor.opening import open as open_files
+from ztensor.opening import reader_of_bytes
 from ztensor.reading.loading import load_all, load_files
 from ztensor.sharded.saving import save_files
-from ztensor.writing.saving import attributes_given, save_all
+from ztensor.writing.saving import attributes_given, saved_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -121,12 +119,10 @@ def save(
     attributes: Mapping[str, object] | None = None,
 ) -> bytes:
     """Return the bytes `save_file` would write; see there."""
-    buffer = io.BytesIO()
-    save_all(
+    return saved_bytes(
         tensors,
-        buffer,
-        attributes_given(metadata, attributes),
-        None,
+        metadata,
+        attributes,
         deduplicate,
         compression=compression,
         chunk_rows=chunk_rows,
@@ -135,7 +131,6 @@ def save(
         alignment=alignment,
         canonical=canonical,
     )
-    return buffer.getvalue()
 
 
 @public
@@ -186,7 +181,5 @@ def load(
         verify: None checks digests on what is copied, True on everything, False on nothing.
         threads: how many copy or decompress.
     """
-    if isinstance(data, str) or hasattr(data, "__fspath__"):
-        raise ArgumentTypeError("load takes bytes; load_file takes a path", found=describe(data))
-    with Reader(data, verify=verify) as reader:
+    with reader_of_bytes(data, verify=verify) as reader:
         return load_files(reader.objects, load_all, copy=copy, threads=threads)

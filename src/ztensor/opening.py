@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ztensor.boundary import public
 from ztensor.contents import open_file
-from ztensor.errors import describe
+from ztensor.errors import ArgumentTypeError, describe
 from ztensor.frameworks import read_values
-from ztensor.reading.reader import ManifestReader
+from ztensor.reading.reader import ObjectReader
 from ztensor.sharded.naming import is_set
 from ztensor.source.urls import with_storage
 
@@ -20,11 +20,19 @@ if TYPE_CHECKING:
     from ztensor.reading.objects import Objects
     from ztensor.reading.verify import VerifyReport
     from ztensor.sharded.objects import ShardedObjects
-    from ztensor.typing import JaxArray, JaxDevice, JaxSharding, Openable, TorchDevice, TorchTensor
+    from ztensor.typing import (
+        Bytes,
+        JaxArray,
+        JaxDevice,
+        JaxSharding,
+        Openable,
+        TorchDevice,
+        TorchTensor,
+    )
 
 
 @public
-class Reader(ManifestReader):
+class Reader(ObjectReader):
     """A zTensor file, or one of a known other format: a mapping from object names to arrays.
 
     Only the manifest is read when a file is opened; data is mapped or read when it is asked for.
@@ -235,7 +243,7 @@ class ShardedReader(Reader):
         from ztensor.sharded.objects import ShardedObjects
 
         source = with_storage(source, storage)
-        ManifestReader.__init__(
+        ObjectReader.__init__(
             self,
             ShardedObjects(source, verify=verify, mmap=mmap, limits=limits, recover=recover),
         )
@@ -305,6 +313,17 @@ class ShardedReader(Reader):
         from ztensor.sharded.verifying import verify_set
 
         return verify_set(self.objects, names, deep=deep, threads=threads, progress=progress)
+
+
+def reader_of_bytes(data: Bytes, *, verify: bool | None) -> Reader:
+    """Return a reader of the bytes of one file.
+
+    Raises:
+        ArgumentTypeError: it is a path, which `load` does not take.
+    """
+    if isinstance(data, str) or hasattr(data, "__fspath__"):
+        raise ArgumentTypeError("load takes bytes; load_file takes a path", found=describe(data))
+    return Reader(data, verify=verify)
 
 
 def reader_over(objects: Objects) -> Reader:

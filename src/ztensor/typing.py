@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import Buffer
 
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.reader import ObjectReader
     from ztensor.source.sink import Durable
     from ztensor.tensor import Tensor
 
@@ -85,7 +85,7 @@ Path: TypeAlias = "str | os.PathLike[str]"
 """A path."""
 Openable: TypeAlias = "Path | Buffer | ReadableFile | Sequence[Path]"
 """What `ztensor.open` takes: a path, bytes, a file object, or several paths."""
-Readable: TypeAlias = "Openable | ManifestReader"
+Readable: TypeAlias = "Openable | ObjectReader"
 """What is opened, or an open reader."""
 Target: TypeAlias = "Path | WritableFile"
 """Where a file is written: a path, or a file object."""

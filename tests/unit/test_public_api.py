@@ -64,7 +64,7 @@ EXCEPTIONS = {
     ".load": VALUES,
     ".load_file": VALUES,
     ".read_jax": VALUES,
-    "ManifestReader.__getitem__": VALUES,
+    "ObjectReader.__getitem__": VALUES,
     "TensorSlice.__getitem__": VALUES,
     "TensorSlice.__iter__": "a scalar or an array, as in NumPy's stubs",
     "Tensor.jax": VALUES,

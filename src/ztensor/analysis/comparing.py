@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ztensor.layout.base import Array
     from ztensor.metadata import TensorMetadata
     from ztensor.model.manifest import TensorObject
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.reader import ObjectReader
 
     _Pairs = dict[str, tuple[str | None, str]]
     from ztensor.typing import Readable
@@ -242,7 +242,7 @@ class _Rules:
     digests: bool
 
 
-def _renamed(reader: ManifestReader, rename: Mapping[str, str]) -> dict[str, str]:
+def _renamed(reader: ObjectReader, rename: Mapping[str, str]) -> dict[str, str]:
     """Return the names in a reader, and what each is called in the other."""
     others = {name: name for name in reader}
     for pattern, replacement in rename.items():
@@ -268,7 +268,7 @@ def _renamed(reader: ManifestReader, rename: Mapping[str, str]) -> dict[str, str
     return others
 
 
-def _chosen(pairs: _Pairs, names: Iterable[str], reader: ManifestReader) -> _Pairs:
+def _chosen(pairs: _Pairs, names: Iterable[str], reader: ObjectReader) -> _Pairs:
     by_other = {other: key for key, (_, other) in pairs.items()}
     chosen = {}
     for name in names:
@@ -299,8 +299,8 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _compare(
-    first: ManifestReader,
-    second: ManifestReader,
+    first: ObjectReader,
+    second: ObjectReader,
     name: str | None,
     other: str,
     rules: _Rules,
@@ -353,7 +353,7 @@ def _compare(
 class _Side:
     """One of two objects that are compared."""
 
-    def __init__(self, reader: ManifestReader, name: str) -> None:
+    def __init__(self, reader: ObjectReader, name: str) -> None:
         self.file = reader.objects.part(name)
         self.name = name
         self.object: TensorObject = self.file.object(name)

@@ -20,7 +20,7 @@ from ztensor.opening import open as open_file
 from ztensor.reading.file import known_length
 from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.portable import portable_chunks, portable_object
-from ztensor.reading.reader import ManifestReader
+from ztensor.reading.reader import ObjectReader
 from ztensor.threads import WINDOWS, thread_count
 from ztensor.wire import cbor
 
@@ -157,14 +157,14 @@ def combined(ids: dict[str, str], attributes: dict[str, Any] | None = None) -> s
     return _sha256(cbor.encode(content if attributes is None else [*content, attributes])).hex()
 
 
-def _opened(source: Any) -> contextlib.AbstractContextManager[ManifestReader]:
-    if isinstance(source, ManifestReader):
+def _opened(source: Any) -> contextlib.AbstractContextManager[ObjectReader]:
+    if isinstance(source, ObjectReader):
         return contextlib.nullcontext(source)
     return open_file(source)
 
 
 def _ids(
-    reader: ManifestReader,
+    reader: ObjectReader,
     names: list[str],
     *,
     attributes: bool,

@@ -16,7 +16,7 @@ from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import require_known, storage_dtype, typed_array
 from ztensor.model.dtype import element_count
 from ztensor.opening import open as open_reader
-from ztensor.reading.reader import ManifestReader
+from ztensor.reading.reader import ObjectReader
 from ztensor.reading.slices import QuantizedSlice, slice_of
 from ztensor.threads import WINDOWS, thread_count
 
@@ -139,9 +139,9 @@ def in_step(one: Iterator[Array], other: Iterator[Array]) -> Iterator[tuple[Arra
 
 
 @contextlib.contextmanager
-def opened(source: Any) -> Iterator[ManifestReader]:
+def opened(source: Any) -> Iterator[ObjectReader]:
     """Give a reader: the caller's own, or one that is opened here and closed at the end."""
-    if isinstance(source, ManifestReader):
+    if isinstance(source, ObjectReader):
         source.objects.require_open()
         yield source
         return

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 
-def check_sums(reader: Reader) -> None:
+def require_sums(reader: Reader) -> None:
     """Check the sums of whole files, which no object that is copied compares.
 
     Raises:

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
-from ztensor.converting.checking import check_sums
+from ztensor.converting.checking import require_sums
 from ztensor.converting.copying import work_of, write_one
 from ztensor.converting.losses import lost_of_file, require_some, unrepresented
 from ztensor.converting.report import ConversionReport, Loss
@@ -46,7 +46,7 @@ def write_file(
     """
     source_nbytes = reader.nbytes
     lost = lost_of_file(reader, kind, how)
-    check_sums(reader)
+    require_sums(reader)
     count, nbytes = write_one(reader, place, kind, how, lost, last)
     path = place.path
     return _report(reader, path, kind, inputs, how, count, source_nbytes, nbytes, lost, (path,))
@@ -77,7 +77,7 @@ def write_set(
     lost = lost_of_file(reader, kind, how)
     target = path_text(given)
     index = index_path(target)
-    check_sums(reader)
+    require_sums(reader)
     remote = remote_of(given)
     shards: ShardSet | RemoteShardSet
     if remote is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ztensor.errors import UsageError
 from ztensor.opening import Reader, reader_over
 from ztensor.opening import open as open_file
-from ztensor.reading.reader import ManifestReader
+from ztensor.reading.reader import ObjectReader
 from ztensor.source.table import is_remote
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class Opened:
     """An open reader of what a caller passed; at the end it closes only what it opened."""
 
     def __init__(self, source: Any) -> None:
-        self._is_callers = isinstance(source, ManifestReader)
+        self._is_callers = isinstance(source, ObjectReader)
         self.reader: Reader = source if self._is_callers else open_file(source)
 
     def __enter__(self) -> Reader:

@@ -109,7 +109,7 @@ def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObj
             except NotRepresentableError as error:
                 lost.append(Loss(name, f"left out: {error.message}"))
                 continue
-            check = functools.partial(_check_with, emitter, bare)
+            check = functools.partial(_require_with, emitter, bare)
             kept, unsaid = sayable(check, found.attributes or {}, name)
             lost.extend(unsaid)
             tensor_object = dataclasses.replace(home.object(name), attributes=kept or None)
@@ -119,7 +119,7 @@ def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObj
     return chosen, lost
 
 
-def _check_with(
+def _require_with(
     emitter: Emitter, tensor_object: TensorObject, attributes: Mapping[str, object]
 ) -> None:
     emitter.require_object(dataclasses.replace(tensor_object, attributes=attributes))

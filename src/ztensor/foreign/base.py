@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ztensor.layout.base import Array
     from ztensor.limits import Budget, Limits
     from ztensor.model.manifest import Manifest
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.reader import ObjectReader
     from ztensor.source.base import Source
     from ztensor.source.sink import Sink
 
@@ -83,7 +83,7 @@ class Exporting(Protocol):
 
     def export(
         self,
-        reader: ManifestReader,
+        reader: ObjectReader,
         sink: Sink,
         *,
         lose: Callable[[str | None, str], None],

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ztensor.encoding import Stored
     from ztensor.foreign.parts import Lose, Part
     from ztensor.limits import Budget, Limits
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.reader import ObjectReader
     from ztensor.source.base import Source
     from ztensor.source.sink import Sink
 
@@ -415,7 +415,7 @@ _DESCRS: dict[tuple[str, str | None], str] = {
 
 
 def export(
-    reader: ManifestReader,
+    reader: ObjectReader,
     sink: Sink,
     *,
     lose: Callable[[str | None, str], None],

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.file import FileObjects
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.reader import ObjectReader
     from ztensor.source.sink import Sink
 
     Lose = Callable[[str | None, str], None]
@@ -70,7 +70,7 @@ class Part:
         return ahead.chunks(self.file, self.object_name, self.role)
 
 
-def parts_of(reader: ManifestReader, lose: Lose) -> list[Part]:
+def parts_of(reader: ObjectReader, lose: Lose) -> list[Part]:
     """Return what a reader holds as arrays, in its order; no data is read.
 
     Args:

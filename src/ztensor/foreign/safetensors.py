@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ztensor.limits import Budget
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.reader import ObjectReader
     from ztensor.source.base import Source
     from ztensor.source.sink import Sink
 
@@ -439,7 +439,7 @@ def _twice(names: Sequence[str]) -> ManifestError:
 
 
 def export(
-    reader: ManifestReader,
+    reader: ObjectReader,
     sink: Sink,
     *,
     lose: Callable[[str | None, str], None],

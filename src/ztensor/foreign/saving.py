@@ -10,7 +10,7 @@ from ztensor.foreign import exporter
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
-from ztensor.reading.reader import ManifestReader
+from ztensor.reading.reader import ObjectReader
 from ztensor.source.base import ReadOneByOne
 from ztensor.source.sink import sink_of
 from ztensor.writing.saving import save_all
@@ -78,7 +78,7 @@ def save_as(
     # Twins are told apart by nobody: these formats store each name's bytes.
     save_all(tensors, held, metadata, None, deduplicate=False, checksum=None)
     _, manifest = read_manifest(held, DEFAULT_LIMITS)
-    reader = ManifestReader(FileObjects(held, manifest, verify=False))
+    reader = ObjectReader(FileObjects(held, manifest, verify=False))
     sink = sink_of(target, durable=durable)
 
     def refuse(name: str | None, sentence: str) -> NoReturn:

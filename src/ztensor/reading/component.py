@@ -205,7 +205,7 @@ class StoredComponent:
         self._shared.note_checked(key)
         return True
 
-    def check_copy(self, memory: memoryview) -> None:
+    def require_copy(self, memory: memoryview) -> None:
         """Check the digest over a copy of what it covers, whatever `verify` says.
 
         Raises:
@@ -302,7 +302,7 @@ class StoredComponent:
         buffer = empty_array((expected,), np.dtype(np.uint8))
         encoding.decode_into(stored, buffer.data, limits)
         if not covers_stored:
-            self.check_copy(buffer.data)
+            self.require_copy(buffer.data)
         return buffer
 
     def decoded_length(self) -> int:

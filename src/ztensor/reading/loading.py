@@ -439,7 +439,7 @@ class _InPieces:
 
 def _require_digest(file: FileObjects, name: str, memory: memoryview) -> None:
     with file.located(name, "data"):
-        file.stored(file.object(name).components["data"]).check_copy(memory)
+        file.stored(file.object(name).components["data"]).require_copy(memory)
 
 
 def _fill_runs(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @public
-class ManifestReader(Mapping[str, "Array | Any"]):
+class ObjectReader(Mapping[str, "Array | Any"]):
     """A mapping from object names to arrays; `ztensor.Reader` adds the opening.
 
     Args:

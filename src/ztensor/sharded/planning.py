@@ -10,11 +10,11 @@ from ztensor.writing.overlaps import Overlaps
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.reader import ObjectReader
 
 
 def plan_objects(
-    reader: ManifestReader, names: Iterable[str], limit: int, kind: str
+    reader: ObjectReader, names: Iterable[str], limit: int, kind: str
 ) -> list[tuple[list[str], int]]:
     """Return the names of each shard that a reader's objects are written to, and its bytes.
 

@@ -9,7 +9,6 @@ devices than the CPU, `quantized.py` makes floats of quantized ones.
 
 from __future__ import annotations
 
-import io
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,15 +24,15 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.layout.group_profiles import PROFILES
-from ztensor.opening import Reader
 from ztensor.opening import open as open_files
+from ztensor.opening import reader_of_bytes
 from ztensor.reading.loading import load_all, load_files
 from ztensor.reading.objects import several
 from ztensor.sharded.saving import save_files
 from ztensor.source.paths import path_text
 from ztensor.tensor import Tensor, no_tensor
 from ztensor.threads import thread_count
-from ztensor.writing.saving import attributes_given, save_all
+from ztensor.writing.saving import attributes_given, saved_bytes
 
 try:
     import torch
@@ -171,12 +170,10 @@ def save(
     attributes: Mapping[str, object] | None = None,
 ) -> bytes:
     """Return the bytes `save_file` would write; see there."""
-    buffer = io.BytesIO()
-    save_all(
+    return saved_bytes(
         _as_stored(tensors, deduplicate),
-        buffer,
-        attributes_given(metadata, attributes),
-        None,
+        metadata,
+        attributes,
         deduplicate,
         compression=compression,
         chunk_rows=chunk_rows,
@@ -185,7 +182,6 @@ def save(
         alignment=alignment,
         canonical=canonical,
     )
-    return buffer.getvalue()
 
 
 @public
@@ -245,10 +241,8 @@ def load(
         verify: as in `load_file`, like `threads`.
         threads: how many copy or decompress.
     """
-    if isinstance(data, str) or hasattr(data, "__fspath__"):
-        raise ArgumentTypeError("load takes bytes; load_file takes a path", found=describe(data))
     place = device_of(device)
-    with Reader(data, verify=verify) as reader:
+    with reader_of_bytes(data, verify=verify) as reader:
         return load_files(reader.objects, _load, device=place, copy=True, threads=threads)
 
 

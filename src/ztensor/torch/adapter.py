@@ -13,7 +13,7 @@ from ztensor.torch.values import from_torch, numpy_type, to_torch
 if TYPE_CHECKING:
     import numpy as np
 
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.reader import ObjectReader
     from ztensor.tensor import Tensor
 
 __all__ = ["device_of", "element_type", "fill", "is_value", "read", "stored", "value_of"]
@@ -32,7 +32,7 @@ def value_of(tensor: Tensor, *, device: Any = "cpu") -> Any:
     return moved(to_torch(tensor), place)
 
 
-def read(reader: ManifestReader, name: Any, *, device: Any = "cpu", copy: bool = False) -> Any:
+def read(reader: ObjectReader, name: Any, *, device: Any = "cpu", copy: bool = False) -> Any:
     """Return objects as torch tensors; see `ztensor.Reader.read_torch`."""
     return read_torch(reader.objects, name, device=device, copy=copy)
 

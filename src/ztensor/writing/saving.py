@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import weakref
 from typing import TYPE_CHECKING, Any, cast
 
@@ -103,6 +104,19 @@ def save_all(
                 progress(done, total)
         batch.flush()
     return output.shared
+
+
+def saved_bytes(
+    tensors: Mapping[str, Any],
+    metadata: Mapping[str, object] | None,
+    attributes: Mapping[str, object] | None,
+    deduplicate: str | bool,  # noqa: FBT001  # one of three words
+    **options: Any,
+) -> bytes:
+    """Return the file of a whole dict; see `save_all` and `attributes_given`."""
+    buffer = io.BytesIO()
+    save_all(tensors, buffer, attributes_given(metadata, attributes), None, deduplicate, **options)
+    return buffer.getvalue()
 
 
 def _write_one(output: Output, name: str, value: Any, seen: _Seen | None) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ztensor.edit.editor import Editor
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.reader import ObjectReader
     from ztensor.typing import EditOptions, ElementType, Path, Target, TensorLike, TorchTensor
     from ztensor.writing.output import Output
     from ztensor.writing.stream import ObjectSink
@@ -190,7 +190,7 @@ class Writer:
     def copy(
         self,
         name: str,
-        reader: ManifestReader,
+        reader: ObjectReader,
         from_name: str | None = None,
         *,
         compress: bool | int | str | None = None,

@@ -19,7 +19,7 @@ import pytest
 import ztensor
 import ztensor.numpy
 from ztensor.foreign import npz, zip
-from ztensor.reading.reader import ManifestReader
+from ztensor.reading.reader import ObjectReader
 from ztensor.source.sink import StreamSink
 from ztensor.testing.damage import damaged, random_damage
 from ztensor.testing.promise import exercise
@@ -50,7 +50,7 @@ def saved_npy(array: Any) -> bytes:
     return buffer.getvalue()
 
 
-def export(reader: ManifestReader) -> tuple[bytes, list[tuple[str | None, str]]]:
+def export(reader: ObjectReader) -> tuple[bytes, list[tuple[str | None, str]]]:
     """Return the file that is written, and what it loses."""
     lost: list[tuple[str | None, str]] = []
     buffer = io.BytesIO()

@@ -21,7 +21,7 @@ import ztensor.numpy
 from ztensor.errors import Reason
 from ztensor.foreign import safetensors
 from ztensor.foreign.base import Exporting
-from ztensor.reading.reader import ManifestReader
+from ztensor.reading.reader import ObjectReader
 from ztensor.source.sink import StreamSink
 from ztensor.testing.damage import damaged, random_damage
 from ztensor.testing.promise import exercise
@@ -41,7 +41,7 @@ def made_by(name: str) -> ModuleType:
 
 
 def export(
-    reader: ManifestReader,
+    reader: ObjectReader,
     module: Exporting = safetensors,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[bytes, list[tuple[str | None, str]]]:

@@ -32,7 +32,7 @@ from ztensor.numpy import save
 from ztensor.reading import selection
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
-from ztensor.reading.reader import ManifestReader
+from ztensor.reading.reader import ObjectReader
 from ztensor.source.base import Range, ReadOneByOne
 from ztensor.source.memory import MemorySource
 from ztensor.testing.builder import Draft, draft, zstd_frame
@@ -70,14 +70,14 @@ class Counting(ReadOneByOne):
         pass
 
 
-def counted(data: bytes, *, verify: bool | None = None) -> tuple[ManifestReader, Counting]:
+def counted(data: bytes, *, verify: bool | None = None) -> tuple[ObjectReader, Counting]:
     source = Counting(data)
     _, manifest = read_manifest(source, DEFAULT_LIMITS)
     source.reads.clear()
-    return ManifestReader(FileObjects(source, manifest, verify=verify)), source
+    return ObjectReader(FileObjects(source, manifest, verify=verify)), source
 
 
-def manners(array: Any) -> list[ManifestReader]:
+def manners(array: Any) -> list[ObjectReader]:
     """Return the four ways data can lie: mapped, read, compressed, and in another byte order."""
     raw, packed = save({"w": array}), save({"w": array}, compression=True)
     return [ztensor.open(raw), counted(raw)[0], ztensor.open(packed), counted(packed)[0]]
@@ -815,7 +815,7 @@ def test_a_closed_reader_of_sparse_objects() -> None:
             part[0]
 
 
-def places(source: Counting, reader: ManifestReader, role: str) -> list[tuple[int, int]]:
+def places(source: Counting, reader: ObjectReader, role: str) -> list[tuple[int, int]]:
     """Return the elements of 8 bytes of a component that were read, as half-open ranges."""
     where = reader.location("w", role)
     return [

@@ -31,7 +31,7 @@ from ztensor.reading.ahead import Ahead
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.reader import ObjectReader
     from ztensor.source.sink import Sink
 
 _MOST_ALIGNMENT = 1 << 16  # that we write; the padding is made in memory
@@ -39,7 +39,7 @@ _MOST_NAME = 63  # bytes, that ggml reads
 
 
 def export(
-    reader: ManifestReader,
+    reader: ObjectReader,
     sink: Sink,
     *,
     lose: Callable[[str | None, str], None],
@@ -85,7 +85,7 @@ def export(
 _Row = tuple[str, int, str, tuple[int, ...], int, int]
 
 
-def _row(reader: ManifestReader, name: str, lose: Callable[[str | None, str], None]) -> _Row | None:
+def _row(reader: ObjectReader, name: str, lose: Callable[[str | None, str], None]) -> _Row | None:
     """Return how an object is written, or None where it is not."""
     home = reader.objects.part(name)
     tensor_object = home.object(name)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ztensor.reading.file import FileObjects
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.reader import ObjectReader
     from ztensor.source.sink import Sink
 
 _ALIGNMENT = 64
@@ -52,7 +52,7 @@ def _h5py_library() -> Any:
 
 
 def export(
-    reader: ManifestReader,
+    reader: ObjectReader,
     sink: Sink,
     *,
     lose: Callable[[str | None, str], None],
@@ -113,7 +113,7 @@ class _Drawing:
     """Everything of a file but the data; `count` objects of the reader are in it."""
 
     def __init__(
-        self, reader: ManifestReader, file: Any, lose: Callable[[str | None, str], None]
+        self, reader: ObjectReader, file: Any, lose: Callable[[str | None, str], None]
     ) -> None:
         self._h5py = _h5py_library()
         self._reader = reader

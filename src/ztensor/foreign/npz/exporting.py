@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ztensor.foreign.parts import Part
     from ztensor.reading.ahead import Ahead
-    from ztensor.reading.reader import ManifestReader
+    from ztensor.reading.reader import ObjectReader
     from ztensor.source.sink import Sink
 
     Lose = Callable[[str | None, str], None]
@@ -145,7 +145,7 @@ class _Said(_Placed):
 
 
 def export(
-    reader: ManifestReader,
+    reader: ObjectReader,
     sink: Sink,
     *,
     lose: Callable[[str | None, str], None],
@@ -206,7 +206,7 @@ _VALUES = frozenset(
 _LARGEST = (1 << 63) - 1
 
 
-def _of_scipy(reader: ManifestReader, lose: Lose) -> list[_Streamed | _Said] | None:
+def _of_scipy(reader: ObjectReader, lose: Lose) -> list[_Streamed | _Said] | None:
     """Return the members that SciPy has of a sparse array; None where the reader holds no such.
 
     Raises:
