@@ -111,6 +111,12 @@ def _forbidden(doing: str, name: str, detail: str, *, is_unknown: bool) -> Sourc
     needs = _NEEDS.get(_SAME.get(scheme, scheme))
     what = "no credentials that the store accepts" if is_unknown else "forbidden"
     problem = SourcePermissionError(f"{doing}: {what}{detail}", file=name)
+    if scheme == "hf":
+        problem.hint = (
+            "a private or gated repository needs a token that may read it: HF_TOKEN, or the file "
+            "that `hf auth login` writes; gated ones also that you accepted their terms"
+        )
+        return problem
     if needs is None:
         problem.hint = (
             "a signed URL may have expired; a token is sent by "

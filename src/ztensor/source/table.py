@@ -34,6 +34,7 @@ SCHEMES: dict[str, str] = {
     "abfss": "ztensor.source.urls:open_url",
     "http": "ztensor.source.urls:open_url",
     "https": "ztensor.source.urls:open_url",
+    "hf": "ztensor.source.urls:open_url",
     "memory": "ztensor.source.urls:open_url",
     "file": "ztensor.source.urls:open_file_url",
 }

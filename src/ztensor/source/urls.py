@@ -24,6 +24,7 @@ from ztensor.errors import (
     describe,
     without_secrets,
 )
+from ztensor.source.hub import headers, parse_hub_url
 from ztensor.source.paths import is_url, path_text
 
 if TYPE_CHECKING:
@@ -402,6 +403,22 @@ def _http(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, s
     return library.store.HTTPStore(remote.url, **settings, **options), ""
 
 
+def _hub(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str]:
+    file = parse_hub_url(remote.url)
+    if not file.path or file.path.endswith("/"):
+        raise ArgumentValueError(
+            "the URL names no file of the repository",
+            file=remote.name,
+            expected="hf://org/repo[@revision]/file, such as .../model.safetensors",
+        )
+    who = headers(options.pop("token", None))
+    client = dict(options.pop("client_options", None) or {})
+    client["default_headers"] = {**who, **(client.get("default_headers") or {})}
+    options["client_options"] = client
+    settings = _http_settings(options, plain=file.base.lower().startswith("http://"))
+    return library.store.HTTPStore(file.base, **settings, **options), file.path
+
+
 def _memory(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str]:
     raise ArgumentValueError(
         "what is in memory is in a store; pass it as storage=", file=remote.name
@@ -413,6 +430,7 @@ _KINDS: dict[str, Callable[[Any, Remote, dict[str, Any]], tuple[Any, str]]] = {
     "gs": _gs,
     **dict.fromkeys(("az", "azure", "abfs", "abfss"), _azure),
     **dict.fromkeys(("http", "https"), _http),
+    "hf": _hub,
     "memory": _memory,
 }
 

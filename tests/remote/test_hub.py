@@ -1,0 +1,124 @@
+"""Files of a hub: read by ranges from where it sends them, the token for its own ears."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import ztensor
+from tests.remote.hub_server import HubServer
+from tests.remote.range_server import RangeServer
+from ztensor.errors import SourceNotFoundError, SourcePermissionError, UsageError
+from ztensor.numpy import load_file, save_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytest.importorskip("obstore", reason="obstore reads URLs")
+TOKEN = "hf_not_a_real_one"  # noqa: S105
+MODEL = {"w": np.arange(300_000.0), "b": np.ones(3, np.float32)}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[RangeServer]:
+    with RangeServer(tmp_path / "hub") as server:
+        yield server
+
+
+@pytest.fixture
+def hub(tmp_path: Path, files: RangeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    for repo in ("org/open/main", "org/closed/main", "org/open/refs/pr/1"):
+        (tmp_path / "hub" / repo / "sub").mkdir(parents=True)
+        save_file(MODEL, tmp_path / "hub" / repo / "model.safetensors")
+        save_file(MODEL, tmp_path / "hub" / repo / "sub" / "model.zt")
+    # To a client another port is another host.
+    with HubServer(tmp_path / "hub", files.url, private=("org/closed",), token=TOKEN) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url + "/")
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "nobody"))
+        for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH"):
+            monkeypatch.delenv(name, raising=False)
+        yield server
+
+
+def authorizations(server: HubServer | RangeServer) -> set[str | None]:
+    return {one.headers.get("authorization") for one in server.record.seen}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "hf://org/open/model.safetensors",
+        "hf://org/open/sub/model.zt",
+        "hf://org/open@main/model.safetensors",
+        "hf://org/open@refs%2Fpr%2F1/model.safetensors",
+    ],
+)
+def test_a_file_is_read_where_the_hub_sends_it(
+    hub: HubServer, files: RangeServer, url: str
+) -> None:
+    with ztensor.open(url) as reader:
+        assert sorted(reader) == ["b", "w"]
+        assert len(hub.record) <= 2
+        assert (reader["w"] == MODEL["w"]).all()
+        assert reader.verify().problems == ()
+    assert authorizations(hub) == {None}
+    assert all("range" in one.headers for one in files.record.seen)
+
+
+@pytest.mark.parametrize("way", ["HF_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "storage"])
+def test_the_token_goes_to_the_hub_alone(
+    hub: HubServer,
+    files: RangeServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+) -> None:
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    storage = None
+    if way == "HF_TOKEN":
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+    elif way == "HF_TOKEN_PATH":
+        monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "token"))
+    elif way == "HF_HOME":
+        monkeypatch.setenv("HF_HOME", str(tmp_path))
+    else:
+        storage = {"token": TOKEN}
+    with ztensor.open("hf://org/closed/model.safetensors", storage=storage) as reader:
+        assert (reader["w"] == MODEL["w"]).all()
+        assert TOKEN not in repr(reader)
+        assert TOKEN.encode() not in pickle.dumps(reader)
+    assert authorizations(hub) == {f"Bearer {TOKEN}"}
+    assert authorizations(files) == {None}
+
+
+def test_without_a_token_it_says_what_is_missing(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SourcePermissionError, match="HF_TOKEN"):
+        load_file("hf://org/closed/model.safetensors")
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
+    with pytest.raises(SourcePermissionError, match="HF_TOKEN"):
+        load_file("hf://org/closed/model.safetensors")
+    with pytest.raises(SourcePermissionError) as caught:
+        ztensor.open("hf://org/closed/model.safetensors", storage={"token": "hf_wrong"})
+    assert "hf_wrong" not in str(caught.value)
+
+
+def test_what_is_not_there(hub: HubServer) -> None:
+    with pytest.raises(SourceNotFoundError):
+        ztensor.open("hf://org/open/none.zt")
+    for url in ("hf://org", "hf://org/open", "hf://org/open/", "hf:///a/b/c"):
+        with pytest.raises(UsageError, match="names no"):
+            ztensor.open(url)
+    with pytest.raises(UsageError, match="not written to"):
+        save_file(MODEL, "hf://org/open/new.zt")
+
+
+def test_a_file_of_a_hub_is_converted(hub: HubServer, tmp_path: Path) -> None:
+    ztensor.convert("hf://org/open/model.safetensors", tmp_path / "m.zt")
+    assert (load_file(tmp_path / "m.zt")["w"] == MODEL["w"]).all()
