@@ -22,9 +22,11 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.model.later import LaterObjects
 from ztensor.reading.file import FileObjects
-from ztensor.reading.listing import read_manifest
+from ztensor.reading.listing import component_extents, read_manifest
 from ztensor.source import locking
+from ztensor.source.ahead import AheadSource
 from ztensor.source.base import read_bytes
 from ztensor.source.local import FileSource
 from ztensor.source.table import source_of
@@ -78,6 +80,9 @@ def open_file(
         from ztensor.reading.shards import join_shards  # few files have any
 
         opened = join_shards(opened, manifest.shards, caps)
+    # Where objects are described later, nobody knows yet where they lie.
+    if opened.prefers_long_reads and not isinstance(manifest.objects, LaterObjects):
+        opened = AheadSource(opened, functools.partial(component_extents, manifest))
     reopen = functools.partial(open_file, verify=verify, mmap=mmap, limits=limits, recover=recover)
     return FileObjects(
         opened, manifest, frame=frame, verify=verify, limits=caps, reopen=reopen, **how

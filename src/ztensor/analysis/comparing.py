@@ -34,7 +34,7 @@ from ztensor.layout import LAYOUTS
 from ztensor.model.dtype import element_count
 from ztensor.model.showing import counted, short_repr
 from ztensor.reading.component import digest_of
-from ztensor.reading.objects import not_found
+from ztensor.reading.objects import not_found, order_of_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -227,7 +227,11 @@ def diff(
             report(sizes[key])
             return found
 
-        found = share_out(compare, sizes, threads)
+        common = [name for name, size in sizes.items() if size]
+        order = order_of_bytes(first.objects, common)
+        if order is not None:
+            order += sorted(sizes.keys() - set(order))
+        found = share_out(compare, sizes, threads, order)
         ours, theirs = first.attributes, second.attributes
         attributes = {} if values_only or names is not None else _changed(ours, theirs)
         return DiffReport(tuple(found.values()), attributes)

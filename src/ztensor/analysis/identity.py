@@ -18,6 +18,7 @@ from ztensor.digest import ALGORITHMS, CONTENT_ALGORITHMS, digest_of
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
 from ztensor.opening import open as open_file
 from ztensor.reading.file import known_length
+from ztensor.reading.objects import order_of_bytes
 from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.portable import portable_chunks, portable_object
 from ztensor.reading.reader import ObjectReader
@@ -192,6 +193,9 @@ def _ids(
     workers = thread_count(threads)
     if workers == 1 or len(sizes) < 2 or total < _ALONE_BYTES:
         return {name: id_of(name) for name in sizes}
+    if (order := order_of_bytes(reader.objects, sizes)) is not None:
+        found = {name: id_of(name) for name in order}
+        return {name: found[name] for name in sizes}
     # The largest first, so that none is left alone at the end.
     order = sorted(sizes, key=lambda name: -sizes[name])
     with concurrent.futures.ThreadPoolExecutor(workers, "ztensor") as pool:

@@ -32,6 +32,7 @@ from ztensor.layout.elements import result_dtype
 from ztensor.model.dtype import element_count
 from ztensor.model.showing import counted, short_repr
 from ztensor.reading.file import known_length
+from ztensor.reading.objects import order_of_bytes
 from ztensor.reading.overlaps import Overlaps
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ def stats(
             report(sizes[name])  # where another's was taken
             return dataclasses.replace(found, name=name)
 
-        return StatsReport(share_out(of, sizes, threads))
+        return StatsReport(share_out(of, sizes, threads, order_of_bytes(reader.objects, sizes)))
 
 
 def _main_component(

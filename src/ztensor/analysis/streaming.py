@@ -150,7 +150,10 @@ def opened(source: Any) -> Iterator[ObjectReader]:
 
 
 def share_out(
-    work: Callable[[str], _T], sizes: Mapping[str, int], threads: int | None
+    work: Callable[[str], _T],
+    sizes: Mapping[str, int],
+    threads: int | None,
+    order: list[str] | None = None,
 ) -> dict[str, _T]:
     """Return what `work` gives for each name, in order; the largest are begun first.
 
@@ -158,12 +161,13 @@ def share_out(
         work: called with a name, by several threads.
         sizes: names, and how much work each is.
         threads: how many to use; as many as there are cores, four at most, by default.
+        order: the names as they are begun, one after the other by one thread.
 
     Raises:
         ArgumentValueError: `threads` is no positive integer.
     """
-    count = min(thread_count(threads), len(sizes))
-    by_size = sorted(sizes, key=lambda name: -sizes[name])
+    count = min(thread_count(threads), len(sizes)) if order is None else 1
+    by_size = order or sorted(sizes, key=lambda name: -sizes[name])
 
     def whole(name: str) -> _T:
         with WINDOWS.whole():

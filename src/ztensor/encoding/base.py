@@ -9,7 +9,7 @@ from ztensor.errors import EncodingError, LimitError, Reason, describe
 if TYPE_CHECKING:
     import contextlib
     from array import array
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ztensor.limits import Limits
 
@@ -175,6 +175,31 @@ class EncodingInRuns(Protocol):
 
         Raises:
             EncodingError: the stored bytes are damaged, or decode to another length.
+            LimitError: a safety cap is exceeded.
+        """
+        ...
+
+
+@runtime_checkable
+class EncodingWithTable(EncodingInRuns, Protocol):
+    """What an encoding has beside `EncodingInRuns` that can tell its runs without a walk."""
+
+    def told_runs(
+        self, stored: Stored, told: Mapping[str, object], expected_length: int, limits: Limits
+    ) -> Runs | None:
+        """Return the runs as a table in the stored bytes or in the manifest has them.
+
+        Args:
+            stored: the component's bytes; little of them is read.
+            told: the component's fields that the specification does not name.
+            expected_length: how many bytes it decodes to.
+            limits: the caps in force.
+
+        Returns:
+            None where there is no table, or it cannot be true.
+
+        Raises:
+            EncodingError: the stored bytes are damaged, or cannot give that length.
             LimitError: a safety cap is exceeded.
         """
         ...

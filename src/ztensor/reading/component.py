@@ -15,10 +15,12 @@ import numpy as np
 
 from ztensor.digest import Digest, parse_digest, parse_strict_digest, require_match
 from ztensor.encoding import ENCODINGS
-from ztensor.encoding.base import EncodingInRuns, require_decodable
+from ztensor.encoding.base import EncodingInRuns, EncodingWithTable, require_decodable
+from ztensor.encoding.zstd import FRAME_FIELD, runs_of_field
 from ztensor.errors import (
     DigestMismatchError,
     EncodingError,
+    FormatError,
     Reason,
     UnsupportedError,
     describe,
@@ -26,11 +28,12 @@ from ztensor.errors import (
 from ztensor.layout.base import empty_array
 from ztensor.layout.elements import is_native
 from ztensor.reading.runs import RunCache, RunReader
+from ztensor.source.ahead import exact
 from ztensor.source.base import Range
 from ztensor.threads import WINDOWS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.digest import Hasher
     from ztensor.encoding import Encoding
@@ -257,9 +260,16 @@ class StoredComponent:
             DigestMismatchError: they do not match their digest.
             SourceError: they could not be read.
         """
+        size = PIECE_BYTES
+        if self._shared.source.prefers_long_reads and self.component.length > size:
+            self._shared.source.read_many([(self.component.offset, destination)])
+            if (hasher := self._hasher()) is not None:
+                hasher.update(destination)
+                self._require(hasher)
+            return
         self.fill_pieces(
-            (start, destination[start : start + PIECE_BYTES])
-            for start in range(0, self.component.length, PIECE_BYTES)
+            (start, destination[start : start + size])
+            for start in range(0, self.component.length, size)
         )
 
     def fill_pieces(self, pieces: Iterable[tuple[int, memoryview]]) -> None:
@@ -350,6 +360,37 @@ class StoredComponent:
             yield piece
         self._require(hasher)
 
+    def require_listed(self, expected: int | None) -> None:
+        """Raise where the manifest lists runs that are not there.
+
+        Who reads over a network enters the stored bytes by that list alone.
+
+        Raises:
+            FormatError: so it is.
+        """
+        listed = (self.component.extra or {}).get(FRAME_FIELD)
+        if listed is None or self.component.encoding != "zstd" or expected is None:
+            return
+        encoding, stored = ENCODINGS["zstd"], self.stored()
+        limits = self._shared.limits
+        told = runs_of_field(listed, stored.length, expected)
+        found = cast("EncodingInRuns", encoding).find_runs(stored, expected, limits)
+        places = None if found is None else dict(zip(found.stored, found.decoded, strict=True))
+        if (
+            told is None
+            or places is None
+            or any(
+                places.get(at) != decoded
+                for at, decoded in zip(told.stored, told.decoded, strict=True)
+            )
+        ):
+            raise FormatError(
+                f"the field {FRAME_FIELD!r} does not list the frames that are there",
+                reason=Reason.FIELD_VALUE,
+                expected="every frame's length",
+                found=describe(listed),
+            )
+
     def reading(self, needed: int, key: Hashable) -> ReadInto | None:
         """Return what reads any of the decoded bytes; None where only the whole can be read.
 
@@ -367,8 +408,9 @@ class StoredComponent:
         stored = self.stored()
         if shared.verify is True and not self.check(once=True):
             return None  # it may be that of the decoded bytes
+        alone = Range(exact(shared.source), component.offset, component.length)
         if component.encoding == "raw":
-            return lambda offset, target: stored.source.read_into(stored.offset + offset, target)
+            return PartReader(alone)
         encoding = self.encoding()
         if not _has_runs(type(encoding)):
             return None
@@ -376,15 +418,56 @@ class StoredComponent:
         place: Hashable = component.encoding, component.offset, component.length, needed
         if component.encoding not in ENCODINGS:  # another format's may have no place of their own
             place = component.encoding, key, needed
-        runs = shared.runs.table(place, lambda: in_runs.find_runs(stored, needed, shared.limits))
+        runs = None
+        if shared.source.prefers_long_reads and _has_table(type(encoding)):
+            tells = cast("EncodingWithTable", encoding).told_runs
+            told = component.extra or {}
+            runs = shared.runs.table(place, lambda: tells(alone, told, needed, shared.limits))
+        if runs is not None:
+            stored = alone  # else runs are looked for from the first to the last: all is read
+        else:
+            find = in_runs.find_runs
+            runs = shared.runs.table(place, lambda: find(stored, needed, shared.limits))
         if runs is None or len(runs.decoded) < 3:
             return None  # one run is the whole
         return RunReader(in_runs, stored, runs, shared.limits, shared.runs, place)
 
 
+class PartReader:
+    """Reads stored bytes of one raw component.
+
+    Args:
+        stored: they.
+    """
+
+    __slots__ = ("_stored",)
+
+    def __init__(self, stored: Range) -> None:
+        self._stored = stored
+
+    def __call__(self, offset: int, target: memoryview) -> None:
+        """Fill `target` with the bytes from `offset`."""
+        self._stored.source.read_into(self._stored.offset + offset, target)
+
+    @property
+    def prefers_many(self) -> bool:
+        """Return whether several parts are better read at once."""
+        return self._stored.source.prefers_long_reads
+
+    def many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
+        """Fill several targets, each with the bytes from its offset."""
+        start = self._stored.offset
+        self._stored.source.read_many([(start + offset, target) for offset, target in parts])
+
+
 @functools.cache
 def _has_runs(kind: type) -> bool:
     return issubclass(kind, EncodingInRuns)  # 10 us: hence once for a kind, not for a row
+
+
+@functools.cache
+def _has_table(kind: type) -> bool:
+    return issubclass(kind, EncodingWithTable)
 
 
 def digest_of(component: Component) -> Digest | None:

@@ -36,14 +36,17 @@ from ztensor.layout.elements import (
 from ztensor.layout.sparse_once import require_entries_once
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.model.dtype import element_count
+from ztensor.model.later import LaterObjects
 from ztensor.reading.component import Fetching
 from ztensor.reading.locating import Located
 from ztensor.reading.objects import not_found
 from ztensor.reading.plain import Views
+from ztensor.source.ahead import exact
 from ztensor.source.base import Range
 from ztensor.source.joined import JoinedSource, files_of
 from ztensor.source.table import opened_by
 from ztensor.tensor import Tensor, tensor_of
+from ztensor.threads import thread_count
 from ztensor.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
@@ -316,6 +319,25 @@ class FileObjects:
         """Return a context in which an error of ours is told file, object and component."""
         return Located(self, name, role)
 
+    def thread_count(self, threads: int | None) -> int:
+        """Return how many threads to use to go through objects; see `threads.thread_count`.
+
+        One where bytes come over a network, which brings them in order by threads of its own.
+        """
+        count = thread_count(threads)
+        return 1 if self.source.prefers_long_reads else count
+
+    def in_file_order(self, names: Iterable[str]) -> list[str]:
+        """Return names in the order of their bytes, where going through them so costs less."""
+        if not self.source.prefers_long_reads or isinstance(self.manifest.objects, LaterObjects):
+            return list(names)
+
+        def place(name: str) -> int:
+            found = self.object(name).components.values()
+            return min((component.offset for component in found), default=0)
+
+        return sorted(names, key=place)
+
     def stored(self, component: Component) -> StoredComponent:
         """Return the way to a component's bytes: all that reads them goes through it."""
         return self.fetching.of(component)
@@ -335,8 +357,9 @@ class FileObjects:
             error.object_name = name
             error.hint = f"it has {', '.join(map(describe, tensor_object.components))}"
             raise error
-        if found.shard is not None and isinstance(self.source, JoinedSource):
-            source, offset = self.source.place(found.offset)
+        whole = exact(self.source)
+        if found.shard is not None and isinstance(whole, JoinedSource):
+            source, offset = whole.place(found.offset)
             return Location(source.path, offset, found.length)
         return Location(self.source.path, found.offset, found.length)
 

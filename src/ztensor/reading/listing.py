@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ztensor.container import SCHEMAS, locate
 from ztensor.container.framing import HEAD_BYTES, LOOK_BYTES
 from ztensor.errors import LimitError, Reason, ZTensorError
@@ -11,6 +13,8 @@ from ztensor.layout import LAYOUTS
 from ztensor.limits import Budget
 from ztensor.model.manifest import CheckedObjects
 from ztensor.model.problem import MOST_PROBLEMS, Problem, manifest_error
+from ztensor.model.table import TableObjects
+from ztensor.source.ahead import Extents, extents_of
 from ztensor.source.base import read_bytes
 
 if TYPE_CHECKING:
@@ -77,6 +81,22 @@ def parse_frame(source: Source, frame: Frame, budget: Budget) -> Manifest:
     if problems:
         raise manifest_error(problems)
     return manifest
+
+
+def component_extents(manifest: Manifest) -> Extents:
+    """Return where a manifest's components lie, for sources that read ahead."""
+    objects = manifest.objects
+    others = objects.others if isinstance(objects, TableObjects) else objects
+    some = [one for found in others.values() for one in found.components.values()]
+    offsets = np.array([one.offset for one in some], np.int64)
+    lengths = np.array([one.length for one in some], np.int64)
+    is_encoded = np.array([one.encoding != "raw" for one in some], np.bool_)
+    if isinstance(objects, TableObjects):
+        table = objects.table
+        offsets = np.concatenate((offsets, table.offsets))
+        lengths = np.concatenate((lengths, table.lengths))
+        is_encoded = np.concatenate((is_encoded, ~table.is_raw))
+    return extents_of(offsets, lengths, is_encoded)
 
 
 def check_layouts(manifest: Manifest) -> list[Problem]:

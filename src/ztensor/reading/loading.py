@@ -68,8 +68,8 @@ def load_all(
         LimitError: a safety cap is exceeded.
         SourceError: bytes could not be read.
     """
-    workers = thread_count(threads)
     file.require_open()
+    workers = thread_count(threads)
     whole = None if copy else file.source.view()
     try:
         if whole is None:
@@ -298,10 +298,11 @@ def _read_others(
 ) -> None:
     """Read the objects that were not laid: small encoded ones by runs, the rest one by one."""
     objects = file.manifest.objects
+    workers = min(workers, file.thread_count(workers))
     if isinstance(objects, TableObjects):
         jobs, is_shared = small_jobs(file, objects, result, separate=separate)
         run_jobs(jobs, workers if is_shared else 1)
-    others = [name for name, value in result.items() if value is None]
+    others = file.in_file_order(name for name, value in result.items() if value is None)
     _read_each(file, others, workers, result, copy=copy)
 
 
@@ -338,12 +339,17 @@ def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str,
     values: list[Array | None] = []
     jobs: list[Callable[[], None]] = []
     last: list[Callable[[], None]] = []  # what can be checked when all is read
+    at_once: list[tuple[int, memoryview]] = []
     for group in _groups(in_file.table, separate=separate):
         part = in_file.take(group)
         table = part.table
         start = table.offsets.item(0)
         slab = _aligned(int((table.offsets + table.lengths).max()) - start)
         values += _lay(part, slab.data, start)
+        if file.source.prefers_long_reads:
+            at_once.append((start, slab.data))
+            jobs.append(functools.partial(_check_filled, file, part, slab.data, start))
+            continue
         if len(table) > 1:
             jobs.extend(_fill_runs(file, part, slab.data, start))
         elif workers > 1 and part.checks[0] != OTHER_CHECK:
@@ -352,6 +358,8 @@ def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str,
             last.append(large.check)
         else:
             jobs.append(functools.partial(_fill_one, file, table.names[0], slab.data))
+    if at_once:
+        file.source.read_many(at_once)
     run_jobs(jobs, workers)
     for check in last:
         check()
@@ -469,6 +477,14 @@ def _fill_run(file: FileObjects, rows: _Rows, memory: memoryview, start: int) ->
     first, last = begins[0], max(ends)
     with file.located(table.names[0]):
         file.source.read_into(start + first, memory[first:last])
+    _check_filled(file, rows, memory, start)
+
+
+def _check_filled(file: FileObjects, rows: _Rows, memory: memoryview, start: int) -> None:
+    """Check the digests of tensors that were read; `memory` has what lies from `start` on."""
+    table = rows.table
+    begins = (table.offsets - start).tolist()
+    ends = (table.offsets + table.lengths - start).tolist()
     if not (rows.checks != NO_CHECK).any():
         return
     crc = crc32c()

@@ -155,3 +155,14 @@ def not_found(
     if not isinstance(name, str):
         return ArgumentTypeError("an object's name is text", file=file, found=describe(name))
     return ObjectNotFoundError.named(name, names, file)
+
+
+def order_of_bytes(objects: Objects, names: Iterable[str]) -> list[str] | None:
+    """Return names in the order of their bytes, where a network brings these; else None."""
+    parts = {name: objects.part(name) for name in names}
+    if not any(file.source.prefers_long_reads for file in parts.values()):
+        return None
+    by_file: dict[FileObjects, list[str]] = {}
+    for name, file in parts.items():
+        by_file.setdefault(file, []).append(name)
+    return [name for file, some in by_file.items() for name in file.in_file_order(some)]

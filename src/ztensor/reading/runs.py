@@ -16,21 +16,24 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ztensor.layout.base import empty_array
+from ztensor.source.ahead import exact
+from ztensor.source.base import read_many_bytes
 from ztensor.threads import thread_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator
 
     from ztensor.encoding.base import EncodingInRuns, Runs
     from ztensor.layout.base import Array
     from ztensor.limits import Limits
     from ztensor.reading.selection import Indices
-    from ztensor.source.base import Range
+    from ztensor.source.base import Range, Source
 
 KEPT_BYTES = 4 << 20  # decoded bytes that a reader keeps: some frames of rows
 KEPT_TABLE_BYTES = 16 << 20  # of what `Runs` take: 64 GiB of tensors in frames of 64 KiB
 _WORTH_BYTES = 2 << 20  # decoded: a millisecond or two of work; starting threads takes 0.2
 _BATCH_BYTES = 512 << 10  # decoded by a thread at a time
+_AT_ONCE_BYTES = 32 << 20  # stored, that are read at once where requests are dear
 
 
 class RunCache:
@@ -88,6 +91,33 @@ def _nbytes(runs: Runs) -> int:
     return 2 * len(runs.decoded) * runs.decoded.itemsize
 
 
+class _Read:
+    """Stored bytes of which some runs were read; the others are read when they are asked for.
+
+    Args:
+        stored: all of them.
+        runs: by their offsets.
+    """
+
+    def __init__(self, stored: Range | _Read, runs: dict[int, memoryview]) -> None:
+        self._stored = stored
+        self.source: Source = stored.source
+        self.offset: int = stored.offset
+        self.length: int = stored.length
+        self._runs = runs
+        self._starts = sorted(runs)
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """Return `length` bytes from `offset`."""
+        number = bisect.bisect_right(self._starts, offset) - 1
+        if number >= 0:
+            start = self._starts[number]
+            run = self._runs[start]
+            if offset + length <= start + run.nbytes:
+                return run[offset - start : offset - start + length]
+        return self._stored.read(offset, length)
+
+
 class _Group(NamedTuple):
     """Wanted rows that lie in one run: those from number `first` to `last` of them."""
 
@@ -113,7 +143,7 @@ class RunReader:
     def __init__(
         self,
         encoding: EncodingInRuns,
-        stored: Range,
+        stored: Range | _Read,
         runs: Runs,
         limits: Limits,
         cache: RunCache,
@@ -130,6 +160,13 @@ class RunReader:
         """Fill `target` with the decoded bytes from `offset`."""
         decoded = self._runs.decoded
         number = bisect.bisect_right(decoded, offset) - 1
+        if self._is_read_at_once and offset + len(target) > decoded[number + 1]:
+            last = bisect.bisect_left(decoded, offset + len(target)) - 1
+            for some in self._batches(range(number, last + 1)):
+                begin, end = max(offset, decoded[some[0]]), decoded[some[-1] + 1]
+                part = target[begin - offset : end - offset]
+                self._with_stored(some)(begin, part)
+            return
         while len(target):
             begin, end = decoded[number], decoded[number + 1]
             count = min(end - offset, len(target))
@@ -151,19 +188,59 @@ class RunReader:
         groups = list(self._groups(rows, target.shape[1]))
         if groups and groups[-1].run < 0:
             return False
+        if self._is_read_at_once and len(groups) > 1:
+            by_run = {group.run: group for group in groups}
+            for some in self._batches(by_run):
+                self._with_stored(some)._decode_groups([by_run[run] for run in some], rows, target)
+        else:
+            self._decode_groups(groups, rows, target)
+        return True
+
+    def _decode_groups(self, groups: list[_Group], rows: Indices, target: Array) -> None:
         decoded = self._runs.decoded
         each = max(1, decoded[-1] // (len(decoded) - 1))  # on average
         is_worth_it = len(groups) > 1 and len(groups) * each >= _WORTH_BYTES
         workers = thread_count() if is_worth_it else 1
         if workers == 1:
             self._take(groups, rows, target)
-            return True
+            return
         count = max(1, _BATCH_BYTES // each)
         batches = [groups[start : start + count] for start in range(0, len(groups), count)]
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             for done in [pool.submit(self._take, batch, rows, target) for batch in batches]:
                 done.result()
-        return True
+
+    @property
+    def _is_read_at_once(self) -> bool:
+        """Return whether the runs that are wanted are asked for before one is decoded."""
+        source, is_read = self._stored.source, isinstance(self._stored, _Read)
+        return source.prefers_long_reads and exact(source) is source and not is_read
+
+    def _batches(self, runs: Iterable[int]) -> Iterator[list[int]]:
+        """Yield runs, rising, so many at a time as are read at once."""
+        stored = self._runs.stored
+        some: list[int] = []
+        nbytes = 0
+        for run in runs:
+            length = stored[run + 1] - stored[run]
+            if some and nbytes + length > _AT_ONCE_BYTES:
+                yield some
+                some, nbytes = [], 0
+            some.append(run)
+            nbytes += length
+        if some:
+            yield some
+
+    def _with_stored(self, runs: list[int]) -> RunReader:
+        """Return the same over runs of which those that were not kept are read now."""
+        stored, whole = self._runs.stored, self._stored
+        missing = [run for run in runs if self._cache.decoded((self._key, run)) is None]
+        places = [(stored[run], stored[run + 1] - stored[run]) for run in missing]
+        start = whole.offset
+        some = read_many_bytes(whole.source, [(start + at, length) for at, length in places])
+        read = {offset: memory for (offset, _), memory in zip(places, some, strict=True)}
+        held = _Read(whole, read)
+        return RunReader(self._encoding, held, self._runs, self._limits, self._cache, self._key)
 
     def _groups(self, rows: Indices, row_bytes: int) -> Iterator[_Group]:
         """Yield the rows by the run they are in; last one in run -1 where a row is in several."""

@@ -6,7 +6,7 @@ Every layout's lazy slices are made of these: a dense object is one, a sparse on
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -22,15 +22,22 @@ from ztensor.layout.base import empty_array
 from ztensor.layout.elements import is_native, result_dtype, storage_dtype, typed_array
 from ztensor.model.dtype import LOGICAL_TYPES, element_count
 from ztensor.model.manifest import Component
+from ztensor.reading.component import PartReader
 from ztensor.reading.runs import RunReader
 from ztensor.reading.selection import picked, plan, select
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ztensor.layout.base import Array
     from ztensor.model.manifest import TensorObject
     from ztensor.reading.component import ReadInto
     from ztensor.reading.file import FileObjects
-    from ztensor.reading.selection import Selection
+    from ztensor.reading.selection import Piece, Selection
+
+
+# What is gathered before it is read where requests are dear; in windows of what is strided, too.
+_AT_ONCE_BYTES = 64 << 20
 
 
 class _Elements(NamedTuple):
@@ -224,19 +231,33 @@ class StoredArray:
         counts = tuple(map(len, selection.wanted))
         block = empty_array(counts, self.dtype)
         if block.size and not self._read_rows(read_into, selection, block):
+            many = _Many(read_into) if self._is_read_at_once(read_into) else None
             for piece in plan(self.shape, selection.wanted, self.dtype.itemsize):
                 target = block[piece.target]
                 if piece.window is None:
-                    self._fill(read_into, piece.start, target.reshape(-1))
+                    self._fill(many or read_into, piece.start, target.reshape(-1))
                     continue
                 window = empty_array((element_count(piece.window),), self.dtype)
                 self._fill(
-                    read_into,
+                    many or read_into,
                     piece.start,
                     window[piece.lead : piece.lead + piece.stop - piece.start],
                 )
-                target[...] = picked(window.reshape(piece.window), piece.picks)
+                if many is not None:
+                    many.later(functools.partial(_pick, target, window, piece))
+                else:
+                    _pick(target, window, piece)
+            if many is not None:
+                many.end()
         return block[selection.key]
+
+    def _is_read_at_once(self, read_into: ReadInto) -> TypeGuard[PartReader]:
+        """Return whether all parts are asked for before one is there."""
+        return (
+            isinstance(read_into, PartReader)
+            and self._elements.is_native
+            and read_into.prefers_many
+        )
 
     def _read_rows(self, read_into: ReadInto, selection: Selection, block: Array) -> bool:
         """Read whole rows of a component in runs, if that is what is wanted; say whether."""
@@ -293,6 +314,41 @@ class StoredArray:
         if not count or not self.shape or is_guess or known not in (None, needed):
             return None  # nothing to gain; or the sizes differ, and the reader says so
         return self._stored.reading(needed, (self._name, self._role))
+
+
+class _Many:
+    """Gathers reads, and does them at once when they are many or all are there."""
+
+    def __init__(self, reader: PartReader) -> None:
+        self._reader = reader
+        self._parts: list[tuple[int, memoryview]] = []
+        self._later: list[Callable[[], None]] = []
+        self._nbytes = 0
+
+    def __call__(self, offset: int, target: memoryview) -> None:
+        if self._nbytes + target.nbytes > _AT_ONCE_BYTES:
+            self.end()
+        self._parts.append((offset, target))
+        self._nbytes += target.nbytes
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Do something once what was asked for is there."""
+        self._later.append(work)
+
+    def end(self) -> None:
+        """Read what was asked for."""
+        parts, later = self._parts, self._later
+        self._parts, self._later, self._nbytes = [], [], 0
+        if len(parts) == 1:
+            self._reader(*parts[0])  # neighbours are kept for the next index
+        else:
+            self._reader.many(parts)
+        for work in later:
+            work()
+
+
+def _pick(target: Array, window: Array, piece: Piece) -> None:
+    target[...] = picked(window.reshape(piece.window or ()), piece.picks)
 
 
 def gives_view(key: Any, rank: int) -> bool:

@@ -34,7 +34,7 @@ from ztensor.reading.file import roles_in_order
 from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.small import checked_small
 from ztensor.reading.walking import ComponentWalk
-from ztensor.threads import WINDOWS, thread_count
+from ztensor.threads import WINDOWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -179,10 +179,11 @@ def verify_file(
         with WINDOWS.whole():
             return _walk_object(file, overlaps, *item, report)
 
-    workers = thread_count(threads)
+    workers = file.thread_count(threads)
     if isinstance(every, TableObjects):
         right = checked_small(file, every, chosen, report, workers)
-        objects = [(name, file.object(name)) for name in chosen if name not in right]
+        left = file.in_file_order(name for name in chosen if name not in right)
+        objects = [(name, file.object(name)) for name in left]
     overlaps = Overlaps((file, c) for _, o in objects for c in o.components.values())
     if workers <= 1 or len(objects) < 2:
         findings = [walk(item) for item in objects]
@@ -358,6 +359,7 @@ def _walk_object(
             )
             watch = walker.watch
             findings.checked += has_digest_matched is None
+            file.stored(component).require_listed(expected)
             if walker.bool_problem is not None:
                 findings.add(walker.bool_problem, name, role)
             counts[role] = walker.count

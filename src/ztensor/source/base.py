@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 PIECE_BYTES = 1 << 20
 # A range keeps no more of what it read last.
 _KEPT_BYTES = 8 << 20
+# One read of all bytes where requests are dear.
+_LONG_BYTES = 16 << 20
 # Up to here it is a look at headers, which does not take the place of what is kept.
 _LOOK_BYTES = 4 << 10
 _NOTHING = memoryview(b"")
@@ -133,6 +135,15 @@ def shrunk(name: str, offset: int, length: int, got: int) -> SourceError:
     )
 
 
+def read_many_bytes(source: Source, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+    """Return the bytes of several ranges, each an offset and a length, as new buffers."""
+    buffers = [np.empty(length, np.uint8).data for _, length in ranges]
+    source.read_many(
+        [(offset, memory) for (offset, _), memory in zip(ranges, buffers, strict=True)]
+    )
+    return buffers
+
+
 class Range:
     """One component's stored bytes, read from a source piece by piece.
 
@@ -186,6 +197,18 @@ class Range:
         self.source.read_into(self.offset + offset, buffer)
         return buffer.toreadonly()
 
+    def _cut_pieces(self, size: int, first: int | None) -> Iterator[memoryview]:
+        """Yield `pieces` of reads that are longer."""
+        buffer = np.empty(min(_LONG_BYTES, self.length), np.uint8).data
+        count = size if first is None else min(first, size)
+        for offset in range(0, self.length, _LONG_BYTES):
+            read = buffer[: min(_LONG_BYTES, self.length - offset)]
+            self.source.read_into(self.offset + offset, read)
+            start = 0
+            while start < len(read):
+                yield read[start : start + count].toreadonly()
+                start, count = start + count, size
+
     def keep(self) -> None:
         """Read all at once where it is short, so that what is checked is what is decoded.
 
@@ -205,6 +228,9 @@ class Range:
         """
         start, kept = self._kept
         whole = self.source.held() is not None or (start == 0 and len(kept) >= self.length)
+        if self.source.prefers_long_reads and not whole:
+            yield from self._cut_pieces(size, first)
+            return
         buffer = memoryview(b"") if whole else np.empty(min(size, self.length), np.uint8).data
         offset, count = 0, size if first is None else min(first, size)
         while offset < self.length:

@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError, describe
+from ztensor.source.ahead import exact
 from ztensor.source.beneath import Beneath
 from ztensor.source.joined import JoinedSource
 from ztensor.source.local import FileObjectSource, FileSource
@@ -86,6 +87,7 @@ def opened_by(source: Source) -> Any:
     Returns:
         A path, a `Remote`, a URL, or the bytes.
     """
+    source = exact(source)
     first = source.sources[0] if isinstance(source, JoinedSource) else source
     if isinstance(first, RemoteSource):
         return first.remote

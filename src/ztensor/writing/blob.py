@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from ztensor.digest import digest_of
 from ztensor.encoding import writable
-from ztensor.encoding.zstd import FASTEST_LEVEL, FRAME_BYTES, STRONGEST_LEVEL
+from ztensor.encoding.zstd import (
+    FASTEST_LEVEL,
+    FRAME_BYTES,
+    FRAME_FIELD,
+    STRONGEST_LEVEL,
+    listed_frames,
+)
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.model.manifest import Component
 from ztensor.model.rules import Form, align
@@ -69,11 +74,12 @@ def _is_zero(asked: object) -> bool:
 
 def as_of(placed: Component, component: Component) -> Component:
     """Return a component that was written, with what its container says of it beside its place."""
+    kept = {key: value for key, value in (component.extra or {}).items() if key != FRAME_FIELD}
     return dataclasses.replace(
         placed,
         digest_covers_decoded=component.digest_covers_decoded,
         is_exact=component.is_exact,
-        extra=component.extra,
+        extra={**kept, **(placed.extra or {})} or None,
     )
 
 
@@ -120,6 +126,9 @@ class BlobWriter:
         self._hasher: Hasher | None = None if algorithm is None else algorithm.hasher()
         self._hashes_decoded = form.is_exact and compression is not None
         self._offset = align(sink.position, form.alignment)
+        self._frames = frames
+        self._form = form
+        self._lengths: list[int] = []  # of the frames as they are stored
         self.decoded = 0
         pad(sink, self._offset - sink.position)
 
@@ -136,6 +145,7 @@ class BlobWriter:
         """Write frames that were made already, all of them or in the place of `write`."""
         for frame in frames:
             self.decoded += frame.decoded
+            self._lengths.append(len(frame.data))
             self._out(memoryview(frame.data))
 
     def _out(self, data: memoryview) -> None:
@@ -161,8 +171,14 @@ class BlobWriter:
             self._sink.write(data[:count])
             data = data[count:]
 
-    def finish(self, component: Component) -> Component:
-        """Return the component with its place, length, encoding and digest."""
+    def finish(self, component: Component, *, encoding: str | None = None) -> Component:
+        """Return the component with its place, length, encoding and digest.
+
+        Args:
+            component: what it is.
+            encoding: that of frames which were made already.
+        """
+        encoding = encoding or self._encoding
         if self._compressor is not None:
             self.take(self._compressor.end())
         digest = None
@@ -173,10 +189,17 @@ class BlobWriter:
             self._offset,
             self._sink.position - self._offset,
             component.type,
-            self._encoding,
+            encoding,
             digest,
-            None if self._encoding == "raw" else self.decoded,
+            None if encoding == "raw" else self.decoded,
+            extra=self._listed(encoding),
         )
+
+    def _listed(self, encoding: str) -> dict[str, object] | None:
+        """Return the fields that say where frames lie, where the encoding has some."""
+        if encoding != "zstd" or self._form.is_exact:  # 2.x has tables of its own
+            return None
+        return listed_frames(*self._frames, self._lengths)
 
 
 class HeldBlob:
@@ -266,16 +289,14 @@ def write_blob(
         found = smaller(pieces, total, frames, compressor)
     else:
         found = compressed(pieces, compressor())
-    blob = BlobWriter(sink, None, algorithm, crew, form=form)
+    blob = BlobWriter(sink, None, algorithm, crew, frames=frames, form=form)
     if found is None:
         for piece in pieces():
             blob.write(piece)
         written = blob.finish(component)
     else:
         blob.take(found)
-        written = dataclasses.replace(
-            blob.finish(component), encoding=compression.encoding, decoded_length=blob.decoded
-        )
+        written = blob.finish(component, encoding=compression.encoding)
     return written if hashed is None else dataclasses.replace(written, digest=hashed.digest())
 
 

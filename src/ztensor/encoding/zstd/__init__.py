@@ -16,10 +16,12 @@ from ztensor.encoding.zstd.codec import (
 from ztensor.encoding.zstd.frames import walk_frames
 from ztensor.encoding.zstd.held import Held
 from ztensor.encoding.zstd.libraries import bind_standard_library, bind_zstandard, find_binding
+from ztensor.encoding.zstd.listing import FRAME_FIELD, listed_frames, runs_of_field
 
 __all__ = [
     "FASTEST_LEVEL",
     "FRAME_BYTES",
+    "FRAME_FIELD",
     "RUN_BYTES",
     "STRONGEST_LEVEL",
     "Held",
@@ -27,5 +29,7 @@ __all__ = [
     "bind_standard_library",
     "bind_zstandard",
     "find_binding",
+    "listed_frames",
+    "runs_of_field",
     "walk_frames",
 ]

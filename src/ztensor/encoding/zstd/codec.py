@@ -11,6 +11,7 @@ from ztensor.encoding.base import Runs, require_decodable
 from ztensor.encoding.zstd.frames import Frame, is_small_frame, require_window, walk_frames
 from ztensor.encoding.zstd.held import Held, hold
 from ztensor.encoding.zstd.libraries import Binding, Decoder, Encoder, Span, find_binding
+from ztensor.encoding.zstd.listing import FRAME_FIELD, runs_of_field
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -22,7 +23,7 @@ from ztensor.errors import (
 from ztensor.threads import WINDOWS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from ztensor.encoding.base import Stored
     from ztensor.limits import Limits
@@ -129,6 +130,13 @@ class Zstd:
             runs.stored.append(stored.length)
             runs.decoded.append(decoded)
         return runs
+
+    def told_runs(
+        self, stored: Stored, told: Mapping[str, object], expected_length: int, limits: Limits
+    ) -> Runs | None:
+        """Return the frames that the field `frames` of a component lists; see `listing.py`."""
+        require_decodable(expected_length, limits)
+        return runs_of_field(told.get(FRAME_FIELD), stored.length, expected_length)
 
     def decode_run(
         self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
