@@ -77,6 +77,7 @@ faults: $(VENV)/dev.stamp ## kill, cut the power and fill the disk under every c
 
 interop: $(VENV)/dev.stamp ## exchange files with the released wheels of each version
 	$(BIN)/python tests/interop/run.py
+	$(BIN)/python tests/interop/wheels_2.py
 
 frameworks: $(VENV)/dev.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) $(if $(strip $(JAX)),$(VENV)/jax.stamp) ## take every type and layout from every framework to all others, bit for bit
 	$(BIN)/python tests/interop/frameworks.py

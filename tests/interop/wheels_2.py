@@ -1,0 +1,234 @@
+"""Exchange files with the released wheels of 2.x, both ways, and compare every part.
+
+    python tests/interop/wheels_2.py        wheels 2.0.0, 2.1.0 and 2.1.2
+
+The wheel's `verify` passes on each of our files, but where it has no sha256; of what it writes
+canonical, the same tensors written by us are the same bytes. Any other difference ends the run
+with status 1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import ml_dtypes
+import numpy as np
+
+import ztensor
+from tests.interop import run as exchange
+from ztensor.container.v2.layouts import theirs
+from ztensor.layout.elements import spell, stored_form
+from ztensor.numpy import save_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+WHEEL_SIDE = Path(__file__).with_name("wheel_side_2.py")
+WHEELS = ("2.0.0", "2.1.0", "2.1.2")
+WITHOUT_SHA256 = ("2.0.0",)
+WITH_PARTS = ("2.1.2",)  # whose Python writes objects of several parts
+SEEKABLE = "zt.zstd-seekable/1"
+
+
+def sparse() -> dict[str, Any]:
+    rows = ztensor.Tensor.csr(np.array([1, 2.5, -3], np.float32), [0, 3, 1], [0, 2, 2, 3], (3, 4))
+    return {**exchange.sparse(), "rows": rows}
+
+
+def profiles() -> dict[str, Any]:
+    mx = {
+        "data": np.arange(64).astype(ml_dtypes.float8_e4m3fn),
+        "scales": np.array([1, 2], ml_dtypes.float8_e8m0fnu),
+    }
+    group = {"data": np.arange(4, dtype=np.uint32), "scales": np.ones(4, np.float16)}
+    form = {
+        "bits": 4, "group_size": 8, "axis": 1, "scale_form": "f16_factors",
+        "packing": {"word": "u32", "order": "lsb_first", "per_word": 8},
+        "zero_point": {"form": "implied", "value": 8},
+    }  # fmt: skip
+    return {
+        "mx": ztensor.Tensor(
+            mx, shape=(2, 32), format="zt.mx/1",
+            attributes={"block_size": 32, "scale_form": "e8m0_exponent"},
+        ),
+        "group": ztensor.Tensor(group, shape=(2, 16), format="zt.quant_group/1", attributes=form),
+        "blocks": ztensor.Tensor(
+            {"data": np.arange(68, dtype=np.uint8)}, shape=(64,), format="gguf.q8_0"
+        ),
+    }  # fmt: skip
+
+
+def names() -> dict[str, Any]:
+    return {name: value for name, value in exchange.names().items() if name}
+
+
+CASES: dict[str, Callable[[], dict[str, Any]]] = {
+    "dtypes": exchange.dtypes,
+    "shapes": exchange.shapes,
+    "names": names,
+    "many": exchange.many,
+    "large": exchange.large,
+    "logical": lambda: {**exchange.logical(), **exchange.logical_of_1_2()},
+    "sparse": sparse,
+    "quantized": exchange.quantized,
+    "profiles": profiles,
+    "unknown layout": exchange.unknown,
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "raw": {},
+    "4096": {"alignment": 4096},
+    "zstd": {"compression": True},
+    "sha256": {"checksum": "sha256", "compression": True, "alignment": 8192},
+    "no digests": {"checksum": None},
+    "canonical": {"canonical": True},
+}
+
+
+def described(value: Any) -> dict[str, Any]:
+    """Return what a file of 2.x says of a tensor, with the bytes of its parts."""
+    tensor = exchange.tensor_of(value)
+    layout, attributes = theirs(tensor.format, dict(tensor.attributes) or None)
+    parts = {}
+    for role, array in tensor.components.items():
+        dtype, logical = spell(array.dtype)
+        if dtype == "bool":
+            dtype, logical = "u8", "bool"
+        parts[role] = {"dtype": dtype, "type": logical, "hex": stored_form(array).tobytes().hex()}
+    return {
+        "shape": list(tensor.shape),
+        "layout": layout,
+        "attributes": attributes,
+        "parts": parts,
+    }
+
+
+def differences(found: dict[str, Any] | None, value: Any) -> Iterator[str]:
+    """Yield where what a wheel read differs from what we wrote."""
+    if found is None or "error" in found:
+        yield "missing" if found is None else found["error"]
+        return
+    expected = described(value)
+    for key in ("shape", "layout"):
+        if found[key] != expected[key]:
+            yield f"{key} {found[key]!r}, expected {expected[key]!r}"
+    if found["parts"].keys() != expected["parts"].keys():
+        yield f"parts {sorted(found['parts'])}"
+        return
+    for role, part in expected["parts"].items():
+        own = found["parts"][role]
+        if (own["dtype"], own["type"]) != (part["dtype"], part["type"]):
+            yield f"{role}: {own['dtype']} {own['type']}"
+        if own["sha256"] != hashlib.sha256(bytes.fromhex(part["hex"])).hexdigest():
+            yield f"{role}: other bytes"
+
+
+def ask(python: str, *arguments: str) -> Any:
+    """Run the wheel's side and return its answer."""
+    done = subprocess.run(
+        [python, str(WHEEL_SIDE), *arguments],
+        env={**exchange.environment(), "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def to_wheel(folder: Path, wheel: str, python: str) -> Iterator[str]:
+    """Let a wheel read every case in every form; yield what is different."""
+    files = [
+        (case, how, folder / f"{case}-{how}.zt".replace(" ", "-"))
+        for case in CASES
+        for how in OPTIONS
+        if not (case == "names" and how == "canonical")  # one of them is not in NFC
+    ]
+    for case, how, path in files:
+        if not path.exists():
+            save_file(CASES[case](), path, version="2.1", **OPTIONS[how])
+    for (case, how, _), found in zip(
+        files, ask(python, "read", *(str(path) for _, _, path in files)), strict=True
+    ):
+        where = f"ours -> {wheel} {case}, {how}"
+        if found["error"]:
+            if not (how == "sha256" and wheel in WITHOUT_SHA256 and "sha256" in found["error"]):
+                yield f"{where}: {found['error']}"
+            continue
+        tensors = CASES[case]()
+        for name, value in tensors.items():
+            for difference in differences(found["objects"].get(name), value):
+                yield f"{where} {name!r}: {difference}"
+        if set(found["objects"]) != set(tensors):
+            yield f"{where}: other names"
+        if found["undigested" if how != "no digests" else "checked"]:
+            yield f"{where}: {found['checked']} checked, {found['undigested']} without digest"
+    print(f"ours -> {wheel}: {len(files)} files read and verified", flush=True)
+
+
+def from_wheel(folder: Path, wheel: str, python: str) -> Iterator[str]:
+    """Let a wheel write every case it can; yield where what we read is different."""
+    count = same = 0
+    for case, make in CASES.items():
+        tensors = make()
+        ordered = sorted(tensors, key=str.encode)  # as a canonical file has to be
+        objects = {name: described(tensors[name]) for name in ordered}
+        if wheel not in WITH_PARTS and any(one["layout"] != "dense" for one in objects.values()):
+            continue
+        for how, encoding, canonical in (
+            ("raw", None, False), ("zstd", SEEKABLE, False), ("canonical", None, True),
+        ):  # fmt: skip
+            if canonical and case == "names":
+                continue
+            path = folder / f"{wheel}-{case}-{how}.zt".replace(" ", "-")
+            spec = path.with_suffix(".json")
+            spec.write_text(
+                json.dumps({"objects": objects, "canonical": canonical, "encoding": encoding})
+            )
+            (errors,) = ask(python, "write", str(spec), str(path))
+            where = f"{wheel} -> ours {case}, {how}"
+            yield from (f"{where} {name!r}: not written: {why}" for name, why in errors.items())
+            with ztensor.open(path) as reader:
+                count += 1
+                outcome = reader.verify(deep=True).outcome
+                if outcome == "damaged":
+                    yield f"{where}: {outcome}"
+                for name, value in tensors.items():
+                    if name not in errors:
+                        expected = exchange.tensor_of(value)
+                        for difference in exchange.of_ours(reader, name, expected):
+                            yield f"{where} {name!r}: {difference}"
+            if canonical and not errors:
+                again = folder / "again.zt"
+                save_file(tensors, again, version="2.1", canonical=True)
+                same += 1
+                if again.read_bytes() != path.read_bytes():
+                    yield f"{where}: our canonical form of it is another"
+                if ztensor.canonical_problems(path):
+                    yield f"{where}: {ztensor.canonical_problems(path)}"
+    print(f"{wheel} -> ours: {count} files read, {same} canonical ones the same bytes", flush=True)
+
+
+def all_wheels(folder: Path) -> int:
+    """Do it all; return the exit status."""
+    wrong = []
+    for wheel in WHEELS:
+        python = exchange.python_of(wheel)
+        wrong += [*to_wheel(folder, wheel, python), *from_wheel(folder, wheel, python)]
+    for sentence in wrong:
+        print(f"DIFFERENT  {sentence}")
+    print("all equal" if not wrong else "not equal")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as temporary:
+        sys.exit(all_wheels(Path(temporary)))
