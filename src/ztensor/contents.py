@@ -55,7 +55,7 @@ def open_file(
         try:
             frame, manifest, how = _contents(opened, caps)
             if frame is not None and frame.container is Container.V2:
-                _expect_commits(opened)
+                _expect_commits(opened, frame)
             if not (isinstance(opened, FileSource) and opened.is_touched()):
                 break
             # The last write of a commit came between opening the file and reading what it
@@ -89,10 +89,15 @@ def open_file(
     )
 
 
-def _expect_commits(source: Source) -> None:
-    """Say that a commit under this reader is one: in 2.x it writes over the copy of a footer."""
+def _expect_commits(source: Source, frame: Frame) -> None:
+    """Say what a commit under this reader does: in 2.x it writes over the copy of a footer."""
     if isinstance(source, FileSource):
-        source.expect_new_end(FOOTER_2_BYTES)
+        end = frame.manifest_offset + frame.manifest_length
+        source.expect_commits(FOOTER_2_BYTES, _is_footer, end)
+
+
+def _is_footer(end: bytes) -> bool:
+    return end.endswith(MAGIC_2)
 
 
 def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, dict[str, Any]]:

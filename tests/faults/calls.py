@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+SECTOR = 512
 _NAMELESS = getattr(os, "O_TMPFILE", 0)
 _IN_PROC = re.compile(r"/proc/self/fd/(\d+)")
 
@@ -61,14 +62,20 @@ class Fault:
     code: int = errno.EIO
 
 
+def within_a_sector(offset: int, length: int) -> bool:
+    """Return whether bytes lie in one sector of a disk."""
+    return length > 0 and offset // SECTOR == (offset + length - 1) // SECTOR
+
+
 class Calls:
     """While it is entered, records what is done beneath a folder, and lets a fault happen.
 
     Args:
         folder: the folder; names in the record are relative to it.
-        faults: what goes wrong.
+        faults: what goes wrong; what comes behind the first is counted once that has struck.
         unflushed: numbers, from 1, of flushes that are lied about: they do nothing.
         nameless: False takes `O_TMPFILE` away, as on systems without it.
+        whole_sectors: what is written within one sector is written whole or not at all.
 
     Attributes:
         log: the calls, in order.
@@ -84,6 +91,7 @@ class Calls:
         faults: Sequence[Fault] = (),
         unflushed: Callable[[int], bool] = lambda number: False,
         nameless: bool = True,
+        whole_sectors: bool = False,
     ) -> None:
         self.folder = os.path.realpath(folder)
         self.log: list[Call] = []
@@ -92,6 +100,7 @@ class Calls:
         self._first = faults[0] if faults else None
         self._unflushed = unflushed
         self._nameless = nameless
+        self._whole_sectors = whole_sectors
         self._counts: dict[str, int] = {}
         self._numbers: dict[tuple[int, int], int] = {}
         self._descriptors: dict[int, int] = {}
@@ -143,7 +152,7 @@ class Calls:
     def _strikes(self, kind: str) -> Fault | None:
         """Count a call, and return the fault that befalls it; raises where it never happens."""
         fault = self._faults.get(kind)
-        if fault is None:
+        if fault is None or (fault is not self._first and not self.has_struck):
             return None
         count = self._counts[kind] = self._counts.get(kind, 0) + 1
         if count < fault.number or (count > fault.number and fault.how != "full"):
@@ -212,8 +221,12 @@ class Calls:
     ) -> int:
         fault = self._strikes("write")
         view = memoryview(data)
+        is_whole = self._whole_sectors and within_a_sector(offset, view.nbytes)
         if fault is not None and fault.how in ("short", "full"):
-            view = view[: view.nbytes // 2]
+            if not is_whole:
+                view = view[: view.nbytes // 2]
+            elif fault.how == "full":
+                view = view[:0]
         count = call(view) if view.nbytes else 0
         if count:
             number = self._descriptors[descriptor]

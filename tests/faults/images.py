@@ -9,13 +9,14 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from tests.faults.calls import SECTOR, within_a_sector
+
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterator
 
     from tests.faults.calls import Call, Calls
 
-SECTOR = 512
 PAGE = 4096
 
 
@@ -75,18 +76,23 @@ def _put(content: bytearray, offset: int, data: bytes) -> None:
 # --- A killed process -----------------------------------------------------------------------
 
 
-def after_kill(calls: Calls, *, stride: int, dense_bytes: int) -> Iterator[tuple[str, World]]:
+def after_kill(
+    calls: Calls, *, stride: int, dense_bytes: int, whole_sectors: bool = False
+) -> Iterator[tuple[str, World]]:
     """Yield the folder after every call, and inside every write.
 
     Args:
         calls: the record.
         stride: bytes between two cuts inside a write; both ends and page borders are always cut.
         dense_bytes: writes up to this long are cut at every byte.
+        whole_sectors: writes within one sector are not cut, as no system does.
     """
     world = World.before(calls)
     yield "before the first call", world
     for number, call in enumerate(calls.log, 1):
-        if call.kind == "write":
+        if call.kind == "write" and not (
+            whole_sectors and within_a_sector(call.offset, len(call.data))
+        ):
             for length in _cuts(call, stride if len(call.data) > dense_bytes else 1):
                 torn = world.copy()
                 part = dataclasses.replace(call, data=call.data[:length])
@@ -106,10 +112,19 @@ def _cuts(call: Call, stride: int) -> list[int]:
 # --- A power cut ----------------------------------------------------------------------------
 
 
-def after_power_cut(calls: Calls, dice: random.Random, moment: int) -> World:
+def after_power_cut(
+    calls: Calls, dice: random.Random, moment: int, *, length_first: bool = True
+) -> World:
     """Return a folder that a power cut behind the first `moment` calls may leave.
 
     Sectors are whole or missing; of the names, any of the changes since the folder was flushed.
+
+    Args:
+        calls: the record.
+        dice: what is there and what is missing.
+        moment: how many calls were made.
+        length_first: a file may have its new length, and zeros in the place of its new bytes. Most
+            file systems put bytes on disk before the length.
     """
     done = calls.log[:moment]
     world = World.before(calls)
@@ -118,6 +133,7 @@ def after_power_cut(calls: Calls, dice: random.Random, moment: int) -> World:
             bytearray(calls.contents.get(number, b"")),
             [call for call in done if call.file == number],
             dice,
+            length_first=length_first,
         )
     flushed = max((i for i, call in enumerate(done) if call.kind == "flush folder"), default=-1)
     for index, call in enumerate(done):
@@ -128,7 +144,9 @@ def after_power_cut(calls: Calls, dice: random.Random, moment: int) -> World:
     return world
 
 
-def _file_after_power_cut(content: bytearray, calls: list[Call], dice: random.Random) -> bytearray:
+def _file_after_power_cut(
+    content: bytearray, calls: list[Call], dice: random.Random, *, length_first: bool
+) -> bytearray:
     flushed = max((i for i, call in enumerate(calls) if call.kind == "flush"), default=-1)
     size = len(content)
     for index, call in enumerate(calls):
@@ -142,7 +160,7 @@ def _file_after_power_cut(content: bytearray, calls: list[Call], dice: random.Ra
                 _put(content, call.offset, call.data)
             else:
                 _put_some_sectors(content, call, dice)
-    if len(content) < size and dice.random() < 0.5:
+    if length_first and len(content) < size and dice.random() < 0.5:
         content.extend(bytes(size - len(content)))  # the length reached the disk, the bytes did not
     return content
 

@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import ztensor
-from tests.faults.plain_reader import MAGIC, plain_state
+from tests.faults.plain_reader import MAGIC, MAGIC_2, plain_state
 from ztensor.edit import repair
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Judge:
             outcome = self._recovered(image)
         else:
             outcome = self._named(state)
-        if image[:8] == MAGIC and self._plain(image) is Outcome.WRONG:
+        if image[:8] in (MAGIC, MAGIC_2) and self._plain(image) is Outcome.WRONG:
             if outcome in (Outcome.OLD, Outcome.NEW, Outcome.WRONG):
                 return Outcome.WRONG
             self.fooled += 1

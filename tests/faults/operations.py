@@ -65,14 +65,19 @@ THREE = {
     "new.c": np.arange(3, dtype=np.uint8),
 }
 SMALL_PIECES = 1500
+IN_PLACE = ("append", "replace", "remove", "rename", "set", "compact")
 
 
 def start(folder: Path, *, version: str = "1.2.0") -> None:
     """Write the two files; the first has a past: two older states lie within it."""
-    if version == "1.2.0":
+    if version in ("1.2.0", "2.1"):
+        options: dict[str, Any] = {"version": version}
+        if version == "2.1":
+            options["alignment"] = 4096  # what is judged a thousand times is better short
         tensors = first_tensors()
         scalar = tensors.pop("scalar")
-        with ztensor.Writer(folder / TARGET, attributes={"step": "1"}, durable=False) as writer:
+        path = folder / TARGET
+        with ztensor.Writer(path, attributes={"step": "1"}, durable=False, **options) as writer:
             writer.write("gone", np.arange(50))
             for name, value in tensors.items():
                 if name == "head":
@@ -101,6 +106,7 @@ class Operation:
         pieces: store new bytes in pieces this long, each with a guard of its own.
         puts_in_place: it writes a whole file and renames it; others extend the file there is.
         between: states on the way, from the old one, where it makes several commits.
+        is_never_torn: no moment, not even of the commit, leaves a file that does not open.
     """
 
     name: str
@@ -112,6 +118,7 @@ class Operation:
     pieces: int | None = None
     puts_in_place: bool = False
     between: Callable[[State], list[State]] | None = None
+    is_never_torn: bool = False
 
     @contextlib.contextmanager
     def in_pieces(self) -> Iterator[None]:
@@ -315,5 +322,14 @@ _OPERATIONS = [
     Operation(
         "merge into an input", "merge", lambda f: _merge(f, TARGET), _merged, puts_in_place=True
     ),
+]  # fmt: skip
+# What changes a file in place, tried on files of 2.x, where nothing is ever torn.
+_OPERATIONS += [
+    dataclasses.replace(
+        operation, name=f"{operation.name}, 2.x", group=f"{operation.group}, 2.x", version="2.1",
+        is_never_torn=True,
+    )
+    for operation in _OPERATIONS
+    if operation.version == "1.2.0" and operation.group in IN_PLACE
 ]  # fmt: skip
 OPERATIONS = {operation.name: operation for operation in _OPERATIONS}

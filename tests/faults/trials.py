@@ -37,6 +37,7 @@ class Tally:
         litter: states after which a successful save left more than its own file.
         fooled: torn images a minimal reader took for something, where the library noticed.
         repaired: torn images mended by both ways of `repair`.
+        torn: states that must not be torn, and are.
     """
 
     states: int = 0
@@ -47,6 +48,7 @@ class Tally:
     litter: int = 0
     fooled: int = 0
     repaired: int = 0
+    torn: int = 0
 
     def add(self, outcome: Outcome) -> None:
         self.states += 1
@@ -58,13 +60,15 @@ class Tally:
         self.litter += other.litter
         self.fooled += other.fooled
         self.repaired += other.repaired
+        self.torn += other.torn
         for outcome, count in other.outcomes.items():
             self.outcomes[outcome] += count
 
     @property
     def bad(self) -> int:
         """Return how many states must not be."""
-        return self.outcomes[Outcome.LOST] + self.outcomes[Outcome.WRONG] + self.litter
+        wrong = self.outcomes[Outcome.LOST] + self.outcomes[Outcome.WRONG]
+        return wrong + self.litter + self.torn
 
 
 # --- Crashes --------------------------------------------------------------------------------
@@ -79,7 +83,9 @@ def recorded(
 ) -> tuple[Calls, Judge]:
     """Run an operation in an empty folder, and return its calls and who judges its target."""
     judge = operation.prepare(folder)
-    calls = Calls(folder, nameless=nameless, unflushed=unflushed)
+    calls = Calls(
+        folder, nameless=nameless, unflushed=unflushed, whole_sectors=operation.is_never_torn
+    )
     with operation.in_pieces(), calls:
         operation.run(folder)
     assert read_state(folder / operation.target) == judge.new
@@ -97,7 +103,9 @@ def kill_everywhere(
 ) -> Tally:
     """Judge the folder behind every call and inside every write; see `images.after_kill`."""
     calls, judge = recorded(operation, folder, nameless=nameless)
-    states = after_kill(calls, stride=stride, dense_bytes=dense_bytes)
+    states = after_kill(
+        calls, stride=stride, dense_bytes=dense_bytes, whole_sectors=operation.is_never_torn
+    )
     tally = _judged(operation, calls, judge, (world for _, world in states), folder, repair_every)
     # Nobody was killed who had returned.
     assert judge.of(_image(operation, _final(calls))) is Outcome.NEW
@@ -112,8 +120,21 @@ def cut_power(
     seed: int,
     nameless: bool = True,
     unflushed: Callable[[int], bool] = lambda number: False,
+    length_first: bool | None = None,
 ) -> Tally:
-    """Judge `count` folders a power cut may leave; a quarter of the cuts come after the return."""
+    """Judge `count` folders a power cut may leave; a quarter of the cuts come after the return.
+
+    Args:
+        operation: what is done.
+        folder: an empty folder.
+        count: how many.
+        seed: of the dice.
+        nameless: see `Calls`.
+        unflushed: likewise.
+        length_first: see `after_power_cut`; by default where the operation may leave a torn end.
+    """
+    if length_first is None:
+        length_first = not operation.is_never_torn
     calls, judge = recorded(operation, folder, nameless=nameless, unflushed=unflushed)
     dice = random.Random(f"{seed} {operation.name}")
     # What an earlier commit left to the system is promised again once the last one is written.
@@ -123,13 +144,13 @@ def cut_power(
         for number in range(count):
             has_returned = number % 4 == 0
             moment = len(calls.log) if has_returned else dice.randint(earliest, len(calls.log))
-            world = after_power_cut(calls, dice, moment)
+            world = after_power_cut(calls, dice, moment, length_first=length_first)
             if has_returned and judge.of(_image(operation, world)) not in (Outcome.NEW, *_BAD):
                 world.names.pop(operation.target, None)  # to be counted as lost: it was promised
                 world.names.pop(TARGET, None)
             yield world
 
-    return _judged(operation, calls, judge, worlds(), folder, repair_every=50)
+    return _judged(operation, calls, judge, worlds(), folder, 50, may_tear=length_first)
 
 
 _BAD = (Outcome.LOST, Outcome.WRONG)
@@ -158,6 +179,8 @@ def _judged(
     worlds: Iterator[World],
     folder: Path,
     repair_every: int,
+    *,
+    may_tear: bool = False,
 ) -> Tally:
     tally = Tally()
     littered: dict[frozenset[str], bool] = {}
@@ -174,6 +197,7 @@ def _judged(
             )
         tally.litter += littered[names]
         is_torn = outcome is Outcome.RECOVERED
+        tally.torn += is_torn and operation.is_never_torn and not may_tear
         if repair_every and is_torn and tally.outcomes[outcome] % repair_every == 1:
             assert image is not None
             assert judge.old is not None
@@ -331,7 +355,12 @@ def _attempt(
     before = target.read_bytes() if target.exists() else None
     names = {entry.name for entry in folder.iterdir()}
     first = dataclasses.replace(faults[0], number=number)
-    calls = Calls(folder, faults=[first, *faults[1:]], nameless=nameless)
+    calls = Calls(
+        folder,
+        faults=[first, *faults[1:]],
+        nameless=nameless,
+        whole_sectors=operation.is_never_torn,
+    )
     error: BaseException | None = None
     with contextlib.ExitStack() as stack:
         if before is not None:

@@ -14,18 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.boundary import public
 from ztensor.container import LATEST, Container, emitter_of
+from ztensor.container.framing import FOOTER_2_BYTES, HEAD_BYTES
 from ztensor.contents import refuse_not_ours
 from ztensor.converting.versions import emitter_for
+from ztensor.digest import writable
 from ztensor.errors import (
     FormatError,
+    NotRepresentableError,
     ObjectNotFoundError,
     Reason,
     UsageError,
     describe,
 )
+from ztensor.layout import LAYOUTS
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.metadata import TensorMetadata, describe_object
 from ztensor.model.manifest import Manifest, TensorObject
+from ztensor.model.rules import alignment_of
 from ztensor.opening import Reader
 from ztensor.reading.listing import read_manifest
 from ztensor.source.appending import AppendSink, TrialSink
@@ -41,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Unpack
 
-    from ztensor.container import Frame
+    from ztensor.container import Emitter, Frame
     from ztensor.typing import ElementType, TensorLike, WriteOptions
     from ztensor.writing.stream import ObjectSink
 
@@ -61,7 +66,8 @@ class Editor(Writer):
         atomic: True changes a copy and renames it over the file: readers never meet a torn end,
             at the cost of the copy (little where the file system shares blocks).
         compression: for new objects, as for `Writer`.
-        checksum: for new objects, as for `Writer`.
+        checksum: for new objects, as for `Writer`; True, the default, is that of the old ones where
+            they have one kind.
         durable: False leaves flushing to the system: safe against a killed process, not a power
             cut. Otherwise everything is on disk when `finish` returns.
         lock: False where the file system has no locks and the caller knows that he is alone.
@@ -79,7 +85,7 @@ class Editor(Writer):
 
     Raises:
         FormatError: the file is damaged; the message says how to repair it.
-        UsageError: it is a file of another format.
+        UsageError: it is a file of another format, or a data shard of 2.x.
         SourceError: it cannot be opened for writing, or another process is writing it.
     """
 
@@ -106,26 +112,30 @@ class Editor(Writer):
         self.old_nbytes: int = self._locked.size
         try:
             frame, manifest = _read_committed(self._locked)
-            require_changeable(frame, name)
-            is_kept = frame.container is Container.V1
+            require_manifest(frame, name)
+            is_kept = frame.container in (Container.V1, Container.V2)
+            emitter = emitter_for(manifest) if is_kept else emitter_of(LATEST)
+            alignment = kept_alignment(emitter, frame, manifest) if is_kept else None
             output = Output(
-                emitter_for(manifest) if is_kept else emitter_of(LATEST),
+                emitter,
                 compression=compression,
-                checksum=checksum,
+                checksum=_digest_of_all(manifest, emitter) if checksum is True else checksum,
                 chunk_rows=chunk_rows,
+                alignment=alignment,
             )
             output.attributes = dict(manifest.attributes or {}) or None
             output.extra = manifest.extra
-            if frame.container is not Container.V1:
+            if not is_kept:
                 self.rewritten_from = manifest.version
                 self._rewrite(output, name, durable, progress, dry_run=dry_run)
             else:
                 output.version = manifest.version
                 output.objects = dict(manifest.objects)
+                output.shards = manifest.shards
                 if atomic and dry_run:
-                    output.extend(_trial_file(name, frame.manifest_offset), 0)
+                    output.extend(_trial_file(name, _blobs_end(frame, manifest)), 0)
                 elif atomic:
-                    self._copy(output, name, frame, durable, progress)
+                    self._copy(output, name, _blobs_end(frame, manifest), durable, progress)
                 else:
                     self._extend(output, frame)
         except BaseException:
@@ -136,23 +146,28 @@ class Editor(Writer):
         self._old_count = len(output.objects)
 
     def _extend(self, output: Output, frame: Frame) -> None:
-        length = self._locked.size - frame.manifest_offset
-        guard = read_bytes(self._locked, frame.manifest_offset, length)
-        self._locked.commit_behind(bytes(guard))
+        end = self._locked.size
+        if frame.manifest_hash is None:
+            length = end - frame.manifest_offset
+            guard = read_bytes(self._locked, frame.manifest_offset, length)
+            self._locked.commit_behind(bytes(guard))
+        else:
+            footer = read_bytes(self._locked, end - FOOTER_2_BYTES, FOOTER_2_BYTES)
+            self._locked.commit_over(bytes(footer))
         output.extend(self._locked, self._locked.size)
 
     def _copy(
         self,
         output: Output,
         name: str,
-        frame: Frame,
+        blobs_end: int,
         durable: Durable,
         progress: Callable[[int, int], None] | None,
     ) -> None:
         sink = FileSink(name, durable=durable)
         output.extend(sink, 0)
         try:
-            sink.start_with(self._locked.descriptor, frame.manifest_offset, progress=progress)
+            sink.start_with(self._locked.descriptor, blobs_end, progress=progress)
         except BaseException:
             sink.abort()
             raise
@@ -307,7 +322,7 @@ class Editor(Writer):
             replace: True drops all keys that are not given.
 
         Raises:
-            NotRepresentableError: a value cannot be stored.
+            NotRepresentableError: a value cannot be stored, or the object's layout needs another.
             ObjectNotFoundError: no object of that name.
         """
         self._output.require_open()
@@ -321,7 +336,12 @@ class Editor(Writer):
             self._output.attributes = merged or None
         else:
             changed = dataclasses.replace(tensor_object, attributes=merged or None)
-            self._output.emitter.require_object(changed)
+            try:
+                self._output.emitter.require_object(changed)
+                _require_layout(changed)
+            except NotRepresentableError as error:
+                error.locate(file=self._output.sink.name, object_name=name)
+                raise
             self._output.objects[name] = changed
         self._has_changed = True
 
@@ -381,19 +401,62 @@ def _trial_file(name: str, position: int = 0) -> StreamSink:
     return sink
 
 
-def require_changeable(frame: Frame | None, name: str) -> None:
-    """Raise where a file is of a version that this release reads, and neither changes nor mends.
+def require_manifest(frame: Frame | None, name: str) -> None:
+    """Raise where a file has no manifest, as a data shard of 2.x: there is nothing to change.
 
     Raises:
-        UsageError: it is of 2.x.
+        UsageError: so it is.
     """
-    if frame is None or frame.container is not Container.V2:
+    if frame is None or frame.manifest_length:
         return
-    error = UsageError("a file of 2.x is only read by this release, not changed", file=name)
-    error.hint = (
-        f"`ztensor migrate {describe(name, 200)} -o OUT.zt --to 1.2.0` makes a file that can be"
+    error = UsageError(
+        "a data shard of 2.x has no manifest: only another file says what lies in it", file=name
     )
+    error.hint = "change the file that names it"
     raise error
+
+
+def kept_alignment(emitter: Emitter, frame: Frame, manifest: Manifest) -> int:
+    """Return what the blobs of a file begin at multiples of, as new ones of it should."""
+    parts = (part for one in manifest.objects.values() for part in one.components.values())
+    here = [part.offset for part in parts if part.shard is None and part.length]
+    return alignment_of(here or [frame.manifest_offset], emitter.form.alignments)
+
+
+def _digest_of_all(manifest: Manifest, emitter: Emitter) -> str | bool:
+    """Return the kind of digest that a file has, or True, for the usual, where it is not one."""
+    kinds = set()
+    for tensor_object in manifest.objects.values():
+        for component in tensor_object.components.values():
+            if component.digest is not None:
+                kinds.add(component.digest.partition(":")[0].lower())
+                if len(kinds) > 1:
+                    return True
+    return kinds.pop() if kinds and kinds <= {*(emitter.form.checksums or writable())} else True
+
+
+def _blobs_end(frame: Frame, manifest: Manifest) -> int:
+    """Return how much of a file its blobs need; in 2.x they may lie behind the manifest."""
+    if frame.manifest_hash is None:
+        return frame.manifest_offset
+    parts = (part for one in manifest.objects.values() for part in one.components.values())
+    return max((p.offset + p.length for p in parts if p.shard is None), default=HEAD_BYTES)
+
+
+def _require_layout(tensor_object: TensorObject) -> None:
+    """Raise where an object breaks a rule of its layout: then nobody would open the file.
+
+    Raises:
+        NotRepresentableError: so it does.
+    """
+    layout = LAYOUTS.get(tensor_object.format)
+    problems = [] if layout is None else layout.check_object(tensor_object)
+    if problems:
+        raise NotRepresentableError(
+            f"the layout {tensor_object.format} would be broken: {problems[0].message}",
+            component=problems[0].component,
+            section=problems[0].section,
+        )
 
 
 __all__ = ["Editor"]

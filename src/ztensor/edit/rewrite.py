@@ -8,13 +8,13 @@ import os
 from typing import TYPE_CHECKING, Any, Literal
 
 from ztensor.boundary import public
-from ztensor.container import LATEST
+from ztensor.container import LATEST, emitter_of
 from ztensor.contents import only_ours_change
 from ztensor.converting.asking import require_divided
 from ztensor.converting.files import write_set
 from ztensor.converting.target import How
 from ztensor.converting.versions import version_of
-from ztensor.edit.editor import require_changeable
+from ztensor.edit.editor import kept_alignment, require_manifest
 from ztensor.errors import ArgumentValueError, Reason, SourceError, UsageError, describe
 from ztensor.model.formats import written_formats
 from ztensor.opening import Reader
@@ -50,8 +50,9 @@ def compact(
 ) -> int:
     """Rewrite a file without the bytes nothing refers to, and return how many that saved.
 
-    The new file replaces the old one as a whole; version, attributes, encodings, digests and
-    unknown fields stay. Containers that are only read become 1.2.0.
+    The new file replaces the old one as a whole; version, alignment, attributes, encodings,
+    digests and unknown fields stay, and of a 2.x file what lies in other files. Containers that
+    are only read become 1.2.0.
 
     Args:
         path: the file.
@@ -63,7 +64,7 @@ def compact(
 
     Raises:
         FormatError: the file is damaged; it is left as it is.
-        UsageError: it is a file of another format.
+        UsageError: it is a file of another format, or a data shard of 2.x.
         SourceError: it cannot be read or written, or another process is writing it; it is left as
             it is.
     """
@@ -78,9 +79,11 @@ def compact(
             attributes=reader.attributes or None,
             durable=durable,
             format="zt",
+            alignment=_alignment(reader),
         ) as writer,
     ):
-        writer.extra = reader.objects.parts()[0].manifest.extra
+        manifest = reader.objects.parts()[0].manifest
+        writer.extra, writer.shards = manifest.extra, manifest.shards
         _copy_all(writer, [(one, reader, one) for one in reader], progress)
         locked.require_in_place()
         after = writer.finish()
@@ -352,11 +355,19 @@ def _own(name: str) -> Reader:
         raise only_ours_change(name, reader.format)
     try:
         for file in reader.objects.parts():
-            require_changeable(file.frame, name)
+            require_manifest(file.frame, name)
     except UsageError:
         reader.close()
         raise
     return reader
+
+
+def _alignment(reader: Reader) -> int | None:
+    """Return what the blobs of a file begin at multiples of; None where its version has no say."""
+    (file,) = reader.objects.parts()
+    if file.frame is None:
+        return None
+    return kept_alignment(emitter_of(version_of(reader)), file.frame, file.manifest)
 
 
 def _stored(reader: Reader, name: str) -> int:

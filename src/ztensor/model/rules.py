@@ -6,7 +6,9 @@ from 1.2; 0.1 section 3.2 and 1.1 part I and IV say the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import Reason
@@ -46,6 +48,12 @@ FORM_1 = Form()
 def align(offset: int, alignment: int = ALIGNMENT) -> int:
     """Return the first multiple of an alignment at or after `offset` (1.2 section 4, Alignment)."""
     return -(-offset // alignment) * alignment
+
+
+def alignment_of(offsets: Iterable[int], known: Sequence[int]) -> int:
+    """Return the largest of some alignments that all offsets are multiples of, else the least."""
+    common = functools.reduce(operator.or_, offsets, 0)
+    return max((one for one in known if common % one == 0), default=min(known))
 
 
 def check_place(component: Component, blobs_end: int) -> list[Problem]:

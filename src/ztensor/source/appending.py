@@ -238,7 +238,7 @@ class AppendSink(ReadOneByOne):
                 count = _pwrite(descriptor.number, view, offset)
             except OSError as error:
                 doing = "cannot write; the file still holds its old state"
-                if not self._take_back(self.size if back_to is None else back_to) and tears:
+                if not self.take_back(self.size if back_to is None else back_to) and tears:
                     doing += " before a torn end, which `ztensor repair` cuts off"
                 raise SourceError.from_os(error, doing, self.name) from error
             finally:
@@ -246,8 +246,8 @@ class AppendSink(ReadOneByOne):
             view = view[count:]
             offset += count
 
-    def _take_back(self, length: int) -> bool:
-        """Cut the file to what it was, and return whether that worked.
+    def take_back(self, length: int) -> bool:
+        """Cut the file to a length it had, and return whether that worked.
 
         The disk may be full, and compacting would need room. A reader that opened the file
         meanwhile is told that it shrank; who has it mapped touches blobs of the old state only,
@@ -323,12 +323,8 @@ class AppendSink(ReadOneByOne):
         self.flush("the file is shortened, but whether that reached the disk is unknown")
 
     def abort(self) -> None:
-        """Let go of the file; it holds its old state.
-
-        What was written behind it stays: another process may have it mapped. The next compaction
-        takes it away.
-        """
-        if self._guarded is not None:
+        """Let go of the file; it holds its old state. May be called again."""
+        if self._guarded is not None and self._open is not None:
             self._guarded.forget()
         self._open = None  # a write in another thread ends first
 
@@ -361,6 +357,10 @@ class TrialSink(AppendSink):
 
     def shorten(self, length: int) -> None:
         """Cut nothing."""
+
+    def take_back(self, length: int) -> bool:
+        """Cut nothing."""
+        return True
 
 
 def _pread(descriptor: int, length: int, offset: int) -> bytes:

@@ -89,7 +89,7 @@ class Guarded(abc.ABC):
         """Make the new state that of the file, and flush."""
 
     def forget(self) -> None:
-        """Drop what is gathered."""
+        """Drop what is gathered; the file holds its old state."""
         # New ones, not emptied ones: a failed write's traceback may still hold a view of them.
         self._pending = bytearray()
         self._commit = bytearray()
@@ -104,9 +104,10 @@ class CommitBehind(Guarded):
     3. Manifest and footer of the new state are written behind the last guard in one call.
     4. That is flushed.
 
-    A process killed before 3 leaves the old state; inside 3, a torn end that `repair` cuts off;
-    after it, the new state. Without the flush in 2 a power cut could leave the new manifest over
-    blobs that never reached the disk.
+    What was written stays where the change is given up: another process may have it mapped, with
+    the manifest in it. A process killed before 3 leaves the old state; inside 3, a torn end that
+    `repair` cuts off; after it, the new state. Without the flush in 2 a power cut could leave the
+    new manifest over blobs that never reached the disk.
     """
 
     _is_guarded = False
@@ -162,6 +163,7 @@ class CommitOver(Guarded):
     def __init__(self, file: AppendSink, guard: bytes) -> None:
         super().__init__(file, guard)
         self._room = file.size  # the length of the file, which ends with the guard or the old one
+        self._is_final = False  # the new footer may be there
 
     @property
     def position(self) -> int:
@@ -221,9 +223,16 @@ class CommitOver(Guarded):
         if end < self._room:
             self._file.shorten(end)
             self._room = end
+        self._is_final = True
         self._file.put(footer, end - size)
         self._written_to = end
         self._file.flush(_NEW)
+
+    def forget(self) -> None:
+        """Drop what is gathered, and give its room back."""
+        super().forget()
+        if not self._is_final and self._room > self._file.size:
+            self._file.take_back(self._file.size)
 
 
 __all__ = ["CommitBehind", "CommitOver", "Guarded"]

@@ -102,6 +102,8 @@ class FileSource(ReadOneByOne):
         self._changed_at = status.st_mtime_ns
         self._identity = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
         self._end = b""
+        self._least = self.size
+        self._is_end: Callable[[bytes], bool] = bool
         self._mapped = mapped
         self._view: memoryview | None = None
         self._lock = threading.Lock()
@@ -268,36 +270,42 @@ class FileSource(ReadOneByOne):
             del descriptor
         status = self.status()
         if status.st_size < self.size:
-            raise shrunk(self.name, 0, self.size, status.st_size)
+            if not self._is_committed(status):
+                raise shrunk(self.name, 0, self.size, status.st_size)
+            return
         # Asked again at the end: who has the lock lets it go when the file is longer.
         if not self._is_touched(status) or self._is_being_written() or not self.is_touched():
             return
-        if not self._has_new_end(status):
+        if not self._is_committed(status):
             raise SourceError(
                 "the file was changed in place after it was opened; open it again",
                 reason=Reason.SOURCE_CHANGED,
                 file=self.name,
             )
 
-    def expect_new_end(self, length: int) -> None:
-        """Take it that the last bytes may be replaced, where a commit does that and nothing else.
+    def expect_commits(self, length: int, is_end: Callable[[bytes], bool], least: int) -> None:
+        """Take it that a commit may replace the last bytes, or cut off what was only prepared.
 
         Args:
-            length: how many bytes those are.
+            length: how many bytes a commit replaces.
+            is_end: tells whether a file may end with some bytes.
+            least: what was opened lies before this offset.
 
         Raises:
-            SourceError: they could not be read.
+            SourceError: the last bytes could not be read.
         """
         self._end = bytes(read_bytes(self, self.size - length, length))
+        self._is_end, self._least = is_end, least
 
-    def _has_new_end(self, status: os.stat_result) -> bool:
-        """Return whether a commit replaced the last bytes since they were looked at."""
-        old = self._end
-        if old:
-            self.expect_new_end(len(old))
-        if self._end == old:
+    def _is_committed(self, status: os.stat_result) -> bool:
+        """Return whether a commit, or one that was given up, is all that happened to the file."""
+        size, length = status.st_size, len(self._end)
+        if not length or size < self._least + length:
             return False
-        self._changed_at = status.st_mtime_ns
+        end = bytes(read_bytes(self, size - length, length))
+        if not self._is_end(end) or (size == self.size and end == self._end):
+            return False
+        self._end, self.size, self._changed_at = end, size, status.st_mtime_ns
         return True
 
     def _is_being_written(self) -> bool:

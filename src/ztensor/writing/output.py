@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from ztensor.container import Emitter
     from ztensor.digest import Algorithm
     from ztensor.layout.base import Array
+    from ztensor.model.manifest import Shard
     from ztensor.reading.file import FileObjects
     from ztensor.reading.objects import Objects
     from ztensor.source.appending import AppendSink
@@ -94,6 +95,7 @@ class Output:
         attributes: the file's own key-value pairs, or None.
         version: what the manifest says.
         extra: fields of the root that no version names.
+        shards: other files, as 2.x names them, in which components may stay.
         keeps_data: what is written stays as it is until the end, as where one call saves a whole
             dict; digests may then come later.
         copier: copies from other files.
@@ -128,6 +130,7 @@ class Output:
         self.attributes: dict[str, object] | None = None
         self.version = emitter.version
         self.extra: Mapping[str, object] | None = None
+        self.shards: Mapping[str, Shard] = {}
         self.keeps_data = False
         written = WrittenObjects()
         self.rows = written.rows
@@ -317,22 +320,25 @@ class Output:
         except ZTensorError as error:
             error.locate(file=self.sink.name, object_name=name)
             raise
+        there = file.object(source_name).components
+
+        def copied(role: str, component: Component) -> Component:
+            if self.canonical is not None:
+                pieces = self.copier.pieces(file, source_name, role, progress)
+                return self.canonical.write(name, component, pieces)
+            shard = there[role].shard
+            if shard is not None and shard.name in self.shards:
+                return there[role]
+            if stored is not None and (compress is None or not _differs(component, how)):
+                return self.copier.stored(file, source_name, role, component, progress)
+            kept = self._kept(file, source_name, role) if compress is None else None
+            return self.copier.decoded(
+                file, source_name, role, tensor_object, how or kept, progress
+            )
+
         try:
             components = {
-                role: self.canonical.write(
-                    name, component, self.copier.pieces(file, source_name, role, progress)
-                )
-                if self.canonical is not None
-                else self.copier.decoded(
-                    file,
-                    source_name,
-                    role,
-                    tensor_object,
-                    how or (self._kept(file, source_name, role) if compress is None else None),
-                    progress,
-                )
-                if stored is None or (compress is not None and _differs(component, how))
-                else self.copier.stored(file, source_name, role, component, progress)
+                role: copied(role, component)
                 for role, component in sorted(tensor_object.components.items())
             }
         except BaseException as error:
@@ -490,7 +496,23 @@ class Output:
             self.abort()
 
     def _manifest(self) -> Manifest:
-        return Manifest(self.version, self.objects, self.attributes, extra=self.extra)
+        return Manifest(
+            self.version,
+            self.objects,
+            self.attributes,
+            extra=self.extra,
+            shards=self.shards and self._named_shards(),
+        )
+
+    def _named_shards(self) -> dict[str, Shard]:
+        """Return the other files without those in which no object lies any more."""
+        parts = (part for one in self.objects.values() for part in one.components.values())
+        used = {part.shard.name for part in parts if part.shard is not None}
+        return {
+            name: shard
+            for name, shard in self.shards.items()
+            if shard.start is None or name in used
+        }
 
     def _settle_digests(self) -> None:
         """Put in the digests that other threads computed while this one wrote."""

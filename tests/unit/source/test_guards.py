@@ -177,17 +177,29 @@ def test_a_trial_counts_and_writes_nothing(path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_pieces")
-def test_what_an_abort_leaves_ends_with_a_guard(path: Path) -> None:
+def test_an_abort_gives_the_room_back(path: Path) -> None:
+    status = path.stat()
     sink = opened(path)
     sink.write(b"x" * 2500)
+    assert path.read_bytes().endswith(GUARD)
+    assert path.stat().st_size > status.st_size
     sink.abort()
+    sink.abort()
+    assert path.read_bytes() == OLD + GUARD
+    assert path.stat().st_mtime_ns == status.st_mtime_ns
     with pytest.raises(ClosedError, match="closed or given up"):
         sink.write(b"x" * 2500)
-    data = path.read_bytes()
-    assert data.startswith(OLD + GUARD + b"x" * 1000)
-    assert data.endswith(GUARD)
     commit_all(opened(path), b"more")
-    assert path.read_bytes().startswith(data + b"more")
+    assert path.read_bytes().startswith(OLD + GUARD + b"more")
+
+
+def test_an_abort_behind_a_commit_takes_nothing_back(path: Path) -> None:
+    sink = opened(path)
+    failing = _failing(3, os.fsync, errno.EIO, forever=False)
+    with mock.patch.object(os, "fsync", failing), pytest.raises(SourceError, match="is written"):
+        commit_all(sink, b"blob")
+    sink.abort()
+    assert path.read_bytes().endswith(FOOTER)
 
 
 # --- What fails -----------------------------------------------------------------------------

@@ -546,7 +546,7 @@ def test_a_commit_over_the_last_bytes_is_no_change_of_the_others(path: Path) -> 
         os.utime(path, ns=(moment, moment))
 
     source, unaware = FileSource(str(path)), FileSource(str(path))
-    source.expect_new_end(40)
+    source.expect_commits(40, lambda end: end[0] < 10, 1000)
     for moment in (1, 2):
         put(len(DATA) - 40, bytes([moment]) * 40, moment)
         source.require_unchanged()
@@ -554,9 +554,29 @@ def test_a_commit_over_the_last_bytes_is_no_change_of_the_others(path: Path) -> 
         with pytest.raises(SourceError) as caught:
             unaware.require_unchanged()
         assert caught.value.reason is Reason.SOURCE_CHANGED
-    put(100, b"something else", 3)
-    with pytest.raises(SourceError) as caught:
-        source.require_unchanged()
-    assert caught.value.reason is Reason.SOURCE_CHANGED
+    for at, data in ((100, b"something else"), (len(DATA) - 40, b"\xff")):  # no end of a file
+        put(at, data, 3)
+        with pytest.raises(SourceError) as caught:
+            source.require_unchanged()
+        assert caught.value.reason is Reason.SOURCE_CHANGED
     source.close()
     unaware.close()
+
+
+def test_what_a_commit_cuts_off_was_only_prepared(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(bytes(9000) + b"\1" * 40)
+    source = FileSource(str(path))
+    source.expect_commits(40, lambda end: end[0] < 10, 1000)
+    with path.open("r+b") as file:
+        file.seek(5000)
+        file.write(b"\2" * 40)
+    os.truncate(path, 5040)
+    source.require_unchanged()
+    assert source.size == 5040
+    assert read_bytes(source, 0, 1000) == DATA[:1000]
+    for size in (4990, 1020):  # no end of a file, and not all that was opened
+        os.truncate(path, size)
+        with pytest.raises(SourceError, match="shorter"):
+            source.require_unchanged()
+    source.close()
