@@ -1,7 +1,8 @@
 """Which tests hold which module, and which of them to run for what changed: `make check`.
 
-A module `src/ztensor/a/b.py` is tested in `tests/unit/a/test_b.py`. Where that file is missing, a
-line of `ELSEWHERE` says which files test it; a test holds the lines to the tree.
+A module `src/ztensor/a/b.py` is tested in `tests/unit/a/test_b.py`. If that file is missing, or
+does not test everything, a line of `ELSEWHERE` names the files that do; a test compares the lines
+with the tree.
 
     python tests/tree.py        those of what differs from the last commit, or of that commit
 """
@@ -87,6 +88,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "source/joined.py": ("unit/reading/test_shards.py",),
     "source/base.py": ("unit/source/test_local.py", "unit/source/test_memory.py"),
     "source/caching.py": ("unit/reading/test_caching.py",),
+    "source/locking.py": ("attacks/test_locks.py",),
     "source/descriptor.py": ("attacks/test_descriptors.py",),
     "source/gathering.py": ("unit/source/test_sink.py",),
     "source/targets.py": ("unit/source/test_sink.py", "attacks/test_planted.py"),
@@ -122,7 +124,7 @@ def files_for(module: Path) -> tuple[Path, ...]:
         return tuple(sorted(here.glob("test_*.py"))) if module.parent.name else ()
     own = UNIT / module.parent / f"test_{module.name}"
     if own.exists():
-        return (own,)
+        return own, *(ROOT / "tests" / line for line in ELSEWHERE.get(module.as_posix(), ()))
     for place in (module, *module.parents):
         if lines := ELSEWHERE.get(place.as_posix()):
             return tuple(ROOT / "tests" / line for line in lines)

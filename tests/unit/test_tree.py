@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tree import ELSEWHERE, ROOT, SOURCE, UNIT, files_for
+from tests.mutants import EQUAL
+from tests.tree import ELSEWHERE, ROOT, SOURCE, files_for
 
 MODULES = sorted(
     path.relative_to(SOURCE)
@@ -31,9 +32,8 @@ def test_every_module_has_its_tests(module: Path) -> None:
 def test_no_line_is_left_of_what_is_gone() -> None:
     for place in ELSEWHERE:
         assert (SOURCE / place).exists(), f"tests/tree.py has a line for {place}"
-        if place.endswith(".py"):
-            own = UNIT / Path(place).parent / f"test_{Path(place).name}"
-            assert not own.exists(), f"{place} has tests of its own"
+        found = files_for(Path(place))
+        assert len(set(found)) == len(found), f"{place} has its own tests in its line, too"
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,12 @@ def test_every_room_is_on_the_map(room: Path) -> None:
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     names = (f"{room.relative_to(SOURCE).as_posix()}/", f"`{room.name}/")
     assert any(name in text for name in names), f"architecture.md does not name {room.name}/"
+
+
+def test_every_mutant_that_changes_nothing_is_still_in_its_module() -> None:
+    gone = [
+        (module, part)
+        for module, part in EQUAL
+        if not any(part in line for line in (SOURCE / module).read_text("utf-8").splitlines())
+    ]
+    assert gone == []

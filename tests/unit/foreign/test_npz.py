@@ -272,6 +272,21 @@ def test_numbers_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
         assert reader["b"].tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_the_largest_number_of_32_bits_says_to_look_behind_it(
+    more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a member of just that size, and one that begins there, are written as larger ones are."""
+    with ztensor.open(ztensor.numpy.save({"a": np.arange(9)})) as reader:
+        size = 128 + 72  # the header of .npy, the elements
+        monkeypatch.setattr(zip, "MOST_32", size - more)
+        written, _ = export(reader)
+    extra = b"\1\0\x10\0" + size.to_bytes(8, "little") * 2  # of ZIP64, with both sizes
+    assert written.count(extra) == (2 if more >= 0 else 0)  # before the member, in the directory
+    with ztensor.open(written) as reader:
+        assert reader["a"].tolist() == list(range(9))
+
+
 def test_the_order_of_elements_has_a_cap() -> None:
     data = saved("deflated", {"a": np.zeros(1000)})
     with (

@@ -763,3 +763,9 @@ def test_decoded_chunks_are_the_bytes(compression: bool) -> None:
     data[place.offset + 9] ^= 1
     with ztensor.open(bytes(data)) as reader, pytest.raises(DigestMismatchError):
         b"".join(reader.decoded_chunks("w"))
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_the_component_of_a_dense_object_has_its_shape(copy: bool) -> None:
+    with ztensor.open(save({"w": np.arange(6).reshape(2, 3)})) as reader:
+        assert reader.read("w", copy=copy).components["data"].shape == (2, 3)

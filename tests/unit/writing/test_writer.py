@@ -1095,3 +1095,10 @@ def test_paths_of_every_kind(tmp_path: Path, convert: Callable[[Path], Any]) -> 
 def test_what_is_no_target(target: Any) -> None:
     with pytest.raises(ArgumentTypeError):
         Writer(target)
+
+
+def test_a_logical_type_is_that_of_the_main_component_alone() -> None:
+    values = np.array([1, 2], ml_dtypes.float8_e4m3fn)
+    with ztensor.open(save({"m": Tensor.csr(values, [3, 0], [0, 1, 2], (2, 4))})) as reader:
+        types = {role: part.type for role, part in reader.metadata("m").components.items()}
+    assert types == {"values": "f8_e4m3fn", "indices": None, "indptr": None}
