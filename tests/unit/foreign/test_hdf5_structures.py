@@ -466,7 +466,7 @@ def test_the_numbers_of_n_bit_have_bits_that_lie_in_them() -> None:
     def undone(width: int, precision: int, offset: int, count: int, most: int = 64) -> list[int]:
         parameters = (8, 0, count, 1, width, 0, precision, offset)
         data = np.packbits(np.ones(count * max(precision, 1), np.uint8)).tobytes()
-        return np.frombuffer(undo_nbit(data, parameters, most), f"<u{width}").tolist()
+        return list(map(int, np.frombuffer(undo_nbit(data, parameters, most), f"<u{width}")))
 
     assert undone(2, 16, 0, 2) == [0xFFFF, 0xFFFF]
     assert undone(2, 4, 12, 2) == [0xF000, 0xF000]  # up to the highest bit
