@@ -108,11 +108,9 @@ def describe_object(name: str, tensor_object: TensorObject) -> TensorMetadata:
         main = components.get(layout.main_role)
     nbytes = 0
     for role, component in components.items():
-        decoded = (
-            layout.expected_length(tensor_object, role, None)
-            if layout is not None
-            else component.known_decoded_length
-        )
+        decoded = component.known_decoded_length
+        if decoded is None and layout is not None:
+            decoded = layout.expected_length(tensor_object, role, None)
         nbytes += component.length if decoded is None else decoded
     return TensorMetadata(
         name=name,
@@ -121,7 +119,7 @@ def describe_object(name: str, tensor_object: TensorObject) -> TensorMetadata:
         type=None if main is None else main.type,
         format=tensor_object.format,
         components={role: _describe(component) for role, component in components.items()},
-        attributes=dict(with_dicts(tensor_object.attributes or {})),
+        attributes=dict(with_dicts(tensor_object.attributes)) if tensor_object.attributes else {},
         nbytes=nbytes,
         stored_nbytes=sum(component.length for component in components.values()),
     )

@@ -302,6 +302,7 @@ def _advice(dtype: np.dtype[Any]) -> str:
     return "convert it with astype, or store its bytes with view('uint8')"
 
 
+@functools.cache  # of element types there are few, and each tensor asks for its own
 def is_stored_as_is(dtype: np.dtype[Any]) -> bool:
     """Return whether the elements lie in memory as they lie in a file: whole, little-endian.
 

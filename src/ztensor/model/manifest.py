@@ -198,6 +198,8 @@ class WrittenObjects(MutableMapping[str, TensorObject]):
     def row_of(self, name: str) -> int | None:
         """Return the row of a name, or None where the object is no row."""
         known, names = self._rows_by_name, self.rows.names
+        if not names:
+            return None
         if len(known) < len(names):
             start = len(known)
             known.update(zip(names[start:], range(start, len(names)), strict=True))
@@ -211,7 +213,7 @@ class WrittenObjects(MutableMapping[str, TensorObject]):
         if self.row_of(name) is not None:
             raise KeyError(name)  # rows stay as they are: the bytes are written
         self._others[name] = tensor_object
-        self._rows_before.setdefault(name, len(self.rows))
+        self._rows_before.setdefault(name, len(self.rows.names))
 
     def __delitem__(self, name: str) -> None:
         del self._others[name], self._rows_before[name]

@@ -219,9 +219,12 @@ class DenseSlice(TensorSlice):
     def __init__(
         self, file: FileObjects, name: str, *, plain: Place | None = None, copy: bool = False
     ) -> None:
-        shape = file.require_dense(name).shape if plain is None else plain[0]
-        super().__init__(file, name, shape, copy=copy)
-        self.dtype = self._data.dtype if plain is None else plain[1]
+        if plain is not None:  # one tensor after the other is sliced: no call more than it takes
+            self._file, self._copy, self._name = file, copy, name
+            self.shape, self.dtype, *_ = plain
+            return
+        super().__init__(file, name, file.require_dense(name).shape, copy=copy)
+        self.dtype = self._data.dtype
 
     @functools.cached_property
     def _data(self) -> StoredArray:

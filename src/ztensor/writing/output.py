@@ -33,15 +33,17 @@ from ztensor.tensor import Tensor, no_tensor, shape_of
 from ztensor.threads import Crew, thread_count
 from ztensor.writing.blob import (
     MOST_HELD_BYTES,
+    SMALL_BYTES,
     BlobWriter,
     HeldBlob,
     compression_of,
     write_blob,
+    write_small,
 )
 from ztensor.writing.canonical import CanonicalBlobs, require_canonical, require_nfc
 from ztensor.writing.compressing import Compression
 from ztensor.writing.copying import Copier
-from ztensor.writing.frames import Frames, frames_of, require_chunk_rows
+from ztensor.writing.frames import frames_of, require_chunk_rows
 from ztensor.writing.planning import (
     aligned,
     attributes_of,
@@ -210,16 +212,8 @@ class Output:
             raise
         try:
             components = {
-                role: self._write_component(
-                    name,
-                    role,
-                    component,
-                    arrays[role],
-                    how,
-                    algorithm,
-                    frames_of(plan, role, rows, are_equal=self.form.is_exact),
-                )
-                for role, component in plan.components.items()
+                role: self._write_component(name, role, plan, arrays[role], how, algorithm, rows)
+                for role in plan.components
             }
         except BaseException:
             self.abort()
@@ -261,12 +255,13 @@ class Output:
         self,
         name: str,
         role: str,
-        component: Component,
+        plan: TensorObject,
         array: Array,
         compression: Compression | None,
         algorithm: Algorithm | None,
-        frames: Frames,
+        rows: int | None,
     ) -> Component:
+        component = plan.components[role]
         if self.canonical is not None:
             return self.canonical.write(name, component, lambda: blocks(array))
         if compression is not None:
@@ -281,9 +276,11 @@ class Output:
                 compression=compression,
                 algorithm=algorithm,
                 crew=self._crew,
-                frames=frames,
+                frames=frames_of(plan, role, rows, are_equal=self.form.is_exact),
                 form=self.form,
             )
+        if array.nbytes <= SMALL_BYTES:
+            return write_small(self.sink, component, array, algorithm, self.form)
         is_kept = self.keeps_data and array.flags.c_contiguous and is_stored_as_is(array.dtype)
         blob = BlobWriter(self.sink, None, algorithm, self._crew, is_kept=is_kept, form=self.form)
         for block in blocks(array):
@@ -545,8 +542,10 @@ class Output:
             ArgumentTypeError: the name is no text.
             NotRepresentableError: the name is no text in UTF-8.
         """
-        self.require_open()
-        self._require_no_stream()
+        if self.state != "open":
+            self.require_open()
+        if self.stream is not None:
+            self._require_no_stream()
         self.require_name(name)
         if name in self.objects:
             raise UsageError(

@@ -37,7 +37,8 @@ class Emitter12:
 
     def require_name(self, name: str) -> None:
         """Raise where no object can be called so: where it is no text in UTF-8."""
-        cbor.encode_text(name)
+        if not name.isascii():
+            cbor.encode_text(name)
 
     def require_object(self, tensor_object: TensorObject) -> None:
         """Raise where the version cannot say what the object is, before a byte of it is written.
