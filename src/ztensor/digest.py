@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import re
 import sys
 import zlib
@@ -159,6 +158,12 @@ def zip_crc32(before: bytes | memoryview, whole: int) -> str:
     return f"{_ZIP_CRC32}:{zlib.crc32(before):08x}{whole:08x}"
 
 
+def _sha256() -> Hasher:
+    import hashlib  # which loads OpenSSL: as long as most of what opening a file imports
+
+    return hashlib.sha256()
+
+
 def _xxh3() -> Hasher:
     try:
         import xxhash
@@ -204,7 +209,7 @@ class Algorithm:
 
 ALGORITHMS: dict[str, Algorithm] = {
     "crc32c": Algorithm("crc32c", 8, _Crc32c, prefix="0x", upper=True),
-    "sha256": Algorithm("sha256", 64, hashlib.sha256),
+    "sha256": Algorithm("sha256", 64, _sha256),
     # That of 2.x. In 1.x it is read, but no text names it (1.2 gives sha256, the releases crc32c).
     "xxh3": Algorithm("xxh3", 16, _xxh3, is_written=False),
 }

@@ -9,7 +9,6 @@ people read the message.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
 import errno as _errno
 import re
@@ -209,6 +208,8 @@ def without_our_section(problem: Any) -> Any:
 
 def near_names(name: str, names: Iterable[str]) -> tuple[list[str], int]:
     """Return the names most like one that is not there, and how many names there are."""
+    import difflib  # seldom needed
+
     # The comparison is quadratic in lengths: a stranger's file may have very long names.
     every = list(names)
     short = [key for key in every if len(key) <= 256][:2000]
