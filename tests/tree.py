@@ -63,6 +63,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "layout/gguf_decoding.py": ("unit/layout/test_gguf_blocks.py",),
     "layout/quantization": _QUANTIZATION,
     "layout/scipy_sparse.py": ("unit/foreign/test_scipy_npz.py",),
+    "analysis/peers.py": ("unit/analysis/test_timing.py",),
     "layout/sparse_once.py": ("conformance/test_corpus2.py",),
     "layout/sparse_coo.py": ("unit/layout/test_sparse.py",),
     "layout/sparse_csr.py": ("unit/layout/test_sparse.py",),

@@ -51,6 +51,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "verify": Verb("Check every byte of files, and list all that is wrong."),
         "hash": Verb("Print an id of the contents, independent of the storage."),
         "conformance": Verb("Try a reader of .zt files on a corpus of right and wrong ones."),
+        "bench": Verb("Time how fast a file opens and loads on this machine."),
         "demo": Verb("Save, map, slice and damage a checkpoint, with times."),
     },
     "Write new files": {

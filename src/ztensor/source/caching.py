@@ -6,7 +6,6 @@ touched for this: another process may cut the file.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from ztensor.source.joined import JoinedSource
@@ -56,19 +55,18 @@ def evict(source: Source, offset: int, length: int) -> int:
 def cached_part(source: Source) -> float | None:
     """Return about which part of a source is in the page cache, or None where nothing tells.
 
+    Of a file that this process may not write the system may say that all of it is.
+
     Raises:
         ClosedError: the source is closed.
     """
-    files = [(file, file.size) for file, _, _ in _in_files(source, 0, source.size)]
-    total = sum(size for _, size in files)
-    if not total or not hasattr(os, "RWF_NOWAIT"):
-        return None
-    found = [
-        file.is_cached(size * number // _PROBES)
-        for file, size in files
-        for number in range(_PROBES)
-    ]
-    return None if None in found else sum(map(bool, found)) / len(found)
+    found: list[bool] = []
+    for file, _, _ in _in_files(source, 0, source.size):
+        cached = file.are_cached([file.size * number // _PROBES for number in range(_PROBES)])
+        if cached is None:
+            return None
+        found += cached
+    return sum(found) / len(found) if found else None
 
 
 def _in_files(source: Source, offset: int, length: int) -> Iterator[tuple[FileSource, int, int]]:

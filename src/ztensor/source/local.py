@@ -23,7 +23,7 @@ from ztensor.source.paths import is_url
 from ztensor.source.rights import Rights, rights_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from typing_extensions import Buffer
 
@@ -174,18 +174,35 @@ class FileSource(ReadOneByOne):
             del descriptor
         return False
 
-    def is_cached(self, offset: int) -> bool | None:
-        """Return whether a byte can be read without the disk, or None where nothing tells.
+    def are_cached(self, offsets: Sequence[int]) -> list[bool] | None:
+        """Return which bytes can be read without the disk, or None where nothing tells.
+
+        Reading one to see would have the system read its neighbours; this touches none.
+
+        Args:
+            offsets: where the bytes are, each in the file.
 
         Raises:
             ClosedError: it is closed.
         """
         descriptor = self._require_open()
+        if not hasattr(os, "posix_fadvise"):  # another system has other rules for `mincore`
+            return None
         try:
-            return os.preadv(descriptor.number, [bytearray(1)], offset, os.RWF_NOWAIT) == 1
-        except BlockingIOError:
-            return False
-        except (OSError, AttributeError):  # another system, or another kind of file system
+            import ctypes
+
+            mincore, found = ctypes.CDLL(None).mincore, ctypes.create_string_buffer(1)
+            with mmap.mmap(descriptor.number, self.size, access=mmap.ACCESS_COPY) as whole:
+                start = ctypes.addressof(one := ctypes.c_char.from_buffer(whole))
+                del one
+                result = []
+                for offset in offsets:
+                    page = offset // mmap.PAGESIZE * mmap.PAGESIZE
+                    if mincore(ctypes.c_void_p(start + page), ctypes.c_size_t(1), found):
+                        return None
+                    result.append(bool(found.raw[0] & 1))
+                return result
+        except (ImportError, OSError, ValueError, AttributeError):
             return None
         finally:
             del descriptor

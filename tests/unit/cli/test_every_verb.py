@@ -215,6 +215,7 @@ LOOKING: dict[str, tuple[tuple[str, ...], str]] = {
     "diff": (("{file}",), "equal"),
     "verify": ((), " digest"),  # ok, or under no digest
     "hash": ((), "  {file}"),
+    "bench": (("--seconds", "0.05"), "load mapped, sum"),
     "demo": ((), "bit for bit the same"),
 }
 

@@ -84,6 +84,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "diff, second": ("diff", "good.zt", "{}"),
     "verify": ("verify", "{}"),
     "hash": ("hash", "{}"),
+    "bench": ("bench", "{}", "--seconds", "0.01"),
     "hash of a list": ("hash", "--check", "{}"),
     "demo": ("demo", "{}"),
     "convert": ("convert", "{}", "new.zt"),
