@@ -94,9 +94,10 @@ real-files: $(VENV)/dev.stamp $(VENV)/torch.stamp ## hold 400 real files of othe
 	$(BIN)/python -W ignore tests/real/run.py $(REAL)
 
 # BENCH="--torch --write-docs" adds peers of gigabytes and writes the page.
-bench: $(VENV)/dev.stamp ## measure everything beside other libraries, an hour and a half
+bench: $(VENV)/dev.stamp $(VENV)/bench.stamp ## measure everything beside other libraries, an hour and a half
 	$(BIN)/python benchmarks/run.py --full $(BENCH)
 	$(BIN)/python benchmarks/edit.py
+	$(BIN)/python -m benchmarks.remote
 
 bench-quick: $(VENV)/dev.stamp ## measure what the goals ask, under ten minutes
 	$(BIN)/python benchmarks/run.py $(BENCH)
