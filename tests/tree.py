@@ -100,6 +100,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "testing/builder_2.py": ("unit/container/test_v2.py",),
     "testing/strategies.py": ("property/test_files.py",),
     "torch/adapter.py": ("unit/torch/test_values.py", "unit/torch/test_devices.py"),
+    "v2": ("unit/v2/test_programs.py",),
     "wire/cbor": ("unit/wire/test_cbor.py", "property/test_cbor.py"),
     "wire/json.py": ("attacks/test_budget_texts.py",),
     "writing/blob.py": ("unit/writing/test_writer.py",),

@@ -14,6 +14,7 @@ import importlib
 import inspect
 import io
 import itertools
+import json
 import math
 import os
 import random
@@ -768,7 +769,159 @@ REFUSED = {
     "Tensor:quantized.torch", "TensorSlice.__dlpack__", "safe_open:torch.get_tensors",
     "safe_open:jax.get_tensors",
 }  # fmt: skip
-CASES = {**FUNCTIONS, **METHODS}
+
+
+def v2() -> Any:
+    return importlib.import_module("ztensor.v2")
+
+
+def of_v2_source(f: Files) -> dict[str, Case]:
+    source = v2().open(f.zt("v2.zt"))
+    return {
+        "__contains__": case(lambda name: name in source, name="w"),
+        "__enter__": case(source.__enter__),
+        "__exit__": case(source.__exit__),
+        "__getitem__": case(lambda name: source[name], name="w"),
+        "__init__": case(lambda: v2().open(f.zt())),
+        "__iter__": case(source.__iter__),
+        "__len__": case(source.__len__),
+        "__repr__": case(source.__repr__),
+        "attributes": case(lambda: source.attributes),
+        "checked": case(source.checked, names=["w"], deep=False),
+        "close": case(source.close),
+        "files": case(lambda: source.files),
+        "format": case(lambda: source.format),
+        "get": case(source.get, name="w", default=None),
+        "has_own_pages": case(lambda: source["w"].caps),
+        "items": case(source.items),
+        "keys": case(source.keys),
+        "provenance": case(lambda: source.provenance),
+        "reader": case(lambda: source.reader),
+        "shown": case(lambda: source["w"].location),
+        "values": case(source.values),
+        "verify": case(source.verify, deep=False),
+    }
+
+
+def of_v2_tensor(f: Files) -> dict[str, Case]:
+    tensor = v2().open(f.zt("v2.zt"))["w"]
+    words = (
+        "caps",
+        "dtype",
+        "layout",
+        "location",
+        "logical",
+        "name",
+        "nbytes",
+        "part",
+        "parts",
+        "shape",
+    )
+    calls = ("__dlpack_device__", "__repr__", "evict", "prefetch", "tobytes", "verify")
+    return {
+        "__array__": case(tensor.__array__, dtype=None, copy=None),
+        "__buffer__": case(tensor.__buffer__, flags=0),
+        "__dlpack__": case(
+            tensor.__dlpack__, stream=None, max_version=(1, 0), dl_device=None, copy=None
+        ),
+        "__getitem__": case(lambda part: tensor[part], part="data"),
+        "__init__": case(lambda: v2().open(f.zt("v2.zt"))["w"]),
+        **{word: case(functools.partial(getattr, tensor, word)) for word in words},
+        **{word: case(getattr(tensor, word)) for word in calls},
+    }
+
+
+def of_v2_writer(f: Files) -> dict[str, Case]:
+    writer = v2().Writer(f.out(), canonical=False)
+    part = {"dtype": "u8", "data": b"12"}
+    return {
+        "__enter__": case(writer.__enter__),
+        "__exit__": case(writer.__exit__, kind=None, error=None, trace=None),
+        "__init__": case(
+            v2().Writer, path=f.out(), canonical=False, align=4096, publish=False, append=False
+        ),
+        "abandon": case(writer.abandon),
+        "add": case(
+            writer.add, name="w", data=b"\1\0", shape=[2], dtype="u8", logical="bool",
+            encoding=None,
+        ),
+        "add_object": case(
+            writer.add_object, name="w", shape=[2], parts={"data": part}, layout="dense",
+            attributes={"k": 1},
+        ),
+        "end_stream": case(writer.end_stream),
+        "finish": case(writer.finish),
+        "ingest": case(writer.ingest, source=v2().open(f.zt("v2.zt"))),
+        "set_attributes": case(writer.set_attributes, attributes={"k": 1}),
+        "stream": case(
+            writer.stream, name="w", shape=[2], parts={"data": {"dtype": "u8", "nbytes": 2}},
+            layout="dense", attributes=None,
+        ),
+    }  # fmt: skip
+
+
+def of_v2_sink(f: Files) -> dict[str, Case]:
+    writer = v2().Writer(f.out(), canonical=False)
+    sink = writer.stream("w", [2], {"data": {"dtype": "u8", "nbytes": 2}})
+    whole = writer.__class__(f.out(), canonical=False).stream(
+        "w", [0], {"data": {"dtype": "u8", "nbytes": 0}}
+    )
+    return {
+        "__enter__": case(sink.__enter__),
+        "__exit__": case(sink.__exit__, kind=ValueError, error=None, trace=None),
+        "__init__": case(lambda: sink),
+        "close": case(whole.close),
+        "part": case(lambda: sink.part),
+        "write": case(sink.write, chunk=b"12"),
+        "written": case(lambda: sink.written),
+    }
+
+
+def of_each(prefix: str, cases: Callable[[Files], dict[str, Case]], names: str) -> dict[str, Make]:
+    def make(files: Files, name: str) -> Case:
+        return cases(files)[name]
+
+    return under(prefix, {name: functools.partial(make, name=name) for name in names.split()})
+
+
+def small_corpus(f: Files) -> Path:
+    folder = f.new_folder()
+    (folder / "a.zt").write_bytes(f.bytes["v2.zt"])
+    entry = {"path": "a.zt", "spec_version": "2", "expect": "accept"}
+    (folder / "corpus.json").write_text(json.dumps({"files": [entry]}))
+    return folder
+
+
+OTHERS: dict[str, Make] = {
+    "conformance.run_corpus": lambda f: case(
+        importlib.import_module("ztensor.conformance").run_corpus, folder=small_corpus(f),
+        reader=None, seconds=30.0, memory=None, jobs=1, progress=None,
+    ),
+    "v2.convert": lambda f: case(v2().convert, src=f.zt("a.npz"), dst=f.out(), align=4096),
+    "v2.detect": lambda f: case(v2().detect, path=f.zt()),
+    "v2.index": lambda f: case(v2().index, paths=f.zt()),
+    "v2.open": lambda f: case(v2().open, paths=f.zt()),
+    "v2.page_size": lambda f: case(v2().page_size),
+    "v2.verify": lambda f: case(v2().verify, path=f.zt("v2.zt"), deep=False),
+    **of_each("v2.Source", of_v2_source, (
+        "__contains__ __enter__ __exit__ __getitem__ __init__ __iter__ __len__ __repr__ "
+        "attributes checked close files format get has_own_pages items keys provenance "
+        "reader shown values verify"
+    )),
+    **of_each("v2.Tensor", of_v2_tensor, (
+        "__array__ __buffer__ __dlpack__ __dlpack_device__ __getitem__ __init__ __repr__ "
+        "caps dtype evict layout location logical name nbytes part parts prefetch shape "
+        "tobytes verify"
+    )),
+    **of_each("v2.Writer", of_v2_writer, (
+        "__enter__ __exit__ __init__ abandon add add_object end_stream finish ingest "
+        "set_attributes stream"
+    )),
+    **of_each("v2.Sink", of_v2_sink, (
+        "__enter__ __exit__ __init__ close part write written"
+    )),
+}  # fmt: skip
+CASES = {**FUNCTIONS, **METHODS, **OTHERS}
 
 
 class Odd:
@@ -832,6 +985,8 @@ def public_names() -> Iterator[str]:
         "numpy.": ztensor.numpy,
         "torch.": ztensor_torch(),
         "jax.": ztensor_jax(),
+        "v2.": v2(),
+        "conformance.": importlib.import_module("ztensor.conformance"),
     }
     kinds: dict[str, type] = {"HandleSlice": importlib.import_module("ztensor.handle").HandleSlice}
     for prefix, space in spaces.items():
@@ -879,8 +1034,10 @@ def test_every_public_name_has_the_edge() -> None:
     without = set()
     for name in public_names():
         outer, _, inner = name.rpartition(".")
-        if outer in ("numpy", "torch", "jax"):
+        if outer in ("numpy", "torch", "jax", "v2", "conformance"):
             call = getattr(importlib.import_module(f"ztensor.{outer}"), inner)
+        elif outer.startswith("v2."):
+            call = inspect.getattr_static(getattr(v2(), outer.removeprefix("v2.")), inner)
         elif outer:
             call = inspect.getattr_static(getattr(ztensor, outer, handle.HandleSlice), inner)
         else:

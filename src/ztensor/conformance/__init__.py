@@ -19,7 +19,8 @@ code alone whether it takes the file. `docs/conformance.md` has the protocol.
 Read them in this order. Nothing else in the library imports this room, but the command.
 """
 
+from ztensor.conformance.answer import Answer, Ended
 from ztensor.conformance.judging import Verdict
 from ztensor.conformance.running import ConformanceReport, run_corpus
 
-__all__ = ["ConformanceReport", "Verdict", "run_corpus"]
+__all__ = ["Answer", "ConformanceReport", "Ended", "Verdict", "run_corpus"]

@@ -107,13 +107,21 @@ def run_corpus(
         futures = [pool.submit(call, place) for place in places]
         try:
             for entry, future in zip(entries, futures, strict=True):
-                verdicts.append(judge(entry, future.result()))
+                verdicts.append(judge(entry, _as_answer(future.result())))
                 if progress is not None:
                     progress(len(verdicts), len(entries))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
     return ConformanceReport(tuple(verdicts))
+
+
+def _as_answer(found: object) -> Answer:
+    if isinstance(found, Answer):
+        return found
+    raise ArgumentTypeError(
+        "a reader that is a function returns an Answer", found=describe(found, 40)
+    )
 
 
 def _call_of(

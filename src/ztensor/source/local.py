@@ -35,6 +35,7 @@ _OPEN_FLAGS = (
     | getattr(os, "O_BINARY", 0)
 )
 
+PAGE_BYTES = mmap.PAGESIZE
 # A read from this length on is one of several at a time, by several threads.
 _HINTED_BYTES = 4 << 20
 

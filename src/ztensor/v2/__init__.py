@@ -1,0 +1,43 @@
+"""The Python surface of the 2.x releases, over this library: `import ztensor.v2 as ztensor`.
+
+A program written for `ztensor` 2.0 to 2.1 runs with that line changed, and reads files of 1.x and
+0.1 as well. `docs/migrating-2.md` says what is the same and what is not.
+
+| file | has |
+| --- | --- |
+| `raising.py` | errors that are also the `ValueError` that the releases raise |
+| `source.py` | `Source`, `Tensor` and what they tell; `open`, `index`, `verify`, `detect` |
+| `writer.py` | `Writer`, `Sink`, `convert` |
+
+Nothing else in the library imports this room. New code has more from `ztensor` itself.
+"""
+
+from ztensor.v2.source import (
+    Caps,
+    Location,
+    Source,
+    Tensor,
+    Verification,
+    detect,
+    index,
+    open,
+    page_size,
+    verify,
+)
+from ztensor.v2.writer import Sink, Writer, convert
+
+__all__ = [
+    "Caps",
+    "Location",
+    "Sink",
+    "Source",
+    "Tensor",
+    "Verification",
+    "Writer",
+    "convert",
+    "detect",
+    "index",
+    "open",
+    "page_size",
+    "verify",
+]

@@ -1,0 +1,526 @@
+"""Files of 2.1 written by the calls of the 2.x releases: bytes and words in, a `.zt` file out."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ztensor.boundary import public
+from ztensor.container.v2.layouts import ours
+from ztensor.container.v2.object import DTYPES, TYPES, types_of
+from ztensor.converting import convert as convert_file
+from ztensor.edit import Editor
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    ClosedError,
+    NotRepresentableError,
+    UsageError,
+    ZTensorError,
+    describe,
+)
+from ztensor.layout.elements import numpy_dtype, typed_array
+from ztensor.model.dtype import LOGICAL_TYPES, element_count
+from ztensor.model.manifest import Component
+from ztensor.source.paths import path_text
+from ztensor.tensor import Tensor
+from ztensor.tensor.arrays import shape_of
+from ztensor.v2.raising import releasing
+from ztensor.writing.creating import create
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ztensor.layout.base import Array
+    from ztensor.typing import Path
+    from ztensor.v2.source import Source
+    from ztensor.writing.output import Output
+    from ztensor.writing.stream import ObjectSink
+
+ZSTD = "zt.zstd-seekable/1"
+CANONICAL_ALIGNMENT = 65536
+
+
+@releasing
+@public
+class Sink:
+    """Takes the bytes of an object that is written in pieces, part after part by name.
+
+    Made by `Writer.stream`. The bytes of one dense tensor go to the file as they come; those of
+    other objects are kept until all are there.
+    """
+
+    def __init__(self, parts: Mapping[str, _Streamed], name: str) -> None:
+        self._name = name
+        self._parts = {role: parts[role] for role in sorted(parts, key=str.encode)}
+        self._written = 0
+        self._is_closed = False
+
+    @property
+    def part(self) -> str | None:
+        """Return which part the next bytes belong to; None where all have theirs."""
+        return next((role for role, part in self._parts.items() if part.missing), None)
+
+    @property
+    def written(self) -> int:
+        """Return how many bytes came so far."""
+        return self._written
+
+    def write(self, chunk: Any) -> None:
+        """Take more bytes.
+
+        Raises:
+            ValueError: there are more than were declared.
+            BufferError: the chunk is no contiguous memory.
+        """
+        self._require_open()
+        data = bytes_of(chunk)
+        if data.nbytes > sum(part.missing for part in self._parts.values()):
+            raise ArgumentValueError(
+                "there are more bytes than were declared", object_name=self._name
+            )
+        for part in self._parts.values():
+            count = min(part.missing, data.nbytes)
+            if count:
+                part.take(data[:count])
+                self._written += count
+                data = data[count:]
+
+    def close(self) -> None:
+        """Finish the object.
+
+        Raises:
+            ValueError: bytes are missing. Nothing else can be written until they came.
+        """
+        self._require_open()
+        part = self.part
+        if part is not None:
+            raise UsageError(
+                "bytes of the streamed object are missing",
+                object_name=self._name,
+                component=part,
+                found=f"{self._parts[part].missing} too few",
+            )
+        self._is_closed = True
+        for one in self._parts.values():
+            one.finish()
+
+    def __enter__(self) -> Self:
+        """Return the sink itself."""
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Finish the object, where nothing was raised."""
+        if kind is None and not self._is_closed:
+            self.close()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the sink is closed", object_name=self._name)
+
+
+class _Streamed:
+    """One part of a streamed object: its bytes are kept, or handed on."""
+
+    def __init__(self, nbytes: int, sink: ObjectSink | None = None) -> None:
+        self.missing = nbytes
+        self.data = bytearray()
+        self._sink = sink
+
+    def take(self, data: memoryview) -> None:
+        self.missing -= data.nbytes
+        self.data += data
+        if self._sink is not None:
+            width = self._sink.dtype.itemsize
+            whole = len(self.data) // width * width
+            self._sink.write(np.frombuffer(bytes(self.data[:whole]), self._sink.dtype), flat=True)
+            del self.data[:whole]
+
+    def finish(self) -> None:
+        if self._sink is not None:
+            self._sink.close()
+
+
+class _Held(Sink):
+    """A sink whose object is written when all of it is there."""
+
+    def __init__(self, parts: Mapping[str, _Streamed], name: str, writer: Writer, how: Any) -> None:
+        super().__init__(parts, name)
+        self._writer = writer
+        self._how = how
+
+    def close(self) -> None:
+        super().close()
+        shape, parts, layout, attributes = self._how
+        given = {role: {**parts[role], "data": one.data} for role, one in self._parts.items()}
+        self._writer.end_stream()
+        self._writer.add_object(self._name, shape, given, layout, attributes)
+
+
+@releasing
+@public
+class Writer:
+    """Writes a `.zt` file of 2.1.
+
+    The file appears when it is finished. As a context manager it finishes at the end, and gives up
+    where something is raised.
+
+    Args:
+        path: where it goes.
+        canonical: True for the one form in which the same tensors give the same bytes: written in
+            the order of their names, never encoded.
+        align: what data begins at multiples of, a power of two from 4096 to 65536, which is the
+            default, and the only one of a canonical file.
+        publish: has no meaning here: files are always written elsewhere and put in place whole.
+        append: True adds to a finished file, which stays as it is until `finish`; new data is then
+            aligned as the library that changes it has it, whatever `align` is.
+
+    Raises:
+        ValueError: two of these exclude each other.
+        OSError: the file cannot be made.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        canonical: bool = True,  # noqa: FBT001, FBT002  # as the releases have it
+        align: int | None = None,
+        publish: bool = False,  # noqa: FBT001, FBT002
+        append: bool = False,  # noqa: FBT001, FBT002
+    ) -> None:
+        del publish
+        if canonical and append:
+            raise ArgumentValueError("a canonical file is written at once; add canonical=False")
+        if canonical and align not in (None, CANONICAL_ALIGNMENT):
+            raise ArgumentValueError(
+                "a canonical file has one alignment; add canonical=False",
+                expected=str(CANONICAL_ALIGNMENT),
+                found=describe(align),
+            )
+        self._canonical = canonical
+        self._is_done = False
+        self._held: _Held | None = None
+        place = path_text(path)
+        self._editor = Editor(place) if append else None
+        self._output: Output | None = None
+        if not append:
+            self._output = create(
+                place, version="2.1", canonical=canonical, alignment=align, format="zt"
+            )
+
+    # --- Tensors ----------------------------------------------------------------------------
+
+    def add(
+        self,
+        name: str,
+        data: Any,
+        shape: Sequence[int],
+        dtype: str,
+        logical: str | None = None,
+        encoding: str | None = None,
+    ) -> None:
+        """Write a dense tensor.
+
+        Args:
+            name: its name, each once.
+            data: its bytes, contiguous: `bytes`, an array, what else has a buffer.
+            shape: its shape.
+            dtype: storage type: `"f32"`, `"bf16"`, `"u8"`.
+            logical: logical type, such as `"bool"` or `"f8_e4m3fn"`.
+            encoding: None for raw, `"zt.zstd-seekable/1"` for zstd.
+
+        Raises:
+            ValueError: types, shape and bytes do not go together, or the name is there.
+            BufferError: the data is no contiguous memory.
+        """
+        part = {"dtype": dtype, "data": data, "logical": logical, "encoding": encoding}
+        self.add_object(name, shape, {"data": part})
+
+    def add_object(
+        self,
+        name: str,
+        shape: Sequence[int],
+        parts: Mapping[str, Mapping[str, Any]],
+        layout: str = "dense",
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write an object of any number of parts.
+
+        Args:
+            name: its name.
+            shape: its shape.
+            parts: a map from the name of each part to its `dtype`, `data`, and perhaps `logical`
+                and `encoding`. Where one part has an encoding, all are stored so.
+            layout: what the parts are, such as `"zt.sparse_csr/1"`.
+            attributes: those of the object.
+
+        Raises:
+            ValueError: the parts do not make the layout, or the name is there.
+        """
+        self._require_no_stream()
+        if not parts:
+            raise ArgumentValueError("an object has at least one part", object_name=name)
+        form, own = ours(layout, attributes)
+        arrays, unknown = {}, None
+        for role, part in parts.items():
+            if "data" not in part:
+                raise ArgumentValueError("a part has no data", object_name=name, component=role)
+            data = bytes_of(part["data"])
+            component = _component_of(name, role, part, data.nbytes)
+            try:
+                arrays[role] = typed_array(component, data)
+            except ZTensorError as error:
+                raise error.locate(object_name=name, component=role) from None
+            if component.type is not None and component.type not in LOGICAL_TYPES:
+                if form != "dense":
+                    raise NotRepresentableError(
+                        "a type that is not known is kept of dense tensors only",
+                        object_name=name,
+                        component=role,
+                        found=describe(component.type),
+                    )
+                unknown = component.type
+            elif form == "dense":
+                arrays[role] = _shaped(arrays[role], shape)
+        tensor = Tensor(arrays, shape=shape, format=form, type=unknown, attributes=own)
+        compress = self._compress(name, parts)
+        if self._editor is not None:
+            self._editor.write(name, tensor, compress=compress)
+        else:
+            self._new.write(name, tensor, compress=compress)
+
+    def stream(
+        self,
+        name: str,
+        shape: Sequence[int],
+        parts: Mapping[str, Mapping[str, Any]],
+        layout: str = "dense",
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Sink:
+        """Return what takes the bytes of an object piece by piece.
+
+        Args:
+            name: its name.
+            shape: its shape.
+            parts: as for `add_object`, with `nbytes` in place of `data`.
+            layout: as for `add_object`.
+            attributes: likewise.
+
+        Raises:
+            ValueError: the sizes do not make the layout, or the name is there.
+        """
+        self._require_no_stream()
+        sizes = {}
+        for role, part in parts.items():
+            nbytes = part.get("nbytes")
+            if type(nbytes) is not int or nbytes < 0:
+                raise ArgumentValueError(
+                    "a part says how many bytes come",
+                    object_name=name,
+                    component=role,
+                    expected="nbytes, not below 0",
+                    found=describe(nbytes),
+                )
+            sizes[role] = nbytes
+        if layout == "dense" and not self._canonical and list(parts) == ["data"]:
+            component = _component_of(name, "data", parts["data"], sizes["data"])
+            dtype = typed_array(component, memoryview(b"")).dtype
+            is_direct = component.type is None or component.type in LOGICAL_TYPES
+            if is_direct and sizes["data"] == element_count(shape_of(shape)) * dtype.itemsize:
+                compress = self._compress(name, parts)
+                if self._editor is not None:
+                    sink = self._editor.stream(
+                        name, shape, dtype, attributes=attributes, compress=compress
+                    )
+                else:
+                    sink = self._new.start_stream(
+                        name,
+                        shape,
+                        dtype,
+                        attributes,
+                        compress=compress,
+                        checksum=None,
+                        chunk_rows=None,
+                    )
+                return Sink({"data": _Streamed(sizes["data"], sink)}, name)
+        kept = {role: _Streamed(nbytes) for role, nbytes in sizes.items()}
+        self._held = _Held(kept, name, self, (shape, parts, layout, attributes))
+        return self._held
+
+    def end_stream(self) -> None:
+        """Forget the stream that is done; `Sink.close` calls it."""
+        self._held = None
+
+    def ingest(self, source: Source) -> None:
+        """Copy all tensors of a source, decoded, and its attributes where none are set.
+
+        Raises:
+            ValueError: a name is there, or 2.1 cannot say what a tensor is.
+        """
+        self._require_no_stream()
+        attributes = source.attributes
+        if self._editor is None and self._new.attributes is None and attributes:
+            self.set_attributes(attributes)
+        for name in source.keys():  # noqa: SIM118  # in order
+            if self._editor is not None:
+                self._editor.copy(name, source.reader, compress=False)
+            else:
+                self._new.copy(name, source.reader.objects, compress=False)
+
+    # --- The end ----------------------------------------------------------------------------
+
+    def set_attributes(self, attributes: Mapping[str, Any]) -> None:
+        """Set the file's own attributes, all of them anew.
+
+        Raises:
+            TypeError: a key is no text, or a value has no form in the file.
+        """
+        given = copy.deepcopy(dict(attributes))
+        if self._editor is not None:
+            self._editor.set_attributes(given, replace=True)
+            return
+        self._new.require_open()
+        self._new.emitter.require_attributes(given)
+        self._new.attributes = given
+
+    def finish(self) -> int:
+        """Put the file in place and return its size in bytes.
+
+        Raises:
+            ValueError: a stream is open, or the writer is finished.
+        """
+        self._require_no_stream()
+        size = self._new.finish() if self._editor is None else self._editor.finish()
+        self._is_done = True
+        return size
+
+    def abandon(self) -> None:
+        """Give up: no file appears. May be called again, and when the writer is finished."""
+        self._is_done = True
+        if self._editor is not None:
+            self._editor.abort()
+        else:
+            self._new.abort()
+
+    def __enter__(self) -> Self:
+        """Return the writer itself."""
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Finish the file, or give it up where something is raised."""
+        if kind is not None:
+            self.abandon()
+        elif not self._is_done:
+            try:
+                self.finish()
+            except BaseException:
+                self.abandon()
+                raise
+
+    @property
+    def _new(self) -> Output:
+        assert self._output is not None  # noqa: S101  # no input: one of the two is there
+        return self._output
+
+    def _require_no_stream(self) -> None:
+        if self._is_done:
+            raise ClosedError("the writer is finished")
+        if self._held is not None:
+            raise UsageError("a streamed object is open; close its sink first")
+
+    def _compress(self, name: str, parts: Mapping[str, Mapping[str, Any]]) -> bool:
+        words = {part.get("encoding") for part in parts.values()} - {None}
+        if words - {ZSTD}:
+            raise ArgumentValueError(
+                "the encoding is unknown",
+                object_name=name,
+                expected=f"None or {ZSTD!r}",
+                found=describe(min(map(str, words - {ZSTD}))),
+            )
+        if words and self._canonical:
+            raise ArgumentValueError(
+                "a canonical file has no encodings; add canonical=False", object_name=name
+            )
+        return bool(words)
+
+
+def bytes_of(data: Any) -> memoryview:
+    """Return contiguous memory as bytes, without a copy.
+
+    Raises:
+        TypeError: it has no buffer.
+        BufferError: it is not contiguous.
+    """
+    try:
+        view = memoryview(data)
+    except TypeError as error:
+        raise ArgumentTypeError(
+            "data is what has a buffer: bytes, an array", found=describe(data, 40)
+        ) from error
+    except ValueError:  # an array of a type that the buffer protocol has no word for
+        view = memoryview(data.view(np.uint8))
+    if not view.c_contiguous:
+        raise NotContiguousError("data is one contiguous run of memory")
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+class NotContiguousError(ArgumentValueError, BufferError):
+    """Data does not lie in one run of memory."""
+
+
+def _component_of(name: str, role: str, part: Mapping[str, Any], nbytes: int) -> Component:
+    dtype, logical = part.get("dtype"), part.get("logical")
+    if dtype not in DTYPES:
+        raise ArgumentValueError(
+            "the storage type is unknown",
+            object_name=name,
+            component=role,
+            expected=f"one of {', '.join(sorted(DTYPES))}",
+            found=describe(dtype),
+        )
+    if logical is not None and TYPES.get(logical, dtype) != dtype:
+        raise ArgumentValueError(
+            "the logical type is one of other elements",
+            object_name=name,
+            component=role,
+            expected=TYPES[logical],
+            found=describe(dtype),
+        )
+    storage, kind = types_of(dtype, logical)
+    return Component(storage, 0, nbytes, kind, is_exact=storage == "bool")
+
+
+def _shaped(array: Array, shape: Sequence[int]) -> Array:
+    """Return elements in a shape where they are as many; a last half byte may be nobody's."""
+    count = element_count(shape_of(shape))
+    if array.size == count + 1 and array.dtype == numpy_dtype("float4_e2m1fn"):
+        array = array[:count]
+    return array.reshape(shape_of(shape)) if array.size == count else array
+
+
+@releasing
+@public
+def convert(src: Path, dst: Path, align: int | None = None) -> int:
+    """Write a file of any known format as a `.zt` file of 2.1, and return its size in bytes.
+
+    Args:
+        src: what is read.
+        dst: where the new file goes; one that is there is replaced.
+        align: None for a canonical file; else what data begins at multiples of.
+
+    Raises:
+        ValueError: the file is damaged, or 2.1 cannot say what is in it.
+        OSError: a file cannot be read or written.
+    """
+    report = convert_file(
+        path_text(src),
+        path_text(dst),
+        to="zt",
+        version="2.1",
+        compression=False,
+        alignment=align,
+        canonical=align is None,
+    )
+    return report.nbytes
