@@ -71,6 +71,14 @@ RUNS: dict[str, Callable[[Path], object]] = {
     "remove": lambda path: edit.remove_tensors(path, names="changed"),
     "compact": edit.compact,
 }
+_OF_2_X = {
+    "append": _append,
+    "replace": _replace,
+    "remove": RUNS["remove"],
+    "rename": lambda path: edit.rename_tensors(path, {"changed": "kept", "kept": "changed"}),
+    "set": lambda path: edit.set_attributes(path, {"unit": "m"}, name="changed"),
+}
+RUNS |= {f"{name}, 2.x": run for name, run in _OF_2_X.items()}
 
 
 def _states(operation: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -78,12 +86,16 @@ def _states(operation: str) -> tuple[dict[str, Any], dict[str, Any]]:
     new = dict(old)
     if operation.startswith("save"):
         new = {"kept": dense(_NEW), "saved": dense(np.arange(3))}
-    elif operation == "append":
+    elif operation.startswith("append"):
         new |= {"added": dense(_NEW), "added too": dense(_NEW[:1000])}
-    elif operation == "replace":
+    elif operation.startswith("replace"):
         new["changed"] = dense(_NEW)
-    elif operation == "remove":
+    elif operation.startswith("remove"):
         del new["changed"]
+    elif operation.startswith("rename"):
+        new |= {"kept": old["changed"], "changed": old["kept"]}
+    elif operation.startswith("set"):
+        new["changed"] = (*old["changed"][:2], {"unit": "m"})
     return old, new
 
 
@@ -100,7 +112,12 @@ def kill_often(operation: str, tries: int, seed: int, folder: Path) -> dict[str,
     dice = random.Random(seed)
     path = folder / TARGET
     template = folder / "template"
-    save_file(_OLD, template)
+    is_of_2 = operation.endswith("2.x")
+    with ztensor.Writer(
+        template, version="2.1" if is_of_2 else "1.2.0", alignment=4096 if is_of_2 else None
+    ) as writer:
+        for name, array in _OLD.items():
+            writer.write(name, array)
     old, new = _states(operation)
     counts = dict.fromkeys([*Outcome, "killed inside", "litter left by kills", "litter"], 0)
     duration = max(_run(operation, template, path, None) for _ in range(3))

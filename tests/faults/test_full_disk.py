@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KIB = 1 << 10
+VERSIONS = pytest.mark.parametrize("version", ["1.2.0", "2.1"])
 
 
 @pytest.fixture
@@ -72,9 +73,12 @@ def _append_pieces(path: Path) -> None:
     ],
     ids=["save over", "save new", "append", "append pieces", "atomic", "replace", "merge"],
 )
-def test_a_full_disk_keeps_the_old_state(change: Any, small_disk: Path, tmp_path: Path) -> None:
+@VERSIONS
+def test_a_full_disk_keeps_the_old_state(
+    change: Any, version: str, small_disk: Path, tmp_path: Path
+) -> None:
     path = small_disk / "model.zt"
-    save_file(tensors(1), path)
+    save_file(tensors(1), path, version=version)
     save_file({"large": LARGE}, tmp_path / "large.zt")
     (small_disk / "large.zt").symlink_to(tmp_path / "large.zt")
     before = path.read_bytes()
@@ -89,9 +93,13 @@ def test_a_full_disk_keeps_the_old_state(change: Any, small_disk: Path, tmp_path
     save_file(tensors(2), path)
 
 
-def test_a_disk_too_full_for_a_manifest(small_disk: Path) -> None:
+@VERSIONS
+def test_a_disk_too_full_for_a_manifest(version: str, small_disk: Path) -> None:
     path = small_disk / "model.zt"
-    save_file({f"name {number}": np.arange(3) for number in range(300)}, path)
+    with ztensor.Writer(path, version=version) as writer:
+        writer.write("name 0", np.arange(3))
+        for number in range(1, 300):
+            writer.share(f"name {number}", "name 0")
     ballast = os.open(small_disk / "ballast", os.O_CREAT | os.O_WRONLY)
     while True:
         try:
@@ -119,10 +127,13 @@ def test_a_disk_too_full_for_a_manifest(small_disk: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no limit on the length of files")
 @pytest.mark.parametrize("what", ["save", "append", "replace", "atomic"])
-def test_a_limit_on_the_length_of_files_keeps_the_old_state(what: str, tmp_path: Path) -> None:
+@VERSIONS
+def test_a_limit_on_the_length_of_files_keeps_the_old_state(
+    what: str, version: str, tmp_path: Path
+) -> None:
     """Here for everybody: the write that would pass the limit fails with EFBIG."""
     path = tmp_path / "model.zt"
-    save_file(tensors(1), path)
+    save_file(tensors(1), path, version=version)
     before = path.read_bytes()
     result = Worker("limited", path, what, len(before) + 100 * KIB).result()
     (error,) = result["errors"]
