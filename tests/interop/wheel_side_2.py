@@ -52,7 +52,8 @@ def write(spec_path: str, path: str) -> dict[str, str]:
     with open(spec_path, encoding="utf-8") as file:
         spec = json.load(file)
     errors = {}
-    with ztensor.Writer(path, canonical=spec["canonical"]) as writer:
+    options = {"append": True} if spec.get("append") else {}
+    with ztensor.Writer(path, canonical=spec["canonical"], **options) as writer:
         for name, found in spec["objects"].items():
             parts: dict[str, dict[str, Any]] = {}
             for role, part in found["parts"].items():

@@ -2,8 +2,9 @@
 
     python tests/interop/wheels_2.py        wheels 2.0.0, 2.1.0 and 2.1.2
 
-The wheel's `verify` passes on each of our files, but where it has no sha256; of what it writes
-canonical, the same tensors written by us are the same bytes. Any other difference ends the run
+The wheel's `verify` passes on each of our files, but where it has no sha256, and after every commit
+of a chain of edits; of what it writes canonical, the same tensors written by us are the same bytes.
+Any other difference ends the run
 with status 1.
 """
 
@@ -25,6 +26,7 @@ import numpy as np
 
 import ztensor
 from tests.interop import run as exchange
+from tests.property.chains import Chain
 from ztensor.container.v2.layouts import theirs
 from ztensor.layout.elements import spell, stored_form
 from ztensor.numpy import save_file
@@ -217,12 +219,78 @@ def from_wheel(folder: Path, wheel: str, python: str) -> Iterator[str]:
     print(f"{wheel} -> ours: {count} files read, {same} canonical ones the same bytes", flush=True)
 
 
+def between_edits(folder: Path, wheel: str, python: str) -> Iterator[str]:
+    """Change files of ours again and again; a wheel opens and verifies every state of them.
+
+    What is killed or given up leaves one of these states with the copy of its footer behind it:
+    such a copy is read as well.
+    """
+    states: list[tuple[str, Path, dict[str, Any]]] = []
+    for alignment in (4096, 65536):
+        chain = Chain(folder / f"chain-{wheel}-{alignment}.zt", "2.1", "1", alignment=alignment)
+        for number in range(40):
+            copy = chain.path.with_name(f"{chain.path.stem}-{number}.zt")
+            data = chain.path.read_bytes()
+            copy.write_bytes(data if number % 4 else data + bytes(5000) + data[-40:])
+            states.append((f"alignment {alignment}, state {number}", copy, dict(chain.tensors)))
+            chain.commit()
+    answers = ask(python, "read", *(str(path) for _, path, _ in states))
+    for (state, _, tensors), found in zip(states, answers, strict=True):
+        where = f"edited -> {wheel} {state}"
+        if found["error"]:
+            yield f"{where}: {found['error']}"
+            continue
+        for name, value in tensors.items():
+            for difference in differences(found["objects"].get(name), value):
+                yield f"{where} {name!r}: {difference}"
+        if set(found["objects"]) != set(tensors):
+            yield f"{where}: other names"
+        if found["undigested"]:
+            yield f"{where}: {found['undigested']} without digest"
+    print(f"edited -> {wheel}: {len(states)} states read and verified", flush=True)
+
+
+def appended(folder: Path, wheel: str, python: str) -> Iterator[str]:
+    """Let the wheel append to a file of ours, change what it left, and let it read that."""
+    if wheel not in WITH_PARTS:
+        return
+    path = folder / f"appended-{wheel}.zt"
+    tensors: dict[str, Any] = {"a": np.arange(6.0), "b": np.ones((2, 3), np.float32)}
+    save_file(tensors, path, version="2.1")
+    for number in range(6):
+        added = {f"w{number}": np.full(number + 1, number, np.int16)}
+        spec = path.with_suffix(".json")
+        objects = {name: described(value) for name, value in added.items()}
+        how = {"objects": objects, "canonical": False, "encoding": None, "append": True}
+        spec.write_text(json.dumps(how))
+        (errors,) = ask(python, "write", str(spec), str(path))
+        if errors:
+            yield f"{wheel} appends: {errors}"
+            return
+        tensors |= added
+        with ztensor.Editor(path) as editor:
+            editor.write(f"ours {number}", np.arange(number + 2))
+            editor.replace("a", np.arange(number + 1))
+            editor.rename({f"w{number}": f"renamed {number}"})
+        tensors |= {f"ours {number}": np.arange(number + 2), "a": np.arange(number + 1)}
+        tensors[f"renamed {number}"] = tensors.pop(f"w{number}")
+        (found,) = ask(python, "read", str(path))
+        if found["error"] or set(found["objects"]) != set(tensors) or found["undigested"]:
+            yield f"appended and changed, {wheel}: {found}"
+            return
+        for name, value in tensors.items():
+            for difference in differences(found["objects"][name], value):
+                yield f"appended and changed, {wheel} {name!r}: {difference}"
+    print(f"appended by {wheel}, changed by us: 6 times read and verified", flush=True)
+
+
 def all_wheels(folder: Path) -> int:
     """Do it all; return the exit status."""
     wrong = []
     for wheel in WHEELS:
         python = exchange.python_of(wheel)
         wrong += [*to_wheel(folder, wheel, python), *from_wheel(folder, wheel, python)]
+        wrong += [*between_edits(folder, wheel, python), *appended(folder, wheel, python)]
     for sentence in wrong:
         print(f"DIFFERENT  {sentence}")
     print("all equal" if not wrong else "not equal")

@@ -1,0 +1,44 @@
+"""Random chains of changes equal the same changes to a dict, and never touch an older state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import ztensor
+from tests.property.chains import Chain
+from ztensor.source import guards
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMMITS = 15
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("version", "alignment"), [("1.2.0", None), ("2.1", 4096), ("2.1", None)])
+def test_a_chain_of_edits_equals_a_dict(
+    version: str,
+    alignment: int | None,
+    seed: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if seed % 2:
+        monkeypatch.setattr(guards, "_PIECE_BYTES", 2000)
+        monkeypatch.setattr(guards, "_GUARDS_PER_PIECE", 0)
+        monkeypatch.setattr(guards, "_AHEAD_BYTES", 9000)
+    path = tmp_path / "m.zt"
+    chain = Chain(path, version, f"{seed} {alignment}", alignment=alignment)
+    chain.check()
+    for _ in range(COMMITS):
+        before, inode = path.read_bytes(), path.stat().st_ino
+        done = chain.commit()
+        chain.check()
+        if path.stat().st_ino == inode:
+            assert path.read_bytes().startswith(before), done
+        if version == "2.1" and done.endswith("given up"):
+            assert path.read_bytes() == before
+        with ztensor.open(before) as reader:  # what was there then
+            assert reader.verify().ok
