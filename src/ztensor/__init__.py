@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from ztensor.reading.slices import TensorSlice
     from ztensor.reading.verify import VerifyReport
     from ztensor.source.urls import remote
+    from ztensor.states import LazyTree, Record, load_tree, open_tree, save_tree
     from ztensor.tensor import Tensor
     from ztensor.writing.stream import ObjectSink
     from ztensor.writing.writer import Writer
@@ -103,6 +104,7 @@ _HOMES = {
     "ztensor.source.urls": "remote",
     "ztensor.tensor": "Tensor",
     "ztensor.reading.verify": "VerifyReport",
+    "ztensor.states": "LazyTree Record load_tree open_tree save_tree",
     "ztensor.writing.stream": "ObjectSink",
     "ztensor.writing.writer": "Writer",
 }
@@ -124,6 +126,7 @@ __all__ = [
     "Histogram",
     "InternalError",
     "LayoutError",
+    "LazyTree",
     "LimitError",
     "Limits",
     "Location",
@@ -139,6 +142,7 @@ __all__ = [
     "Problem",
     "Reader",
     "Reason",
+    "Record",
     "RepairReport",
     "ShardedReader",
     "SourceError",
@@ -162,9 +166,11 @@ __all__ = [
     "content_hash",
     "convert",
     "diff",
+    "load_tree",
     "merge",
     "migrate",
     "open",
+    "open_tree",
     "plot",
     "register_logical_type",
     "remote",
@@ -173,6 +179,7 @@ __all__ = [
     "repair",
     "replace_tensor",
     "safe_open",
+    "save_tree",
     "set_attributes",
     "split",
     "stats",

@@ -29,15 +29,20 @@ class Framework(NamedTuple):
         packages: the top-level packages that define the classes of its values.
         adapter: the module that adapts it; it may import the framework.
         words: what `safe_open` takes for it; none where a handle gives no values of it.
+        trees: the module of its types in trees, a `TreeAdapter`; empty where only its arrays are
+            kept there, as NumPy's.
     """
 
     packages: tuple[str, ...]
     adapter: str
     words: tuple[str, ...] = ()
+    trees: str = ""
 
 
 FRAMEWORKS: dict[str, Framework] = {
-    "torch": Framework(("torch",), "ztensor.torch.adapter", ("pt", "torch", "pytorch")),
+    "torch": Framework(
+        ("torch",), "ztensor.torch.adapter", ("pt", "torch", "pytorch"), "ztensor.torch.tree"
+    ),
     "jax": Framework(("jax", "jaxlib"), "ztensor.jax", ("jax", "flax")),
     "scipy": Framework(("scipy",), "ztensor.scipy"),
 }
@@ -118,6 +123,26 @@ class ReadingAdapter(Protocol):
         ...
 
 
+class TreeAdapter(Protocol):
+    """What a module has that tells which types of a framework a tree keeps; see `ztensor.tree`."""
+
+    def tree_form(self, value: Any, /) -> Any:
+        """Return what a value is saved as, a `Leaf` or a `Made`; None where it cannot be.
+
+        Raises:
+            NotRepresentableError: its type is known, but this value cannot be saved.
+        """
+        ...
+
+    def tree_leaf(self, stored: Any, /) -> Any:
+        """Return a leaf that was the framework's as its value: from an array or a `Tensor`."""
+        ...
+
+    def tree_makers(self, **options: Any) -> dict[str, Callable[[Any], Any]]:
+        """Return what makes values of the framework's types, by the names `tree_form` gave them."""
+        ...
+
+
 def register(name: str, packages: tuple[str, ...], module: str) -> None:
     """Add a framework, or put another adapter in the place of one.
 
@@ -138,6 +163,23 @@ def adapter(name: str) -> Any:
         MissingDependencyError: the framework is not installed.
     """
     return importlib.import_module(FRAMEWORKS[name].adapter)
+
+
+def tree_adapter(name: str) -> TreeAdapter:
+    """Return the module of a framework's types in trees.
+
+    Raises:
+        MissingDependencyError: the framework is not installed.
+    """
+    module: Any = importlib.import_module(FRAMEWORKS[name].trees)
+    return module  # type: ignore[no-any-return]
+
+
+def tree_adapter_beside(value: object) -> TreeAdapter | None:
+    """Return that of the framework which a value's class is from, or None."""
+    kind: Any = type(value)
+    name = _name_of(kind)
+    return tree_adapter(name) if name is not None and FRAMEWORKS[name].trees else None
 
 
 def adapter_beside(thing: object) -> Any:

@@ -43,6 +43,7 @@ except ImportError as error:
 
 from ztensor.torch.devices import device_of, read_meta, read_onto
 from ztensor.torch.quantized import dequantize
+from ztensor.torch.tree import load_tree, save_tree
 from ztensor.torch.values import PLAIN, SPARSE, array_to_torch, from_torch, tied, to_torch
 
 if TYPE_CHECKING:
@@ -70,10 +71,12 @@ __all__ = [
     "load_file",
     "load_model",
     "load_pretrained",
+    "load_tree",
     "save",
     "save_file",
     "save_model",
     "save_pretrained",
+    "save_tree",
 ]
 
 

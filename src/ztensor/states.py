@@ -1,0 +1,442 @@
+"""Nested states in files: what `torch.save` is used for, without pickle.
+
+A tree is saved as a file like any other: its tensors and arrays are objects, named by their keys,
+and the attribute `tree` has what lies around them; `ztensor/tree/` makes and reads that. So every
+verb of the command, and every program that reads the format, sees the tensors of a tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from ztensor.boundary import public
+from ztensor.encoding import ENCODINGS
+from ztensor.errors import (
+    ArgumentValueError,
+    ManifestError,
+    ObjectNotFoundError,
+    Reason,
+    UnsupportedError,
+    UsageError,
+    ZTensorError,
+    describe,
+)
+from ztensor.frameworks import tree_adapter
+from ztensor.limits import Budget, Limits
+from ztensor.model.formats import written_as
+from ztensor.opening import open as open_files
+from ztensor.reading.loading import load_all, load_files
+from ztensor.reading.names import keeps
+from ztensor.sharded.saving import save_files
+from ztensor.source.base import Range
+from ztensor.source.memory import MemorySource
+from ztensor.source.paths import is_path, path_text
+from ztensor.tree.decode import LeafAt, decode
+from ztensor.tree.encode import encode
+from ztensor.tree.fitting import fit
+from ztensor.tree.kinds import MAKERS
+from ztensor.tree.names import key_step, named, unique
+from ztensor.tree.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ztensor.opening import Reader
+    from ztensor.source.sink import Durable
+    from ztensor.typing import Openable, Progress, Target
+
+__all__ = ["LazyTree", "Record", "load_tree", "open_tree", "save_tree"]
+
+_ATTRIBUTE = "tree"
+_VERSION = 1
+# A longer shape is compressed: it is mostly names that are alike.
+_PLAIN_BYTES = 64 << 10
+_LEVEL = 3
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
+@public
+def save_tree(
+    tree: object,
+    filename: Target,
+    metadata: Mapping[str, object] | None = None,
+    *,
+    compression: bool | int | str = False,
+    checksum: str | bool | None = "crc32c",
+    version: str = "1.2.0",
+    durable: Durable = "auto",
+    max_shard_size: int | str | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Save a nested state as one file, replacing an old one as a whole or not at all.
+
+    Kept exactly, types included: None, numbers, text, bytes, lists, tuples, sets, dicts of any
+    plain keys with their order, `OrderedDict`, `Counter`, `defaultdict`, ranges, slices, dates,
+    paths, arrays and scalars of NumPy, tensors of torch and JAX, `ztensor.Tensor`; and by their
+    fields namedtuples, dataclasses and enums. Tensors over the same elements are stored once and
+    share them again when they are loaded; lists and dicts that are in the tree twice come back as
+    two. Anything else is refused, by its place. Nothing is pickled.
+
+    Elements come back in row-major order and the machine's byte order, whatever strides and byte
+    order were. Gradients are not saved.
+
+    Args:
+        tree: the state.
+        filename: the file; also a file object open for writing bytes.
+        metadata: key-value pairs of the file. `"tree"` is taken.
+        compression: False stores raw; True compresses with zstd level 3; an integer is the level.
+        checksum: `"crc32c"`, `"sha256"` or None.
+        version: of the container; all but `"0.1.0"`.
+        durable: True flushes to disk before this returns; "auto" does so when an existing file is
+            replaced; False leaves it to the system.
+        max_shard_size: most bytes of tensors in a file; see `ztensor.numpy.save_file`.
+        progress: called with the bytes of tensors written so far and of all of them.
+
+    Raises:
+        NotRepresentableError: a value that cannot be kept; the message has its place, such as
+            `tree['scheduler']['lr_lambdas'][0]`. No file appears.
+        ArgumentValueError: the suffix is of another format, or `metadata` has the key "tree".
+        SourceError: the file could not be written. What was there before still is.
+    """
+    if metadata is not None and _ATTRIBUTE in metadata:
+        raise ArgumentValueError('the attribute "tree" is what says that a file is a tree')
+    kind = written_as(path_text(filename)) if is_path(filename) else "zt"
+    if kind != "zt":
+        raise ArgumentValueError(
+            "only zTensor files hold trees",
+            file=path_text(filename),
+            expected="the suffix .zt",
+            found=describe(kind),
+        )
+    shape, leaves = encode(tree)
+    save_files(
+        leaves,
+        filename,
+        {**(metadata or {}), _ATTRIBUTE: _stored_shape(shape)},
+        progress,
+        deduplicate=False,  # the tree knows what is shared; equal bytes that are not must stay apart
+        max_shard_size=max_shard_size,
+        compression=compression,
+        checksum=checksum,
+        version=version,
+        durable=durable,
+    )
+
+
+@public
+def load_tree(
+    filename: Openable,
+    *,
+    copy: bool = True,
+    only: str | Iterable[str] | None = None,
+    into: Any = None,
+    types: Iterable[type] = (),
+    verify: bool | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    limits: Limits | None = None,
+) -> Any:
+    """Load a nested state that `save_tree` saved.
+
+    Tensors of torch and JAX come as NumPy arrays, and their other types as `Record`;
+    `ztensor.torch.load_tree` and `ztensor.jax.load_tree` give them as they were.
+
+    Args:
+        filename: the file; also what else `ztensor.open` takes.
+        copy: True gives memory of its own, each tensor checked against its digest. False gives
+            views of the file where the data is raw: nothing is read until it is touched, writing
+            copies the page and never reaches the file, and the file must not be changed in place
+            meanwhile.
+        only: a pattern, or several, with `*`, `?` and `[...]`, such as `"model.*"`: loads the
+            values whose keys, joined by dots, match one, and whatever is in them. What is left out
+            is missing in dicts, and None in lists, tuples and fields.
+        into: a live tree: the result has its classes, and must have its keys, lengths, shapes and
+            element types. Fields of dataclasses that are no data are taken from it.
+        types: namedtuples, dataclasses and enums, found by their qualified names. One that is not
+            among them, and not in `into`, comes as a `Record`.
+        verify: None checks digests on what is copied, True on everything, False on nothing.
+        threads: how many read or decompress.
+        progress: called after each file with the bytes loaded so far and of all of them.
+        limits: caps other than the default ones; see `ztensor.Limits`.
+
+    Returns:
+        The state.
+
+    Raises:
+        UsageError: the file holds no tree, or a class of `types` has other fields.
+        ArgumentValueError: the file has another tree than `into`.
+        FormatError: the file is damaged, or an object of the tree is missing.
+        UnsupportedError: a newer release saved it, or a type or encoding is unknown here.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    with open_files(filename, verify=verify, limits=limits) as reader:
+        tree = read_tree(
+            reader, None, only=only, types=types, copy=copy, threads=threads, progress=progress
+        )
+    return tree if into is None else fit(into, tree)
+
+
+@public
+def open_tree(
+    filename: Openable,
+    *,
+    mmap: bool = True,
+    verify: bool | None = None,
+    limits: Limits | None = None,
+) -> LazyTree:
+    """Open a file that `save_tree` saved, and read its leaves when they are asked for.
+
+    Args:
+        filename: the file; also what else `ztensor.open` takes.
+        mmap: as for `ztensor.open`, like `verify`.
+        verify: None checks digests on what is copied, True on everything, False on nothing.
+        limits: caps other than the default ones.
+
+    Raises:
+        UsageError: the file holds no tree.
+        FormatError: the file is damaged.
+        UnsupportedError: a newer release saved it.
+        SourceError: it cannot be read.
+    """
+    reader = open_files(filename, mmap=mmap, verify=verify, limits=limits)
+    try:
+        return LazyTree(reader)
+    except ZTensorError:
+        reader.close()
+        raise
+
+
+def read_tree(
+    reader: Reader,
+    framework: str | None,
+    *,
+    only: str | Iterable[str] | None = None,
+    types: Iterable[type] = (),
+    copy: bool,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Any:
+    """Return the tree of an open file, with the values of one framework as they were.
+
+    Args:
+        reader: the file.
+        framework: its name in `ztensor.frameworks`; None gives NumPy's arrays for all.
+        only: as for `load_tree`, like all that follow.
+        types: classes of records.
+        copy: whether leaves are in memory of their own.
+        threads: how many read.
+        progress: is told what was read.
+        options: of the framework's `tree_values`, such as a device.
+
+    Raises:
+        ZTensorError: what `load_tree` raises.
+    """
+    objects = reader.objects
+    home = None if framework is None else tree_adapter(framework)
+    own = {} if home is None else home.tree_makers(**options)
+    keep = None if only is None else keeps([only] if isinstance(only, str) else only)
+    used: dict[str, None] = {}
+    if keep is not None:  # which objects are needed is known once the shape was gone through
+        _decoded(reader, lambda leaf: used.setdefault(leaf.name), keep=keep)
+        _require_there(reader, used)
+        objects = objects.select(used)
+    arrays = load_files(objects, load_all, progress, copy=copy, threads=threads)
+    made: dict[LeafAt, Any] = {}
+
+    def value_of(leaf: LeafAt) -> Any:
+        value = made.get(leaf)
+        if value is None:
+            value = arrays.get(leaf.name)
+            if value is None:
+                raise _missing(leaf.name, reader)
+            if home is not None and leaf.framework == framework:
+                value = home.tree_leaf(value)
+            made[leaf] = value
+        return value
+
+    def maker_of(name: str) -> Callable[[Any], Any] | None:
+        return own.get(name) or MAKERS.get(name)
+
+    return _decoded(reader, value_of, keep=keep, types=types, maker_of=maker_of).tree
+
+
+@public
+class LazyTree(Mapping[str, Any]):
+    """The values of a saved tree by their keys joined by dots; leaves are read when asked for.
+
+    Keys that are written alike are told apart by `#2`, as the names of objects are. It may be used
+    by several threads.
+
+    Args:
+        reader: the file, which is closed with this.
+
+    Attributes:
+        attributes: the key-value pairs of the file, without the tree.
+
+    Raises:
+        UsageError: the file holds no tree.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        tree = _decoded(reader, lambda leaf: leaf).tree
+        self._values: dict[str, Any] = {}
+        tries: dict[str, int] = {}
+        for name, value in _flat(tree):
+            self._values[unique(name, self._values, tries)] = value
+        self.attributes = {
+            key: value for key, value in reader.attributes.items() if key != _ATTRIBUTE
+        }
+
+    def __getitem__(self, path: str) -> Any:
+        """Return a plain value, or a leaf: a view of the file where that is possible.
+
+        Raises:
+            ObjectNotFoundError: no value of that path.
+            FormatError: the leaf's bytes are damaged, or its object is missing.
+            ZTensorError: what else `Reader` raises for one object.
+        """
+        if not isinstance(path, str) or path not in self._values:
+            raise ObjectNotFoundError.named(str(path), self._values, self._reader.name)
+        value = self._values[path]
+        if not isinstance(value, LeafAt):
+            return value
+        _require_there(self._reader, [value.name])
+        return self._reader[value.name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the paths, in the order of the tree."""
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        """Return how many values there are."""
+        return len(self._values)
+
+    def tree(
+        self,
+        *,
+        copy: bool = True,
+        only: str | Iterable[str] | None = None,
+        types: Iterable[type] = (),
+        threads: int | None = None,
+    ) -> Any:
+        """Return the tree, or a part of it; see `load_tree`."""
+        return read_tree(self._reader, None, only=only, types=types, copy=copy, threads=threads)
+
+    def close(self) -> None:
+        """Give back the file; arrays that are views of it stay valid. May be called again."""
+        self._reader.close()
+
+    def __enter__(self) -> Self:
+        """Return the tree itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the file."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Return the file, and how many values there are."""
+        return f"<ztensor.LazyTree {describe(self._reader.name)}, {len(self)} values>"
+
+
+def _flat(tree: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the path and value of all that is no container, in order; depth costs nothing."""
+    stack: list[Iterator[tuple[str, Any]]] = [iter((("", tree),))]
+    while stack:
+        for name, value in stack[-1]:
+            inside: Any = None
+            if isinstance(value, (dict, Record)):
+                inside = value.items()
+            elif type(value) in (list, tuple):
+                inside = enumerate(value)
+            if not inside:
+                yield name, value
+            else:
+                stack.append(iter([(named(name, key), item) for key, item in inside]))
+                break
+        else:
+            stack.pop()
+
+
+# --- The attribute --------------------------------------------------------------------------
+
+
+def _stored_shape(shape: bytes) -> dict[str, object]:
+    if len(shape) <= _PLAIN_BYTES:
+        return {"version": _VERSION, "shape": shape}
+    stored = b"".join(ENCODINGS["zstd"].encode(memoryview(shape), level=_LEVEL))
+    return {"version": _VERSION, "shape": stored, "encoding": "zstd", "length": len(shape)}
+
+
+def _decoded(reader: Reader, leaf: Callable[[LeafAt], Any], **options: Any) -> Any:
+    parts = reader.objects.parts()
+    budget = Budget(parts[0].limits, sum(part.nbytes for part in parts))
+    try:
+        shape, stored = _shape(reader, budget)
+        return decode(shape, budget, leaf, stored=stored, **options)
+    except ZTensorError as error:
+        raise error.locate(file=reader.name) from error.__cause__
+
+
+def _shape(reader: Reader, budget: Budget) -> tuple[bytes, int]:
+    """Return the shape of an open file's tree, and how many bytes of the file it takes."""
+    told = reader.attributes.get(_ATTRIBUTE)
+    if told is None:
+        error = UsageError("the file holds no tree", file=reader.name)
+        error.in_python = "ztensor.numpy.load_file gives the tensors of any file"
+        raise error
+    version = told.get("version") if isinstance(told, dict) else None
+    if not isinstance(told, dict) or type(version) is not int:
+        raise _malformed("it is no map with a version", describe(told, 40))
+    if version > _VERSION:
+        raise UnsupportedError(
+            "the tree was saved by a newer release",
+            reason=Reason.UNKNOWN_VERSION,
+            expected=f"version {_VERSION}",
+            found=str(version),
+        )
+    shape, encoding = told.get("shape"), told.get("encoding")
+    if not isinstance(shape, bytes):
+        raise _malformed("its shape is no byte string", describe(shape, 40))
+    if encoding is None:
+        return shape, len(shape)
+    length = told.get("length")
+    if encoding not in ENCODINGS or encoding == "raw" or type(length) is not int or length < 0:
+        raise _malformed("its shape is stored in an unknown way", describe(encoding, 40))
+    codec, stored = ENCODINGS[encoding], Range(MemorySource(shape), 0, len(shape))
+    codec.require_length(stored, length, budget.limits)
+    budget.charge_bytes(length)
+    whole = bytearray(length)
+    codec.decode_into(stored, memoryview(whole), budget.limits)
+    return bytes(whole), len(shape)
+
+
+def _malformed(message: str, found: str) -> ManifestError:
+    return ManifestError(
+        f"the attribute {key_step(_ATTRIBUTE)} is malformed: {message}",
+        reason=Reason.FIELD_VALUE,
+        found=found,
+    )
+
+
+def _require_there(reader: Reader, names: Iterable[str]) -> None:
+    for name in names:
+        if name not in reader.objects.names:
+            raise _missing(name, reader)
+
+
+def _missing(name: str, reader: Reader) -> ManifestError:
+    return ManifestError(
+        "the tree has a tensor that is not in the file: it was removed or renamed",
+        reason=Reason.FIELD_VALUE,
+        file=reader.name,
+        object_name=name,
+    )

@@ -1,0 +1,213 @@
+"""Types of torch in trees: tensors, parameters, and what optimizers and configurations hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ztensor.boundary import public
+from ztensor.errors import UnsupportedError, describe
+from ztensor.opening import open as open_files
+from ztensor.states import read_tree, save_tree
+from ztensor.torch.devices import device_of
+from ztensor.torch.values import PLAIN, array_to_torch, from_torch, numpy_type, to_torch
+from ztensor.tree.columns import malformed
+from ztensor.tree.encode import memory_of
+from ztensor.tree.fitting import fit
+from ztensor.tree.kinds import Leaf, Made
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ztensor.limits import Limits
+    from ztensor.typing import Openable, Progress, TorchDevice
+
+__all__ = ["load_tree", "save_tree", "tree_form", "tree_leaf", "tree_makers"]
+
+_TENSOR, _PARAMETER = "torch.Tensor", "torch.nn.Parameter"
+_SIZE, _DTYPE, _DEVICE = "torch.Size", "torch.dtype", "torch.device"
+_GRADIENT = "requires_grad"
+_ORDERS = {"channels_last": torch.channels_last, "channels_last_3d": torch.channels_last_3d}
+_DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+
+
+@public
+def load_tree(
+    filename: Openable,
+    *,
+    device: TorchDevice | None = None,
+    copy: bool = True,
+    only: str | Iterable[str] | None = None,
+    into: Any = None,
+    types: Iterable[type] = (),
+    verify: bool | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    limits: Limits | None = None,
+) -> Any:
+    """Load a nested state that `save_tree` saved, with torch's tensors and types as they were.
+
+    `optimizer.load_state_dict` keeps the tensors it is given, so train with `copy=True`.
+
+    Args:
+        filename: the file; also what else `ztensor.open` takes.
+        device: where tensors go that were not on the CPU when they were saved. What was on the CPU
+            stays there: states of random numbers and, mostly, steps of optimizers. None leaves all
+            on the CPU.
+        copy: as for `ztensor.load_tree`, like all that follow.
+        only: patterns of keys joined by dots.
+        into: a live tree that gives the classes.
+        types: classes of records.
+        verify: whether digests are checked.
+        threads: how many read or decompress.
+        progress: called after each file with the bytes loaded so far and of all of them.
+        limits: caps other than the default ones.
+
+    Returns:
+        The state: arrays that were NumPy's are NumPy's, those of JAX too.
+
+    Raises:
+        ZTensorError: what `ztensor.load_tree` raises.
+        ArgumentValueError: torch knows no device of that name; or the file has another tree than
+            `into`.
+        UnsupportedError: there is no such device, or torch has no such type.
+    """
+    with open_files(filename, verify=verify, limits=limits) as reader:
+        tree = read_tree(
+            reader,
+            "torch",
+            only=only,
+            types=types,
+            copy=copy,
+            threads=threads,
+            progress=progress,
+            device=device,
+        )
+    return tree if into is None else fit(into, tree)
+
+
+def tree_form(value: Any) -> Leaf | Made | None:
+    """Return what a value of torch is saved as; see `ztensor.frameworks.TreeAdapter`."""
+    kind = type(value)
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        return _of_tensor(value, kind)
+    if kind is torch.Size:
+        return Made(_SIZE, tuple(map(int, value)))
+    if kind is torch.dtype:
+        return Made(_DTYPE, str(value))
+    if kind is torch.device:
+        return Made(_DEVICE, str(value))
+    if isinstance(value, torch.Tensor):
+        return _of_tensor(value, kind)  # says why it cannot be saved
+    return None
+
+
+def _of_tensor(tensor: Any, kind: type) -> Leaf | Made:
+    if tensor.is_cpu or tensor.layout is not torch.strided or tensor.is_meta:
+        stored = from_torch(tensor)
+        is_array = kind in PLAIN and tensor.layout is torch.strided
+        memory = memory_of(stored, "torch") if is_array else None
+    else:  # the writer fetches it when its turn comes
+        numpy_type(tensor.dtype)
+        stored = tensor.detach()
+        place = tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+        memory = place if tensor.numel() else None
+    leaf = Leaf(stored, memory, "torch")
+    if kind not in PLAIN:
+        raise UnsupportedError(
+            "a subclass of Tensor cannot be kept as what it is; save tensor.as_subclass"
+            "(torch.Tensor)",
+            found=f"{kind.__module__}.{kind.__qualname__}",
+        )
+    words = [] if tensor.is_cpu else [tensor.device.type]
+    words += [name for name, order in _ORDERS.items() if _is_in(tensor, order)]
+    words += [_GRADIENT] if tensor.requires_grad else []
+    if kind is torch.Tensor and not words:
+        return leaf
+    return Made(_TENSOR if kind is torch.Tensor else _PARAMETER, (leaf, " ".join(words)))
+
+
+def _is_in(tensor: Any, order: Any) -> bool:
+    dimensions = 4 if order is torch.channels_last else 5
+    return (
+        tensor.dim() == dimensions
+        and tensor.layout is torch.strided
+        and not tensor.is_contiguous()
+        and tensor.is_contiguous(memory_format=order)
+    )
+
+
+def tree_leaf(stored: Any) -> Any:
+    """Return a leaf as a tensor on the CPU, over the same memory where that can be."""
+    return to_torch(stored) if hasattr(stored, "components") else array_to_torch(stored)
+
+
+def tree_makers(*, device: Any = None) -> dict[str, Callable[[Any], Any]]:
+    """Return what makes values of torch's types.
+
+    Args:
+        device: where tensors go that were on another device than the CPU when they were saved, as
+            states of random numbers and steps of optimizers were not. None leaves all on the CPU.
+    """
+    place = None if device is None else device_of(device)
+
+    def made(value: object) -> tuple[Any, list[str]]:
+        if (
+            type(value) is not tuple
+            or len(value) != 2
+            or not isinstance(value[0], torch.Tensor)
+            or not isinstance(value[1], str)
+        ):
+            raise malformed("a tensor is made of something else", describe(value, 40))
+        tensor, words = value[0], value[1].split()
+        for word in words:
+            if word in _ORDERS:
+                tensor = _in_order(tensor, _ORDERS[word])
+            elif word != _GRADIENT and place is not None:
+                tensor = tensor.to(place)
+        return tensor, words
+
+    def tensor(value: object) -> Any:
+        result, words = made(value)
+        return result.detach().requires_grad_(_GRADIENT in words)
+
+    def parameter(value: object) -> Any:
+        result, words = made(value)
+        return torch.nn.Parameter(result, requires_grad=_GRADIENT in words)
+
+    return {
+        _TENSOR: tensor,
+        _PARAMETER: parameter,
+        _SIZE: _size,
+        _DTYPE: _dtype,
+        _DEVICE: _device,
+    }
+
+
+def _in_order(tensor: Any, order: Any) -> Any:
+    try:
+        return tensor.contiguous(memory_format=order)
+    except RuntimeError as error:
+        raise malformed("a tensor has another number of dimensions than its order") from error
+
+
+def _size(value: object) -> Any:
+    if type(value) is not tuple or not all(type(item) is int for item in value):
+        raise malformed("a torch.Size is made of something else", describe(value, 40))
+    return torch.Size(value)
+
+
+def _dtype(value: object) -> Any:
+    if not isinstance(value, str) or value not in _DTYPES:
+        raise UnsupportedError("torch has no such element type", found=describe(value, 40))
+    return _DTYPES[value]
+
+
+def _device(value: object) -> Any:
+    if not isinstance(value, str):
+        raise malformed("a torch.device is made of something else", describe(value, 40))
+    try:
+        return torch.device(value)
+    except RuntimeError as error:
+        raise UnsupportedError("torch has no such device", found=describe(value, 40)) from error

@@ -1,0 +1,19 @@
+"""Nested states to named leaves and a few columns of plain values, and back; no files.
+
+A training state is a tree: dicts with integer keys, tuples, counters, and tensors here and there.
+Here it becomes its *leaves*, which are saved as the objects of an ordinary file, and its *shape*,
+bytes that say what lies around them. Nothing is pickled, and no class is imported by its name.
+
+Read `columns.py` (the bytes of a shape), `kinds.py` (what is kept of each exact type, one table),
+`encode.py` and `decode.py` (both loops with a stack: depth costs nothing), `names.py` (what leaves
+are called, and where a value is), `record.py` (classes that a file only names), `fitting.py` (a
+loaded tree laid over a live one). `ztensor/states.py` saves and loads files with these.
+
+A framework's types are told by its adapter: see `ztensor.frameworks.TreeAdapter`.
+"""
+
+from ztensor.tree.decode import Decoded, decode
+from ztensor.tree.encode import Encoded, encode
+from ztensor.tree.record import Record
+
+__all__ = ["Decoded", "Encoded", "Record", "decode", "encode"]

@@ -1,0 +1,216 @@
+"""The bytes of a tree's shape: columns that the nodes of the tree take from in turn.
+
+Nodes are told in pre-order, one byte each in `kinds`. What a node has beside its kind it takes from
+the column of that type: a dict its number of entries from `counts`, a float its value from
+`floats`. The columns are one CBOR map of byte strings, little-endian, so that a hundred thousand
+leaves cost a few calls of NumPy and not a hundred thousand items of CBOR.
+
+| column | holds |
+| --- | --- |
+| `kinds` | u8: the kind of each node, as `Node` numbers them |
+| `counts` | u64: entries of a container, length of a packed list, number of a leaf |
+| `words` | u32: which of the different texts a key, a text, or the name of a type is |
+| `ints`, `floats` | i64, f64: values |
+| `text`, `text_lengths` | UTF-8 of the different texts in a row; u32: characters of each |
+| `bytes`, `bytes_lengths` | byte strings in a row; u64: length of each |
+| `leaves` | u32: for each leaf, which text is the name of its object |
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from itertools import accumulate, islice, pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.errors import ManifestError, Reason, describe
+from ztensor.wire.cbor import decode as decode_cbor
+from ztensor.wire.cbor import encode as encode_cbor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ztensor.limits import Budget
+
+# What a value of each column takes in memory once it is one of Python's, containers included.
+_COSTS = {
+    "kinds": 16,
+    "counts": 64,
+    "words": 24,
+    "ints": 40,
+    "floats": 32,
+    "text_lengths": 80,
+    "bytes_lengths": 48,
+    "leaves": 16,
+}
+# So much for each stored byte needs no budget: who stores a million numbers means them.
+_FREE_FACTOR = 16
+
+
+class Node(enum.IntEnum):
+    """The kinds of nodes; their numbers are in files and never change."""
+
+    NONE = 0
+    FALSE = 1
+    TRUE = 2
+    INT = 3  # ints: the value
+    FLOAT = 4  # floats: the value
+    TEXT = 5  # words: the text
+    BYTES = 6  # bytes: the value
+    LIST = 7  # counts: its length; its items follow
+    TUPLE = 8  # likewise
+    DICT = 9  # counts: its entries; each key and its value follow
+    TEXT_DICT = 10  # counts: its entries; words: all keys; the values follow
+    INT_DICT = 11  # counts: its entries; ints: all keys; the values follow
+    INT_LIST = 12  # counts: its length; ints: its items
+    INT_TUPLE = 13  # likewise
+    FLOAT_LIST = 14  # counts: its length; floats: its items
+    FLOAT_TUPLE = 15  # likewise
+    LEAF = 16  # counts: which leaf; words: the framework whose value it was
+    MADE = 17  # words: the name of a type; one node follows, what it is made of
+    RECORD = 18  # words: sort and name of a class; counts: fields; words: theirs; values follow
+
+
+_INTEGERS = {"kinds": "u1", "counts": "<u8", "words": "<u4", "ints": "<i8", "leaves": "<u4"}
+_LENGTHS = {"text_lengths": "<u4", "bytes_lengths": "<u8"}
+
+
+class Columns:
+    """Columns that an encoder appends to."""
+
+    __slots__ = ("byte_strings", "counts", "floats", "ints", "kinds", "leaves", "texts", "words")
+
+    def __init__(self) -> None:
+        self.kinds = bytearray()
+        self.counts: list[int] = []
+        self.words: list[int] = []
+        self.ints: list[int] = []
+        self.floats: list[float] = []
+        self.texts: dict[str, int] = {}
+        self.byte_strings: list[bytes] = []
+        self.leaves: list[int] = []
+
+    def word(self, text: str) -> int:
+        """Return the number of a text among the different ones."""
+        return self.texts.setdefault(text, len(self.texts))
+
+    def packed(self) -> bytes:
+        """Return the columns as one CBOR map; those without a value are left out.
+
+        Raises:
+            UnicodeEncodeError: a text has a lone surrogate, which UTF-8 cannot say.
+        """
+        columns = {name: np.array(getattr(self, name), kind) for name, kind in _INTEGERS.items()}
+        columns["kinds"] = np.frombuffer(self.kinds, np.uint8)
+        columns["floats"] = np.array(self.floats, "<f8")
+        columns["text_lengths"] = np.array([len(text) for text in self.texts], "<u4")
+        columns["bytes_lengths"] = np.array([len(data) for data in self.byte_strings], "<u8")
+        packed = {name: column.tobytes() for name, column in columns.items()}
+        packed["text"] = "".join(self.texts).encode()
+        packed["bytes"] = b"".join(self.byte_strings)
+        return encode_cbor({name: data for name, data in packed.items() if data})
+
+
+class Cursor:
+    """Columns that a decoder takes from: each an iterator over Python's values.
+
+    One that ends too early raises `StopIteration`, or gives fewer values than `several` is asked
+    for, which raises.
+
+    Args:
+        data: the shape.
+        budget: is charged what the values take.
+        stored: how many bytes of the file the shape takes.
+
+    Attributes:
+        kinds: the kind of each node.
+        counts, ints, floats, byte_strings: the values of these columns.
+        words: the texts that the column's numbers stand for.
+        leaves: the names of all leaves.
+    """
+
+    __slots__ = ("byte_strings", "counts", "floats", "ints", "kinds", "leaves", "words")
+
+    def __init__(self, data: bytes | memoryview, budget: Budget, stored: int) -> None:
+        columns = _columns(data, budget)
+        cost = sum(
+            _COSTS[name] * len(columns[name]) // np.dtype(kind).itemsize
+            for name, kind in {**_INTEGERS, **_LENGTHS, "floats": "<f8"}.items()
+        )
+        budget.charge_bytes(max(0, cost - _FREE_FACTOR * stored))
+        try:
+            text = columns["text"].decode()
+        except UnicodeDecodeError as error:
+            raise malformed("its texts are not UTF-8") from error
+        texts: list[str] = _cut(text, _integers(columns, "text_lengths", "<u4"), "text")
+        if len(set(texts)) != len(texts):
+            raise malformed("a text is told twice")
+        words = _integers(columns, "words", "<u4")
+        leaves = _integers(columns, "leaves", "<u4")
+        if max(max(words, default=-1), max(leaves, default=-1)) >= len(texts):
+            raise malformed("a text is not there")
+        lengths = _integers(columns, "bytes_lengths", "<u8")
+        self.kinds: bytes = columns["kinds"]
+        self.counts: Iterator[int] = iter(_integers(columns, "counts", "<u8"))
+        self.words: Iterator[str] = iter([texts[word] for word in words])
+        self.ints: Iterator[int] = iter(_integers(columns, "ints", "<i8"))
+        self.floats: Iterator[float] = iter(_integers(columns, "floats", "<f8"))
+        self.byte_strings: Iterator[bytes] = iter(_cut(columns["bytes"], lengths, "bytes"))
+        self.leaves: tuple[str, ...] = tuple(texts[word] for word in leaves)
+
+    def require_end(self) -> None:
+        """Raise where a column has values that no node took.
+
+        Raises:
+            ManifestError: one has.
+        """
+        for column in (self.counts, self.words, self.ints, self.floats, self.byte_strings):
+            if next(column, None) is not None:
+                raise malformed("a column has values that no node takes")
+
+
+def several(column: Iterator[Any], count: int) -> list[Any]:
+    """Return the next values of a column.
+
+    Raises:
+        ManifestError: there are fewer.
+    """
+    values = list(islice(column, min(count, sys.maxsize)))
+    if len(values) != count:
+        raise malformed("a column ends too early", f"{len(values)} of {count} values")
+    return values
+
+
+def malformed(message: str, found: str | None = None) -> ManifestError:
+    """Return the error for a shape that no encoder of ours wrote."""
+    return ManifestError(
+        f"the tree's shape is malformed: {message}", reason=Reason.FIELD_VALUE, found=found
+    )
+
+
+def _columns(data: bytes | memoryview, budget: Budget) -> dict[str, bytes]:
+    value = decode_cbor(data, depth=4, budget=budget)
+    columns = {*_INTEGERS, *_LENGTHS, "floats", "text", "bytes"}
+    if not isinstance(value, dict) or not all(isinstance(part, bytes) for part in value.values()):
+        raise malformed("its columns are no map of byte strings", describe(value, 40))
+    unknown = sorted(map(str, value.keys() - columns))
+    if unknown:
+        raise malformed("a column is unknown", describe(unknown[0]))
+    return {name: value.get(name, b"") for name in columns}
+
+
+def _integers(columns: dict[str, bytes], name: str, kind: str) -> list[Any]:
+    data = columns[name]
+    if len(data) % np.dtype(kind).itemsize:
+        raise malformed(f"{name} is no whole number of values", f"{len(data)} bytes")
+    values: list[Any] = np.frombuffer(data, kind).tolist()
+    return values
+
+
+def _cut(whole: Any, lengths: list[int], name: str) -> list[Any]:
+    """Cut texts or byte strings that lie one after the other."""
+    if sum(lengths) != len(whole):
+        raise malformed(f"{name} has another length than its parts", f"{len(whole)}")
+    return [whole[start:stop] for start, stop in pairwise(accumulate(lengths, initial=0))]

@@ -1,0 +1,79 @@
+"""Where a value is in a tree: as text for people, as the name of an object, and as code.
+
+The names of objects are for people: the tree is never rebuilt by splitting them, so keys with dots
+in them, and keys of several types that are written alike, are no trouble.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ztensor.errors import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+# Longest name that is made of a path, in bytes of UTF-8, without what makes it unique.
+_NAME_BYTES = 200
+
+
+class Place(NamedTuple):
+    """A container in a tree that is being walked.
+
+    Attributes:
+        parent: the container it is in; None of the root.
+        step: how it is reached from there, as in code, such as `.step`; None where its key says.
+        key: its key there.
+        name: the keys on the way, joined by dots, cut to what fits a name.
+    """
+
+    parent: Place | None
+    step: str | None
+    key: object
+    name: str
+
+    def inner(self, key: object, step: str | None) -> Place:
+        """Return the place of what is in this one."""
+        return Place(self, step, key, named(self.name, key))
+
+    def __str__(self) -> str:
+        """Return the whole way as in code: `tree['optimizer']['state'][0]`."""
+        steps, place = [], self
+        while place is not None:
+            steps.append(key_step(place.key) if place.step is None else place.step)
+            place = place.parent  # type: ignore[assignment]
+        if len(steps) > 40:  # a path of ten thousand steps says no more than its ends
+            steps[20:-20] = ["[...]"]
+        return "".join(reversed(steps))
+
+
+ROOT = Place(None, "tree", None, "")
+
+
+def named(name: str, key: object) -> str:
+    """Return a container's name with a key behind it, cut to what fits a name."""
+    text = key if type(key) is str else str(key)
+    joined = f"{name}.{text}" if name else text
+    return joined if len(joined) <= _NAME_BYTES // 4 else _cut(joined)
+
+
+def _cut(text: str) -> str:
+    data = text.encode("utf-8", "replace")
+    return text if len(data) <= _NAME_BYTES else data[:_NAME_BYTES].decode("utf-8", "ignore")
+
+
+def unique(name: str, taken: Container[str], tries: dict[str, int]) -> str:
+    """Return a name for an object that is not taken; `tries` is {} at first."""
+    name = name.replace("\0", "\N{REPLACEMENT CHARACTER}") or "value"
+    if name not in taken:
+        return name
+    while True:
+        tries[name] = count = tries.get(name, 1) + 1
+        other = f"{name}#{count}"
+        if other not in taken:
+            return other
+
+
+def key_step(key: object) -> str:
+    """Return how an entry of a dict is reached, as in code."""
+    return f"[{describe(key, 60)}]"
