@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 
-_NEEDS = {"torch": "torch", "jax.py": "jax", "flax.py": "jax"}
+_NEEDS = {"torch": "torch", "jax": "jax", "flax.py": "jax"}
 
 collect_ignore = [
     f"ztensor/{module}"

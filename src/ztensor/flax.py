@@ -1,8 +1,8 @@
 """`ztensor.jax` under the name safetensors has for it."""
 
-from ztensor.jax import load, load_abstract, load_file, save, save_file
+from ztensor.jax import load, load_abstract, load_file, load_tree, save, save_file, save_tree
 
-__all__ = ["load", "load_abstract", "load_file", "save", "save_file"]
+__all__ = ["load", "load_abstract", "load_file", "load_tree", "save", "save_file", "save_tree"]
 
 
 def __dir__() -> list[str]:

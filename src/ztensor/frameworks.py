@@ -43,7 +43,7 @@ FRAMEWORKS: dict[str, Framework] = {
     "torch": Framework(
         ("torch",), "ztensor.torch.adapter", ("pt", "torch", "pytorch"), "ztensor.torch.tree"
     ),
-    "jax": Framework(("jax", "jaxlib"), "ztensor.jax", ("jax", "flax")),
+    "jax": Framework(("jax", "jaxlib"), "ztensor.jax.adapter", ("jax", "flax"), "ztensor.jax.tree"),
     "scipy": Framework(("scipy",), "ztensor.scipy"),
 }
 

@@ -119,7 +119,7 @@ def save_tree(
         filename,
         {**(metadata or {}), _ATTRIBUTE: _stored_shape(shape)},
         progress,
-        deduplicate=False,  # the tree knows what is shared; equal bytes that are not must stay apart
+        deduplicate=False,  # the tree knows what is shared; what is only equal stays apart
         max_shard_size=max_shard_size,
         compression=compression,
         checksum=checksum,

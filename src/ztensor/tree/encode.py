@@ -111,11 +111,11 @@ class _Encoder:
         elif kind in _SINGLE and (kind is not int or value in _INT64):
             self._number(value, kind)
         elif kind is dict:
-            return self._entries(value, place)
+            return self._entries(value, place, key, step)
         elif kind is list or kind is tuple:
             return self._items(value, kind)
         elif kind in _SETS:
-            self._set(value, kind, place)
+            self._set(value, kind, _inner(place, key, step))
         elif kind is bytes:
             columns.kinds.append(Node.BYTES)
             columns.byte_strings.append(value)
@@ -131,7 +131,9 @@ class _Encoder:
             columns.floats.append(value)
         columns.kinds.append(Node.TRUE if value is True else _SINGLE[kind])
 
-    def _entries(self, value: dict[Any, Any], place: Place) -> Any:
+    def _entries(
+        self, value: dict[Any, Any], place: Place, key: object, step: str | None
+    ) -> Any:
         columns = self._columns
         columns.counts.append(len(value))
         kinds = set(map(type, value))
@@ -143,8 +145,8 @@ class _Encoder:
             columns.ints.extend(value)
         else:
             columns.kinds.append(Node.DICT)
-            return self._with_keys(value, place)
-        return ((key, None, item) for key, item in value.items())
+            return self._with_keys(value, _inner(place, key, step))
+        return ((own, None, item) for own, item in value.items())
 
     def _with_keys(self, value: dict[Any, Any], place: Place) -> Any:
         for key, item in value.items():

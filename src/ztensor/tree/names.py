@@ -52,9 +52,16 @@ ROOT = Place(None, "tree", None, "")
 
 def named(name: str, key: object) -> str:
     """Return a container's name with a key behind it, cut to what fits a name."""
-    text = key if type(key) is str else str(key)
+    text = key if type(key) is str else _shown(key)
     joined = f"{name}.{text}" if name else text
     return joined if len(joined) <= _NAME_BYTES // 4 else _cut(joined)
+
+
+def _shown(key: object) -> str:
+    try:
+        return str(key)
+    except ValueError:  # an integer of more digits than Python writes
+        return type(key).__name__
 
 
 def _cut(text: str) -> str:

@@ -9,7 +9,6 @@ such objects are refused, with what to do instead.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,7 +21,6 @@ from ztensor.errors import (
     ArgumentValueError,
     MissingDependencyError,
     NotRepresentableError,
-    UsageError,
     ZTensorError,
     describe,
 )
@@ -30,13 +28,15 @@ from ztensor.opening import open as open_files
 from ztensor.opening import reader_of_bytes
 from ztensor.reading.loading import load_all, load_files
 from ztensor.tensor import Tensor
+from ztensor.writing.saving import attributes_given
 
 try:
     import jax
-    import jax.numpy as jnp
 except ImportError as error:
     raise MissingDependencyError("ztensor.jax needs JAX: pip install 'pyztensor[jax]'") from error
-from ztensor.writing.saving import attributes_given
+
+from ztensor.jax.tree import load_tree, save_tree
+from ztensor.jax.values import is_value, named_device, no_jax_value, placed, require_held, stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,16 +47,20 @@ if TYPE_CHECKING:
     from ztensor.source.sink import Durable
     from ztensor.typing import Bytes, JaxDevice, JaxSharding, Openable, Progress, Target
 
-__all__ = ["load", "load_abstract", "load_file", "save", "save_file"]
+__all__ = [
+    "load",
+    "load_abstract",
+    "load_file",
+    "load_tree",
+    "save",
+    "save_file",
+    "save_tree",
+]
 
 
 def __dir__() -> list[str]:
     """Return the public names."""
     return __all__
-
-
-# Arrays up to this size are copied into JAX, which is faster by half than what may share memory.
-_SMALL_BYTES = 64 << 10
 
 
 @public
@@ -261,63 +265,10 @@ def load_abstract(
         return result
 
 
-def read(reader: ObjectReader, name: Any, *, device: Any = None, sharding: Any = None) -> Any:
-    """Return objects of an open reader as JAX values; see `ztensor.Reader.read_jax`."""
-    names = [name] if isinstance(name, str) else list(name)
-    found = _read(reader, names, device, sharding, copy=False)
-    for one, value in found.items():
-        if isinstance(value, Tensor):
-            raise _no_jax_value(value).locate(file=reader.name, object_name=one)
-    return found[name] if isinstance(name, str) else found
-
-
-def device_of(device: Any) -> Any:
-    """Return a device by its name; None, which "cpu" stands for here, leaves it to JAX.
-
-    Raises:
-        ArgumentTypeError: it is no device and no name.
-        ArgumentValueError: there is none of that name.
-    """
-    return None if isinstance(device, str) and device == "cpu" else _device(device)
-
-
-def value_of(tensor: Tensor, *, device: JaxDevice | None = None) -> jax.Array | Any:
-    """Return a tensor as a JAX value; see `ztensor.Tensor.jax`."""
-    value = tensor.numpy() if tensor.format == "dense" else tensor
-    found = _placed({"": value}, _device(device))[""]
-    if isinstance(found, Tensor):
-        raise _no_jax_value(tensor)
-    return found
-
-
-# --- From JAX -------------------------------------------------------------------------------
-
-
 def _stored(tensors: Any) -> Any:
     if not hasattr(tensors, "items"):
         return tensors  # what saves a dict says what is wrong with it
     return {name: _stored_value(name, value) for name, value in tensors.items()}
-
-
-def is_value(value: object) -> bool:
-    """Return whether a value is an array of JAX, dense or sparse."""
-    sparse = sys.modules.get("jax.experimental.sparse")  # a sparse value brings it along
-    return isinstance(value, jax.Array) or (
-        sparse is not None and isinstance(value, sparse.JAXSparse)
-    )
-
-
-def stored(value: Any) -> Array | Tensor:
-    """Return what is stored of an array of JAX: an array, or a `Tensor` for a sparse one.
-
-    Raises:
-        ArgumentTypeError: it is traced or deleted.
-        NotRepresentableError: it cannot be stored; the message says what would work.
-    """
-    if isinstance(value, jax.Array):
-        _require_readable(value)
-        return np.asarray(value)
-    return _stored_sparse(value)
 
 
 def _stored_value(name: Any, value: Any) -> Any:
@@ -339,52 +290,14 @@ def _stored_value(name: Any, value: Any) -> Any:
     return value
 
 
-def _require_readable(array: Any) -> None:
-    """Raise where the elements of a JAX array cannot be had."""
-    if isinstance(array, jax.core.Tracer):
-        raise ArgumentTypeError(
-            "the value is traced and has no elements yet; save outside of jit, grad and vmap",
-        )
-    if jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
-        raise NotRepresentableError(
-            "a PRNG key is no plain array; save jax.random.key_data(key), and make the key again "
-            "with jax.random.wrap_key_data",
-            found=describe(str(array.dtype)),
-        )
-    if array.is_deleted():
-        raise ArgumentTypeError(
-            "the array was deleted, as a donated argument is; save before the call it is given to",
-        )
-    if not (array.is_fully_addressable or array.is_fully_replicated):
-        raise NotRepresentableError(
-            "parts of the array are with other processes; gather it first with "
-            "jax.experimental.multihost_utils.process_allgather",
-            found=describe(str(array.sharding), 200),
-        )
-
-
-def _stored_sparse(matrix: Any) -> Tensor:
-    from jax.experimental import sparse
-
-    if not isinstance(matrix, (sparse.BCOO, sparse.BCSR)) or matrix.n_batch or matrix.n_dense:
-        raise NotRepresentableError(
-            "only BCOO and BCSR without batch and dense dimensions can be stored; use "
-            "bcoo_update_layout(matrix, n_batch=0, n_dense=0), or todense()",
-            found=describe(matrix),
-        )
-    _require_readable(matrix.data)
-    values, indices = np.asarray(matrix.data), np.asarray(matrix.indices)
-    if isinstance(matrix, sparse.BCSR):
-        pointers = np.asarray(matrix.indptr)
-        count = int(pointers[-1])  # what lies behind is padding
-        return Tensor.csr(values[:count], indices[:count], pointers, matrix.shape)
-    inside = (indices < np.array(matrix.shape, indices.dtype)).all(1)
-    if not inside.all():  # padding lies outside
-        values, indices = values[inside], indices[inside]
-    return Tensor.coo(values, indices.T, matrix.shape)
-
-
-# --- To JAX ---------------------------------------------------------------------------------
+def read(reader: ObjectReader, name: Any, *, device: Any = None, sharding: Any = None) -> Any:
+    """Return objects of an open reader as JAX values; see `ztensor.Reader.read_jax`."""
+    names = [name] if isinstance(name, str) else list(name)
+    found = _read(reader, names, device, sharding, copy=False)
+    for one, value in found.items():
+        if isinstance(value, Tensor):
+            raise no_jax_value(value).locate(file=reader.name, object_name=one)
+    return found[name] if isinstance(name, str) else found
 
 
 def _load(
@@ -392,9 +305,9 @@ def _load(
 ) -> dict[str, Any]:
     if sharding is not None:
         return _read(reader, reader.keys(), device, sharding, copy=copy)
-    target = _device(device)
+    target = named_device(device)
     arrays = load_files(reader.objects, load_all, copy=copy, threads=threads)
-    return _placed(arrays, target, reader.name)
+    return placed(arrays, target, reader.name)
 
 
 def _read(
@@ -403,7 +316,7 @@ def _read(
     """Read objects one by one, those that have a sharding only where it says."""
     if device is not None and sharding is not None:
         raise ArgumentValueError("device and sharding both say where to; pass one of them")
-    choose, target = _chooser(reader, sharding), _device(device)
+    choose, target = _chooser(reader, sharding), named_device(device)
     # What is sent elsewhere is read, not mapped: nobody gets a view.
     copy = copy or (jax.default_backend() if target is None else target.platform) != "cpu"
     result: dict[str, Any] = {}
@@ -418,7 +331,7 @@ def _read(
             whole[name] = reader.read_numpy(name, copy=copy)
         else:
             whole[name] = reader.read(name, copy=copy)
-    result.update(_placed(whole, target, reader.name))
+    result.update(placed(whole, target, reader.name))
     return result
 
 
@@ -468,7 +381,7 @@ def _sharded(reader: ObjectReader, name: str, struct: Any, sharding: Any, *, cop
             object_name=name,
             found=f"format {describe(struct.format)}",
         )
-    _require_held(struct.dtype, name, reader.name)
+    require_held(struct.dtype, name, reader.name)
     lazy = reader.get_slice(name)
     parts: dict[Any, Array] = {}
 
@@ -490,110 +403,4 @@ def _sharded(reader: ObjectReader, name: str, struct: Any, sharding: Any, *, cop
             object_name=name,
             expected=f"a jax.sharding.Sharding for shape {describe(struct.shape)}",
             found=describe(sharding, 200),
-        ) from error
-
-
-def _placed(values: dict[str, Any], target: Any, file: str | None = None) -> dict[str, Any]:
-    """Return arrays and tensors as JAX has them; those it has not stay as they are."""
-    first_of: dict[np.dtype[Any], str] = {}
-    large = []
-    for name, value in values.items():
-        if isinstance(value, np.ndarray):
-            first_of.setdefault(value.dtype, name)
-            if target is not None or value.nbytes > _SMALL_BYTES:
-                large.append(name)
-    for dtype, name in first_of.items():
-        _require_held(dtype, name, file)
-    moved = dict(zip(large, jax.device_put([values[name] for name in large], target), strict=True))
-    return {
-        name: moved[name]
-        if name in moved
-        else jnp.array(value)
-        if isinstance(value, np.ndarray)
-        else _sparse(name, value, target, file)
-        for name, value in values.items()
-    }
-
-
-def _require_held(dtype: np.dtype[Any], name: str, file: str | None) -> None:
-    """Raise where JAX would change elements of this type, or has none."""
-    try:
-        held = jax.device_put(np.zeros(0, dtype)).dtype
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise NotRepresentableError(
-            f"JAX has no elements of this type; load it with ztensor.numpy and convert it: {error}",
-            file=file,
-            object_name=name or None,
-            found=dtype.name,
-        ) from error
-    if held != dtype:
-        raise NotRepresentableError(
-            f"JAX would narrow the elements to {held}; load under jax.enable_x64(True) or set "
-            "JAX_ENABLE_X64=1, or load with ztensor.numpy and convert them there",
-            file=file,
-            object_name=name or None,
-            found=dtype.name,
-        )
-
-
-def _sparse(name: str, tensor: Tensor, target: Any, file: str | None) -> Any:
-    """Return a sparse tensor as BCOO or BCSR, every other one as it is."""
-    if tensor.format not in ("sparse_csr", "sparse_coo"):
-        return tensor
-    from jax.experimental import sparse
-
-    tensor.require_valid()  # JAX leaves out what lies outside
-    values = tensor.components["values"].reshape(-1)
-    shape = tuple(tensor.shape)  # a plain one: JAX compares it
-    largest = max(*shape, values.size, 0)
-    index = np.dtype(np.int32 if largest <= np.iinfo(np.int32).max else np.int64)
-    for dtype in (values.dtype, index):
-        _require_held(dtype, name, file)
-    if tensor.format == "sparse_csr":
-        columns, pointers = (
-            tensor.components[role].reshape(-1).astype(index) for role in ("indices", "indptr")
-        )
-        parts = jax.device_put((values, columns, pointers), target)
-        return sparse.BCSR(parts, shape=shape)
-    coords = tensor.components["coords"].astype(index).reshape(len(shape), values.size)
-    is_sorted, is_unique = _order(coords)
-    parts = jax.device_put((values, np.ascontiguousarray(coords.T)), target)
-    return sparse.BCOO(parts, shape=shape, indices_sorted=is_sorted, unique_indices=is_unique)
-
-
-def _order(coords: Array) -> tuple[bool, bool]:
-    """Return whether coordinates are in order, and also known to differ."""
-    before = np.zeros(max(coords.shape[1] - 1, 0), np.bool_)
-    same = ~before
-    for axis in coords:
-        before |= same & (axis[:-1] < axis[1:])
-        same &= axis[:-1] == axis[1:]
-    return bool((before | same).all()), bool(before.all())
-
-
-def _no_jax_value(tensor: Tensor) -> UsageError:
-    return UsageError(
-        "JAX has no value for this layout; "
-        + ("use dequantize(), or " if tensor.format == "quantized_group" else "use ")
-        + "the arrays in .components",
-        found=f"format {describe(tensor.format)}",
-    )
-
-
-def _device(device: Any) -> Any:
-    if device is None or isinstance(device, jax.Device):
-        return device
-    if not isinstance(device, str):
-        raise ArgumentTypeError(
-            "device is a jax.Device or its name; shardings are passed as sharding",
-            found=describe(device, 60),
-        )
-    platform, _, index = device.partition(":")
-    try:
-        return jax.local_devices(backend=platform)[int(index or 0)]
-    except (RuntimeError, ValueError, IndexError) as error:
-        raise ArgumentValueError(
-            "no such device",
-            expected=f"one of {', '.join(f'{one.platform}:{one.id}' for one in jax.devices())}",
-            found=describe(device),
         ) from error

@@ -1,0 +1,113 @@
+"""Types of JAX in trees: arrays, dense and sparse, and keys of random numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from ztensor.boundary import public
+from ztensor.errors import UnsupportedError, describe
+from ztensor.jax.values import is_value, stored, value_of
+from ztensor.opening import open as open_files
+from ztensor.states import read_tree, save_tree
+from ztensor.tensor import Tensor
+from ztensor.tree.columns import malformed
+from ztensor.tree.fitting import fit
+from ztensor.tree.kinds import Leaf, Made
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ztensor.limits import Limits
+    from ztensor.typing import Openable, Progress
+
+__all__ = ["load_tree", "save_tree", "tree_form", "tree_leaf", "tree_makers"]
+
+_KEY = "jax.random.key"
+
+
+@public
+def load_tree(
+    filename: Openable,
+    *,
+    copy: bool = True,
+    only: str | Iterable[str] | None = None,
+    into: Any = None,
+    types: Iterable[type] = (),
+    verify: bool | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    limits: Limits | None = None,
+) -> Any:
+    """Load a nested state that `save_tree` saved, with JAX's arrays and keys as they were.
+
+    Arrays are on JAX's default device; `jax.device_put(tree, sharding)` places them. States of
+    Optax and Flax need `into=`, a live state of the same kind: a file names no class that is
+    imported.
+
+    Args:
+        filename: the file; also what else `ztensor.open` takes.
+        copy: as for `ztensor.load_tree`, like all that follow.
+        only: patterns of keys joined by dots.
+        into: a live tree that gives the classes, and the fields that are no data.
+        types: classes of records.
+        verify: whether digests are checked.
+        threads: how many read or decompress.
+        progress: called after each file with the bytes loaded so far and of all of them.
+        limits: caps other than the default ones.
+
+    Returns:
+        The state: arrays that were NumPy's or torch's are NumPy's.
+
+    Raises:
+        ZTensorError: what `ztensor.load_tree` raises.
+        NotRepresentableError: JAX would narrow the elements; the message says what to do.
+        ArgumentValueError: the file has another tree than `into`.
+    """
+    with open_files(filename, verify=verify, limits=limits) as reader:
+        tree = read_tree(
+            reader,
+            "jax",
+            only=only,
+            types=types,
+            copy=copy,
+            threads=threads,
+            progress=progress,
+        )
+    return tree if into is None else fit(into, tree)
+
+
+def tree_form(value: Any) -> Leaf | Made | None:
+    """Return what a value of JAX is saved as; see `ztensor.frameworks.TreeAdapter`."""
+    if not is_value(value):
+        return None
+    if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        data = np.asarray(jax.random.key_data(value))
+        return Made(_KEY, (str(jax.random.key_impl(value)), Leaf(data, None, "numpy")))
+    return Leaf(stored(value), ("jax", id(value)), "jax")
+
+
+def tree_leaf(value: Any) -> Any:
+    """Return a leaf as an array of JAX on its default device."""
+    return value_of(value if isinstance(value, Tensor) else Tensor(value))
+
+
+def tree_makers() -> dict[str, Callable[[Any], Any]]:
+    """Return what makes values of JAX's types."""
+    return {_KEY: _key}
+
+
+def _key(value: object) -> Any:
+    if (
+        type(value) is not tuple
+        or len(value) != 2
+        or not isinstance(value[0], str)
+        or not isinstance(value[1], np.ndarray)
+    ):
+        raise malformed("a key is made of something else", describe(value, 40))
+    try:
+        return jax.random.wrap_key_data(value[1], impl=value[0])
+    except (ValueError, TypeError) as error:
+        raise UnsupportedError("JAX has no such keys", found=describe(value[0], 40)) from error

@@ -1,0 +1,225 @@
+"""One JAX value to what is stored and back, and onto a device."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    MissingDependencyError,
+    NotRepresentableError,
+    UsageError,
+    describe,
+)
+from ztensor.tensor import Tensor
+
+try:
+    import jax
+    import jax.numpy as jnp
+except ImportError as error:
+    raise MissingDependencyError("ztensor.jax needs JAX: pip install 'pyztensor[jax]'") from error
+
+if TYPE_CHECKING:
+    from ztensor.layout.base import Array
+    from ztensor.typing import JaxDevice
+
+# Arrays up to this size are copied into JAX, which is faster by half than what may share memory.
+_SMALL_BYTES = 64 << 10
+
+
+# --- From JAX -------------------------------------------------------------------------------
+
+
+def is_value(value: object) -> bool:
+    """Return whether a value is an array of JAX, dense or sparse."""
+    sparse = sys.modules.get("jax.experimental.sparse")  # a sparse value brings it along
+    return isinstance(value, jax.Array) or (
+        sparse is not None and isinstance(value, sparse.JAXSparse)
+    )
+
+
+def stored(value: Any) -> Array | Tensor:
+    """Return what is stored of an array of JAX: an array, or a `Tensor` for a sparse one.
+
+    Raises:
+        ArgumentTypeError: it is traced or deleted.
+        NotRepresentableError: it cannot be stored; the message says what would work.
+    """
+    if isinstance(value, jax.Array):
+        _require_readable(value)
+        return np.asarray(value)
+    return _stored_sparse(value)
+
+
+def _require_readable(array: Any) -> None:
+    """Raise where the elements of a JAX array cannot be had."""
+    if isinstance(array, jax.core.Tracer):
+        raise ArgumentTypeError(
+            "the value is traced and has no elements yet; save outside of jit, grad and vmap",
+        )
+    if jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
+        raise NotRepresentableError(
+            "a PRNG key is no plain array; save jax.random.key_data(key), and make the key again "
+            "with jax.random.wrap_key_data",
+            found=describe(str(array.dtype)),
+        )
+    if array.is_deleted():
+        raise ArgumentTypeError(
+            "the array was deleted, as a donated argument is; save before the call it is given to",
+        )
+    if not (array.is_fully_addressable or array.is_fully_replicated):
+        raise NotRepresentableError(
+            "parts of the array are with other processes; gather it first with "
+            "jax.experimental.multihost_utils.process_allgather",
+            found=describe(str(array.sharding), 200),
+        )
+
+
+def _stored_sparse(matrix: Any) -> Tensor:
+    from jax.experimental import sparse
+
+    if not isinstance(matrix, (sparse.BCOO, sparse.BCSR)) or matrix.n_batch or matrix.n_dense:
+        raise NotRepresentableError(
+            "only BCOO and BCSR without batch and dense dimensions can be stored; use "
+            "bcoo_update_layout(matrix, n_batch=0, n_dense=0), or todense()",
+            found=describe(matrix),
+        )
+    _require_readable(matrix.data)
+    values, indices = np.asarray(matrix.data), np.asarray(matrix.indices)
+    if isinstance(matrix, sparse.BCSR):
+        pointers = np.asarray(matrix.indptr)
+        count = int(pointers[-1])  # what lies behind is padding
+        return Tensor.csr(values[:count], indices[:count], pointers, matrix.shape)
+    inside = (indices < np.array(matrix.shape, indices.dtype)).all(1)
+    if not inside.all():  # padding lies outside
+        values, indices = values[inside], indices[inside]
+    return Tensor.coo(values, indices.T, matrix.shape)
+
+
+# --- To JAX ---------------------------------------------------------------------------------
+
+
+def value_of(tensor: Tensor, *, device: JaxDevice | None = None) -> jax.Array | Any:
+    """Return a tensor as a JAX value; see `ztensor.Tensor.jax`."""
+    value = tensor.numpy() if tensor.format == "dense" else tensor
+    found = placed({"": value}, named_device(device))[""]
+    if isinstance(found, Tensor):
+        raise no_jax_value(tensor)
+    return found
+
+
+def placed(values: dict[str, Any], target: Any, file: str | None = None) -> dict[str, Any]:
+    """Return arrays and tensors as JAX has them; those it has not stay as they are."""
+    first_of: dict[np.dtype[Any], str] = {}
+    large = []
+    for name, value in values.items():
+        if isinstance(value, np.ndarray):
+            first_of.setdefault(value.dtype, name)
+            if target is not None or value.nbytes > _SMALL_BYTES:
+                large.append(name)
+    for dtype, name in first_of.items():
+        require_held(dtype, name, file)
+    moved = dict(zip(large, jax.device_put([values[name] for name in large], target), strict=True))
+    return {
+        name: moved[name]
+        if name in moved
+        else jnp.array(value)
+        if isinstance(value, np.ndarray)
+        else _sparse(name, value, target, file)
+        for name, value in values.items()
+    }
+
+
+def require_held(dtype: np.dtype[Any], name: str, file: str | None) -> None:
+    """Raise where JAX would change elements of this type, or has none."""
+    try:
+        held = jax.device_put(np.zeros(0, dtype)).dtype
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise NotRepresentableError(
+            f"JAX has no elements of this type; load it with ztensor.numpy and convert it: {error}",
+            file=file,
+            object_name=name or None,
+            found=dtype.name,
+        ) from error
+    if held != dtype:
+        raise NotRepresentableError(
+            f"JAX would narrow the elements to {held}; load under jax.enable_x64(True) or set "
+            "JAX_ENABLE_X64=1, or load with ztensor.numpy and convert them there",
+            file=file,
+            object_name=name or None,
+            found=dtype.name,
+        )
+
+
+def _sparse(name: str, tensor: Tensor, target: Any, file: str | None) -> Any:
+    """Return a sparse tensor as BCOO or BCSR, every other one as it is."""
+    if tensor.format not in ("sparse_csr", "sparse_coo"):
+        return tensor
+    from jax.experimental import sparse
+
+    tensor.require_valid()  # JAX leaves out what lies outside
+    values = tensor.components["values"].reshape(-1)
+    shape = tuple(tensor.shape)  # a plain one: JAX compares it
+    largest = max(*shape, values.size, 0)
+    index = np.dtype(np.int32 if largest <= np.iinfo(np.int32).max else np.int64)
+    for dtype in (values.dtype, index):
+        require_held(dtype, name, file)
+    if tensor.format == "sparse_csr":
+        columns, pointers = (
+            tensor.components[role].reshape(-1).astype(index) for role in ("indices", "indptr")
+        )
+        parts = jax.device_put((values, columns, pointers), target)
+        return sparse.BCSR(parts, shape=shape)
+    coords = tensor.components["coords"].astype(index).reshape(len(shape), values.size)
+    is_sorted, is_unique = _order(coords)
+    parts = jax.device_put((values, np.ascontiguousarray(coords.T)), target)
+    return sparse.BCOO(parts, shape=shape, indices_sorted=is_sorted, unique_indices=is_unique)
+
+
+def _order(coords: Array) -> tuple[bool, bool]:
+    """Return whether coordinates are in order, and also known to differ."""
+    before = np.zeros(max(coords.shape[1] - 1, 0), np.bool_)
+    same = ~before
+    for axis in coords:
+        before |= same & (axis[:-1] < axis[1:])
+        same &= axis[:-1] == axis[1:]
+    return bool((before | same).all()), bool(before.all())
+
+
+def no_jax_value(tensor: Tensor) -> UsageError:
+    """Return the error for a tensor of a layout that JAX has no value for."""
+    return UsageError(
+        "JAX has no value for this layout; "
+        + ("use dequantize(), or " if tensor.format == "quantized_group" else "use ")
+        + "the arrays in .components",
+        found=f"format {describe(tensor.format)}",
+    )
+
+
+def named_device(device: Any) -> Any:
+    """Return a device, which may be named; None stays None.
+
+    Raises:
+        ArgumentTypeError: it is no device and no name.
+        ArgumentValueError: there is none of that name.
+    """
+    if device is None or isinstance(device, jax.Device):
+        return device
+    if not isinstance(device, str):
+        raise ArgumentTypeError(
+            "device is a jax.Device or its name; shardings are passed as sharding",
+            found=describe(device, 60),
+        )
+    platform, _, index = device.partition(":")
+    try:
+        return jax.local_devices(backend=platform)[int(index or 0)]
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise ArgumentValueError(
+            "no such device",
+            expected=f"one of {', '.join(f'{one.platform}:{one.id}' for one in jax.devices())}",
+            found=describe(device),
+        ) from error
