@@ -67,7 +67,7 @@ def save_tree(
     metadata: Mapping[str, object] | None = None,
     *,
     compression: bool | int | str = False,
-    checksum: str | bool | None = "crc32c",
+    checksum: str | bool | None = True,
     version: str = "1.2.0",
     durable: Durable = "auto",
     max_shard_size: int | str | None = None,
@@ -90,8 +90,8 @@ def save_tree(
         filename: the file; also a file object open for writing bytes.
         metadata: key-value pairs of the file. `"tree"` is taken.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
-        checksum: `"crc32c"`, `"sha256"` or None.
-        version: of the container; all but `"0.1.0"`.
+        checksum: as for `ztensor.Writer`: True for the version's own, a name, or None.
+        version: `"1.2.0"` or `"2.1"`; older ones have no attributes that hold a tree.
         durable: True flushes to disk before this returns; "auto" does so when an existing file is
             replaced; False leaves it to the system.
         max_shard_size: most bytes of tensors in a file; see `ztensor.numpy.save_file`.

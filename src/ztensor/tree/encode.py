@@ -131,9 +131,7 @@ class _Encoder:
             columns.floats.append(value)
         columns.kinds.append(Node.TRUE if value is True else _SINGLE[kind])
 
-    def _entries(
-        self, value: dict[Any, Any], place: Place, key: object, step: str | None
-    ) -> Any:
+    def _entries(self, value: dict[Any, Any], place: Place, key: object, step: str | None) -> Any:
         columns = self._columns
         columns.counts.append(len(value))
         kinds = set(map(type, value))

@@ -40,9 +40,7 @@ class Colour(enum.IntEnum):
 
 def back(encoded: Encoded, **options: Any) -> Any:
     budget = Budget(DEFAULT_LIMITS, len(encoded.shape))
-    return decode(
-        encoded.shape, budget, lambda leaf: encoded.leaves[leaf.name], **options
-    ).tree
+    return decode(encoded.shape, budget, lambda leaf: encoded.leaves[leaf.name], **options).tree
 
 
 def shape_of(columns: dict[str, bytes]) -> bytes:
@@ -308,7 +306,10 @@ def test_a_small_file_does_not_become_a_large_tree() -> None:
     columns = columns_of([None] * 3_000_000)
     with pytest.raises(LimitError):
         decode(
-            shape_of(columns), Budget(Limits(cost_floor=1 << 20), 300), lambda leaf: leaf, stored=300
+            shape_of(columns),
+            Budget(Limits(cost_floor=1 << 20), 300),
+            lambda leaf: leaf,
+            stored=300,
         )
 
 
