@@ -278,6 +278,34 @@ def linear(files: Files) -> Path:
     return path
 
 
+TREE: dict[str, Any] = {"w": F32, "n": [1, 2.0, ("x", None)], "d": {1: {2, 3}}}
+OF_TREE: dict[str, Any] = {
+    "copy": True, "only": None, "into": None, "types": (), "verify": None, "threads": None,
+    "progress": None, "limits": None,
+}  # fmt: skip
+
+
+def tree(files: Files) -> Path:
+    path = files.out()
+    ztensor.save_tree(TREE, path)
+    return path
+
+
+def lazy(files: Files) -> Any:
+    return ztensor.open_tree(tree(files))
+
+
+def record() -> Any:
+    return ztensor.Record("some.Class", {"x": 1})
+
+
+def saved_tree(save: Any, files: Files) -> Case:
+    return case(
+        save, tree=TREE, filename=files.out(), metadata={"k": "v"}, compression=False,
+        checksum="crc32c", version="1.2.0", **SHARED,
+    )  # fmt: skip
+
+
 def pretrained(files: Files) -> Path:
     folder = files.out("")
     ztensor_torch().save_pretrained(files.model, folder)
@@ -426,6 +454,17 @@ FUNCTIONS: dict[str, Make] = {
         ztensor_jax().load_file, filename=f.zt("a.npy"), device=None, sharding=None,
         copy=False, **LOADED,
     ),
+    "load_tree": lambda f: case(ztensor.load_tree, filename=tree(f), **OF_TREE),
+    "open_tree": lambda f: case(
+        ztensor.open_tree, filename=tree(f), mmap=True, verify=None, limits=None
+    ),
+    "save_tree": lambda f: saved_tree(ztensor.save_tree, f),
+    "torch.load_tree": lambda f: case(
+        ztensor_torch().load_tree, filename=tree(f), device="cpu", **OF_TREE
+    ),
+    "torch.save_tree": lambda f: saved_tree(ztensor_torch().save_tree, f),
+    "jax.load_tree": lambda f: case(ztensor_jax().load_tree, filename=tree(f), **OF_TREE),
+    "jax.save_tree": lambda f: saved_tree(ztensor_jax().save_tree, f),
     "jax.save": lambda _: case(ztensor_jax().save, **SAVED),
     "jax.save_file": lambda f: case(ztensor_jax().save_file, filename=f.out(), **SAVED, **SHARED),
 }  # fmt: skip
@@ -685,6 +724,26 @@ PROBLEM = ztensor.Problem(Reason.FIELD_TYPE, "wrong")
 LOGICAL = ztensor.LogicalType("f32", "f32", "float32")
 
 METHODS: dict[str, Make] = {
+    **under("LazyTree", {
+        "__init__": lambda f: case(ztensor.LazyTree, reader=ztensor.open(tree(f))),
+        "__getitem__": lambda f: case(lambda path: lazy(f)[path], path="w"),
+        "__iter__": lambda f: case(lazy(f).__iter__),
+        "__len__": lambda f: case(lazy(f).__len__),
+        "__enter__": lambda f: case(lazy(f).__enter__),
+        "__exit__": lambda f: case(lambda kind: lazy(f).__exit__(kind), kind=None),
+        "__repr__": lambda f: case(lazy(f).__repr__),
+        "close": lambda f: case(lazy(f).close),
+        "tree": lambda f: case(lazy(f).tree, copy=True, only="w", types=(), threads=None),
+    }),
+    **under("Record", {
+        "__init__": lambda _: case(
+            ztensor.Record, class_name="some.Class", fields={"x": 1}, sort="namedtuple"
+        ),
+        "__getitem__": lambda _: case(lambda name: record()[name], name="x"),
+        "__iter__": lambda _: case(record().__iter__),
+        "__len__": lambda _: case(record().__len__),
+        "__repr__": lambda _: case(record().__repr__),
+    }),
     **under("Reader", of_reader(Files.reader)),
     **under("ShardedReader", of_reader(Files.sharded)),
     "ShardedReader.files": lambda f: case(lambda: f.sharded().files),
@@ -1019,7 +1078,7 @@ def is_call(name: str, member: Any) -> bool:
         inspect.isfunction(function)
         and inspect.unwrap(function).__code__.co_filename != "<string>"
         and (not name.startswith("_") or name.endswith("__"))
-        and name not in ("__getstate__", "__setstate__", "__new__", "__getnewargs__")
+        and name not in ("__getattr__", "__getstate__", "__setstate__", "__new__", "__getnewargs__")
     )
 
 
@@ -1111,6 +1170,7 @@ OPERATIONS: dict[str, Callable[[Files, Path], Any]] = {
     "handle np": with_everything(handled("np")),
     "handle pt": with_everything(handled("pt")),
     "handle jax": with_everything(handled("jax")),
+    "tree": with_everything(ztensor.load_tree),
     "stats": with_everything(ztensor.stats),
     "plot": with_everything(ztensor.plot),
     "hash": with_everything(ztensor.content_hash),

@@ -1,4 +1,4 @@
-"""Training states of JAX: arrays, keys of random numbers, and the classes of Optax by a live tree."""
+"""Training states of JAX: arrays, keys of random numbers, and classes by a live tree."""
 
 from __future__ import annotations
 

@@ -55,6 +55,7 @@ THINGS = public_things()
 ATTRIBUTES = "attributes hold whatever was stored in them"
 VALUES = "X | Any: a sparse or quantized object is another kind of value, isinstance narrows it"
 PROTOCOL = "as Python's or another library's protocol has it"
+TREES = "a tree, or a value in it, is of any type"
 OURS = "only the library makes it"
 # What may say Any, and why; by the end of its name.
 EXCEPTIONS = {
@@ -64,6 +65,13 @@ EXCEPTIONS = {
     ".load": VALUES,
     ".load_file": VALUES,
     ".read_jax": VALUES,
+    ".load_tree": TREES,
+    "LazyTree.__getitem__": TREES,
+    "LazyTree.tree": TREES,
+    "Record.__getattr__": TREES,
+    "Record.__getitem__": TREES,
+    "Record.__init__": TREES,
+    "._pairs": TREES,
     "ObjectReader.__getitem__": VALUES,
     "TensorSlice.__getitem__": VALUES,
     "TensorSlice.__iter__": "a scalar or an array, as in NumPy's stubs",

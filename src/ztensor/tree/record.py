@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.boundary import public
-from ztensor.errors import ArgumentTypeError, UsageError, describe
+from ztensor.errors import ArgumentTypeError, ObjectNotFoundError, UsageError, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,6 +22,7 @@ _NAME = "name"  # the one field of an enum's member
 
 
 @public
+@dataclasses.dataclass(frozen=True, init=False, repr=False)
 class Record(Mapping[str, Any]):
     """A value of a class that the loader was not given: its fields, as attributes and as items.
 
@@ -37,56 +38,49 @@ class Record(Mapping[str, Any]):
         sort: as given.
     """
 
-    __slots__ = ("_fields", "class_name", "sort")
-
     class_name: str
-    sort: str
-    _fields: dict[str, Any]
+    _pairs: tuple[tuple[str, Any], ...]
+    sort: str = dataclasses.field(compare=False)
 
     def __init__(
         self, class_name: str, fields: Mapping[str, Any], *, sort: str = NAMEDTUPLE
     ) -> None:
         object.__setattr__(self, "class_name", class_name)
+        object.__setattr__(self, "_pairs", tuple(fields.items()))
         object.__setattr__(self, "sort", sort)
-        object.__setattr__(self, "_fields", dict(fields))
 
     def __getitem__(self, name: str) -> Any:
-        return self._fields[name]
+        """Return a field.
+
+        Raises:
+            ObjectNotFoundError: there is none of that name; also a `KeyError`.
+        """
+        for own, value in self._pairs:
+            if own == name:
+                return value
+        raise ObjectNotFoundError("the record has no such field", found=describe(name, 60))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
+        """Iterate over the names of the fields."""
+        return (name for name, _ in self._pairs)
 
     def __len__(self) -> int:
-        return len(self._fields)
+        """Return how many fields there are."""
+        return len(self._pairs)
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("__") and name != "_fields" and name in self._fields:
-            return self._fields[name]
+        """Return a field, unless its name is one of a method here."""
+        for own, value in self.__dict__.get("_pairs", ()):
+            if own == name:
+                return value
         raise AttributeError(f"the record has no field {describe(name)}")
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError("a record cannot be changed")
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Record):
-            return NotImplemented
-        return self.class_name == other.class_name and self._fields == other._fields
-
-    def __hash__(self) -> int:
-        return hash((self.class_name, tuple(self._fields.items())))
 
     def __repr__(self) -> str:
         """Return the class's name and the fields."""
-        fields = ", ".join(f"{name}={describe(value, 40)}" for name, value in self._fields.items())
-        return f"Record({describe(self.class_name)}, {fields})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by what it was made of."""
-        return _record, (self.class_name, self._fields, self.sort)
-
-
-def _record(class_name: str, fields: dict[str, Any], sort: str) -> Record:
-    return Record(class_name, fields, sort=sort)
+        fields = ", ".join(
+            f"{describe(name)}: {describe(value, 40)}" for name, value in self._pairs
+        )
+        return f"Record({describe(self.class_name)}, {{{fields}}})"
 
 
 class Fields(NamedTuple):
