@@ -25,7 +25,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo check test lint test-pythons test-minimum mutants honest budget fuzz faults interop frameworks formats real-files bench bench-quick bench-paths remote docs cli-page release-check clean
+.PHONY: help demo check test lint test-pythons test-minimum mutants honest budget fuzz faults interop frameworks formats real-files bench bench-quick bench-paths remote docs cli-page versions-page release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -111,6 +111,9 @@ release-check: $(VENV)/pip.stamp ## build both distributions, install each in an
 
 cli-page: $(VENV)/dev.stamp ## write docs/cli.md anew, from the help of the command
 	$(BIN)/python docs/make_cli.py
+
+versions-page: $(VENV)/dev.stamp ## write docs/versions.md anew, from what writes each version
+	$(BIN)/python docs/make_versions.py
 
 docs: $(VENV)/docs.stamp ## build the pages into site/
 	$(BIN)/mkdocs build --strict --quiet
