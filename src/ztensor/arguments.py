@@ -16,7 +16,7 @@ from typing import Any
 
 from ztensor.errors import ArgumentTypeError, describe
 
-# What says in brackets what is in it, or what it is called with.
+# Types with parameters in brackets: their items, or their arguments.
 _CONTAINERS = ("Callable", "Iterable", "Mapping", "Sequence")
 _MOST_ITEMS = 10_000  # of a container that are looked at
 

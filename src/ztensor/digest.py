@@ -359,7 +359,7 @@ def require_writable(
     name = known[0] if checksum is True else checksum
     if name not in known:
         raise ArgumentValueError(
-            "unknown checksum, or one that the version to write has not",
+            "unknown checksum, or one that the version to write does not have",
             expected=f"one of {', '.join(map(repr, known))}, True for the first of them, or None "
             "for no digest",
             found=describe(checksum),

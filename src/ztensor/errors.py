@@ -415,9 +415,9 @@ class MissingDependencyError(UnsupportedError, ImportError):
 
 
 class LimitError(ZTensorError, ValueError, RuntimeError):
-    """Refused for safety; the message names the cap in `ztensor.Limits` and how to raise it.
+    """A safety cap was exceeded; the message names it and how to raise it (`ztensor.Limits`).
 
-    Also where memory or Python's stack ran out on the way.
+    Also raised if memory or Python's stack runs out.
     """
 
     def __init__(self, message: str, **details: Any) -> None:
@@ -485,7 +485,7 @@ class SourceNotRegularError(SourceError):
 
 
 class UsageError(ZTensorError, RuntimeError):
-    """The caller's mistake; the message says what would work."""
+    """A mistake in the call; the message says what to do instead."""
 
     _default_reason = Reason.ARGUMENT
 
@@ -541,7 +541,7 @@ class ClosedError(UsageError):
 
 
 class NotRepresentableError(UsageError, ValueError, TypeError):
-    """The value cannot be stored in the chosen version; the message says what would work."""
+    """The value cannot be stored in the chosen version; the message says what to do instead."""
 
     _default_reason = Reason.NOT_REPRESENTABLE
 

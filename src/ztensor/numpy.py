@@ -45,7 +45,7 @@ def save_file(
     progress: Progress | None = None,
     attributes: Mapping[str, object] | None = None,
 ) -> dict[str, str]:
-    """Save a dict of tensors as one file, replacing an old one as a whole or not at all.
+    """Save a dict of tensors as one file; an old file is replaced atomically.
 
     Tensors are written in order of their names, so the same dict gives the same bytes.
 
@@ -54,8 +54,8 @@ def save_file(
         filename: the file; also a file object open for writing bytes. Its suffix says what is
             written: `.safetensors`, `.npz`, `.npy` (one tensor, called "array"), `.gguf`, `.h5` and
             `.hdf5` give a file of that format, any other a zTensor file.
-        metadata: key-value pairs of the file, its attributes; the page Reference says what they
-            keep.
+        metadata: key-value pairs of the file, its attributes; the page Reference says which values
+            are allowed.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
         chunk_rows: of compressed tensors, how many rows (indices of the first axis) are decoded
             together; by default as many as 64 KiB hold. See `ztensor.Writer`.
@@ -76,15 +76,15 @@ def save_file(
         attributes: another name of `metadata`, which `Writer` has; only one of them.
 
     Returns:
-        Names that were stored without bytes of their own, and whose bytes they have.
+        Names whose bytes are stored under another name, mapped to that name.
 
     Raises:
-        NotRepresentableError: a tensor cannot be held by the version or the format; the message
-            says what would work. No file appears.
+        NotRepresentableError: a tensor cannot be stored in the version or the format; the message
+            says what to do instead. No file appears.
         ArgumentTypeError: `tensors` is no mapping.
-        ArgumentValueError: the suffix is of a format that is only read, or an option goes with
+        ArgumentValueError: the suffix is of a format that is only read, or an option is for
             zTensor files only.
-        SourceError: the file could not be written. What was there before still is.
+        SourceError: the file could not be written. The old file is still there.
     """
     return save_files(
         tensors,
@@ -146,10 +146,9 @@ def load_file(
 
     Args:
         filename: the file; or an index, a folder or a list of paths, as `ztensor.open` takes them.
-        copy: False gives views of the file where the data is raw: nothing is read until it is
-            touched, writing to an array copies its page and never reaches the file, and the file
-            must not be changed in place meanwhile. True gives memory of its own, each tensor
-            checked against its digest.
+        copy: False gives views of the file if the data is raw: nothing is read until it is used,
+            writing to an array never changes the file, and the file must not be changed in place
+            meanwhile. True gives each tensor its own memory and checks its digest.
         verify: None checks digests on what is copied, True on everything, False on nothing.
         threads: how many read or decompress; by default as many as there are cores, four at most,
             or what `ZTENSOR_NUM_THREADS` says. Shards are loaded one after the other.

@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 class Reader(ObjectReader):
     """A zTensor file, or one of a known other format: a mapping from object names to arrays.
 
-    Only the manifest is read when a file is opened; data is mapped or read when it is asked for.
-    A reader may be used by several threads, and pickled where its source can be reopened. Arrays
-    outlive it.
+    Opening reads only the manifest; data is mapped or read when it is used. Several threads may
+    use a reader, and it can be pickled if its source can be opened again. Arrays stay valid after
+    the reader is closed.
 
     Args:
         path: a path, a URL (`s3://`, `gs://`, `az://`, `https://`), a bytes-like object, or a
             seekable binary file object.
-        verify: None checks digests on copying reads, True also before a view is first handed
-            out, False never.
+        verify: None checks digests when data is copied, True also before a view is first returned,
+            False never.
         recover: True opens a torn file at its last committed state, and logs a warning that says
             so; the file is not changed.
-        mmap: False reads instead of mapping: every array is then memory of its own, which no
-            change of the file can reach.
+        mmap: False reads instead of mapping: every array has its own memory, which no change of
+            the file can affect.
         limits: safety caps; `ztensor.Limits()` by default.
         storage: how the store of a URL is opened: a dict of options by obstore's names, such as
             `endpoint`, `region`, `skip_signature` and `credential_provider`, or a store of obstore.
@@ -206,9 +206,9 @@ class Reader(ObjectReader):
 class ShardedReader(Reader):
     """Several files, open for reading as one mapping; `ztensor.open` gives it for a set.
 
-    With an index, a file is opened when the first of its objects is asked for; files that come
-    without one are opened at once, since only they tell what they hold. What the index does not
-    name is not there. It may be used by several threads, and pickled.
+    With an index, a file is opened when the first of its objects is read, and only objects that the
+    index names can be read. Without an index all files are opened at once. Several threads may use
+    the reader, and it can be pickled.
 
     Args:
         source: an index, a folder, or a list of paths; see `find_set`.

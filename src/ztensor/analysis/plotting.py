@@ -165,7 +165,9 @@ def require_picture(path: str) -> None:
     """
     if not path.lower().endswith((".svg", ".png")):
         raise ArgumentValueError(
-            "the name does not say what picture", expected=".svg or .png", found=describe(path)
+            "no picture format has this suffix",
+            expected=".svg or .png",
+            found=describe(path),
         )
 
 

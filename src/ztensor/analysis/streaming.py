@@ -57,7 +57,7 @@ def component_blocks(file: FileObjects, name: str, role: str) -> Iterator[Array]
     with file.located(name, role):
         if tensor_object.is_opaque and tensor_object.format not in LAYOUTS:
             raise UnsupportedError(
-                "only the layout tells what the bytes are, and it is unknown",
+                "the layout is unknown, so the meaning of the bytes is, too",
                 reason=Reason.UNKNOWN_LAYOUT,
                 found=describe(tensor_object.format),
             )

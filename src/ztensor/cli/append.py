@@ -87,7 +87,7 @@ def append(
         sources = [names_in(reader) for reader in readers]
         names = chosen(sources, choice)
         if name is not None and (len(readers) > 1 or len(names) != 1):
-            raise UsageError("--name goes with one object of one file")
+            raise UsageError("--name needs one INPUT with one object")
         with (
             changing(terminal, file, how, checksum=checksum or True) as changes,
             terminal.progress(f"append to {file}") as progress,

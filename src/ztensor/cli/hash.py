@@ -116,9 +116,9 @@ def hash_(
     if (check is None) == (not files):
         raise UsageError("give files, or --check and a list of ids")
     if check is not None and tensors:
-        raise UsageError("--check compares whole files; --tensors does not go with it")
+        raise UsageError("--check compares whole files: it cannot be combined with --tensors")
     if content and (tensors or attributes or choice.is_given):
-        raise UsageError("a content digest is of all objects, and has all their attributes in it")
+        raise UsageError("a content digest always covers all objects with their attributes")
     how = _How(choice, attributes, threads, algorithm if content else None)
     if check is not None:
         _check(terminal, check, how)

@@ -149,7 +149,7 @@ def _told_apart(
         return output, files
     first, *others = files
     if not others:
-        raise UsageError("say by --output (-o) what the new file is")
+        raise UsageError("give the new file with --output (-o)")
     if os.path.lexists(first) and not force:
         raise UsageError(
             "it exists already, and without --output the first file is the new one: "

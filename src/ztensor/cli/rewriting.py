@@ -51,9 +51,9 @@ def convert_file(
 def _require_deletable(file: str, how: Converting, options: Mapping[str, Any]) -> None:
     """Raise where the new file would not hold all of the one that is to be deleted."""
     if how.is_given:
-        raise UsageError("--delete-input goes with whole files, not with --include or --exclude")
+        raise UsageError("--delete-input cannot be combined with --include or --exclude")
     if options.get("dequantize") or options.get("dtype"):
-        raise UsageError("--delete-input goes with files that keep their values: not with --dtype")
+        raise UsageError("--delete-input cannot be combined with --dtype or --dequantize")
     if file == STDIN:
         raise UsageError("--delete-input needs a file, not standard input")
 

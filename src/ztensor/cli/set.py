@@ -109,7 +109,7 @@ def _value_of(key: str, text: str) -> Any:
         ) from error
     if value is None:
         raise ArgumentValueError(
-            "null is no value; --remove takes a key away", found=describe(f"{key}={text}")
+            "null is not a value; --remove removes a key", found=describe(f"{key}={text}")
         )
     return value
 

@@ -66,7 +66,7 @@ def require_lossless(lost: Sequence[Loss], target: str) -> None:
     first = lost[0]
     more = f"; and {len(lost) - 1} more" if len(lost) > 1 else ""
     raise NotRepresentableError(
-        f"the new file cannot say everything: {first.sentence}{more}",
+        f"the new file cannot represent everything: {first.sentence}{more}",
         file=target,
         object_name=first.object_name,
     )

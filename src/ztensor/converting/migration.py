@@ -121,7 +121,8 @@ def migrate(
             )
         if in_place and not strict:
             raise UsageError(
-                "what would be lost would be gone; give another file to write to", file=source
+                "something would be lost; write to another file",
+                file=source,
             )
         return write_file(
             reader,

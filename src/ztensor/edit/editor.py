@@ -55,7 +55,7 @@ _LOG = logging.getLogger("ztensor")
 
 @public
 class Editor(Writer):
-    """Changes a finished file; everything until `finish` is one commit.
+    """Changes a finished file; all changes until `finish` are one commit.
 
     A `Writer` whose file already holds objects: `write`, `add`, `stream` and `copy` add some;
     `replace`, `remove`, `rename` and `set_attributes` change those there are. Leaving a `with`
@@ -70,7 +70,7 @@ class Editor(Writer):
             they have one kind.
         durable: False leaves flushing to the system: safe against a killed process, not a power
             cut. Otherwise everything is on disk when `finish` returns.
-        lock: False where the file system has no locks and the caller knows that he is alone.
+        lock: False takes no lock; only for file systems without locks, if nobody else writes.
         timeout: seconds to wait for another writer.
         dry_run: True takes every step but writing: what would fail fails, `finish` returns the
             length the file would have, and the file stays as it is.

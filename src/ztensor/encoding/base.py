@@ -223,7 +223,7 @@ class EncodingOfSmall(Protocol):
 
 @runtime_checkable
 class EncodingWithEnd(Protocol):
-    """What an encoding has beside `Encoding` whose stored bytes end with what tells of all."""
+    """What an encoding also has if its stored bytes end with a table of the others."""
 
     def end(self, frames: Iterable[tuple[int, int]]) -> bytes:
         """Return what follows the pieces that `encode` gave.

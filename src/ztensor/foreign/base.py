@@ -96,7 +96,7 @@ class Exporting(Protocol):
             reader: an open reader.
             sink: where the bytes go, in order; finished by the caller.
             lose: called with an object's name (None for the file's own) and a sentence about
-                what the format cannot say. It may raise to refuse.
+                what the format cannot represent. It may raise to refuse.
             progress: called with the bytes of tensors written so far and of all of them.
             threads: how many decode beside the one that writes; see `thread_count`.
 
@@ -146,7 +146,7 @@ class ForeignEncoding(abc.ABC):
         """Decode the whole, and yield it in pieces."""
         if expected_length is None:
             raise EncodingError(
-                "nothing tells how many bytes the component decodes to",
+                "the file does not say how many bytes the component decodes to",
                 reason=Reason.SIZE_MISMATCH,
                 found=describe(self.name),
             )

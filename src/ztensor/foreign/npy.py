@@ -426,7 +426,7 @@ def export(
 
     Elements that NumPy has no name for are written as their bits, as in `npz/`.
 
-    The rest is said of `Exporting.export`.
+    Arguments and other errors are those of `Exporting.export`.
 
     Raises:
         UsageError: the reader holds none, or more than one array.

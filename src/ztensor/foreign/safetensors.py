@@ -452,7 +452,7 @@ def export(
     becomes one tensor for each of its components, `name.role`. Attributes of the file go to
     `__metadata__`, those that are no text as JSON; there is no place for those of objects.
 
-    The rest is said of `Exporting.export`.
+    Arguments and other errors are those of `Exporting.export`.
 
     Raises:
         NotRepresentableError: the header would be longer than the format allows.

@@ -82,17 +82,17 @@ def save_file(
     progress: Progress | None = None,
     attributes: Mapping[str, object] | None = None,
 ) -> dict[str, str]:
-    """Save a dict of JAX arrays as one file, replacing an old one as a whole or not at all.
+    """Save a dict of JAX arrays as one file; an old file is replaced atomically.
 
     Arrays in the CPU's memory are written from where they are; others, and those sharded over
     devices of this process, are first brought to it.
 
     Args:
         tensors: names to `jax.Array`s; also NumPy arrays, `ztensor.Tensor`s, `BCOO` and `BCSR`.
-            Flat: a tree of dicts is to be flattened first.
+            The dict is flat: flatten a tree of dicts first.
         filename: the file; also a file object open for writing bytes.
-        metadata: key-value pairs of the file, its attributes; the page Reference says what they
-            keep.
+        metadata: key-value pairs of the file, its attributes; the page Reference says which values
+            are allowed.
         compression: as in `ztensor.numpy.save_file`, like all that follow.
         chunk_rows: rows of a compressed tensor that are decoded together.
         checksum: as for `ztensor.Writer`: True for the version's own, a name, or None.
@@ -113,7 +113,7 @@ def save_file(
         NotRepresentableError: an array cannot be stored: a PRNG key, 4-bit integers, a batched
             sparse matrix, one that is spread over other processes. No file appears.
         ArgumentTypeError: `tensors` is no mapping, or holds trees, traced or deleted arrays.
-        SourceError: the file could not be written. What was there before still is.
+        SourceError: the file could not be written. The old file is still there.
     """
     return znumpy.save_file(
         _stored(tensors),
@@ -180,9 +180,9 @@ def load_file(
             a dense object's name and its `jax.ShapeDtypeStruct`. Each device then reads only its
             part. Where a mapping has no entry or a function gives None, JAX's default device is
             used; a function is not asked about what is not dense.
-        copy: False lets arrays in the CPU's memory share it with the mapped file, which then must
-            not be changed in place while they are in use; nothing is read until it is touched.
-            True gives memory of its own; whole objects are checked against their digest.
+        copy: False lets arrays on the CPU be views of the mapped file: nothing is read until it is
+            used, and the file must not be changed in place meanwhile. True gives each array its
+            own memory; digests of whole objects are checked.
         verify: None checks digests of whole objects that are copied, True on everything, False
             on nothing.
         threads: how many read or decompress; by default as many as there are cores, four at most,

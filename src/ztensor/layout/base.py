@@ -101,7 +101,7 @@ class Layout(Protocol):
         ...
 
     def entries_told(self, role: str, count: int, last: int) -> int | None:
-        """Return the number of entries that a component tells of those after it, or None.
+        """Return the entry count that this component reveals for the later ones, or None.
 
         Args:
             role: the component that was decoded.

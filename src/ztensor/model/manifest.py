@@ -135,7 +135,7 @@ class TensorObject:
 
 
 class CheckedObjects(Mapping[str, TensorObject]):
-    """Objects by name whose layouts were checked when they were read, all but some.
+    """Objects by name whose layouts were checked when they were read, except `others`.
 
     Attributes:
         others: those whose layouts are still to be checked.

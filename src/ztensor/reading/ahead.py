@@ -229,7 +229,7 @@ class _Stream:
         is_whole: whether it is decoded as a whole before the first piece comes.
         is_dropped: nobody will ask for more.
         is_done: no more will come.
-        error: why, where it was none of its own end.
+        error: why it ended early, if it did.
     """
 
     def __init__(self, key: Key) -> None:

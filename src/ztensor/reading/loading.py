@@ -183,7 +183,7 @@ class _Rows:
 def _rows_of(objects: Mapping[str, TensorObject], most_rank: int, *, checked: bool) -> _Rows:
     """Return those of a manifest's objects that are plain, with `checks` where they are used.
 
-    One of more dimensions than the limits allow is none of them: who reads it refuses it.
+    An object of more dimensions than the limits allow is not one of them; reading it is an error.
     """
     if not isinstance(objects, TableObjects):
         return _rows_of_few(objects, most_rank, checked=checked)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def keeps(
     include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
 ) -> Callable[[str], bool]:
-    """Return what says of a name whether it matches one of `include` and none of `exclude`.
+    """Return a name filter: a name matches one of `include` and none of `exclude`.
 
     Args:
         include: patterns with `*`, `?` and `[...]`; `*` matches dots and slashes too. None lets

@@ -135,7 +135,7 @@ class RunReader:
         runs: its runs.
         limits: the caps in force.
         cache: the reader's.
-        key: what says there which component it is.
+        key: identifies the component in the cache.
     """
 
     __slots__ = ("_cache", "_encoding", "_key", "_limits", "_runs", "_stored")

@@ -141,7 +141,7 @@ class ShardedObjects:
     def attributes(self) -> dict[str, Any]:
         """Return the key-value pairs of all files, which this opens; later ones win.
 
-        Of GGUF the first file tells of the model, and what others say beside it is kept.
+        In a set of GGUF files the first shard's metadata wins; keys that only others have are kept.
         """
         every = [self.file(file).attributes for file in self.set.files]
         if every and self.format == "gguf":

@@ -55,7 +55,7 @@ class AppendSink(ReadOneByOne):
     Args:
         path: the file.
         durable: False leaves the flushes out: safe against a killed process, not a power cut.
-        lock: False where the file system has no locks and the caller knows that he is alone.
+        lock: False takes no lock; only for file systems without locks, if nobody else writes.
         timeout: seconds to wait for another writer.
 
     Raises:
@@ -127,9 +127,7 @@ class AppendSink(ReadOneByOne):
                 opened.close()
                 raise
             opened.close()
-        raise SourceError(
-            "the file is replaced again and again by other writers; try later", file=path
-        )
+        raise SourceError("other writers keep replacing the file; try again later", file=path)
 
     def require_in_place(self) -> None:
         """Raise where another file has taken this one's place: a plain save asks for no lock.

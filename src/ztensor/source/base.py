@@ -11,7 +11,7 @@ from ztensor.errors import Reason, SourceError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# One read of who looks at all bytes once: they stay in the processor's cache until he has.
+# One read where all bytes are looked at once: they stay in the processor's cache until then.
 PIECE_BYTES = 1 << 20
 # A range keeps no more of what it read last.
 _KEPT_BYTES = 8 << 20
@@ -170,7 +170,7 @@ class Range:
     def read(self, offset: int, length: int) -> memoryview:
         """Return `length` bytes from `offset` within the range, read-only; they stay as they are.
 
-        Who reads little on where the last read ended has more read ahead of him.
+        A short read that begins where the last one ended reads ahead.
 
         Raises:
             SourceError: the bytes could not be read, or the file is shorter than it was.

@@ -55,7 +55,7 @@ def cache_of(folder: str) -> str | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Beneath(os.PathLike[str]):
-    """A path the caller did not write himself, and the folders beneath which it has to end.
+    """A path that a file names, and the folders in which it has to lie.
 
     Attributes:
         path: the path; links on it are followed as long as they end there.

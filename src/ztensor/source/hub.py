@@ -48,7 +48,9 @@ def parse_hub_url(url: str) -> HubFile:
     match = _URL.fullmatch(url)
     if match is None:
         raise ArgumentValueError(
-            "this names no file of a hub", file=url, expected="hf://org/repo[@revision]/file"
+            "this is not the name of a file of a hub",
+            file=url,
+            expected="hf://org/repo[@revision]/file",
         )
     # A revision such as refs/pr/1 is one part: written refs%2Fpr%2F1.
     revision = urllib.parse.quote(urllib.parse.unquote(match["revision"] or "main"), safe="")

@@ -280,8 +280,8 @@ def _try_both(descriptor: int, path: str) -> Lock | None:
     except OSError as error:
         raise SourceError.from_os(
             error,
-            "the file system cannot lock the file; where nobody else writes, `--no-lock` "
-            "(lock=False in Python) goes without",
+            "the file system cannot lock the file; if nobody else writes it, use `--no-lock` "
+            "(lock=False in Python)",
             path,
         ) from error
     if answer is _Answer.BUSY:
@@ -297,8 +297,8 @@ def _try_both(descriptor: int, path: str) -> Lock | None:
     except OSError as error:
         raise SourceError(
             "another process, which may only read the file, has a lock on it, and no lock file "
-            "can be made beside it; find that process, or go without by `--no-lock` "
-            "(lock=False in Python) where you are alone",
+            "can be made beside it; end that process or, if nobody else writes the file, use "
+            "`--no-lock` (lock=False in Python)",
             reason=Reason.SOURCE_LOCKED,
             errno=errno.EWOULDBLOCK,
             file=path,

@@ -349,7 +349,7 @@ class RemoteSource:
                 self._blocks.move_to_end(number)
                 return block
             start = number * _BLOCK_BYTES
-            # Who goes on where the last request ended reads all: he gets more each time.
+            # Requests that go on where the last one ended read everything: each gets more.
             goes_on = start == self._next
             self._reach = min(PART_BYTES, self._reach * _AHEAD) if goes_on else _BLOCK_BYTES
             stop = min(self.size, start + self._reach)

@@ -107,8 +107,8 @@ class FileSink(Gatherer):
         durable: True flushes file and folder to disk before `commit` returns; "auto" does so when
             an existing file is replaced, so that a power cut loses nothing that was safe; False
             leaves flushing to the system.
-        is_derived: the name is not the caller's own but made of his: a link there is no wish of
-            his, and is replaced, not followed.
+        is_derived: the name was made from the caller's name, such as that of a shard. A link there
+            is replaced, not followed.
         is_new: nothing is replaced; `commit` fails where the name was taken meanwhile.
         like: the rights the file gets where it replaces none, as those of an older file of
             another name; by default those of a new file.

@@ -124,7 +124,7 @@ def require_on_disk(path: str, name_it: str) -> None:
         UsageError: it is a URL.
     """
     if is_remote(path):
-        raise UsageError(f"{name_it}: what is read is a URL, and lies in no folder", file=path)
+        raise UsageError(f"{name_it}: the source is a URL, which has no folder", file=path)
 
 
 def _scheme(path: str) -> str:

@@ -107,7 +107,7 @@ def save_file(
     progress: Progress | None = None,
     attributes: Mapping[str, object] | None = None,
 ) -> dict[str, str]:
-    """Save a dict of tensors as one file, replacing an old one as a whole or not at all.
+    """Save a dict of tensors as one file; an old file is replaced atomically.
 
     Elements are stored in row-major order, whatever the strides are; CSR and COO tensors as
     `sparse_csr` and `sparse_coo`. Tensors of other devices are copied to the CPU one at a time.
@@ -134,11 +134,11 @@ def save_file(
         Names that were stored without bytes of their own, and whose bytes they have.
 
     Raises:
-        NotRepresentableError: a tensor has no elements of its own (meta, lazy and wrapping
-            tensors), or its element type or layout cannot be stored; the message says what would
-            work. No file appears.
-        ArgumentTypeError: `tensors` is no mapping, or a value no tensor.
-        SourceError: the file could not be written. What was there before still is.
+        NotRepresentableError: a tensor has no elements of its own (meta, lazy and wrapper
+            tensors), or its element type or layout cannot be stored; the message says what to do
+            instead. No file appears.
+        ArgumentTypeError: `tensors` is not a mapping, or a value is not a tensor.
+        SourceError: the file could not be written. The old file is still there.
     """
     return save_files(
         _as_stored(tensors, deduplicate),
@@ -203,10 +203,10 @@ def load_file(
         filename: the file; or an index, a folder or a list of paths, as `ztensor.open` takes them.
         device: where the tensors go: a name, a number or a `torch.device`. On `"meta"` they have
             shape and type, and nothing is read.
-        copy: False gives views of the file where the data is raw and the device the CPU: nothing
-            is read until it is touched, writing to a tensor copies its page and never reaches the
-            file, and the file must not be changed in place meanwhile. True gives memory of its
-            own, each tensor checked against its digest.
+        copy: False gives views of the file if the data is raw and the device is the CPU: nothing
+            is read until it is used, writing to a tensor never changes the file, and the file must
+            not be changed in place meanwhile. True gives each tensor its own memory and checks its
+            digest.
         verify: as in `ztensor.numpy.load_file`, like all that follow.
         threads: how many read or decompress.
         progress: called after each file with the bytes of the files loaded so far and of all.

@@ -78,7 +78,7 @@ class Compressor:
         encoding = ENCODINGS[compression.encoding]
         self._encode = encoding.encode
         self._end = encoding if isinstance(encoding, EncodingWithEnd) else None
-        self._made: list[tuple[int, int]] = []  # where the end tells of all
+        self._made: list[tuple[int, int]] = []  # for encodings that end with a table
         self._level = compression.level
         self._frames = frames
         self._crew = crew if crew is not None and crew.count > 1 else None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ztensor.model.manifest import TensorObject
 
-# No frame is longer, whatever `chunk_rows` says: who writes one holds it in memory, who reads, too.
+# No frame is longer, whatever `chunk_rows` says: writers and readers hold a frame in memory.
 MOST_FRAME_BYTES = 16 << 20
 _WORD = 64  # parts of a row end between elements of any width
 

@@ -218,7 +218,7 @@ class Output:
         except BaseException:
             self.abort()
             raise
-        # Attributes are written at the end; the caller may change his before.
+        # Attributes are written at the end; the caller may change its dict before.
         own = plan.attributes and copy.deepcopy(plan.attributes)
         self.objects[name] = TensorObject(plan.shape, plan.format, components, own)
 

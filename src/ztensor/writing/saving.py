@@ -42,7 +42,7 @@ def attributes_given(
         ArgumentValueError: they use both.
     """
     if metadata is not None and attributes is not None:
-        raise ArgumentValueError("metadata and attributes are one thing; pass one of them")
+        raise ArgumentValueError("metadata and attributes are the same; pass only one")
     return attributes if metadata is None else metadata
 
 

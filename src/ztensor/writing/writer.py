@@ -81,7 +81,7 @@ class Writer:
         canonical: bool = False,
     ) -> None:
         if metadata is not None and attributes is not None:
-            raise ArgumentValueError("metadata and attributes are one thing; pass one of them")
+            raise ArgumentValueError("metadata and attributes are the same; pass only one")
         self._output = create(
             path,
             version=version,

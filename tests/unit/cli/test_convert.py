@@ -167,7 +167,7 @@ def test_export_lists_what_is_lost(run: Run, model: Path) -> None:
 def test_strict_writes_nothing(run: Run, model: Path) -> None:
     ended = run("export", model, "--to", "npz", "--strict")
     assert ended.code == ExitCode.USAGE
-    assert "cannot say everything" in ended.err
+    assert "cannot represent everything" in ended.err
     assert not model.with_suffix(".npz").exists()
 
 

@@ -43,7 +43,7 @@ def test_what_an_older_version_cannot_say(run: Run, model: Path, tmp_path: Path)
     before = model.read_bytes()
     ended = run("migrate", model, "--to", "0.1.0")
     assert ended.code == ExitCode.USAGE
-    assert "cannot say everything" in ended.err
+    assert "cannot represent everything" in ended.err
     assert run("migrate", model, "--to", "0.1.0", "--lossy").code == ExitCode.USAGE
     assert model.read_bytes() == before
     ended = run("migrate", model, "--to", "0.1.0", "--lossy", "-o", tmp_path / "new.zt")

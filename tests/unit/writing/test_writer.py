@@ -1097,8 +1097,14 @@ def test_what_is_no_target(target: Any) -> None:
         Writer(target)
 
 
-def test_a_logical_type_is_that_of_the_main_component_alone() -> None:
-    values = np.array([1, 2], ml_dtypes.float8_e4m3fn)
-    with ztensor.open(save({"m": Tensor.csr(values, [3, 0], [0, 1, 2], (2, 4))})) as reader:
+@pytest.mark.parametrize("name", ["f8_e4m3fn", "a type of nobody"])
+def test_a_logical_type_is_that_of_the_main_component_alone(name: str) -> None:
+    parts = {
+        "values": np.array([1, 2], np.uint8),
+        "indices": np.array([3, 0], np.uint64),
+        "indptr": np.array([0, 1, 2], np.uint64),
+    }
+    tensor = Tensor(parts, shape=(2, 4), format="sparse_csr", type=name)
+    with ztensor.open(save({"m": tensor})) as reader:
         types = {role: part.type for role, part in reader.metadata("m").components.items()}
-    assert types == {"values": "f8_e4m3fn", "indices": None, "indptr": None}
+    assert types == {"values": name, "indices": None, "indptr": None}

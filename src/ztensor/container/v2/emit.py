@@ -209,7 +209,7 @@ def footer(offset: int, manifest: bytes) -> bytes:
 
 
 def data_shard_footer() -> bytes:
-    """Return the footer of a file without a manifest, whose blobs another file tells of."""
+    """Return the footer of a file without a manifest: a shard whose blobs another file lists."""
     return _FOOTER.pack(0, 0, 0, 2, 0, MAGIC_2)
 
 

@@ -52,7 +52,7 @@ def export(
     have in the source; all others are left out. Attributes become metadata, of the types that
     `GGUF.types` tells and else of the smallest common ones: `u32`, `i32`, `f32` where they fit.
 
-    The rest is said of `Exporting.export`.
+    Arguments and errors are those of `Exporting.export`.
     """
     chosen = [row for name in reader if (row := _row(reader, name, lose)) is not None]
     if reader and not chosen:

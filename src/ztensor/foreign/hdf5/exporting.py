@@ -68,7 +68,7 @@ def export(
 
     Lost is what HDF5 has no word for: bfloat16, fp8 and packed types (written as their bits, the
     type's name in the attribute `ztensor.type`), other layouts, names that are no paths, attributes
-    of other kinds. The rest is said of `Exporting.export`.
+    of other kinds. Arguments and other errors are those of `Exporting.export`.
 
     Raises:
         UnsupportedError: a type or encoding is unknown here.

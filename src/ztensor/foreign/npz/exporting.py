@@ -161,7 +161,7 @@ def export(
     `scipy.sparse.load_npz` reads: without its name, which it has in no such file. All data is
     read twice, as the CRC-32 of a member stands before it.
 
-    The rest is said of `Exporting.export`.
+    Arguments and errors are those of `Exporting.export`.
     """
     start = sink.position
     lose_attributes(lose, None, reader.attributes)

@@ -17,7 +17,7 @@ _LEAST = {24: 24, 25: 1 << 8, 26: 1 << 16, 27: 1 << 32}  # what a head of so man
 def require_form(data: bytes, start: int) -> None:
     """Raise unless an item's head, and a float, are the shortest, and its length is definite.
 
-    What is malformed or cut passes: who reads the item says so.
+    Malformed and truncated items pass; reading the item is an error then.
 
     Raises:
         ManifestError: they are not, or it is a simple value of two bytes.
