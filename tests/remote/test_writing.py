@@ -269,3 +269,27 @@ def test_verbs_write_to_urls(
     for key in ("c.safetensors", "e.npz", "small.zt", "merged.zt", "old.zt"):
         require_model(f"{at}/{key}")
     require_set(f"{at}/parts/m.zt.index.json", s3)
+
+
+def test_a_pattern_of_a_store_means_many_files(
+    at: str, s3: S3Server, bucket: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = ["run/a.zt", "run/1/b.zt", "run/1/2/c.zt", "run/d.txt", "other/e.zt"]
+    save_file({"w": np.arange(3)}, f"{at}/run/a.zt")
+    body = s3.get(bucket, "run/a.zt")
+    assert body is not None
+    for key in keys:
+        s3.put(bucket, key, body)
+    for pattern, expected in (
+        ("run/**/*.zt", keys[:3]),
+        ("run/*.zt", keys[:1]),
+        ("run/[1-9]/?.zt", keys[1:2]),
+        ("**/e.zt", keys[4:]),
+    ):
+        assert run(["verify", f"{at}/{pattern}"]) == 0
+        said = capsys.readouterr().out
+        assert {key for key in keys if f"{at}/{key}:" in said} == set(expected), said
+    assert run(["verify", f"{at}/run/*.none"]) != 0
+    assert "no object matches" in capsys.readouterr().err
+    s3.put(bucket, "run/1/b.zt", body[:-60] + bytes(20) + body[-40:])
+    assert run(["verify", f"{at}/run/**/*.zt"]) != 0

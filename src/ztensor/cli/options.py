@@ -31,7 +31,8 @@ FilesArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE",
-        help="Files of any known format, indexes or folders of shards; - is standard input.",
+        help="Files of any known format, indexes or folders of shards; - is standard input. In a "
+        "URL of a store * and ** match many.",
     ),
 ]
 InputArgument = Annotated[

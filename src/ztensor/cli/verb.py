@@ -51,6 +51,10 @@ def as_command(verb: Callable[..., None]) -> Callable[..., None]:
         with running(json=values.pop("json"), quiet=values.pop("quiet")) as terminal:
             for name, (bundle, names) in bundles.items():
                 values[name] = bundle(**{option: values.pop(option) for option in names})
+            if any("://" in one for one in values.get("files") or ()):
+                from ztensor.source.prefixes import expanded
+
+                values["files"] = expanded(values["files"])
             verb(terminal, **values)
 
     vars(call)["__signature__"] = inspect.Signature(parameters)

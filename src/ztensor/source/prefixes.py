@@ -1,0 +1,102 @@
+"""What a pattern over the objects of a store means: `s3://run/**/*.zt`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ztensor.errors import ArgumentValueError, SourceNotFoundError, UsageError, describe
+from ztensor.source.upload import asked
+from ztensor.source.urls import Remote, place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# HTTP servers and hubs have no lists, and `?` begins a query there.
+_LISTED = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
+_WILD = re.compile(r"[*?\[]")
+MOST_LISTED = 100_000
+_PART = re.compile(r"(?P<deep>\*\*/?)|(?P<any>\*)|(?P<one>\?)|\[(?P<not>!?)(?P<set>[^\]/]+)\]")
+
+
+def expanded(paths: Iterable[str]) -> list[str]:
+    """Return paths, each URL that is a pattern replaced by those of the objects that match it.
+
+    Args:
+        paths: paths and URLs. In one of a store `*` and `?` match within a part, `**` any number
+            of parts, `[...]` one character of several.
+
+    Raises:
+        SourceNotFoundError: nothing matches.
+        UsageError: more objects than can be looked through begin as the pattern does, or it is
+            no pattern.
+        SourceError: the store cannot be asked.
+    """
+    found: list[str] = []
+    for path in paths:
+        if path.partition("://")[0].lower() in _LISTED and _WILD.search(path):
+            found += _matching(path)
+        else:
+            found.append(path)
+    return found
+
+
+def _matching(pattern: str) -> list[str]:
+    place = place_of(Remote(pattern))
+    start = _WILD.search(place.key)
+    if start is None:
+        raise UsageError("a pattern is in the key, not in the bucket", file=pattern)
+    prefix = place.key[: start.start()].rpartition("/")[0]
+    matches = expression(place.key)
+    base = pattern.removesuffix(place.key)
+    keys = asked(
+        lambda library: list(_keys(library, place.store, prefix, pattern)),
+        "cannot list",
+        pattern,
+    )
+    found = sorted(base + key for key in keys if matches.fullmatch(key))
+    if not found:
+        raise SourceNotFoundError(
+            "no object matches", file=pattern, found=f"{len(keys)} objects beneath {prefix!r}"
+        )
+    return found
+
+
+def _keys(library: Any, store: Any, prefix: str, pattern: str) -> Iterator[str]:
+    count = 0
+    for page in library.list(store, prefix=prefix or None, chunk_size=1000):
+        count += len(page)
+        if count > MOST_LISTED:
+            raise UsageError(
+                f"more than {MOST_LISTED:,} objects are beneath the pattern's fixed part; "
+                "give it a longer one",
+                file=pattern,
+            )
+        for one in page:
+            yield one["path"]
+
+
+def expression(pattern: str) -> re.Pattern[str]:
+    """Return what matches the keys that a pattern means.
+
+    Raises:
+        ArgumentValueError: it has a range that ends before it begins, such as `[z-a]`.
+    """
+    parts, end = [], 0
+    for match in _PART.finditer(pattern):
+        parts.append(re.escape(pattern[end : match.start()]))
+        end = match.end()
+        if match["deep"]:
+            parts.append("(?:.*/)?" if match["deep"].endswith("/") else ".*")
+        elif match["any"]:
+            parts.append("[^/]*")
+        elif match["one"]:
+            parts.append("[^/]")
+        else:
+            ranges = re.sub(r"([\\^\[&~|])", r"\\\1", match["set"])
+            parts.append(f"[{'^/' if match['not'] else ''}{ranges}]")
+    parts.append(re.escape(pattern[end:]))
+    try:
+        return re.compile("".join(parts), re.DOTALL)
+    except re.error as error:
+        raise ArgumentValueError("this is no pattern", found=describe(pattern, 200)) from error
