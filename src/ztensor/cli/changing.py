@@ -197,20 +197,14 @@ def _hint_at_dead_bytes(terminal: Terminal, file: str) -> None:
     """Point to `compact` where a good part of the file is of no use any more."""
     if terminal.quiet or size_of(file) < _DEAD_BYTES:
         return
-    from ztensor.cli.info import unused
-    from ztensor.container.framing import HEAD_BYTES
+    from ztensor.cli.info import room_of
     from ztensor.opening import Reader
 
     with Reader(file) as reader:
         found = reader.objects.parts()[0]
-        blobs = [
-            (component.offset, component.length)
-            for name in found.names
-            for component in found.object(name).components.values()
-        ]
         if found.frame is None:
             return
-        _, dead = unused(blobs, HEAD_BYTES, found.frame.manifest_offset)
+        _, dead, _ = room_of(found, found.frame)
         if dead >= _DEAD_BYTES and dead >= _DEAD_SHARE * reader.nbytes:
             terminal.note(
                 f"{size_text(dead)} of {file} are of no use any more; `ztensor compact` frees them"

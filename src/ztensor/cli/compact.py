@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from ztensor.cli.changing import quiet_library, require_one_file, size_of
-from ztensor.cli.options import ChangedFileArgument, Changing
+from ztensor.cli.options import CanonicalOption, ChangedFileArgument, Changing
 from ztensor.cli.spelling import size_text
 from ztensor.cli.terminal import Styled, Terminal
 
 
-def compact(terminal: Terminal, file: ChangedFileArgument, *, how: Changing) -> None:
+def compact(
+    terminal: Terminal,
+    file: ChangedFileArgument,
+    *,
+    canonical: CanonicalOption = False,
+    how: Changing,
+) -> None:
     """Free the bytes of what was removed or replaced.
 
     The file is written anew without dead bytes and replaces the old one atomically, so there must
-    be room for both. Encodings, digests and attributes do not change.
+    be room for both. Version, encodings, digests and attributes do not change; with --canonical a
+    file of 2.x is stored raw, each content once, with an xxh3 for every part.
 
     Output:
       How much was freed.
@@ -41,7 +48,7 @@ def compact(terminal: Terminal, file: ChangedFileArgument, *, how: Changing) -> 
     quiet_library()
     require_one_file(file)
     with terminal.progress(file) as progress:
-        freed = compact_file(file, progress=progress, **how.arguments)
+        freed = compact_file(file, canonical=canonical, progress=progress, **how.arguments)
     now = size_of(file)
     before, after = (now, now - freed) if how.dry_run else (now + freed, now)
     sizes = f"{size_text(before)} -> {size_text(after)}"

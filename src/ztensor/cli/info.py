@@ -16,6 +16,7 @@ from ztensor.cli.verb import open_file
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ztensor.container import Frame
     from ztensor.opening import Reader
     from ztensor.reading.file import FileObjects
 
@@ -119,36 +120,48 @@ def _framing(file: FileObjects | None) -> dict[str, Any]:
     """Return what only one zTensor file has: where its manifest is, and what no object needs."""
     from ztensor.analysis.canonical import problems_of
     from ztensor.container import Container
-    from ztensor.container.framing import HEAD_BYTES
-    from ztensor.model.rules import ALIGNMENT
 
     if file is None or file.frame is None:
         keys = "container manifest padding_nbytes shared_nbytes dead_nbytes commit canonical"
         return dict.fromkeys(keys.split())
     frame, commit = file.frame, file.manifest.commit  # what only reading needs to know
-    blobs = [
-        (component.offset, component.length)
-        for name in file.names
-        for component in file.object(name).components.values()
-    ]
-    end = max(frame.manifest_offset, HEAD_BYTES)  # 2.x may have no manifest
-    page, canonical = ALIGNMENT, None
-    if frame.container is Container.V2:
-        page = alignment_of([frame.manifest_offset, *(offset for offset, _ in blobs)])
-        canonical = problems_of(file)
-    padding, dead = unused(blobs, HEAD_BYTES, end, page)
-    used = end - HEAD_BYTES - padding - dead
+    canonical = problems_of(file) if frame.container is Container.V2 else None
+    padding, dead, shared = room_of(file, frame)
     return {
         "container": frame.container.value,
         "manifest": {"offset": frame.manifest_offset, "nbytes": frame.manifest_length},
         "padding_nbytes": padding,
-        "shared_nbytes": sum(length for _, length in blobs) - used,
+        "shared_nbytes": shared,
         "dead_nbytes": dead,
         "commit": None if commit is None else {"prev": commit.prev, "end": commit.end},
         "canonical": None
         if canonical is None
         else {"is_canonical": not canonical, "problems": canonical},
     }
+
+
+def room_of(file: FileObjects, frame: Frame) -> tuple[int, int, int]:
+    """Return how many bytes of a file are padding, dead, and had by several objects."""
+    from ztensor.container import Container
+    from ztensor.container.framing import FOOTER_2_BYTES, HEAD_BYTES
+    from ztensor.model.rules import ALIGNMENT
+
+    blobs = [
+        (component.offset, component.length)
+        for name in file.names
+        for component in file.object(name).components.values()
+        if component.shard is None
+    ]
+    total = sum(length for _, length in blobs)
+    end, page = frame.manifest_offset, ALIGNMENT
+    if frame.container is Container.V2:  # the manifest is a blob among others, or missing
+        if frame.manifest_length:
+            blobs.append((frame.manifest_offset, frame.manifest_length))
+        end = frame.file_size - FOOTER_2_BYTES
+        page = alignment_of(offset for offset, _ in blobs)
+        total += frame.manifest_length
+    padding, dead = unused(blobs, HEAD_BYTES, end, page)
+    return padding, dead, total - (end - HEAD_BYTES - padding - dead)
 
 
 def alignment_of(offsets: Iterable[int]) -> int:
@@ -169,7 +182,7 @@ def unused(
     Args:
         blobs: offset and length of each, in any order; they may overlap.
         begin: where the header ends.
-        end: where the manifest begins.
+        end: where the manifest begins, or in 2.x the footer.
         page: what blobs begin at a multiple of.
     """
     padding = dead = 0

@@ -1,6 +1,6 @@
 """Several changes to a finished file as one commit.
 
-The new state is appended behind the old one (`source/appending.py` has the protocol), so a change
+The new state is appended behind the old one (`source/guards.py` has the protocols), so a change
 costs what is new, and a crash at any moment leaves the old state or the new one. With
 `atomic=True` the same is done to a copy, which then takes the old file's place.
 """

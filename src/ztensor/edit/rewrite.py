@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 def compact(
     path: Path,
     *,
+    canonical: bool = False,
     durable: Durable = "auto",
     lock: bool = True,
     timeout: float = 0.0,
@@ -56,6 +57,8 @@ def compact(
 
     Args:
         path: the file.
+        canonical: of 2.x: True gives it the form in which the same tensors are always the same
+            bytes; what lies in other files is taken in.
         durable: as for `Writer`.
         lock: as for `Editor`.
         timeout: as for `Editor`.
@@ -63,6 +66,8 @@ def compact(
         progress: called with the stored bytes copied so far and those to copy in all.
 
     Raises:
+        ArgumentValueError: of a file of 1.x or 0.1, a canonical form was asked for.
+        NotRepresentableError: a name is not in NFC, as a canonical file asks.
         FormatError: the file is damaged; it is left as it is.
         UsageError: it is a file of another format, or a data shard of 2.x.
         SourceError: it cannot be read or written, or another process is writing it; it is left as
@@ -79,12 +84,16 @@ def compact(
             attributes=reader.attributes or None,
             durable=durable,
             format="zt",
-            alignment=_alignment(reader),
+            alignment=None if canonical else _alignment(reader),
+            canonical=canonical,
         ) as writer,
     ):
         manifest = reader.objects.parts()[0].manifest
-        writer.extra, writer.shards = manifest.extra, manifest.shards
-        _copy_all(writer, [(one, reader, one) for one in reader], progress)
+        writer.extra = manifest.extra
+        names = sorted(reader) if canonical else reader
+        if not canonical:
+            writer.shards = manifest.shards
+        _copy_all(writer, [(one, reader, one) for one in names], progress)
         locked.require_in_place()
         after = writer.finish()
     return locked.size - after

@@ -291,3 +291,38 @@ def test_attributes_that_a_layout_needs_are_not_broken(file: str, tmp_path: Path
     edit.set_attributes(path, {"mine": 1}, name=name)
     with ztensor.open(path) as reader:
         assert reader.metadata(name).attributes["mine"] == 1
+
+
+# --- Compact --------------------------------------------------------------------------------
+
+
+def test_a_canonical_file_is_compacted_to_the_same_bytes(tmp_path: Path) -> None:
+    tensors = {"b": FOUR, "a": FOUR + 1, "aa": FOUR}
+    path = tmp_path / "m.zt"
+    save_file(tensors, path, version="2.1", canonical=True)
+    before = path.read_bytes()
+    with ztensor.Editor(path) as editor:
+        editor.write("new", FOUR)
+        editor.replace("a", FOUR + 2)
+    with ztensor.Editor(path) as editor:
+        editor.replace("a", FOUR + 1)
+        editor.remove("new")
+    assert ztensor.canonical_problems(path)
+    edit.compact(path, canonical=True)
+    assert path.read_bytes() == before
+    with pytest.raises(ztensor.ArgumentValueError):
+        edit.compact(save_1(tmp_path / "1.zt"), canonical=True)
+
+
+def save_1(path: Path) -> Path:
+    save_file({"a": FOUR}, path)
+    return path
+
+
+def test_what_lies_in_other_files_becomes_part_of_a_canonical_one(sharded: Path) -> None:
+    edit.compact(sharded, canonical=True)
+    assert not ztensor.canonical_problems(sharded)
+    assert not manifest_of(sharded).shards
+    with ztensor.open(sharded) as reader:
+        assert reader["in b"].tolist() == (FOUR + 1).tolist()
+        assert reader.location("in b").path == str(sharded)
