@@ -1186,6 +1186,9 @@ OPERATIONS: dict[str, Callable[[Files, Path], Any]] = {
     "migrate": lambda f, path: ztensor.migrate(path, f.out(), durable=False),
     "merge": lambda f, path: ztensor.merge([path, f.sample], f.out(), on_conflict="last"),
     "split": lambda f, path: ztensor.split(path, f.new_folder(), max_shard_size=64, durable=False),
+    "divide": lambda f, path: ztensor.split(
+        path, f.new_folder(), max_shard_size=1 << 20, durable=False, root=True
+    ),
     "append": with_everything(appended),
     "replace": lambda _, path: ztensor.replace_tensor(path, "w", F32, durable=False),
     "remove": lambda _, path: ztensor.remove_tensors(path, names=["w"], durable=False),

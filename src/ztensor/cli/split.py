@@ -37,6 +37,12 @@ def split(
             show_default=False,
         ),
     ] = None,
+    root: Annotated[
+        bool,
+        typer.Option(
+            "--root", help="Write shards as 2.1 has them: a .zt that names them, and no index."
+        ),
+    ] = False,
     choice: Choice,
     how: NewFile,
 ) -> None:
@@ -53,7 +59,7 @@ def split(
     JSON:
       file            the argument
       dry_run         whether nothing was written
-      index           its path
+      index           its path, or that of the root
       shards          a list of file, object_count, stored_nbytes, names
       unrepresented   a list of file, kind, where, count, nbytes: what only FILE
                       says, and no copy has
@@ -74,6 +80,7 @@ def split(
     """
     from ztensor.edit import plan_split
     from ztensor.edit import split as split_file
+    from ztensor.sharded.naming import INDEX_SUFFIX
 
     quiet_library()
     keep = None
@@ -82,6 +89,8 @@ def split(
         if choice.is_given:
             keep = set(chosen([reader], choice)).__contains__
     shards, index = plan_split(file, into, to=to, max_shard_size=max_shard_size, keep=keep)
+    if root:
+        index = index.removesuffix(INDEX_SUFFIX)
     for path in (*(shard.path for shard in shards), index):
         require_free(path, force=how.force)
     with terminal.progress(file) as progress:
@@ -92,6 +101,7 @@ def split(
             max_shard_size=max_shard_size,
             keep=keep,
             progress=progress,
+            root=root,
             **how.arguments,
         )
     rows = [

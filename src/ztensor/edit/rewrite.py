@@ -14,6 +14,7 @@ from ztensor.converting.asking import require_divided
 from ztensor.converting.files import write_set
 from ztensor.converting.target import How
 from ztensor.converting.versions import version_of
+from ztensor.edit.dividing import write_divided
 from ztensor.edit.editor import kept_alignment, require_manifest
 from ztensor.errors import ArgumentValueError, Reason, SourceError, UsageError, describe
 from ztensor.model.formats import written_formats
@@ -212,6 +213,7 @@ def split(
     durable: Durable = "auto",
     dry_run: bool = False,
     progress: Progress | None = None,
+    root: bool = False,
 ) -> list[str]:
     """Split a file into shards and an index, and return the paths written, the index last.
 
@@ -231,16 +233,28 @@ def split(
         durable: as for `Writer`.
         dry_run: True takes every step but writing.
         progress: called with the stored bytes copied so far and those to copy in all.
+        root: True writes shards as 2.1 itself has them, in the place of an index: `model.zt`, which
+            has the whole list, with the size and the xxh3 of each shard, and beside it files of
+            blobs. All are new files, so the folder is another one.
 
     Raises:
         ArgumentValueError: the size is no size, or shards of that format are not written.
+        NotRepresentableError: the version cannot say something; nothing is written.
+        UsageError: with `root`, one of the files is there.
         FormatError: the file is damaged.
         SourceError: a file cannot be read or written.
     """
     limit = parse_size(max_shard_size)
     require_divided(to)
+    if root:
+        _require_root(to, folder)
     with open_files(path) as reader:
         name, planned = _plan(reader, path, folder, limit, keep, to)
+        if root:
+            with _folder_of(name, is_made=not dry_run):
+                return write_divided(
+                    reader, name, planned, durable=durable, dry_run=dry_run, progress=progress
+                )
         remote = None if folder is None else remote_of(folder)
         with _folder_of(name, is_made=not dry_run and remote is None):
             how = How(
@@ -255,6 +269,20 @@ def split(
             target = name if remote is None else Remote(name, remote.storage)
             report = write_set(reader, target, to, planned, inputs, how, replaces_file=False)
             return list(report.files)
+
+
+def _require_root(to: str, folder: Path | None) -> None:
+    """Raise where shards as 2.1 has them cannot be written.
+
+    Raises:
+        ArgumentValueError: they are of another format, or not on disk.
+    """
+    if to != "zt" or (folder is not None and is_remote(path_text(folder))):
+        raise ArgumentValueError(
+            "a root and its shards are zTensor files, written to disk",
+            expected="to='zt' and a folder on disk",
+            found=f"{describe(to)} and {describe(folder)}",
+        )
 
 
 @contextlib.contextmanager

@@ -116,8 +116,8 @@ def require_once(tensor: Tensor) -> None:
     Raises:
         NotRepresentableError: so it is.
     """
-    if tensor.format not in ("sparse_csr", "sparse_coo"):
-        return
+    if tensor.format not in ("sparse_csr", "sparse_coo") or not tensor.shape:
+        return  # without a dimension there are no positions
     try:
         require_entries_once(tensor.format, View(tensor.shape, tensor.components, {}))
     except LayoutError as error:

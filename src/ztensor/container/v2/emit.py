@@ -203,14 +203,18 @@ class Emitter:
         return _map(fields)
 
 
+class DataShardEmitter(Emitter):
+    """Writes a file of blobs that another file tells of, and that has no manifest."""
+
+    def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
+        """Return the footer."""
+        del manifest, manifest_offset, prev
+        return _FOOTER.pack(0, 0, 0, 2, 0, MAGIC_2)
+
+
 def footer(offset: int, manifest: bytes) -> bytes:
     """Return the footer of a file whose manifest lies at `offset`."""
     return _FOOTER.pack(offset, len(manifest), xxh3(manifest), 2, 0, MAGIC_2)
-
-
-def data_shard_footer() -> bytes:
-    """Return the footer of a file without a manifest: a shard whose blobs another file lists."""
-    return _FOOTER.pack(0, 0, 0, 2, 0, MAGIC_2)
 
 
 def _part(component: Component) -> dict[str, bytes | list[bytes]]:
