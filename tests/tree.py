@@ -113,7 +113,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "writing/creating.py": ("unit/writing/test_writer.py", "unit/writing/test_v2.py"),
     "writing/compressing.py": ("unit/writing/test_frames.py", "unit/writing/test_writer.py"),
     "writing/copying.py": ("unit/writing/test_writer.py", "attacks/test_shared_blobs.py"),
-    "writing/output.py": ("unit/writing/test_writer.py",),
+    "writing/output.py": ("unit/writing/test_writer.py", "unit/writing/test_frames.py"),
     "writing/planning.py": ("unit/writing/test_writer.py",),
     "writing/stream.py": ("unit/writing/test_writer.py",),
     "writing/overlaps.py": ("attacks/test_shared_blobs.py",),

@@ -235,6 +235,14 @@ def test_escapes_give_no_warning() -> None:
             assert reader.metadata("array").dtype == r"\d"
 
 
+@pytest.mark.parametrize(("version", "encoding"), [(1, "latin-1"), (2, "latin-1"), (3, "utf-8")])
+def test_the_text_of_a_header_is_of_its_version(version: int, encoding: str) -> None:
+    make = made_by("make_npz")
+    text = make.header("'\u00e9'").encode(encoding)
+    with ztensor.open(make.npy(text, b"abcd", version)) as reader:
+        assert reader.metadata("array").dtype == "\u00e9"
+
+
 def test_an_empty_archive() -> None:
     with ztensor.open(saved("stored", {})) as reader:
         assert (reader.format, reader.keys()) == ("npz", [])
