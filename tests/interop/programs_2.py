@@ -663,6 +663,46 @@ add("keys of attributes", lambda zt: zt.Writer("x.zt").set_attributes({3: 1}), R
 add("no such folder", lambda zt: zt.Writer("none/x.zt"), Raises("OSError"))
 add("alignment of 100", lambda zt: zt.Writer("x.zt", False, 100), Raises("ValueError"))
 add("a canonical alignment", lambda zt: zt.Writer("x.zt", align=4096), Raises("ValueError"))
+
+
+@program([["w", "x", "y"], W.tobytes(), "3132", {"k": 2}, [3, 0]])
+def append(zt: Any) -> Any:
+    with zt.Writer("a.zt", canonical=False, align=4096) as writer:
+        writer.add("w", raw(W), [2, 3], "f32")
+        writer.set_attributes({"k": 1})
+    with zt.Writer("a.zt", canonical=False, append=True) as writer:
+        writer.add("x", b"12", [2], "u8")
+        with writer.stream("y", [2], {"data": {"dtype": "u8", "nbytes": 2}}) as sink:
+            sink.write(b"34")
+        writer.set_attributes({"k": 2})
+    source = zt.open("a.zt")
+    verified = list(source.verify())
+    return [
+        source.keys(),
+        source["w"].tobytes(),
+        source["x"].tobytes(),
+        source.attributes,
+        verified,
+    ]
+
+
+@program(Raises("ValueError"))
+def appending_a_name_that_is_there(zt: Any) -> Any:
+    one("a.zt", zt)
+    with zt.Writer("a.zt", canonical=False, append=True) as writer:
+        writer.add("w", b"12", [2], "u8")
+
+
+@program([["w"], True])
+def giving_up_an_append(zt: Any) -> Any:
+    path = one("a.zt", zt)
+    size = os.path.getsize(path)
+    writer = zt.Writer(path, canonical=False, append=True)
+    writer.add("x", b"12", [2], "u8")
+    writer.abandon()
+    return [zt.open(path).keys(), os.path.getsize(path) == size]
+
+
 add("appending canonically", lambda zt: zt.Writer("x.zt", append=True), Raises("ValueError"))
 
 

@@ -14,7 +14,9 @@ from typing import Any, assert_type
 import numpy as np
 
 import ztensor
+import ztensor.v2 as two
 from ztensor import Reader, Tensor, TensorMetadata, TensorSlice, VerifyReport, Writer
+from ztensor.conformance import Answer, Ended, run_corpus
 from ztensor.edit import Editor
 from ztensor.numpy import load, load_file, save, save_file
 
@@ -164,3 +166,29 @@ def whole_files(path: Path, reader: Reader) -> None:
     assert_type(ztensor.remove_tensors(path, names=["w"], durable=False), int)
     assert_type(ztensor.rename_tensors(path, {"a": "b"}), int)
     assert_type(ztensor.set_attributes(path, {"k": 1}, name="w", timeout=1.0), int)
+
+
+def of_the_2_x_releases(path: str) -> None:
+    with two.open(path) as source:
+        tensor = source["w"]
+        assert_type(tensor.shape, list[int])
+        assert_type(tensor.logical, str | None)
+        assert_type(tensor.location.offset, int)
+        assert_type(tensor["data"].tobytes(), bytes)
+        assert_type(source.attributes, dict[str, Any] | None)
+        checked, undigested = source.verify(deep=True)
+        assert_type(checked + undigested, int)
+    with two.Writer(path, canonical=False) as writer:
+        writer.add("w", b"1", [1], "u8")
+        with writer.stream("v", [2], {"data": {"dtype": "u8", "nbytes": 2}}) as sink:
+            sink.write(b"12")
+            assert_type(sink.part, str | None)
+    assert_type(two.convert(path, path, align=4096), int)
+
+
+def conformance(path: Path) -> None:
+    report = run_corpus(path, ["reader", "--strict"], jobs=2)
+    assert_type(report.ok, bool)
+    assert_type(report.counts, dict[str, int])
+    assert_type(report.failures[0].why, str)
+    run_corpus(path, lambda _: Answer(Ended.REFUSED))

@@ -110,6 +110,8 @@ def hash_(
         an id of each tensor, which does not depend on its name
       $ ztensor hash tiny.npz > tiny.ids
         a list to keep
+      $ ztensor hash --content two.zt
+        what other programs of 2.x call its content digest
       $ ztensor hash --check tiny.ids
         whether the file is still the same
     """
