@@ -106,22 +106,25 @@ def describe_object(name: str, tensor_object: TensorObject) -> TensorMetadata:
         main = next(iter(components.values()), None)
     else:
         main = components.get(layout.main_role)
-    nbytes = 0
+    nbytes = stored_nbytes = 0
+    described = {}
     for role, component in components.items():
         decoded = component.known_decoded_length
         if decoded is None and layout is not None:
             decoded = layout.expected_length(tensor_object, role, None)
         nbytes += component.length if decoded is None else decoded
+        stored_nbytes += component.length
+        described[role] = _describe(component)
     return TensorMetadata(
         name=name,
         shape=Shape(tensor_object.shape),
         dtype=None if main is None else _long(main.dtype),
         type=None if main is None else main.type,
         format=tensor_object.format,
-        components={role: _describe(component) for role, component in components.items()},
+        components=described,
         attributes=dict(with_dicts(tensor_object.attributes)) if tensor_object.attributes else {},
         nbytes=nbytes,
-        stored_nbytes=sum(component.length for component in components.values()),
+        stored_nbytes=stored_nbytes,
     )
 
 
