@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from ztensor.errors import ArgumentValueError, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -45,6 +45,20 @@ def thread_count(threads: int | None = None) -> int:
     if hasattr(os, "sched_getaffinity"):
         return min(_MOST, len(os.sched_getaffinity(0)))
     return min(_MOST, os.cpu_count() or 1)
+
+
+# Bytes that are worth another thread: to start one takes as long as to hash a few hundred KiB.
+_SHARE_BYTES = 1 << 20
+
+
+def worth(workers: int, lengths: Iterable[int]) -> int:
+    """Return how many of some threads are worth their start for so many bytes; one at least."""
+    most, total = workers * _SHARE_BYTES, 0
+    for length in lengths:
+        total += length
+        if total >= most:
+            return workers
+    return max(1, min(workers, total // _SHARE_BYTES))
 
 
 class Turns:

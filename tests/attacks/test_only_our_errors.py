@@ -1237,7 +1237,7 @@ VERBS: dict[str, list[str]] = {
     "diff": ["FILE", "OTHER"],
     "verify": ["FILE"],
     "hash": ["FILE"],
-    "bench": ["FILE", "--seconds", "0.01"],
+    "bench": ["FILE", "--alone", "--seconds", "0.01"],
     "conformance": ["FILE"],
     "demo": ["FILE"],
     "convert": ["FILE", "OUT"],

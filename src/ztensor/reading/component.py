@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from ztensor.encoding import Encoding
     from ztensor.layout.base import Array
     from ztensor.limits import Limits
-    from ztensor.model.manifest import Component
+    from ztensor.model.manifest import Component, TensorObject
+    from ztensor.reading.file import FileObjects
     from ztensor.source.base import Source
 
     ReadInto = Callable[[int, memoryview], None]  # fills with decoded bytes from an offset
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 # Digests are computed on pieces this long: small enough to stay in cache, large enough that the
 # calls cost nothing.
 PIECE_BYTES = 8 << 20
+_FAR_BYTES = 1 << 40  # of a component that is waited for: worth any thread
 
 
 class Fetching:
@@ -458,6 +460,14 @@ class PartReader:
         """Fill several targets, each with the bytes from its offset."""
         start = self._stored.offset
         self._stored.source.read_many([(start + offset, target) for offset, target in parts])
+
+
+def lengths_of(file: FileObjects, objects: Iterable[TensorObject]) -> Iterator[int]:
+    """Yield about how many bytes of work each component is; very many of a source far away."""
+    for tensor_object in objects:
+        for component in tensor_object.components.values():
+            length = max(component.length, component.known_decoded_length or 0)
+            yield _FAR_BYTES if file.source.prefers_long_reads else length
 
 
 @functools.cache

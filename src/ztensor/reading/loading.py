@@ -21,10 +21,10 @@ from ztensor.digest import crc32c, shifted, zeros_operator
 from ztensor.errors import UnsupportedError
 from ztensor.layout.base import empty_array
 from ztensor.model.table import Table, TableObjects
-from ztensor.reading.component import digest_of
+from ztensor.reading.component import digest_of, lengths_of
 from ztensor.reading.plain import NO_CHECK, OTHER_CHECK, PlainTypes, checks_of
 from ztensor.reading.small import small_jobs
-from ztensor.threads import run_jobs, thread_count
+from ztensor.threads import run_jobs, thread_count, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -320,6 +320,8 @@ def _read_each(
         return file.value(name, copy=copy)
 
     names = list(names)
+    if workers > 1 and len(names) > 1:
+        workers = worth(workers, lengths_of(file, map(file.object, names)))
     if workers > 1 and len(names) > 1:
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             result.update(zip(names, pool.map(read, names), strict=True))

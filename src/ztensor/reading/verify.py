@@ -29,12 +29,12 @@ from ztensor.model.dtype import element_count
 from ztensor.model.problem import Problem
 from ztensor.model.showing import counted, short_repr
 from ztensor.model.table import TableObjects
-from ztensor.reading.component import digest_of, require_declared
+from ztensor.reading.component import digest_of, lengths_of, require_declared
 from ztensor.reading.file import roles_in_order
 from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.small import checked_small
 from ztensor.reading.walking import ComponentWalk
-from ztensor.threads import WINDOWS
+from ztensor.threads import WINDOWS, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -185,6 +185,7 @@ def verify_file(
         left = file.in_file_order(name for name in chosen if name not in right)
         objects = [(name, file.object(name)) for name in left]
     overlaps = Overlaps((file, c) for _, o in objects for c in o.components.values())
+    workers = worth(workers, lengths_of(file, (one for _, one in objects)))
     if workers <= 1 or len(objects) < 2:
         findings = [walk(item) for item in objects]
     else:

@@ -1,0 +1,72 @@
+"""Threads are started where work is worth their start, and nowhere else."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztensor
+import ztensor.numpy
+from ztensor.threads import worth
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("lengths", "count"),
+    [
+        ([], 1),
+        ([MIB - 1], 1),
+        ([MIB, MIB], 2),
+        ([3 * MIB + 5], 3),
+        ([MIB] * 9, 4),
+        ([1 << 40, 1], 4),
+    ],
+)
+def test_a_thread_is_worth_a_mebibyte(lengths: list[int], count: int) -> None:
+    assert worth(4, lengths) == count
+    assert worth(1, lengths) == 1
+
+
+def test_no_more_is_counted_than_needed() -> None:
+    lengths = iter([MIB] * 100)
+    assert worth(2, lengths) == 2
+    assert len(list(lengths)) == 98
+
+
+SAVED: dict[str, Any] = {
+    "a.zt": lambda path, arrays: ztensor.numpy.save_file(arrays, path),
+    "b.zt": lambda path, arrays: ztensor.numpy.save_file(arrays, path, compression="zstd"),
+    "c.npz": lambda path, arrays: np.savez(path, **arrays),
+    "d.npz": lambda path, arrays: np.savez_compressed(path, **arrays),
+}
+
+
+@pytest.mark.parametrize("name", SAVED)
+@pytest.mark.parametrize("size", [1000, 3 * MIB], ids=["little", "much"])
+def test_little_work_starts_no_thread(
+    name: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """300 small files were verified in half the processor's time with threads=1."""
+    rng = np.random.default_rng(1)
+    arrays = {f"t{i}": rng.integers(0, 9, size, np.uint8) for i in range(4)}
+    SAVED[name](tmp_path / name, arrays)
+    started: list[str] = []
+    start = threading.Thread.start
+
+    def counted(self: threading.Thread) -> None:
+        started.append(self.name)
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", counted)
+    with ztensor.open(tmp_path / name) as reader:
+        assert reader.verify(threads=4).ok
+    assert bool(started) is (size > MIB)
+    loaded = ztensor.numpy.load_file(tmp_path / name, copy=True, threads=4)
+    assert all(np.array_equal(loaded[key], array) for key, array in arrays.items())
+    if size < MIB:
+        assert not started
