@@ -62,6 +62,7 @@ class RatioGoal:
         workloads: on what.
         bounds: peer to the largest ratio that is a success.
         row: which of our rows is judged.
+        beside: what the other does, where that is another operation.
     """
 
     title: str
@@ -69,15 +70,17 @@ class RatioGoal:
     workloads: tuple[str, ...]
     bounds: dict[str, float]
     row: str = CHECKED
+    beside: str = ""
 
     def judge(self, samples: Samples) -> Iterable[Verdict]:
         """Yield one verdict per workload and peer."""
         for workload in self.workloads:
             for against, bound in self.bounds.items():
-                found = samples.ratio(workload, self.operation, self.row, against)
+                to = workload, self.beside or self.operation, against
+                found = samples.ratio_of((workload, self.operation, self.row), to)
                 without = None
                 if self.row == CHECKED:
-                    other = samples.ratio(workload, self.operation, UNCHECKED, against)
+                    other = samples.ratio_of((workload, self.operation, UNCHECKED), to)
                     without = None if other is None else other.median
                 yield Verdict(
                     self.title, workload, against, bound,
@@ -194,6 +197,21 @@ GOALS = (
     RatioGoal("zstd save", "zstd-save", _ZSTD, {OLD: 0.75}),
     RatioGoal("save with sha256", "save-sha256", _FEW, {OLD: 0.65}),
     FigureGoal("open a small file, new interpreter", "first", ("tiny",), 0.5, "ms"),
+    RatioGoal("cold: load mapped, sum every byte", "touched-cold", ("mixed",), {OLD: 1.0}),
+    RatioGoal(
+        "cold: load mapped, beside plain reads",
+        "touched-cold",
+        ("mixed",),
+        {CHECKED: 1.1},
+        beside="cat-cold",
+    ),
+    RatioGoal(
+        "cold: load into own memory, beside plain reads",
+        "owned-cold",
+        ("mixed",),
+        {CHECKED: 1.1},
+        beside="cat-cold",
+    ),
     FigureGoal("memory of an owned load", "owned", (*_FEW, "small"), 1.05, "x data"),
     FigureGoal("memory of opening", "keys", ("moe",), 100.0, "MB"),
     RatioGoal("torch: one tensor after another", "each", ("singles",), {ST_TORCH: 0.35}, TORCH),

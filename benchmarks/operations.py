@@ -57,6 +57,10 @@ _ALL = (
         is_cold=True,
     ),
     Operation("owned-cold", "load all into own memory, cold", "read", "owned", is_cold=True),
+    Operation("cat-cold", "plain reads of the file, cold", "read", "cat", is_cold=True),
+    Operation(
+        "one-cold", "open, sum one tensor, cold", "read", "one", is_touching=True, is_cold=True
+    ),
     Operation("save", "save", "save", "save"),
     Operation("save-crc32c", "save with crc32c", "save", "save_crc32c"),
     Operation("save-sha256", "save with sha256", "save", "save_sha256"),

@@ -25,7 +25,7 @@ Plan = tuple[str, str, tuple[int, ...]]
 Fill = Callable[[np.random.Generator, str, int], Array]
 
 READS = ("keys", "one", "mapped", "touched", "owned")
-COLD = ("touched-cold", "owned-cold")
+COLD = ("touched-cold", "owned-cold", "cat-cold")
 
 
 def storage_dtype(dtype: str) -> np.dtype[Any]:
@@ -198,12 +198,13 @@ _ALL = (
     Workload(
         "large", "f32 tensors of 50 MiB", _large, 512, 256,
         (*READS, "save", "save-crc32c", "save-sha256", "verify", "slice", "append"),
-        (*COLD, "keys-cold"), weight=4.0,
+        (*COLD, "keys-cold", "one-cold"), weight=4.0,
     ),
     Workload(
         "mixed", "layers of Llama-3.2-1B, bf16 and f16", _mixed, 4, 2,
-        ("mapped", "touched", "owned", "save", "save-sha256", "touched-cold"),
-        ("keys", "one", "save-crc32c", "verify", "owned-cold", "keys-cold"), weight=2.5,
+        ("mapped", "touched", "owned", "save", "save-sha256", *COLD, "one-cold"),
+        ("keys", "one", "save-crc32c", "verify", "keys-cold"),
+        weight=2.5,
     ),
     Workload(
         "small", "f32 tensors of 10 KiB", _small, 512, 128,

@@ -142,8 +142,21 @@ def test_every_goal_is_measured_by_a_quick_run() -> None:
             is_full = getattr(goal, "row", "") == goals.TORCH
             assert workload.size(is_full=is_full)
             operation = "save" if isinstance(goal, AddedGoal) else goal.operation
-            assert operation in workload.chosen(is_full=is_full)
-            assert operation in OPERATIONS
+            for one in (operation, getattr(goal, "beside", "") or operation):
+                assert one in workload.chosen(is_full=is_full)
+                assert one in OPERATIONS
+
+
+def test_a_goal_beside_another_operation() -> None:
+    goal = RatioGoal("cold", "touched-cold", ("many",), {"ours": 1.1}, beside="cat-cold")
+    samples = Samples(
+        Sample("many", operation, "ours", round, wall, wall, 0)
+        for round in (1, 2, 3)
+        for operation, wall in (("touched-cold", 0.3), ("cat-cold", 0.2))
+    )
+    (verdict,) = goal.judge(samples)
+    assert verdict.measured == pytest.approx(1.5)
+    assert verdict.outcome == "missed"
 
 
 def test_every_foreign_goal_is_measured_by_a_run_with_torch() -> None:
