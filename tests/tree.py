@@ -28,11 +28,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "flax.py": ("unit/test_jax.py",),
     "limits.py": ("attacks/test_budget_manifests.py", "attacks/test_budget_rank.py"),
     "metadata.py": ("unit/reading/test_reader.py",),
-    "threads.py": (
-        "unit/test_threads.py",
-        "unit/reading/test_loading.py",
-        "attacks/test_decoding.py",
-    ),
+    "threads.py": ("unit/reading/test_loading.py", "attacks/test_decoding.py"),
     "cli": _VERBS,
     "conformance": ("unit/conformance/test_running.py",),
     "cli/demo.py": ("unit/test_demo.py",),
