@@ -6,10 +6,12 @@ A change is sealed again: the hash of the manifest is right, or nothing behind i
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pieces
 from pieces import Pieces
 
@@ -135,4 +137,55 @@ def both_ways(room: Any, limits: ztensor.Limits, data: bytes) -> bool:
         raise PromiseBroken(f"read by columns: {ends[1]}, else {ends[0]}")
     if last is not None:
         raise last
+    return True
+
+
+# --- Changed --------------------------------------------------------------------------------------
+
+
+@functools.cache
+def torn() -> tuple[bytes, ...]:
+    """Return files behind whose last state something lies, or that lost their end."""
+    found = []
+    for data in seeds()[::7]:
+        found += [data + b"torn", data + data[PAGE:-3], data[:-1], data + bytes(900) + data[-40:]]
+    return tuple(found)
+
+
+def ends(data: bytes) -> Pieces:
+    """Cut a file at what looks like the end of a state."""
+    return Pieces(re.split(rb"(.{32}\x89ZT2\r\n\x1a\n)", data, flags=re.DOTALL), b"".join)
+
+
+def changed(limits: ztensor.Limits, folder: Path, data: bytes) -> bool:
+    """Change a file that opens: what was not changed stays, and what is refused changes nothing.
+
+    Args:
+        limits: with which it has to open, before and behind.
+        folder: where it is written.
+        data: the file.
+    """
+    before = read_manifest(MemorySource(data), limits)[1].objects
+    path = folder / "changed.zt"
+    path.write_bytes(data)
+    name, first = "one more", next(iter(before), None)
+    try:
+        with ztensor.Editor(path, durable=False, lock=False) as editor:
+            if name not in before:
+                editor.write(name, np.arange(3, dtype=np.float32))
+            if first is not None:
+                swapped = {"renamed": first} if "renamed" in before else {}
+                editor.rename({first: "renamed", **swapped})
+            editor.set_attributes({"mine": 1})
+    except ztensor.ZTensorError:
+        if path.read_bytes() != data:
+            raise PromiseBroken("a change that is refused changed the file") from None
+        raise
+    new = path.read_bytes()
+    if not new.startswith(data):
+        raise PromiseBroken("the old state was written to")
+    after = dict(read_manifest(MemorySource(new), ztensor.Limits())[1].objects)
+    kept = {one: after[one] for one in before if one not in (first, "renamed", name)}
+    if repr(kept) != repr({one: before[one] for one in kept}):
+        raise PromiseBroken("what was not changed is another")
     return True

@@ -277,6 +277,10 @@ def searched(data: bytes) -> bool:
     return state is not None
 
 
+def edited(data: bytes) -> bool:
+    return second.changed(LIMITS, shard_folder(), data)
+
+
 def ends_of(data: bytes) -> Pieces:
     """Cut a file at what looks like an end of a state."""
     return Pieces(re.split(rb"(.{8}ZTEN1000)", data, flags=re.DOTALL), b"".join)
@@ -540,6 +544,13 @@ TARGETS: dict[str, Target] = {
             "columns-2", 2, second.seeds,
             functools.partial(second.both_ways, schema_2, LIMITS), None,
             second.change, second.cut, room=8 << 20,
+        ),
+        Target(
+            "torn-2", 1, second.torn, searched, functools.partial(exercised, recover=True),
+            None, second.ends,
+        ),
+        Target(
+            "edit-2", 1, second.seeds, edited, None, second.change, second.cut, room=64 << 20,
         ),
         Target(
             "columns", 1, functools.partial(ours, "1.2"),
