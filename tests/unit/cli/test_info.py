@@ -9,6 +9,7 @@ import pytest
 import ztensor
 from ztensor.cli.info import unused
 from ztensor.numpy import save_file
+from ztensor.testing.builder_2 import File2, dense
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Run
@@ -149,3 +150,21 @@ def test_a_long_attribute_name_does_not_push_the_others(
 
 def test_parameters_for_people(run: Run, model: Path) -> None:
     assert "9 objects, 13 components, 8.2 k parameters, " in run("info", model).out
+
+
+def test_what_no_object_of_2_x_needs_is_dead_wherever_it_lies(run: Run, tmp_path: Path) -> None:
+    """Also behind the manifest, as a killed change leaves it; parts in other files do not count."""
+    path = tmp_path / "m.zt"
+    file = File2()
+    part = file.part(np.arange(600.0))
+    whole = file.seal({"objects": {"a": dense(part, [600]), "b": dense(part, [600])}})
+    path.write_bytes(whole)
+    clean = run("info", "--json", path).json
+    assert clean["dead_nbytes"] == 0
+    assert clean["shared_nbytes"] == 4800
+    path.write_bytes(whole + bytes(20_000) + whole[-40:])
+    killed = run("info", "--json", path).json
+    assert 20_000 - 4096 < killed["dead_nbytes"] <= 20_040
+    assert killed["shared_nbytes"] == 4800
+    assert run("compact", path).code == 0
+    assert run("info", "--json", path).json["dead_nbytes"] == 0
