@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 
     from ztensor.layout.base import Array
     from ztensor.reading.slices import TensorSlice
-    from ztensor.typing import Index, JaxArray, JaxDevice, Openable, TorchDevice, TorchTensor
+    from ztensor.typing import (
+        Index,
+        JaxArray,
+        JaxDevice,
+        Openable,
+        Storage,
+        TorchDevice,
+        TorchTensor,
+    )
 
     Value = TypeVar("Value", default=Any)
 else:
@@ -59,6 +67,7 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
         backend: "mmap" maps the file, and gives views of it where it can; "pread" reads it.
         verify: None checks digests on copying reads, True also before a view is first handed
             out, False never.
+        storage: how the store of a URL is opened; see `ztensor.Reader`.
 
     Raises:
         ArgumentValueError: no such framework, device or backend.
@@ -79,6 +88,7 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
         *,
         backend: Literal["mmap", "pread"] = "mmap",
         verify: bool | None = None,
+        storage: Storage | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -89,6 +99,7 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
         *,
         backend: Literal["mmap", "pread"] = "mmap",
         verify: bool | None = None,
+        storage: Storage | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -99,6 +110,7 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
         *,
         backend: Literal["mmap", "pread"] = "mmap",
         verify: bool | None = None,
+        storage: Storage | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -109,6 +121,7 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
         *,
         backend: str = "mmap",
         verify: bool | None = None,
+        storage: Storage | None = None,
     ) -> None: ...
     def __init__(
         self,
@@ -118,6 +131,7 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
         *,
         backend: str = "mmap",
         verify: bool | None = None,
+        storage: Storage | None = None,
     ) -> None:
         home = _home_of(framework)
         if backend not in _BACKENDS:
@@ -126,7 +140,7 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
             )
         self._framework = home
         self._device = _device_of(home, device)
-        self._reader = open_files(filename, verify=verify, mmap=_BACKENDS[backend])
+        self._reader = open_files(filename, verify=verify, mmap=_BACKENDS[backend], storage=storage)
 
     def __enter__(self) -> Self:
         """Return the handle itself."""

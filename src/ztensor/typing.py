@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import torch
+    from obstore.store import ObjectStore
     from typing_extensions import Buffer
 
     from ztensor.reading.reader import ObjectReader
@@ -42,6 +43,7 @@ __all__ = [
     "ReadableFile",
     "RemoveOptions",
     "SaveOptions",
+    "Storage",
     "Target",
     "TensorLike",
     "TorchDevice",
@@ -83,6 +85,8 @@ Bytes: TypeAlias = "Buffer"
 """Whatever has the buffer protocol: bytes, a bytearray, an mmap."""
 Path: TypeAlias = "str | os.PathLike[str]"
 """A path."""
+Storage: TypeAlias = "Mapping[str, Any] | ObjectStore"
+"""How the store of a URL is opened: options by obstore's names, or a store of obstore."""
 Openable: TypeAlias = "Path | Buffer | ReadableFile | Sequence[Path]"
 """What `ztensor.open` takes: a path, bytes, a file object, or several paths."""
 Readable: TypeAlias = "Openable | ObjectReader"
@@ -180,3 +184,4 @@ class LoadOptions(TypedDict, total=False):
     assign: bool
     verify: bool | None
     threads: int | None
+    storage: Storage | None

@@ -176,7 +176,8 @@ def test_copies_are_checked_and_views_are_not(tmp_path: Path) -> None:
     damaged[offset] ^= 1
     path.write_bytes(damaged)
     load_file(path)
-    for how in ({"copy": True}, {"verify": True}):
+    ways: list[dict[str, Any]] = [{"copy": True}, {"verify": True}]
+    for how in ways:
         with pytest.raises(DigestMismatchError):
             load_file(path, **how)
 

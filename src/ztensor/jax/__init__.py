@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ztensor.metadata import TensorMetadata
     from ztensor.reading.reader import ObjectReader
     from ztensor.source.sink import Durable
-    from ztensor.typing import Bytes, JaxDevice, JaxSharding, Openable, Progress, Target
+    from ztensor.typing import Bytes, JaxDevice, JaxSharding, Openable, Progress, Storage, Target
 
 __all__ = [
     "load",
@@ -170,6 +170,7 @@ def load_file(
     copy: bool = False,
     verify: bool | None = None,
     threads: int | None = None,
+    storage: Storage | None = None,
 ) -> dict[str, jax.Array | Any]:
     """Load all objects of a file, or of a model that is kept in several.
 
@@ -187,6 +188,7 @@ def load_file(
             on nothing.
         threads: how many read or decompress; by default as many as there are cores, four at most,
             or what `ZTENSOR_NUM_THREADS` says.
+        storage: how the store of a URL is opened; see `ztensor.Reader`.
 
     Returns:
         Names to `jax.Array`s, and to `BCOO`, `BCSR` or `ztensor.Tensor`; `save_file` takes the
@@ -202,7 +204,7 @@ def load_file(
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
-    with open_files(filename, verify=verify) as reader:
+    with open_files(filename, verify=verify, storage=storage) as reader:
         return _load(reader, device, sharding, copy=copy, threads=threads)
 
 

@@ -24,6 +24,7 @@ from ztensor.model.table import Table, TableObjects
 from ztensor.reading.component import digest_of, lengths_of
 from ztensor.reading.plain import NO_CHECK, OTHER_CHECK, PlainTypes, checks_of
 from ztensor.reading.small import small_jobs
+from ztensor.source.ahead import walked
 from ztensor.threads import run_jobs, thread_count, worth
 
 if TYPE_CHECKING:
@@ -299,6 +300,15 @@ def _read_others(
     """Read the objects that were not laid: small encoded ones by runs, the rest one by one."""
     objects = file.manifest.objects
     workers = min(workers, file.thread_count(workers))
+    others = sum(value is None for value in result.values())
+    with walked(file.source) if others == len(objects) else contextlib.nullcontext():
+        _read_rest(file, workers, result, copy=copy, separate=separate)
+
+
+def _read_rest(
+    file: FileObjects, workers: int, result: dict[str, Any], *, copy: bool, separate: bool
+) -> None:
+    objects = file.manifest.objects
     if isinstance(objects, TableObjects):
         jobs, is_shared = small_jobs(file, objects, result, separate=separate)
         run_jobs(jobs, workers if is_shared else 1)

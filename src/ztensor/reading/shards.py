@@ -30,6 +30,7 @@ from ztensor.reading.listing import find_manifest
 from ztensor.source.base import Range
 from ztensor.source.beneath import open_beneath
 from ztensor.source.joined import JoinedSource
+from ztensor.source.remote import RemoteSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -77,7 +78,7 @@ def _places(path: str, shard: Shard) -> Iterator[tuple[str, ...]]:
 
 
 def _open(root: Source, shard: Shard, limits: Limits) -> Source:
-    path = root.path
+    path = root.name if isinstance(root, RemoteSource) else root.path
     if path is None:
         raise UnsupportedError(
             "parts of it lie in other files, which only a path leads to: open it by its path",
@@ -90,7 +91,7 @@ def _open(root: Source, shard: Shard, limits: Limits) -> Source:
         if len(os.fsencode(parts[-1])) > 255:  # no file is called so: digests may be of any length
             continue
         try:
-            source = open_beneath(path, parts)
+            source = _beside(root, path, parts)
         except SourceNotFoundError:
             continue
         try:
@@ -114,6 +115,13 @@ def _open(root: Source, shard: Shard, limits: Limits) -> Source:
         found="none",
         section=SECTION,
     )
+
+
+def _beside(root: Source, path: str, parts: tuple[str, ...]) -> Source:
+    """Open a file in the folder of another one, or beneath the same prefix of a store."""
+    if isinstance(root, RemoteSource):
+        return RemoteSource(root.remote.beside("/".join(parts)))
+    return open_beneath(path, parts)
 
 
 def _require_shard(source: Source, shard: Shard, limits: Limits) -> None:

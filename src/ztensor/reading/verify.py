@@ -163,7 +163,7 @@ def verify_file(
     if isinstance(every, TableObjects):
         total = _stored_bytes(file, every, chosen)
     else:
-        objects = _described(file, chosen, damaged)
+        objects = _described(file, file.in_file_order(chosen), damaged)
         total = sum(one.stored_nbytes for _, one in objects)
     done = 0
     lock = threading.Lock()

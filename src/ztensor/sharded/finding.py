@@ -15,10 +15,11 @@ from ztensor.errors import (
     SourceNotRegularError,
     ZTensorError,
     describe,
+    without_secrets,
 )
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.model.formats import is_read_suffix
-from ztensor.sharded.index import FileSet, read_index
+from ztensor.sharded.index import FileSet, read_index, read_remote_index
 from ztensor.sharded.naming import (
     FIRST_OF_GGUF,
     INDEX_SUFFIX,
@@ -31,7 +32,8 @@ from ztensor.sharded.naming import (
 from ztensor.source.base import read_bytes
 from ztensor.source.beneath import Beneath, cache_of
 from ztensor.source.paths import path_text
-from ztensor.source.table import absolute
+from ztensor.source.table import absolute, is_remote
+from ztensor.source.urls import Remote, remote_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,6 +72,8 @@ def find_set(source: Any, limits: Limits = DEFAULT_LIMITS) -> FileSet:
     if isinstance(source, (list, tuple)):
         return _listed(source)
     path = path_text(source)
+    if is_remote(path) or isinstance(source, Remote):
+        return _remote(remote_of(source), limits)
     if os.path.isdir(path):
         return _in_folder(path, limits)
     if FIRST_OF_GGUF.search(path):
@@ -87,12 +91,28 @@ def _listed(source: Sequence[Any]) -> FileSet:
             raise ArgumentTypeError(
                 "cannot open this as a part of a set", expected="a path", found=describe(item, 40)
             )
-    files = tuple(absolute(path_text(item)) for item in source)
+    remotes = {}
+    for item in source:
+        if isinstance(item, Remote) or is_remote(path_text(item)):
+            remote = remote_of(item)
+            remotes[remote.name] = remote
+    files = tuple(without_secrets(absolute(path_text(item))) for item in source)
     if len(set(files)) < len(files):
         twice = next(file for file in files if files.count(file) > 1)
         raise ArgumentValueError("a list has one file twice", file=twice)
     more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-    return FileSet(f"{files[0]}{more}", files)
+    return FileSet(f"{files[0]}{more}", files, remotes=remotes)
+
+
+def _remote(remote: Remote, limits: Limits) -> FileSet:
+    """Return the set that the URL of an index means, or of the first shard of a GGUF model."""
+    name = remote.name.rpartition("/")[2]
+    match = SHARD.fullmatch(name)
+    if match is None or not FIRST_OF_GGUF.search(name):
+        return read_remote_index(remote, limits)
+    files = shard_paths(match["stem"] + match["extension"], int(match["count"]))
+    remotes = {place.name: place for place in map(remote.beside, files)}
+    return FileSet(remote.name, tuple(remotes), remotes=remotes)
 
 
 def _in_folder(folder: str, limits: Limits) -> FileSet:

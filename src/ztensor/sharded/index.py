@@ -21,12 +21,16 @@ from ztensor.errors import (
 )
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.source.base import read_bytes
-from ztensor.source.beneath import Beneath
+from ztensor.source.beneath import Beneath, parts_of
 from ztensor.source.local import FileSource
+from ztensor.source.remote import RemoteSource
 from ztensor.wire.json import charge as json_charge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from ztensor.source.base import Source
+    from ztensor.source.urls import Remote
 
 
 _MAP = re.compile(r'"weight_map"[ \t\r\n]*:[ \t\r\n]*\{')
@@ -47,6 +51,8 @@ class FileSet:
         index: the path of the index, or None.
         roots: the folders beneath which the files have to be, links followed; None where the
             caller named each of them.
+        remotes: what opens those of the files that are URLs.
+        source: the index, where it is a URL.
     """
 
     name: str
@@ -55,9 +61,13 @@ class FileSet:
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     index: str | None = None
     roots: frozenset[str] | None = None
+    remotes: Mapping[str, Remote] = dataclasses.field(default_factory=dict)
+    source: RemoteSource | None = None
 
-    def place(self, file: str) -> Beneath | str:
+    def place(self, file: str) -> Beneath | Remote | str:
         """Return what opens one of `files`."""
+        if file in self.remotes:
+            return self.remotes[file]
         return file if self.roots is None else Beneath(file, self.roots)
 
 
@@ -139,6 +149,52 @@ def _is_plain(name: str) -> bool:
     )
 
 
+def read_remote_index(remote: Remote, limits: Limits = DEFAULT_LIMITS) -> FileSet:
+    """Return the set that an index behind a URL names: files beneath its own prefix, no others.
+
+    Whether they are there is seen when they are opened: each would cost a request.
+
+    Args:
+        remote: the index.
+        limits: safety caps; of them `index_bytes`.
+
+    Raises:
+        FormatError: it is damaged, or leads out of its folder.
+        LimitError: it is larger or deeper than the caps allow.
+        SourceError: it cannot be read.
+        UsageError: its URL is signed, and so opens no other file.
+    """
+    source = RemoteSource(remote)
+    try:
+        index = parse_index(_text_of(source, limits), limits)
+        weight_map = index["weight_map"]
+        places = {name: _beside(remote, name) for name in sorted(set(weight_map.values()))}
+    except ZTensorError as error:
+        error.locate(file=remote.name)
+        raise
+    for name, file in weight_map.items():
+        weight_map[name] = places[file].name
+    remotes = {place.name: place for place in places.values()}
+    metadata = index.get("metadata") or {}
+    return FileSet(
+        remote.name,
+        tuple(remotes),
+        weight_map,
+        metadata,
+        remote.name,
+        remotes=remotes,
+        source=source,
+    )
+
+
+def _beside(remote: Remote, name: str) -> Remote:
+    """Return the place of a file that an index names, which must lie beneath its folder."""
+    try:
+        return remote.beside("/".join(parts_of(name)))
+    except FormatError:
+        raise _leads_out(remote.name, name) from None
+
+
 def read_text(path: str, limits: Limits) -> str:
     """Return what an index says, as text.
 
@@ -147,16 +203,19 @@ def read_text(path: str, limits: Limits) -> str:
         LimitError: it is longer than the caps allow.
         SourceError: it cannot be read.
     """
-    source = FileSource(path, mapped=False)
-    with contextlib.closing(source):
-        if source.size > limits.index_bytes:
-            raise LimitError(
-                "the index is longer than Limits.index_bytes",
-                reason=Reason.LIMIT_MANIFEST,
-                expected=f"at most {limits.index_bytes} bytes",
-                found=str(source.size),
-            )
-        data = read_bytes(source, 0, source.size)
+    with contextlib.closing(FileSource(path, mapped=False)) as source:
+        return _text_of(source, limits)
+
+
+def _text_of(source: Source, limits: Limits) -> str:
+    if source.size > limits.index_bytes:
+        raise LimitError(
+            "the index is longer than Limits.index_bytes",
+            reason=Reason.LIMIT_MANIFEST,
+            expected=f"at most {limits.index_bytes} bytes",
+            found=str(source.size),
+        )
+    data = read_bytes(source, 0, source.size)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -271,7 +330,11 @@ def _place_of(index: str, name: str, roots: set[str]) -> str:
             real = os.path.realpath(place)
             if any(real.startswith(os.path.join(root, "")) for root in roots):
                 return place
-    raise broken_index(
+    raise _leads_out(index, name)
+
+
+def _leads_out(index: str, name: str) -> FormatError:
+    return broken_index(
         "the index leads out of its folder, or to a hidden file",
         file=index,
         expected="files beneath the index's folder, none of them hidden",

@@ -76,7 +76,8 @@ def is_set(source: Any) -> bool:
         return False
     path = path_text(source)
     if is_remote(path):
-        return False
+        whole = path.partition("?")[0]
+        return is_index(whole) or FIRST_OF_GGUF.search(whole) is not None
     if path.endswith((".json", ".gguf")) and (is_index(path) or FIRST_OF_GGUF.search(path)):
         return True
     try:

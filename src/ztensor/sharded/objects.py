@@ -119,8 +119,9 @@ class ShardedObjects:
     @property
     def paths(self) -> tuple[str, ...]:
         """Return the paths of the files, and before them that of the index."""
-        index = (self.set.index,) if self.set.index is not None else ()
-        return (*index, *self.set.files)
+        has_index = self.set.index is not None and self.set.source is None
+        files = [file for file in self.set.files if file not in self.set.remotes]
+        return (*((self.set.index,) if has_index else ()), *files)
 
     @property
     def names(self) -> Collection[str]:
@@ -196,6 +197,8 @@ class ShardedObjects:
     def close(self) -> None:
         """Close all files; see `Objects`."""
         self.is_closed = True
+        if self.set.source is not None:
+            self.set.source.close()
         with self._lock:
             for opened in self._opened.values():
                 opened.close()
@@ -216,8 +219,10 @@ class ShardedObjects:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by paths, so that workers open the files themselves."""
         self.require_open()
-        source: Any = self.set.index or list(self.set.files)
-        if self.set.index is None and self.set.roots is not None:
+        source: Any = self.set.index or list(map(self.set.place, self.set.files))
+        if self.set.source is not None:
+            source = self.set.source.remote
+        elif self.set.index is None and self.set.roots is not None:
             first = self.set.files[0]  # a folder, or the first shard of GGUF
             source = first if self.set.name == first else os.path.dirname(first)
         return functools.partial(type(self), **self._how), (source,)
@@ -324,7 +329,9 @@ class ShardedObjects:
 
     def _require_same_index(self) -> None:
         """Raise where the set was replaced: its shards may have the names of the old ones."""
-        if state_of(self.set.index) != self._state:
+        if self.set.source is not None:
+            self.set.source.require_current()
+        elif state_of(self.set.index) != self._state:
             raise SourceError(
                 "the index was replaced after it was opened; open it again",
                 reason=Reason.SOURCE_CHANGED,

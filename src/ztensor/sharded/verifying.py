@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ztensor.sharded.naming import Progress
     from ztensor.sharded.objects import ShardedObjects
     from ztensor.source.beneath import Beneath
+    from ztensor.source.urls import Remote
 
 
 def verify_set(
@@ -111,9 +112,9 @@ def _problems_of(error: ZTensorError, file: str) -> list[Problem]:
     return [Problem(error.reason or Reason.SHARD_INDEX, error.message, (file,), error.section)]
 
 
-def _check_file(place: Beneath | str, text: str) -> list[Problem]:
+def _check_file(place: Beneath | Remote | str, text: str) -> list[Problem]:
     """Return what is wrong where a file's bytes are not those of the digest in the index."""
-    file = os.fspath(place)
+    file = place.name if isinstance(place, Remote) else os.fspath(place)
     try:
         digest = parse_digest(text)
     except FormatError as error:

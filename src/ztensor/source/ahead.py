@@ -11,6 +11,7 @@ in a temporary file.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import threading
@@ -19,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ztensor.source.base import Source
 
@@ -86,6 +87,7 @@ class AheadSource:
         self._windows: list[list[tuple[int, memoryview]]] = []
         self._next = -1  # the number of the extent that is read next where all are
         self._budget = 0
+        self._walks = 0
         self._waiting: tuple[int, int, IO[bytes]] | None = None
 
     def read_into(self, offset: int, destination: memoryview) -> None:
@@ -110,6 +112,15 @@ class AheadSource:
         """
         self.source.read_many(parts)
 
+    @contextlib.contextmanager
+    def walked(self) -> Iterator[None]:
+        """Say that meanwhile all components are read in their order: windows are whole at once."""
+        self._walks += 1
+        try:
+            yield
+        finally:
+            self._walks -= 1
+
     def _some(self, offset: int, destination: memoryview) -> int:
         """Fill the beginning of `destination`, and return how much."""
         for window in self._windows:
@@ -129,7 +140,7 @@ class AheadSource:
             self._extents, self._find = self._find(), None
         number = int(np.searchsorted(self._extents.starts, offset, "right")) - 1
         start, stop = self._extent(number)
-        goes_on = number == self._next
+        goes_on = number == self._next or (self._walks > 0 and offset == start)
         if number < 0 or offset >= stop or (offset != start and not goes_on):
             self.source.read_into(offset, destination)  # no component, or a part of one
             return destination.nbytes
@@ -139,6 +150,8 @@ class AheadSource:
             self._next = number + 1
             return 0
         self._budget = min(_WINDOW_BYTES, self._budget * _GROWTH or _FIRST_BYTES) if goes_on else 0
+        if self._walks:
+            self._budget = _WINDOW_BYTES
         if not self._budget and not is_encoded and stop - offset <= destination.nbytes:
             self.source.read_into(offset, destination)  # into its place, neighbours perhaps too
             end = offset + destination.nbytes
@@ -217,6 +230,11 @@ class AheadSource:
         with self._lock:
             self._forget()
         self.source.close()
+
+
+def walked(source: Source) -> contextlib.AbstractContextManager[None]:
+    """Return a context in which all components of a source are read, in their order."""
+    return source.walked() if isinstance(source, AheadSource) else contextlib.nullcontext()
 
 
 def exact(source: Source) -> Source:

@@ -337,12 +337,13 @@ class RemoteSource:
         stop = offset + destination.nbytes
         first, last = offset // _BLOCK_BYTES, (stop - 1) // _BLOCK_BYTES
         for number in range(first, last + 1):
-            block = self._block(number)
+            block = self._block(number, last)
             start = number * _BLOCK_BYTES
             low, high = max(offset, start), min(stop, start + block.nbytes)
             destination[low - offset : high - offset] = block[low - start : high - start]
 
-    def _block(self, number: int) -> memoryview:
+    def _block(self, number: int, last: int) -> memoryview:
+        """Return a block; where it is not kept, those up to `last` come with it."""
         with self._lock:
             block = self._blocks.get(number)
             if block is not None:
@@ -352,7 +353,7 @@ class RemoteSource:
             # Requests that go on where the last one ended read everything: each gets more.
             goes_on = start == self._next
             self._reach = min(PART_BYTES, self._reach * _AHEAD) if goes_on else _BLOCK_BYTES
-            stop = min(self.size, start + self._reach)
+            stop = min(self.size, max(start + self._reach, (last + 1) * _BLOCK_BYTES))
             self._next = -(-stop // _BLOCK_BYTES) * _BLOCK_BYTES
         buffer = np.empty(stop - start, np.uint8).data
         self._fetch(_Piece(start, stop, [(start, buffer)]))
@@ -363,6 +364,17 @@ class RemoteSource:
             while len(self._blocks) * _BLOCK_BYTES > _CACHE_BYTES:
                 self._blocks.popitem(last=False)
         return buffer[:_BLOCK_BYTES]
+
+    def require_current(self) -> None:
+        """Ask whether the object is still the one that was opened: one request.
+
+        Raises:
+            SourceError: it is another one by now, or the store does not answer.
+        """
+        place = self._place
+        found: _Version = self._ask(lambda library: _version(library.head(place.store, place.key)))
+        if not _is_same(self._version, found):
+            raise self._changed(self._version, found)
 
     def view(self) -> memoryview | None:
         """Return None: nothing is mapped."""

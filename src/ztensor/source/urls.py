@@ -47,6 +47,8 @@ _SHOWN_OPTIONS = re.compile(
     r"credential_provider|retry_config|client_options"
 )
 _HIDDEN_CLIENT_OPTIONS = frozenset(["default_headers", "proxy_url"])
+_OF_CLOUDS = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
+_options_of_process: dict[str, Any] = {}
 _PREFIX = re.compile(r"^(aws|azure|google|gcs)_")
 _AZURE_HOST = re.compile(r"(?P<container>[^@/]+)@(?P<account>[^./]+)\.(?P<rest>[^/]+)")
 
@@ -162,6 +164,11 @@ def remote(url: Path, storage: object = None) -> os.PathLike[str]:
     return given
 
 
+def remote_of(path: Any) -> Remote:
+    """Return a URL, as text or as a path of another library, as a `Remote`."""
+    return path if isinstance(path, Remote) else Remote(path_text(path))
+
+
 def with_storage(path: Any, storage: Any) -> Any:
     """Return what a caller passed as a path, and `storage` with it where that was given.
 
@@ -193,6 +200,15 @@ def with_storage(path: Any, storage: Any) -> Any:
     return Remote(text, storage)
 
 
+def use_storage(options: Mapping[str, Any]) -> None:
+    """Take options for the clouds' stores from now on, where a call gives none of its own.
+
+    For the command: its options are those of one run.
+    """
+    _options_of_process.clear()
+    _options_of_process.update(options)
+
+
 def place_of(remote: Remote) -> Place:
     """Return the store and the key that a URL means.
 
@@ -209,7 +225,7 @@ def place_of(remote: Remote) -> Place:
         elif _is_http(remote.url) and type(storage).__name__ == "HTTPStore":
             key = _beneath(remote, str(storage.url))
         return Place(storage, _require(key, remote, "an object"), remote.name)
-    options = dict(storage or {})
+    options = {**(_options_of_process if scheme in _OF_CLOUDS else {}), **(storage or {})}
     try:
         return Place(*_KINDS[scheme](_library(), remote, options), remote.name)
     except _library().exceptions.BaseError as error:

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         Path,
         Progress,
         SaveOptions,
+        Storage,
         Target,
         TorchDevice,
     )
@@ -196,6 +197,7 @@ def load_file(
     verify: bool | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
+    storage: Storage | None = None,
 ) -> dict[str, torch.Tensor | Any]:
     """Load all tensors of a file, or of a sharded model.
 
@@ -210,6 +212,7 @@ def load_file(
         verify: as in `ztensor.numpy.load_file`, like all that follow.
         threads: how many read or decompress.
         progress: called after each file with the bytes of the files loaded so far and of all.
+        storage: how the store of a URL is opened; see `ztensor.Reader`.
 
     Returns:
         Names to tensors; quantized objects, and those of unknown layouts, are `ztensor.Tensor`.
@@ -224,7 +227,7 @@ def load_file(
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
     place = device_of(device)
-    with open_files(filename, verify=verify) as reader:
+    with open_files(filename, verify=verify, storage=storage) as reader:
         return load_files(reader.objects, _load, progress, device=place, copy=copy, threads=threads)
 
 
@@ -292,6 +295,7 @@ def load_model(
     assign: bool = False,
     verify: bool | None = None,
     threads: int | None = None,
+    storage: Storage | None = None,
 ) -> tuple[list[str], list[str]]:
     """Load a file into a model.
 
@@ -307,6 +311,7 @@ def load_model(
             place, as a model on the meta device needs. What was tied stays tied.
         verify: as in `load_file`.
         threads: as in `load_file`.
+        storage: as in `load_file`.
 
     Returns:
         Names of the model that are not in the file, and names of the file that are not in the
@@ -325,7 +330,7 @@ def load_model(
     """
     own = _module(model).state_dict(keep_vars=True)
     groups = tied(own)
-    state = load_file(filename, device, copy, verify=verify, threads=threads)
+    state = load_file(filename, device, copy, verify=verify, threads=threads, storage=storage)
     is_meta = device_of(device).type == "meta"
     for names in groups:  # other tools keep one name of each
         there = next((name for name in names if name in state), None)

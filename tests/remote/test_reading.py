@@ -1,0 +1,320 @@
+"""Every read pattern of the corpus from every kind of place: the same, with few requests.
+
+Ends, blocks and windows are made small, so that small files are read by ranges as large ones are.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import itertools
+import json
+import pickle
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+import ztensor.numpy as znumpy
+from tests.remote.patterns import CORPUS, TESTS, patterns
+from tests.remote.range_server import RangeServer
+from ztensor.errors import FormatError, Reason, SourceError, SourceNotFoundError, UsageError
+from ztensor.source import ahead, remote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.remote.s3_server import S3Server
+
+obstore = pytest.importorskip("obstore")
+
+# Of a folder every so many files: what differs is how they are read, not what they hold.
+EACH = 8
+# One of each folder where each request takes a while.
+SOME = [next(files) for _, files in itertools.groupby(CORPUS, key=lambda path: path.parent)]
+# What names other files is opened by its path, and a store of one object has none of them.
+ALONE = [path for path in CORPUS if "sharded" not in str(path)]
+MIB = 1 << 20
+
+
+def called(path: Path) -> str:
+    return str(path.relative_to(TESTS))
+
+
+@functools.cache
+def by_path(path: Path) -> dict[str, Any]:
+    return patterns(lambda: path)
+
+
+def hold(place: Callable[[], Any], path: Path) -> None:
+    found = patterns(place)
+    for name, expected in by_path(path).items():
+        assert found[name] == expected, name
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_FIRST", {".zt": (16, 64), ".npz": (64, 100)})
+    monkeypatch.setattr(remote, "_FIRST_OF_OTHERS", (64, 64))
+    monkeypatch.setattr(remote, "_BLOCK_BYTES", 256)
+    monkeypatch.setattr(remote, "PART_BYTES", 4096)
+    monkeypatch.setattr(remote, "GAP_BYTES", 100)
+    monkeypatch.setattr(ahead, "_WINDOW_BYTES", 2048)
+    monkeypatch.setattr(ahead, "_FIRST_BYTES", 512)
+
+
+FOLDERS = sorted({path.parent for path in CORPUS})
+
+
+def within(folder: Path) -> list[Path]:
+    return [path for path in CORPUS if path.parent == folder]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=called)
+def test_a_local_store(folder: Path, small: None) -> None:
+    from obstore.store import LocalStore
+
+    store = LocalStore(folder)
+    for path in within(folder)[::EACH]:
+        hold(lambda path=path: ztensor.remote(f"file:///{path.name}", store), path)  # type: ignore[misc]
+
+
+def test_bytes_file_objects_and_a_store_in_memory(small: None) -> None:
+    from obstore.store import MemoryStore
+
+    store = MemoryStore()
+    for path in SOME:
+        if path in ALONE:
+            data = path.read_bytes()
+            obstore.put(store, path.name, data)
+            hold(lambda data=data: data, path)  # type: ignore[misc]
+            hold(lambda data=data: io.BytesIO(data), path)  # type: ignore[misc]
+            hold(lambda path=path: ztensor.remote(f"memory:///{path.name}", store), path)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("how", [{}, {"validator": "date"}, {"suffix": False}, {"ranges": False}])
+def test_http(how: dict[str, Any], small: None) -> None:
+    with RangeServer(TESTS, **how) as server:
+        for path in SOME:
+            hold(lambda path=path: f"{server.url}/{called(path)}", path)  # type: ignore[misc]
+
+
+def test_s3(s3: S3Server, bucket: str, small: None) -> None:
+    for path in SOME:
+        s3.put(bucket, called(path), path.read_bytes())
+        url = f"s3://{bucket}/{called(path)}"
+        hold(lambda url=url: ztensor.remote(url, s3.storage()), path)  # type: ignore[misc]
+
+
+# --- Requests -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of 40 MB in each format."""
+    folder = tmp_path_factory.mktemp("models")
+    random = np.random.default_rng(0)
+    tensors = {f"layer.{n:02d}": random.random((250, 1000)).astype(np.float32) for n in range(30)}
+    tensors["embedding"] = random.integers(0, 50, (5000, 512)).astype(np.int32)
+    tensors |= {f"norm.{n}": random.random(100).astype(np.float32) for n in range(30)}
+    znumpy.save_file(tensors, folder / "m.zt")
+    znumpy.save_file(tensors, folder / "m.safetensors")
+    znumpy.save_file(tensors, folder / "set.zt", max_shard_size="20MB")
+    with ztensor.Writer(folder / "packed.zt", compression=True) as writer:
+        for name, array in tensors.items():
+            writer.write(name, (array * 20).astype(np.int32))
+    ztensor.convert(folder / "m.zt", folder / "m.gguf", to="gguf")
+    arrays: dict[str, Any] = {**tensors}
+    np.savez(folder / "m.npz", **arrays)
+    return folder
+
+
+@pytest.fixture
+def server(models: Path) -> Iterator[RangeServer]:
+    with RangeServer(models) as running:
+        yield running
+
+
+MOST: dict[str, dict[str, float]] = {
+    # format: requests to list, for 30 neighbouring slices, and for rows of one tensor
+    "m.zt": {"list": 2, "rows": 1},
+    "packed.zt": {"list": 2, "rows": 3},
+    "m.safetensors": {"list": 2, "rows": 1},
+    "m.gguf": {"list": 3, "rows": 1},
+    "m.npz": {"list": 2, "rows": 2},  # and what stands before the member
+}
+
+
+@pytest.mark.parametrize("name", MOST)
+def test_how_many_requests(
+    server: RangeServer, models: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, size = f"{server.url}/{name}", (models / name).stat().st_size
+    counts: dict[str, tuple[int, float]] = {}
+
+    def note(what: str) -> None:
+        counts[what] = len(server.record), server.record.sent / size
+        server.record.clear()
+
+    expected = znumpy.load_file(models / name)
+    with ztensor.open(url) as reader:
+        assert set(reader) == set(expected)
+        note("list")
+        rows = reader.get_slice("embedding")[2000:2100]
+        assert (rows == expected["embedding"][2000:2100]).all()
+        note("rows")
+        for start in range(4000, 4030):
+            assert (reader.get_slice("embedding")[start] == expected["embedding"][start]).all()
+        note("slices")
+    found = znumpy.load_file(url)
+    assert all((found[one] == expected[one]).all() for one in expected)
+    note("load")
+    with ztensor.open(url) as reader:
+        assert reader.verify().outcome != "damaged"
+    note("verify")
+    assert len(ztensor.stats(url)) == len(expected)
+    note("stats")
+    with capsys.disabled():
+        text = ", ".join(f"{what} {count} ({part:.3f})" for what, (count, part) in counts.items())
+        sys.stdout.write(f"\n  {name}, {size / MIB:.1f} MiB: requests (share of bytes): {text}")
+    assert counts["list"][0] <= MOST[name]["list"]
+    assert counts["rows"][0] <= MOST[name]["rows"]
+    assert counts["slices"][0] <= 3
+    if name != "m.npz":  # each member says of itself what it is
+        assert counts["load"][0] <= size / (8 * MIB) + 3
+        assert counts["load"][1] <= 1.05
+        assert counts["verify"][1] <= 1.05
+
+
+# --- Sets, and what reaches for other places --------------------------------------------------
+
+
+def test_a_set_behind_its_index(server: RangeServer, models: Path) -> None:
+    url = f"{server.url}/set.zt.index.json"
+    expected = znumpy.load_file(models / "m.zt")
+    with ztensor.open(url) as reader:
+        assert isinstance(reader, ztensor.ShardedReader)
+        assert set(reader) == set(expected)
+        assert (reader["norm.3"] == expected["norm.3"]).all()
+        with pickle.loads(pickle.dumps(reader)) as again:
+            assert (again["norm.3"] == expected["norm.3"]).all()
+        assert reader.verify().ok
+    found = znumpy.load_file(url)
+    assert all((found[name] == expected[name]).all() for name in expected)
+    files = sorted(path.name for path in models.glob("set-*.zt"))
+    with ztensor.open([f"{server.url}/{name}?sig=s3cret" for name in files]) as reader:
+        assert set(reader) == set(expected)
+        assert isinstance(reader, ztensor.ShardedReader)
+        assert "s3cret" not in repr(reader) + str(reader.files)
+
+
+ESCAPES = ["../m.zt", "/m.zt", "http://elsewhere/m.zt", "s3://b/m.zt", "a/../../m.zt", "..\\m.zt"]
+ESCAPES += ["//elsewhere/m.zt", ".hidden.zt", "file:///m.zt", ""]
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+def test_an_index_that_leads_elsewhere(tmp_path: Path, name: str) -> None:
+    index = {"weight_map": {"w": name}}
+    (tmp_path / "x.zt.index.json").write_text(json.dumps(index))
+    with RangeServer(tmp_path) as server, pytest.raises(FormatError) as caught:
+        ztensor.open(f"{server.url}/x.zt.index.json")
+    assert caught.value.reason is Reason.SHARD_INDEX
+    assert all(one.path == "/x.zt.index.json" for one in server.record.seen)
+
+
+def test_a_set_that_was_saved_anew(tmp_path: Path) -> None:
+    tensors = {"a": np.zeros(1000), "b": np.ones(1000)}
+    znumpy.save_file(tensors, tmp_path / "m.zt", max_shard_size=8000)
+    with RangeServer(tmp_path) as server, ztensor.open(f"{server.url}/m.zt.index.json") as reader:
+        assert (reader["a"] == 0).all()
+        znumpy.save_file(
+            {"a": tensors["b"], "b": tensors["a"]}, tmp_path / "m.zt", max_shard_size=8000
+        )
+        with pytest.raises(SourceError) as caught:
+            reader["b"]
+    assert caught.value.reason is Reason.SOURCE_CHANGED
+
+
+def test_a_shard_that_is_missing_or_signed(tmp_path: Path) -> None:
+    (tmp_path / "x.zt.index.json").write_text(json.dumps({"weight_map": {"w": "not-there.zt"}}))
+    with RangeServer(tmp_path) as server:
+        url = f"{server.url}/x.zt.index.json"
+        with ztensor.open(url) as reader, pytest.raises(SourceNotFoundError, match="not-there"):
+            reader["w"]
+        with pytest.raises(UsageError, match="signed"):
+            ztensor.open(f"{url}?sig=s3cret")
+
+
+def test_a_token_is_not_sent_to_another_host(models: Path) -> None:
+    from tests.remote.fault_proxy import Fault, FaultProxy
+
+    with RangeServer(models) as there, FaultProxy(there.url) as here:
+        # Another host: `localhost` is not `127.0.0.1`.
+        here.faults = [Fault("redirected", count=None, to=f"http://localhost:{there.port}")]
+        storage = {"client_options": {"default_headers": {"authorization": "Bearer s3cret"}}}
+        with ztensor.open(f"{here.url}/m.zt", storage=storage) as reader:
+            assert len(reader) == 61
+        assert all("authorization" in one.headers for one in here.record.seen)
+        assert not any("authorization" in one.headers for one in there.record.seen)
+
+
+# --- Everything that reads takes a URL ---------------------------------------------------------
+
+
+def test_every_way_to_open(s3: S3Server, bucket: str, models: Path) -> None:
+    s3.put(bucket, "m.zt", (models / "m.zt").read_bytes())
+    url, storage = f"s3://{bucket}/m.zt", s3.storage()
+    expected = znumpy.load_file(models / "m.zt")["norm.0"]
+    with ztensor.open(url, storage=storage) as reader:
+        assert (reader["norm.0"] == expected).all()
+        shown = str(pickle.dumps(reader)) + repr(reader)
+        assert "secret" not in shown
+        assert "testing" not in shown
+    assert (znumpy.load_file(url, storage=storage)["norm.0"] == expected).all()
+    with ztensor.safe_open(url, "np", storage=storage) as handle:
+        assert (handle.get_tensor("norm.0") == expected).all()
+    place = ztensor.remote(url, storage)
+    assert ztensor.diff(place, models / "m.zt").ok
+    assert ztensor.content_hash(place) == ztensor.content_hash(models / "m.zt")
+    assert ztensor.stats(place, "norm.0")["norm.0"].count == 100
+
+
+def test_torch_and_jax(server: RangeServer, models: Path) -> None:
+    torch = pytest.importorskip("torch")
+    import ztensor.torch as ztorch
+
+    expected = znumpy.load_file(models / "m.zt")["norm.0"]
+    found = ztorch.load_file(f"{server.url}/m.zt", storage={})
+    assert (found["norm.0"].numpy() == expected).all()
+    model = torch.nn.Linear(1, 100)
+    state = {"weight": torch.ones(100, 1), "bias": torch.from_numpy(expected.copy())}
+    ztorch.save_file(state, models / "linear.zt")
+    ztorch.load_model(model, f"{server.url}/linear.zt", storage={})
+    assert (model.bias.detach().numpy() == expected).all()
+
+
+def test_verbs(s3: S3Server, bucket: str, models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import typer.main
+
+    from ztensor.cli.main import app
+    from ztensor.source.urls import use_storage
+
+    s3.put(bucket, "m.zt", (models / "m.zt").read_bytes())
+    options = [word for pair in s3.storage().items() for word in ("--storage", "=".join(pair))]
+    url = f"s3://{bucket}/m.zt"
+    command = typer.main.get_command(app)
+    try:
+        for verb in ("ls", "info", "verify", "hash", "stats", "show", "diff", "plot"):
+            words = {"show": [url, "norm.0"], "diff": [url, url], "plot": [url, "norm.0"]}
+            with pytest.raises(SystemExit) as end:
+                command.main([*options, verb, *words.get(verb, [url])], prog_name="ztensor")
+            printed = capsys.readouterr()
+            assert end.value.code == 0, printed
+        with pytest.raises(SystemExit) as end:
+            command.main(["--storage", "nonsense", "ls", url], prog_name="ztensor")
+        assert end.value.code == 2
+    finally:
+        use_storage({})
