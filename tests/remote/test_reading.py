@@ -21,7 +21,14 @@ import ztensor
 import ztensor.numpy as znumpy
 from tests.remote.patterns import CORPUS, TESTS, patterns
 from tests.remote.range_server import RangeServer
-from ztensor.errors import FormatError, Reason, SourceError, SourceNotFoundError, UsageError
+from ztensor.errors import (
+    ArgumentValueError,
+    FormatError,
+    Reason,
+    SourceError,
+    SourceNotFoundError,
+    UsageError,
+)
 from ztensor.source import ahead, remote
 
 if TYPE_CHECKING:
@@ -296,25 +303,28 @@ def test_torch_and_jax(server: RangeServer, models: Path) -> None:
     assert (model.bias.detach().numpy() == expected).all()
 
 
-def test_verbs(s3: S3Server, bucket: str, models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verbs(
+    s3: S3Server,
+    bucket: str,
+    models: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import typer.main
 
     from ztensor.cli.main import app
-    from ztensor.source.urls import use_storage
 
     s3.put(bucket, "m.zt", (models / "m.zt").read_bytes())
-    options = [word for pair in s3.storage().items() for word in ("--storage", "=".join(pair))]
+    options = ",".join(f"{key}={value}" for key, value in s3.storage().items())
+    monkeypatch.setenv("ZTENSOR_STORAGE", options)
     url = f"s3://{bucket}/m.zt"
     command = typer.main.get_command(app)
-    try:
-        for verb in ("ls", "info", "verify", "hash", "stats", "show", "diff", "plot"):
-            words = {"show": [url, "norm.0"], "diff": [url, url], "plot": [url, "norm.0"]}
-            with pytest.raises(SystemExit) as end:
-                command.main([*options, verb, *words.get(verb, [url])], prog_name="ztensor")
-            printed = capsys.readouterr()
-            assert end.value.code == 0, printed
+    for verb in ("ls", "info", "verify", "hash", "stats", "show", "diff", "plot"):
+        words = {"show": [url, "norm.0"], "diff": [url, url], "plot": [url, "norm.0"]}
         with pytest.raises(SystemExit) as end:
-            command.main(["--storage", "nonsense", "ls", url], prog_name="ztensor")
-        assert end.value.code == 2
-    finally:
-        use_storage({})
+            command.main([verb, *words.get(verb, [url])], prog_name="ztensor")
+        printed = capsys.readouterr()
+        assert end.value.code == 0, printed
+    monkeypatch.setenv("ZTENSOR_STORAGE", "nonsense")
+    with pytest.raises(ArgumentValueError, match="ZTENSOR_STORAGE"):
+        ztensor.open(url)

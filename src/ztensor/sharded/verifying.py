@@ -22,6 +22,7 @@ from ztensor.reading.verify import VerifyReport, verify_file
 from ztensor.sharded.naming import shifted
 from ztensor.source.base import Range
 from ztensor.source.table import source_of
+from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from ztensor.sharded.naming import Progress
     from ztensor.sharded.objects import ShardedObjects
     from ztensor.source.beneath import Beneath
-    from ztensor.source.urls import Remote
 
 
 def verify_set(

@@ -48,7 +48,7 @@ _SHOWN_OPTIONS = re.compile(
 )
 _HIDDEN_CLIENT_OPTIONS = frozenset(["default_headers", "proxy_url"])
 _OF_CLOUDS = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
-_options_of_process: dict[str, Any] = {}
+_VARIABLE = "ZTENSOR_STORAGE"
 _PREFIX = re.compile(r"^(aws|azure|google|gcs)_")
 _AZURE_HOST = re.compile(r"(?P<container>[^@/]+)@(?P<account>[^./]+)\.(?P<rest>[^/]+)")
 
@@ -200,13 +200,14 @@ def with_storage(path: Any, storage: Any) -> Any:
     return Remote(text, storage)
 
 
-def use_storage(options: Mapping[str, Any]) -> None:
-    """Take options for the clouds' stores from now on, where a call gives none of its own.
-
-    For the command: its options are those of one run.
-    """
-    _options_of_process.clear()
-    _options_of_process.update(options)
+def _of_environment() -> dict[str, Any]:
+    """Return the options that the variable gives, for the command and for calls without any."""
+    pairs = [one.partition("=") for one in os.environ.get(_VARIABLE, "").split(",") if one]
+    if not all(key and mark for key, mark, _ in pairs):
+        raise ArgumentValueError(
+            f"the variable {_VARIABLE} has options of a store", expected="KEY=VALUE,KEY=VALUE,..."
+        )
+    return {key.strip(): value for key, _, value in pairs}
 
 
 def place_of(remote: Remote) -> Place:
@@ -225,7 +226,7 @@ def place_of(remote: Remote) -> Place:
         elif _is_http(remote.url) and type(storage).__name__ == "HTTPStore":
             key = _beneath(remote, str(storage.url))
         return Place(storage, _require(key, remote, "an object"), remote.name)
-    options = {**(_options_of_process if scheme in _OF_CLOUDS else {}), **(storage or {})}
+    options = {**(_of_environment() if scheme in _OF_CLOUDS else {}), **(storage or {})}
     try:
         return Place(*_KINDS[scheme](_library(), remote, options), remote.name)
     except _library().exceptions.BaseError as error:
