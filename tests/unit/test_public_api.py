@@ -71,7 +71,6 @@ EXCEPTIONS = {
     "Record.__getattr__": TREES,
     "Record.__getitem__": TREES,
     "Record.__init__": TREES,
-    "._pairs": TREES,
     "ObjectReader.__getitem__": VALUES,
     "TensorSlice.__getitem__": VALUES,
     "TensorSlice.__iter__": "a scalar or an array, as in NumPy's stubs",

@@ -39,7 +39,7 @@ class Record(Mapping[str, Any]):
     """
 
     class_name: str
-    _pairs: tuple[tuple[str, Any], ...]
+    _pairs: tuple[tuple[str, object], ...]
     sort: str = dataclasses.field(compare=False)
 
     def __init__(
