@@ -96,6 +96,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "source/caching.py": ("unit/reading/test_caching.py",),
     "source/locking.py": ("attacks/test_locks.py",),
     "source/descriptor.py": ("attacks/test_descriptors.py",),
+    "source/stream.py": ("unit/source/test_sink.py",),
     "source/gathering.py": ("unit/source/test_sink.py",),
     "source/targets.py": ("unit/source/test_sink.py", "attacks/test_planted.py"),
     "source/paths.py": ("attacks/test_paths.py",),

@@ -17,7 +17,8 @@ from ztensor.opening import Reader
 from ztensor.reading.ahead import Ahead
 from ztensor.reading.portable import stored_object
 from ztensor.sharded.naming import shifted
-from ztensor.source.sink import FileSink, Place, StreamSink
+from ztensor.source.sink import FileSink, Place
+from ztensor.source.stream import StreamSink
 from ztensor.source.targets import Nowhere
 from ztensor.writing.creating import create
 

@@ -24,7 +24,8 @@ from ztensor.model.manifest import Manifest, Shard, TensorObject
 from ztensor.sharded.naming import shard_paths
 from ztensor.source.base import Range
 from ztensor.source.local import FileSource
-from ztensor.source.sink import FileSink, StreamSink
+from ztensor.source.sink import FileSink
+from ztensor.source.stream import StreamSink
 from ztensor.source.targets import Nowhere
 from ztensor.writing.output import Output
 

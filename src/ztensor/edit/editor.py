@@ -36,7 +36,8 @@ from ztensor.reading.listing import read_manifest
 from ztensor.source.appending import AppendSink, TrialSink
 from ztensor.source.base import read_bytes
 from ztensor.source.paths import path_text
-from ztensor.source.sink import Durable, FileSink, StreamSink
+from ztensor.source.sink import Durable, FileSink
+from ztensor.source.stream import StreamSink
 from ztensor.source.targets import Nowhere
 from ztensor.wire.cbor import with_dicts
 from ztensor.writing.output import Output

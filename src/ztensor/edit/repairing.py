@@ -24,7 +24,8 @@ from ztensor.source.base import read_bytes
 from ztensor.source.local import FileSource
 from ztensor.source.paths import path_text
 from ztensor.source.rights import rights_of
-from ztensor.source.sink import FileSink, StreamSink
+from ztensor.source.sink import FileSink
+from ztensor.source.stream import StreamSink
 from ztensor.source.targets import Nowhere, require_free
 from ztensor.source.upload import require_changed_in_place
 

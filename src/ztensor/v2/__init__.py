@@ -6,24 +6,15 @@ A program written for `ztensor` 2.0 to 2.1 runs with that line changed, and read
 | file | has |
 | --- | --- |
 | `raising.py` | errors that are also the `ValueError` that the releases raise |
-| `source.py` | `Source`, `Tensor` and what they tell; `open`, `index`, `verify`, `detect` |
+| `source.py` | `Source`; `open`, `index`, `verify`, `detect` |
+| `tensor.py` | `Tensor` and what it tells |
 | `writer.py` | `Writer`, `Sink`, `convert` |
 
 Nothing else in the library imports this room. New code has more from `ztensor` itself.
 """
 
-from ztensor.v2.source import (
-    Caps,
-    Location,
-    Source,
-    Tensor,
-    Verification,
-    detect,
-    index,
-    open,
-    page_size,
-    verify,
-)
+from ztensor.v2.source import Source, detect, index, open, page_size, verify
+from ztensor.v2.tensor import Caps, Location, Tensor, Verification
 from ztensor.v2.writer import Sink, Writer, convert
 
 __all__ = [

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from ztensor.layout.base import Array
-    from ztensor.source.sink import FileSink, StreamSink
+    from ztensor.source.sink import FileSink
+    from ztensor.source.stream import StreamSink
     from ztensor.writing.output import Output
 
 # Arrays below this size go out together: one call of the system for hundreds of them.

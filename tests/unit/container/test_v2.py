@@ -10,7 +10,7 @@ import pytest
 
 import ztensor
 from ztensor.container.framing import Container, locate
-from ztensor.errors import LimitError, ManifestError, Reason, UnsupportedVersionError, UsageError
+from ztensor.errors import LimitError, ManifestError, Reason, UnsupportedVersionError
 from ztensor.limits import Limits
 from ztensor.testing.builder_2 import File2, dense, footer, one_object
 from ztensor.wire import cbor
@@ -164,22 +164,6 @@ def test_what_listing_costs_is_charged() -> None:
     with pytest.raises(LimitError) as caught:
         ztensor.open(data, limits=Limits(cost_floor=1 << 20, cost_factor=1))
     assert caught.value.reason is Reason.LIMIT_COST
-
-
-def test_a_file_of_2_x_is_not_changed_and_says_what_to_do(tmp_path: Path) -> None:
-    path = tmp_path / "m.zt"
-    data = one_object()
-    path.write_bytes(data)
-    changes: list[Any] = [
-        lambda: ztensor.Editor(path),
-        lambda: ztensor.Writer.append(path),
-        lambda: ztensor.remove_tensors(path, names="w"),
-        lambda: ztensor.compact(path),
-    ]
-    for change in changes:
-        with pytest.raises(UsageError, match="ztensor migrate"):
-            change()
-    assert path.read_bytes() == data
 
 
 def test_migrating_takes_all_of_it(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from ztensor.errors import (
 )
 from ztensor.foreign.gguf import TYPES, export
 from ztensor.limits import Limits
-from ztensor.source.sink import StreamSink
+from ztensor.source.stream import StreamSink
 from ztensor.testing.promise import exercise
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"

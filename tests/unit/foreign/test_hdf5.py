@@ -21,7 +21,7 @@ import ztensor.numpy
 from ztensor.errors import Reason
 from ztensor.foreign import hdf5
 from ztensor.foreign.hdf5 import filters, lzf
-from ztensor.source.sink import StreamSink
+from ztensor.source.stream import StreamSink
 from ztensor.testing.builder import draft
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"

@@ -20,7 +20,7 @@ import ztensor
 import ztensor.numpy
 from ztensor.foreign import npz, zip
 from ztensor.reading.reader import ObjectReader
-from ztensor.source.sink import StreamSink
+from ztensor.source.stream import StreamSink
 from ztensor.testing.damage import damaged, random_damage
 from ztensor.testing.promise import exercise
 

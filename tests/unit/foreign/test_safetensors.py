@@ -22,7 +22,7 @@ from ztensor.errors import Reason
 from ztensor.foreign import safetensors
 from ztensor.foreign.base import Exporting
 from ztensor.reading.reader import ObjectReader
-from ztensor.source.sink import StreamSink
+from ztensor.source.stream import StreamSink
 from ztensor.testing.damage import damaged, random_damage
 from ztensor.testing.promise import exercise
 

@@ -21,7 +21,8 @@ from ztensor.errors import (
     SourceNotRegularError,
     SourcePermissionError,
 )
-from ztensor.source.sink import FileSink, StreamSink
+from ztensor.source.sink import FileSink
+from ztensor.source.stream import StreamSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
