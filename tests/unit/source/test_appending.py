@@ -334,7 +334,7 @@ def test_a_file_replaced_again_and_again(
         os.replace(tmp_path / "new", path)
 
     monkeypatch.setattr(locking, "acquire", replace)
-    with pytest.raises(SourceError, match="again and again"):
+    with pytest.raises(SourceError, match="keep replacing"):
         AppendSink(str(path))
 
 
