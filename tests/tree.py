@@ -42,6 +42,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "container/v2/emit.py": ("unit/container/test_v2_emit.py",),
     "container/v2/content.py": ("unit/analysis/test_content_digest.py",),
     "container/v2/regular.py": ("unit/container/test_v2_regular.py",),
+    "container/v2/small.py": ("unit/container/test_v2_regular.py",),
     "container/v2": ("unit/container/test_v2.py", "conformance/test_corpus2.py"),
     "container/v1/pieces.py": ("property/test_lockstep.py",),
     "container/v1": ("unit/container/test_v1.py", "unit/container/test_regular.py"),

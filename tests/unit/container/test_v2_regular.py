@@ -1,17 +1,18 @@
-"""Columns and the way item by item are one: in what they read, and in what they refuse."""
+"""Columns, a pattern, and item by item are one: in what they read, and in what they refuse."""
 
 from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import ztensor
 from ztensor.container.framing import Container, Frame, locate
-from ztensor.container.v2 import schema
+from ztensor.container.v2 import schema, small
 from ztensor.digest import xxh3
 from ztensor.errors import ZTensorError
 from ztensor.limits import DEFAULT_LIMITS, Budget
@@ -23,27 +24,34 @@ from ztensor.wire import cbor
 CORPUS = Path(__file__).parents[2] / "corpus2"
 
 
-def parse(data: bytes, size: int, *, columns: bool) -> Manifest:
+Way = Literal["columns", "pattern", "items"]
+TABLES: tuple[Way, ...] = ("columns", "pattern")
+
+
+def parse(data: bytes, size: int, way: Way) -> Manifest:
     frame = Frame(Container.V2, size - 40 - len(data), len(data), size, xxh3(data))
-    usual, schema.REGULAR_BYTES = schema.REGULAR_BYTES, 0 if columns else 1 << 62
-    try:
+    with (
+        mock.patch.object(schema, "REGULAR_BYTES", 0 if way == "columns" else 1 << 62),
+        mock.patch.object(small, "LEAST_OBJECTS", 1 if way == "pattern" else 1 << 62),
+    ):
         return schema.parse_manifest(data, frame, Budget(DEFAULT_LIMITS, size))
-    finally:
-        schema.REGULAR_BYTES = usual
 
 
-def outcome(data: bytes, size: int, *, columns: bool) -> tuple[Any, bool]:
-    """Return what a manifest says, or why it is refused, and whether columns were read."""
+def outcome(data: bytes, size: int, way: Way) -> tuple[Any, bool]:
+    """Return what a manifest says, or why it is refused, and whether a table was read."""
     try:
-        found = parse(data, size, columns=columns)
+        found = parse(data, size, way)
     except ZTensorError as error:
         return (error.reason, str(error)), False
     is_table = isinstance(found.objects, TableObjects)
     return (repr(dict(found.objects)), repr(found.attributes), found.extra, found.shards), is_table
 
 
-def many(count: int = 40) -> tuple[dict[str, Any], int]:
-    """Return the root of a file of many plain objects and a few others, and its size."""
+def many(way: Way, count: int = 40) -> tuple[dict[str, Any], int]:
+    """Return the root of a file of many plain objects, and its size.
+
+    A few others are among them where columns are to be read.
+    """
     file = File2()
     objects: dict[str, Any] = {}
     kinds: list[Any] = [np.zeros((2, 3), np.float32), np.zeros(300, np.uint16), np.zeros((), "i1")]
@@ -58,28 +66,34 @@ def many(count: int = 40) -> tuple[dict[str, Any], int]:
         "fp8": dense(fp8, [8]),
         "é": dense(fp8 | {"type": "f4_e2m1"}, [15]),
         "packed": dense(packed, [24]),
-        "bool": dense(file.part(np.zeros(3, np.bool_)), [3]),
         "tied": objects["layer.0.weight"],
-        "noted": dense(fp8, [2, 4], attributes={"a": [1, None]}),
+        "n" * 30: objects["layer.1.weight"],
     }
+    if way == "columns":
+        objects |= {
+            "bool": dense(file.part(np.zeros(3, np.bool_)), [3]),
+            "noted": dense(fp8, [2, 4], attributes={"a": [1, None]}),
+        }
     root = {"objects": objects, "attributes": {"x": 1}, "zzzzzzzzzzzzzz": 2}
     manifest = cbor.encode(root)
     file.data += bytes(-len(file.data) % 4096)
     return root, len(file.data) + len(manifest) + 40
 
 
-def test_columns_say_what_the_other_way_says() -> None:
-    root, size = many()
+@pytest.mark.parametrize("way", TABLES)
+def test_tables_say_what_the_other_way_says(way: Way) -> None:
+    root, size = many(way)
     data = cbor.encode(root)
-    found, is_table = outcome(data, size, columns=True)
+    found, is_table = outcome(data, size, way)
     assert is_table
-    expected, is_other_table = outcome(data, size, columns=False)
+    expected, is_other_table = outcome(data, size, "items")
     assert not is_other_table
     assert found == expected
 
 
-def test_whatever_is_wrong_is_said_in_the_same_words() -> None:
-    root, size = many()
+@pytest.mark.parametrize("way", TABLES)
+def test_whatever_is_wrong_is_said_in_the_same_words(way: Way) -> None:
+    root, size = many(way)
     data = cbor.encode(root)
     dice = random.Random(7)
     seen, tables = set(), 0
@@ -96,8 +110,8 @@ def test_whatever_is_wrong_is_said_in_the_same_words() -> None:
                 del wrong[at : at + dice.randrange(1, 9)]
             else:
                 wrong[at:at] = wrong[dice.randrange(len(wrong)) :][: dice.randrange(1, 9)]
-        found, is_table = outcome(bytes(wrong), size, columns=True)
-        expected, _ = outcome(bytes(wrong), size, columns=False)
+        found, is_table = outcome(bytes(wrong), size, way)
+        expected, _ = outcome(bytes(wrong), size, "items")
         assert found == expected
         tables += is_table
         seen.add(found[0] if len(found) == 2 else None)
@@ -115,8 +129,9 @@ def test_every_file_of_the_corpus_by_both_ways(folder: str) -> None:
             continue
         manifest = file[frame.manifest_offset :][: frame.manifest_length]
         if frame.container is Container.V2 and manifest:
-            one, other = (outcome(manifest, len(file), columns=way) for way in (True, False))
-            assert one[0] == other[0], path
+            ways: tuple[Way, ...] = (*TABLES, "items")
+            *tables, items = (outcome(manifest, len(file), way)[0] for way in ways)
+            assert all(table == items for table in tables), path
 
 
 def test_arrays_of_columns_are_those_of_the_file() -> None:
@@ -132,3 +147,27 @@ def test_arrays_of_columns_are_those_of_the_file() -> None:
         assert list(loaded) == sorted(values)
         for name, value in values.items():
             np.testing.assert_array_equal(loaded[name], value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"rzt.zstd-seekable/1", b"rzt-zstd-seekable/1"),
+        (b"\x75xxh3:", b"\x75xxh4:"),
+        (b"ddata\xa3", b"ddata\xa4"),
+        (b"\x82\x02\x03", b"\x82\x02\x18\x03"),  # of a shape: a longer head than it needs
+        (b"\x82\x02\x03", b"\x82\x02\x04"),
+        (b"\x82\x02\x03", b"\x83\x02\x03"),
+        (b"gf4_e2m1", b"gf4_e2mx"),
+        (b"cf32", b"bf3"),
+        (b"\x19\x10\x00", b"\x19\x10\x01"),  # off its page
+        (b"\x19\x10\x00", b"\x1a\x00\x00\x10\x00"),
+    ],
+)
+def test_what_no_pattern_takes_is_said_item_by_item(old: bytes, new: bytes) -> None:
+    root, size = many("pattern")
+    data = cbor.encode(root)
+    assert old in data
+    found, is_table = outcome(data.replace(old, new), size, "pattern")
+    assert not is_table
+    assert found == outcome(data.replace(old, new), size, "items")[0]

@@ -22,7 +22,8 @@
 
 Read `schema.py` (the root, and what holds for all objects), `object.py` (one object and its
 parts), `layouts.py` (which layout of ours a word of 2.x is) and `places.py` (where blobs may lie);
-`regular.py` reads large manifests by columns. `emit.py` writes, by the same words.
+`small.py` reads small manifests by a pattern, `regular.py` large ones by columns. `emit.py` writes,
+by the same words.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from ztensor.container.v2.object import (
     parse_object,
 )
 from ztensor.container.v2.places import Places
+from ztensor.container.v2.small import read_small
 from ztensor.digest import parse_strict_digest, xxh3
 from ztensor.errors import FormatError, LimitError, ManifestError, Reason, describe
 from ztensor.model.manifest import COMPONENT_COST, OBJECT_COST, Manifest, Shard
@@ -173,12 +174,11 @@ class _Reading:
     def _rows(self, pos: int, places: Places) -> tuple[Mapping[str, TensorObject], int] | None:
         """Return what `_objects` does, where most objects are plain and nothing is wrong."""
         if len(self._data) < REGULAR_BYTES:
-            return None
-        from ztensor.container.v2.regular import read_objects  # small files need none of it
+            read = read_small
+        else:
+            from ztensor.container.v2.regular import read_objects as read  # not for small files
 
-        return read_objects(
-            self._data, pos, self._frame, self._budget, places, depth=self._depth - 2
-        )
+        return read(self._data, pos, self._frame, self._budget, places, depth=self._depth - 2)
 
     def _objects(self, pos: int, places: Places) -> tuple[dict[str, TensorObject], int]:
         """Return the objects of the map at `pos`, and where it ends."""
