@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         JaxDevice,
         JaxSharding,
         Openable,
+        Path,
         TorchDevice,
         TorchTensor,
     )
@@ -52,6 +53,8 @@ class Reader(ObjectReader):
         storage: how the store of a URL is opened: a dict of options by obstore's names, such as
             `endpoint`, `region`, `skip_signature` and `credential_provider`, or a store of obstore.
             By default the environment tells, as the clouds' own tools have it.
+        cache: a folder that keeps the blocks that are read of a URL, for who opens the same version
+            again. By default that of the variable `ZTENSOR_CACHE`, if it is set; "" for none.
 
     Raises:
         FormatError: the file is damaged or no zTensor file.
@@ -70,8 +73,9 @@ class Reader(ObjectReader):
         limits: Limits | None = None,
         recover: bool = False,
         storage: object = None,
+        cache: Path | None = None,
     ) -> None:
-        path = with_storage(path, storage)
+        path = with_storage(path, storage, cache)
         super().__init__(open_file(path, verify=verify, mmap=mmap, limits=limits, recover=recover))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -217,6 +221,7 @@ class ShardedReader(Reader):
         limits: as for `Reader`.
         recover: as for `Reader`, for each file.
         storage: as for `Reader`, for the index and each file.
+        cache: as for `Reader`, likewise.
 
     Attributes:
         objects: what it reads through; see `ztensor.Reader`.
@@ -239,10 +244,11 @@ class ShardedReader(Reader):
         limits: Limits | None = None,
         recover: bool = False,
         storage: object = None,
+        cache: Path | None = None,
     ) -> None:
         from ztensor.sharded.objects import ShardedObjects
 
-        source = with_storage(source, storage)
+        source = with_storage(source, storage, cache)
         ObjectReader.__init__(
             self,
             ShardedObjects(source, verify=verify, mmap=mmap, limits=limits, recover=recover),
@@ -343,6 +349,7 @@ def open(  # the name released libraries and users know
     limits: Limits | None = None,
     recover: bool = False,
     storage: object = None,
+    cache: Path | None = None,
 ) -> Reader:
     """Open a zTensor file of any version; see `Reader` for arguments and errors.
 
@@ -350,6 +357,6 @@ def open(  # the name released libraries and users know
     only as shards beside its index, and the first shard of a GGUF model
     (`model-00001-of-00003.gguf`) are opened as one: see `ztensor.ShardedReader`.
     """
-    path = with_storage(path, storage)
+    path = with_storage(path, storage, cache)
     kind: type[Reader] = ShardedReader if is_set(path) else Reader
     return kind(path, verify=verify, mmap=mmap, limits=limits, recover=recover)

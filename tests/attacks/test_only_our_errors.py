@@ -333,7 +333,7 @@ SHARED = {"durable": "auto", "max_shard_size": None, "progress": None}
 
 FUNCTIONS: dict[str, Make] = {
     "open": lambda f: case(
-        ztensor.open, path=f.zt(), verify=None, mmap=True, limits=None, recover=False
+        ztensor.open, path=f.zt(), verify=None, mmap=True, limits=None, recover=False, cache=None
     ),
     "compact": lambda f: case(
         ztensor.compact, path=f.zt(), durable="auto", lock=True, timeout=0.0, dry_run=False,
@@ -373,7 +373,9 @@ FUNCTIONS: dict[str, Make] = {
     "register_logical_type": lambda f: case(
         ztensor.register_logical_type, logical=ztensor.LogicalType("f32", "f32", "float32")
     ),
-    "remote": lambda f: case(ztensor.remote, url="s3://bucket/k.zt", storage={"region": "r"}),
+    "remote": lambda f: case(
+        ztensor.remote, url="s3://bucket/k.zt", storage={"region": "r"}, cache=f.out()
+    ),
     "remove_tensors": lambda f: case(
         ztensor.remove_tensors, input=f.zt(), output=f.out(), names=["w"], compression=False,
         durable="auto",

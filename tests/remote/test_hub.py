@@ -109,6 +109,16 @@ def test_without_a_token_it_says_what_is_missing(
     assert "hf_wrong" not in str(caught.value)
 
 
+def test_a_file_of_a_hub_is_kept_on_disk(
+    hub: HubServer, files: RangeServer, tmp_path: Path
+) -> None:
+    url = ztensor.remote("hf://org/open/model.safetensors", cache=tmp_path / "kept")
+    assert (load_file(url)["w"] == MODEL["w"]).all()
+    files.record.clear()
+    assert (load_file(url)["w"] == MODEL["w"]).all()
+    assert {one.method for one in files.record.seen} == {"HEAD"}
+
+
 def test_what_is_not_there(hub: HubServer) -> None:
     with pytest.raises(SourceNotFoundError):
         ztensor.open("hf://org/open/none.zt")

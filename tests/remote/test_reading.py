@@ -29,7 +29,7 @@ from ztensor.errors import (
     SourceNotFoundError,
     UsageError,
 )
-from ztensor.source import ahead, remote
+from ztensor.source import ahead, cache, remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -114,6 +114,20 @@ def test_s3(s3: S3Server, bucket: str, small: None) -> None:
         s3.put(bucket, called(path), path.read_bytes())
         url = f"s3://{bucket}/{called(path)}"
         hold(lambda url=url: ztensor.remote(url, s3.storage()), path)  # type: ignore[misc]
+
+
+def test_through_a_cache(
+    s3: S3Server, bucket: str, small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "BLOCK_BYTES", 1024)
+    monkeypatch.setenv("ZTENSOR_CACHE", str(tmp_path))
+    with RangeServer(TESTS) as server:
+        for path in SOME[::2]:
+            s3.put(bucket, called(path), path.read_bytes())
+            for url in (f"{server.url}/{called(path)}", f"s3://{bucket}/{called(path)}"):
+                place = ztensor.remote(url, s3.storage() if url.startswith("s3:") else None)
+                for _ in range(2):
+                    hold(lambda place=place: place, path)  # type: ignore[misc]
 
 
 # --- Requests -------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 Opening asks for the head and the tail side by side: one round trip, and what most formats say of
 themselves. Each later request names the version (its ETag, or where there is none its time), so a
 replaced object is an error and never a mixture. Short reads go through a small cache of blocks,
-long ones straight into the destination, in parts by several threads.
+long ones straight into the destination, in parts by several threads. Where a folder keeps blocks,
+both look there first.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.errors import ClosedError, SourceError
+from ztensor.errors import ClosedError, SourceError, SourceNotFoundError
 from ztensor.source.base import shrunk
+from ztensor.source.cache import cache_of
 from ztensor.source.failures import changed, failure, require_process
 from ztensor.source.urls import place_of
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable, Iterable, Sequence
 
+    from ztensor.source.cache import ObjectCache, VersionCache
     from ztensor.source.urls import Place, Remote
 
 PART_BYTES = 8 << 20  # of one request at most
@@ -90,10 +93,35 @@ class RemoteSource:
         self._whole: memoryview | None = None
         self._blocks: collections.OrderedDict[int, memoryview] = collections.OrderedDict()
         self._next, self._reach = -1, _BLOCK_BYTES
-        self._version = self._open()
+        self._kept: VersionCache | None = None
+        self._version = self._open_kept(cache_of(remote, self._place))
         self.size = self._version.size
 
     # --- Opening ----------------------------------------------------------------------------
+
+    def _open_kept(self, kept: ObjectCache | None) -> _Version:
+        """Open by the version alone where its ends are in the cache."""
+        if kept is None:
+            return self._open()
+        if kept.is_known():
+            place = self._place
+            try:
+                version = self._ask(lambda lib: _version(lib.head(place.store, place.key)))
+            except SourceNotFoundError:
+                raise
+            except SourceError:  # a URL may be signed for GET alone
+                version = None
+            self._kept = None if version is None else kept.of(*version)
+            if self._kept is not None:
+                head, tail = self._kept.end("head"), self._kept.end("tail")
+                if head is not None and tail is not None:
+                    return self._keep(version, head[1], *tail)
+        version = self._open()
+        self._kept = kept.of(*version)
+        if self._kept is not None:
+            for name, (start, data) in zip(("head", "tail"), self._fixed, strict=True):
+                self._kept.keep_end(name, start, data)
+        return version
 
     def _open(self) -> _Version:
         name = self._place.key or self.name
@@ -282,13 +310,33 @@ class RemoteSource:
             rest = self._copy_end(offset, destination)
             if rest.nbytes and not self._copy_kept(offset, rest):
                 waiting.append((offset, rest))
-        pieces = list(plan(waiting))
+        self._fill(waiting)
+
+    def _fill(self, parts: Sequence[tuple[int, memoryview]]) -> None:
+        """Fill several pieces of memory from the cache on disk, where there is one, or fetch."""
+        if self._kept is None:
+            self._fetch_all(parts)
+        else:
+            self._kept.fill(parts, self._fetch_all)
+
+    def _fetch_all(
+        self,
+        parts: Sequence[tuple[int, memoryview]],
+        keep: Callable[[int, memoryview], None] | None = None,
+    ) -> None:
+        def fetch(piece: _Piece) -> None:
+            self._fetch(piece)
+            if keep is not None:
+                for offset, memory in piece.targets:
+                    keep(offset, memory)
+
+        pieces = list(plan(parts))
         if len(pieces) < 2:
             for piece in pieces:
-                self._fetch(piece)
+                fetch(piece)
             return
         with concurrent.futures.ThreadPoolExecutor(min(THREADS, len(pieces))) as pool:
-            jobs = [pool.submit(self._fetch, piece) for piece in pieces]
+            jobs = [pool.submit(fetch, piece) for piece in pieces]
             try:
                 for job in jobs:
                     job.result()
@@ -356,7 +404,7 @@ class RemoteSource:
             stop = min(self.size, max(start + self._reach, (last + 1) * _BLOCK_BYTES))
             self._next = -(-stop // _BLOCK_BYTES) * _BLOCK_BYTES
         buffer = np.empty(stop - start, np.uint8).data
-        self._fetch(_Piece(start, stop, [(start, buffer)]))
+        self._fill([(start, buffer)])
         with self._lock:
             for place in range(start, stop, _BLOCK_BYTES):
                 kept = buffer[place - start : place - start + _BLOCK_BYTES].toreadonly()

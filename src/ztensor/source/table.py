@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ztensor.source.base import Source
 
 # The scheme of a URL, and what opens one: `package.module:function`, loaded when first used. It
-# takes the whole URL, and `storage=` where the caller gave that, and returns a `Source` whose name
-# is the URL without secrets, and which has no path.
+# takes the whole URL, and `storage=` and `cache=` where the caller gave them, and returns a
+# `Source` whose name is the URL without secrets, and which has no path.
 SCHEMES: dict[str, str] = {
     "s3": "ztensor.source.urls:open_url",
     "s3a": "ztensor.source.urls:open_url",
@@ -57,15 +57,17 @@ def source_of(given: Any, *, mapped: bool) -> Source:
         return given.open(mapped=mapped)
     if isinstance(given, (str, os.PathLike)):
         path = path_text(given)
-        storage = given.storage if isinstance(given, Remote) else None
-        if storage is None and not is_remote(path):
+        more: dict[str, Any] = {}
+        if isinstance(given, Remote):
+            both = {"storage": given.storage, "cache": given.cache}
+            more = {name: value for name, value in both.items() if value is not None}
+        if not more and not is_remote(path):
             return FileSource(path, mapped=mapped)
         if _scheme(path) not in SCHEMES:
             raise ArgumentValueError(
                 "URLs of this scheme are not read", file=path, expected=f"one of {known_schemes()}"
             )
         module, _, function = SCHEMES[_scheme(path)].partition(":")
-        more = {} if storage is None else {"storage": storage}
         source: Source = getattr(importlib.import_module(module), function)(path, **more)
         return source
     try:  # before asking for read(), which an mmap has as well

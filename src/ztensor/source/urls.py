@@ -74,10 +74,12 @@ class Remote(os.PathLike[str]):
     Attributes:
         url: the whole URL, a signature in its query too.
         storage: options of the store by obstore's names, a ready store of obstore, or None.
+        cache: the folder that keeps what is read; "" for none, None for the environment's.
     """
 
     url: str
     storage: Any = dataclasses.field(default=None, repr=False)
+    cache: str | None = None
 
     def __fspath__(self) -> str:
         """Return the URL."""
@@ -121,7 +123,7 @@ class Remote(os.PathLike[str]):
             )
         if _is_http(whole):
             name = urllib.parse.quote(name)
-        return Remote(f"{whole.rpartition('/')[0]}/{name}", self.storage)
+        return Remote(f"{whole.rpartition('/')[0]}/{name}", self.storage, self.cache)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without secrets: another process has them from its environment.
@@ -140,11 +142,12 @@ class Remote(os.PathLike[str]):
                 "credentials by the environment or as its credential_provider",
                 file=self.name,
             )
-        return Remote, (self.url, None if self.storage is None else _shown(self.storage))
+        shown = None if self.storage is None else _shown(self.storage)
+        return Remote, (self.url, shown, self.cache)
 
 
 @public
-def remote(url: Path, storage: object = None) -> os.PathLike[str]:
+def remote(url: Path, storage: object = None, *, cache: Path | None = None) -> os.PathLike[str]:
     """Return a URL together with what opens its store: it is taken wherever a path is.
 
     Saving, `Writer`, `convert`, `merge`, `split` and `migrate` write to it. Without `storage` the
@@ -155,12 +158,13 @@ def remote(url: Path, storage: object = None) -> os.PathLike[str]:
         storage: options of the store by obstore's names, such as `endpoint`, `region`,
             `access_key_id`, `skip_signature` and `credential_provider`, or a store of obstore. By
             default the environment tells, as the clouds' own tools have it.
+        cache: a folder that keeps what is read of it; see `ztensor.Reader`.
 
     Raises:
         ArgumentValueError: it is no URL.
-        ArgumentTypeError: `storage` is no dict and no store.
+        ArgumentTypeError: `storage` is no dict and no store, or `cache` is no path.
     """
-    given: Remote = with_storage(url, {} if storage is None else storage)
+    given: Remote = with_storage(url, {} if storage is None else storage, cache)
     return given
 
 
@@ -169,35 +173,51 @@ def remote_of(path: Any) -> Remote:
     return path if isinstance(path, Remote) else Remote(path_text(path))
 
 
-def with_storage(path: Any, storage: Any) -> Any:
-    """Return what a caller passed as a path, and `storage` with it where that was given.
+def with_storage(path: Any, storage: Any, cache: Any = None) -> Any:
+    """Return what a caller passed as a path, with `storage` and `cache` where they were given.
 
     Args:
         path: anything a reader takes; a list has a URL in each place.
         storage: as for `Remote`.
+        cache: as for `Remote`.
 
     Raises:
-        ArgumentValueError: `storage` is given with something that is no URL.
-        ArgumentTypeError: `storage` is no dict and no store.
+        ArgumentValueError: either is given with something that is no URL.
+        ArgumentTypeError: `storage` is no dict and no store, or `cache` is no path.
     """
-    if storage is None:
+    if storage is None and cache is None:
         return path
-    if not _is_options(storage) and not _is_store(storage):
+    if storage is not None and not _is_options(storage) and not _is_store(storage):
         raise ArgumentTypeError(
             "storage= is a dict of options, or a store of obstore",
             found=describe(type(storage).__name__),
         )
     if isinstance(path, (list, tuple)):
-        return [with_storage(one, storage) for one in path]
+        return [with_storage(one, storage, cache) for one in path]
+    folder = _folder(cache)
     if isinstance(path, Remote):
-        return Remote(path.url, storage)
+        return Remote(
+            path.url,
+            path.storage if storage is None else storage,
+            path.cache if folder is None else folder,
+        )
     text = path_text(path) if isinstance(path, (str, os.PathLike)) else ""
     if not is_url(text):
+        does = "cache= keeps what is read of a URL"
+        if storage is not None:
+            does = "storage= says how the store of a URL is opened"
         raise ArgumentValueError(
-            "storage= says how the store of a URL is opened, and this is none",
+            f"{does}, and this is none",
             found=describe(text or type(path).__name__, 200),
         )
-    return Remote(text, storage)
+    return Remote(text, storage, folder)
+
+
+def _folder(cache: Any) -> str | None:
+    """Return a folder's path as it means the same after a change of the working folder."""
+    if cache is None:
+        return None
+    return "" if cache == "" else os.path.abspath(path_text(cache))
 
 
 def _of_environment() -> dict[str, Any]:
@@ -452,7 +472,7 @@ _KINDS: dict[str, Callable[[Any, Remote, dict[str, Any]], tuple[Any, str]]] = {
 }
 
 
-def open_url(url: str, storage: Any = None) -> Source:
+def open_url(url: str, storage: Any = None, cache: str | None = None) -> Source:
     """Open a URL of any of these schemes for reading.
 
     Raises:
@@ -462,10 +482,10 @@ def open_url(url: str, storage: Any = None) -> Source:
     """
     from ztensor.source.remote import RemoteSource
 
-    return RemoteSource(Remote(url, storage))
+    return RemoteSource(Remote(url, storage, cache))
 
 
-def open_file_url(url: str, storage: Any = None) -> Source:
+def open_file_url(url: str, storage: Any = None, cache: str | None = None) -> Source:
     """Open a `file://` URL: the file itself, or an object of a store that was passed.
 
     Raises:
@@ -473,7 +493,7 @@ def open_file_url(url: str, storage: Any = None) -> Source:
         ArgumentValueError: it names a file of another machine.
     """
     if storage is not None and _is_store(storage):
-        return open_url(url, storage)
+        return open_url(url, storage, cache)
     from ztensor.source.local import FileSource
 
     parts = urllib.parse.urlsplit(url)

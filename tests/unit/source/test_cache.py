@@ -1,0 +1,390 @@
+"""Blocks of remote objects on disk: read once, of one version, whole or not at all, to a size."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import stat
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from tests.remote.range_server import RangeServer
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, SourceError, SourceNotFoundError
+from ztensor.numpy import load_file, save_file
+from ztensor.source import cache
+from ztensor.source.remote import RemoteSource
+from ztensor.source.urls import Remote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytest.importorskip("obstore")
+
+MIB = 1 << 20
+DATA = np.random.default_rng(0).integers(0, 256, 5 * MIB + 77, np.uint8).tobytes()
+MODEL: dict[str, Any] = {
+    "w": np.random.default_rng(1).random((600, 1000)),
+    "b": np.arange(10, dtype=np.float32),
+}
+
+
+@pytest.fixture(autouse=True)
+def anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each test begin as a process does, that has seen no folder yet."""
+    monkeypatch.setattr(cache, "_ROOMS", {})
+    monkeypatch.setattr(cache, "_WARNED", set())
+    monkeypatch.delenv("ZTENSOR_CACHE", raising=False)
+    monkeypatch.delenv("ZTENSOR_CACHE_BYTES", raising=False)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RangeServer]:
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served" / "data").write_bytes(DATA)
+    save_file(MODEL, tmp_path / "served" / "m.zt")
+    with RangeServer(tmp_path / "served") as running:
+        yield running
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "kept"
+
+
+def read(source: RemoteSource, offset: int, length: int) -> bytes:
+    buffer = bytearray(length)
+    source.read_into(offset, memoryview(buffer))
+    return bytes(buffer)
+
+
+def whole(server: RangeServer, folder: Path, name: str = "data") -> tuple[bytes, int]:
+    """Return an object read through the cache, and how many bytes the server sent for it."""
+    server.record.clear()
+    source = RemoteSource(Remote(f"{server.url}/{name}", None, str(folder)))
+    data = read(source, 0, source.size)
+    source.close()
+    return data, sum(one.sent for one in server.record.seen if one.status < 400)
+
+
+def blocks(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def test_who_opens_again_gets_no_data_from_the_server(server: RangeServer, folder: Path) -> None:
+    url = f"{server.url}/m.zt"
+    for expected in (None, ["HEAD"]):
+        server.record.clear()
+        with ztensor.open(url, cache=folder) as reader:
+            assert sorted(reader) == ["b", "w"]
+            assert reader.verify().problems == ()
+            assert (reader.get_slice("w")[3:5] == MODEL["w"][3:5]).all()
+        loaded = load_file(ztensor.remote(url, cache=folder))
+        assert all((loaded[name] == MODEL[name]).all() for name in MODEL)
+        seen = server.record.seen
+        if expected is None:
+            assert server.record.sent < os.path.getsize(server.folder / "m.zt") + 2 * MIB
+        else:
+            assert {one.method for one in seen} == {"HEAD"}
+            assert (len(seen), server.record.sent) == (2, 0)  # it was opened twice
+
+
+def test_what_is_read_in_any_order(server: RangeServer, folder: Path) -> None:
+    random = np.random.default_rng(2)
+    for _ in range(3):
+        source = RemoteSource(Remote(f"{server.url}/data", None, str(folder)))
+        for length in (1, 1000, 300_000, 2 * MIB + 3):
+            for offset in random.integers(0, len(DATA) - length, 6).tolist():
+                assert read(source, offset, length) == DATA[offset : offset + length]
+        starts = sorted(random.integers(0, len(DATA) - 9000, 200).tolist())
+        parts = [(start, memoryview(bytearray(9000))) for start in starts]  # they overlap
+        source.read_many(parts)
+        assert all(memory == DATA[start : start + 9000] for start, memory in parts)
+    assert whole(server, folder) == (DATA, 0)
+
+
+def test_no_more_than_some_blocks_are_held_for_their_parts(
+    server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "BLOCK_BYTES", 4096)
+    monkeypatch.setattr(cache, "_MOST_PARTIAL", 3)
+    source = RemoteSource(Remote(f"{server.url}/data", None, str(folder)))
+    assert source._kept is not None
+    held: list[int] = []
+    plain = source._fetch_all
+
+    def fetch(parts: Any, keep: Any = None) -> None:
+        held.append(len(parts))
+        plain(parts, keep)
+
+    monkeypatch.setattr(source, "_fetch_all", fetch)
+    starts = range(MIB, MIB + 20 * 8192, 8192)
+    parts = [(start + 5, memoryview(bytearray(10))) for start in starts]
+    source.read_many(parts)
+    assert all(memory == DATA[start : start + 10] for start, memory in parts)
+    assert max(held) == 3
+
+
+def test_a_changed_object_is_read_anew(server: RangeServer, folder: Path) -> None:
+    assert whole(server, folder)[0] == DATA
+    for other in (DATA[::-1], DATA[:MIB], b"", DATA):
+        new = server.folder / "new"
+        new.write_bytes(other)
+        new.replace(server.folder / "data")
+        found, sent = whole(server, folder)
+        assert found == other
+        assert sent >= len(other)
+    source = RemoteSource(Remote(f"{server.url}/data", None, str(folder)))
+    (server.folder / "data").unlink()
+    assert read(source, 0, len(DATA)) == DATA  # the version that was opened
+    with pytest.raises(SourceNotFoundError):
+        whole(server, folder)
+
+
+@pytest.mark.parametrize("validator", ["date", None])
+def test_without_an_etag_nothing_is_kept(server: RangeServer, folder: Path, validator: Any) -> None:
+    server.validator = validator
+    assert whole(server, folder)[0] == DATA
+    assert blocks(folder) == []
+
+
+@pytest.mark.parametrize("how", ["flip", "cut", "longer", "empty", "swap", "garbage"])
+def test_a_damaged_file_is_fetched_again(server: RangeServer, folder: Path, how: str) -> None:
+    whole(server, folder)
+    kept = blocks(folder)
+    assert len(kept) >= 6
+    for path, other in zip(kept, [*kept[1:], kept[0]], strict=True):
+        data = bytearray(path.read_bytes())
+        if how == "flip":
+            data[len(data) // 2] ^= 1
+        elif how == "swap":
+            data = bytearray(other.read_bytes())
+        damaged: dict[str, bytes | bytearray] = {
+            "cut": data[:-1],
+            "longer": data + b"x",
+            "empty": b"",
+            "garbage": b"\xff" * 99,
+        }
+        path.write_bytes(damaged.get(how, data))
+    found, sent = whole(server, folder)
+    assert found == DATA
+    assert sent >= len(DATA)
+    assert whole(server, folder) == (DATA, 0)  # they were replaced
+
+
+def test_a_damaged_header_of_any_byte(server: RangeServer, folder: Path) -> None:
+    whole(server, folder)
+    first = next(path for path in blocks(folder) if path.name == "0")
+    good = first.read_bytes()
+    for place in range(60):
+        first.write_bytes(good[:place] + bytes([good[place] ^ 0x80]) + good[place + 1 :])
+        source = RemoteSource(Remote(f"{server.url}/data", None, str(folder)))
+        before = source.requests
+        assert read(source, 0, MIB) == DATA[:MIB]
+        assert source.requests == before + 1
+
+
+def test_the_folder_is_held_to_a_size(
+    server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = 3 * MIB
+    monkeypatch.setenv("ZTENSOR_CACHE_BYTES", str(limit))
+    folder.mkdir()
+    (folder / "of the user").write_bytes(DATA)  # what is not ours is not looked at
+    for number in range(4):
+        (server.folder / f"other{number}").write_bytes(DATA[number:])
+    for number in range(4):
+        assert whole(server, folder, f"other{number}")[0] == DATA[number:]
+        room = folder / "ztensor-blocks-1"
+        assert 0 < sum(path.stat().st_size for path in blocks(room)) <= limit
+    assert (folder / "of the user").read_bytes() == DATA
+    assert len(list(room.iterdir())) <= 2  # folders that are empty go as well
+
+
+def test_what_was_used_last_stays(
+    server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"{server.url}/data"
+    monkeypatch.setenv("ZTENSOR_CACHE_BYTES", str(4 * MIB))
+    source = RemoteSource(Remote(url, None, str(folder)))
+    read(source, 0, 2 * MIB)
+    for path in blocks(folder):
+        os.utime(path, (1, 1))
+    read(source, 0, MIB)  # of the two the first is used again
+    read(source, 2 * MIB, 2 * MIB)
+    names = {path.name for path in blocks(folder)}
+    assert "0" in names
+    assert f"{MIB:x}" not in names
+
+
+@pytest.mark.parametrize("text", ["many", "-1", "1e9", "1" * 30])
+def test_a_size_that_is_none(
+    server: RangeServer, folder: Path, text: str, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("ZTENSOR_CACHE_BYTES", text)
+    with pytest.raises(ArgumentValueError, match="ZTENSOR_CACHE_BYTES"):
+        whole(server, folder)
+
+
+def test_the_variable_names_the_folder(
+    server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZTENSOR_CACHE", str(folder))
+    assert ztensor.open(f"{server.url}/m.zt")["b"][3] == 3
+    assert blocks(folder)
+    monkeypatch.setenv("ZTENSOR_CACHE", str(folder / "none"))
+    assert ztensor.open(f"{server.url}/m.zt", cache="")["b"][3] == 3
+    assert not (folder / "none").exists()
+
+
+def test_a_cache_goes_with_a_url_and_through_a_pickle(server: RangeServer, folder: Path) -> None:
+    given = ztensor.remote(f"{server.url}/m.zt", cache=folder)
+    assert isinstance(given, Remote)
+    assert pickle.loads(pickle.dumps(given)).cache == str(folder)
+    assert given.beside("other").cache == str(folder)
+    with pytest.raises(ArgumentValueError, match="cache="):
+        ztensor.open(folder, cache=folder)
+    with pytest.raises(ArgumentTypeError):
+        ztensor.open(f"{server.url}/m.zt", cache=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes are those of POSIX")
+def test_only_the_owner_reads_it_and_no_name_tells_a_secret(
+    server: RangeServer, folder: Path
+) -> None:
+    old = os.umask(0)
+    try:
+        whole(server, folder, "data?X-Amz-Signature=hunter2&sig=hunter3")
+    finally:
+        os.umask(old)
+    assert not any("hunter" in str(path) for path in folder.rglob("*"))
+    for path in [folder, *folder.rglob("*")]:
+        wanted = 0o600 if path.is_file() else 0o700
+        assert stat.S_IMODE(path.stat().st_mode) == wanted
+    # Another signature is the same object; what else is in a query may choose another one.
+    assert whole(server, folder, "data?X-Amz-Signature=other") == (DATA, 0)
+    assert whole(server, folder, "data?id=5")[1] >= len(DATA)
+
+
+# --- Folders that fail ----------------------------------------------------------------------
+
+
+def test_a_full_disk(
+    server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(cache, "_owners", full)
+    assert whole(server, folder)[0] == DATA
+    assert "No space left" in caplog.text
+    assert blocks(folder) == []
+
+
+def test_a_write_that_fails_in_its_middle_leaves_nothing(
+    server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "replace", failing)
+    assert whole(server, folder)[0] == DATA
+    assert blocks(folder) == []
+
+
+def test_a_folder_that_is_none(server: RangeServer, tmp_path: Path, caplog: Any) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert whole(server, tmp_path / "file")[0] == DATA
+    assert "cannot be used" in caplog.text
+
+
+def test_a_folder_that_others_write_to(
+    server: RangeServer, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    room = folder / "ztensor-blocks-1"
+    room.mkdir(parents=True)
+    room.chmod(0o777)
+    assert whole(server, folder)[0] == DATA
+    assert "others may write" in caplog.text
+    assert blocks(folder) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write")
+def test_a_read_only_folder_is_read(server: RangeServer, folder: Path) -> None:
+    whole(server, folder)
+    folders = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
+    for path in folders:
+        path.chmod(0o500)
+    try:
+        assert whole(server, folder) == (DATA, 0)
+        assert whole(server, folder, "m.zt")[1] > 0
+    finally:
+        for path in folders:
+            path.chmod(0o700)
+
+
+def test_a_folder_that_vanishes(server: RangeServer, folder: Path) -> None:
+    source = RemoteSource(Remote(f"{server.url}/data", None, str(folder)))
+    read(source, 0, 2 * MIB)
+    folder.rename(folder.with_name("elsewhere"))
+    assert read(source, 0, 5 * MIB) == DATA[: 5 * MIB]
+    assert blocks(folder)  # made again
+
+
+def test_a_server_that_answers_no_head(
+    server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole(server, folder)
+    plain = RemoteSource._ask
+    asked: list[str] = []
+
+    def ask(self: RemoteSource, what: Any, **options: Any) -> Any:
+        if not asked:
+            asked.append("head")
+            raise SourceError("status 405")
+        return plain(self, what, **options)
+
+    monkeypatch.setattr(RemoteSource, "_ask", ask)
+    found, sent = whole(server, folder)
+    assert found == DATA
+    assert sent < MIB  # the ends alone
+
+
+# --- Several processes ----------------------------------------------------------------------
+
+_READER = """
+import sys, hashlib
+from ztensor.source.remote import RemoteSource
+from ztensor.source.urls import Remote
+for _ in range(3):
+    source = RemoteSource(Remote(sys.argv[1], None, sys.argv[2]))
+    memory = bytearray(source.size)
+    source.read_into(0, memoryview(memory))
+    print(hashlib.sha256(memory).hexdigest())
+"""
+
+
+@pytest.mark.parametrize("limit", [1 << 30, 2 * MIB])
+def test_several_processes_at_once(server: RangeServer, folder: Path, limit: int) -> None:
+    import hashlib
+
+    environment = {**os.environ, "ZTENSOR_CACHE_BYTES": str(limit)}
+    command = [sys.executable, "-c", _READER, f"{server.url}/data", str(folder)]
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        for _ in range(3)
+    ]
+    expected = hashlib.sha256(DATA).hexdigest()
+    for one in running:
+        said, _ = one.communicate(timeout=60)
+        assert said.split() == [expected] * 3
+        assert one.returncode == 0
+    assert not any(path.name.startswith(".") for path in blocks(folder))
+    if limit > len(DATA):
+        assert whole(server, folder) == (DATA, 0)
