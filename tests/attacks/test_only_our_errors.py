@@ -512,6 +512,7 @@ def of_reader(make: Callable[[Files], Any]) -> dict[str, Make]:
         "read_into": lambda f: case(make(f).read_into, name="w", dst=np.zeros_like(F32)),
         "read_jax": on("read_jax", name="w", device=None, sharding=None),
         "read_numpy": on("read_numpy", name="w", copy=True),
+        "read_slices": on("read_slices", wanted={"w": slice(0, 1)}),
         "read_tensors": on("read_tensors", names=["w"], copy=True),
         "read_torch": on("read_torch", name="w", device="cpu", copy=True),
         "reader_of": on("reader_of", name="w"),

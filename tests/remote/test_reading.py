@@ -210,6 +210,21 @@ def test_how_many_requests(
         assert counts["verify"][1] <= 1.05
 
 
+@pytest.mark.parametrize("name", ["m.zt", "m.safetensors", "m.gguf", "set.zt.index.json"])
+def test_slices_of_many_tensors_together(server: RangeServer, models: Path, name: str) -> None:
+    expected = znumpy.load_file(models / "m.zt")
+    layers = {one: 100 + n for n, one in enumerate(sorted(expected)) if one.startswith("layer")}
+    assert len(layers) == 30
+    wanted: dict[str, Any] = layers | {one: ... for one in expected if one.startswith("norm")}
+    with ztensor.open(f"{server.url}/{name}") as reader:
+        reader.metadata(list(expected))  # a set's files are opened when they are first asked for
+        for some in (layers, wanted):
+            server.record.clear()
+            found = reader.read_slices(some)
+            assert all((found[one] == expected[one][key]).all() for one, key in some.items())
+            assert len(server.record) <= (3 if name in MOST else 6)
+
+
 # --- Sets, and what reaches for other places --------------------------------------------------
 
 

@@ -72,6 +72,7 @@ EXCEPTIONS = {
     "Record.__getitem__": TREES,
     "Record.__init__": TREES,
     "ObjectReader.__getitem__": VALUES,
+    "ObjectReader.read_slices": VALUES,
     "TensorSlice.__getitem__": VALUES,
     "TensorSlice.__iter__": "a scalar or an array, as in NumPy's stubs",
     "Tensor.jax": VALUES,

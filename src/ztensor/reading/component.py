@@ -33,7 +33,7 @@ from ztensor.source.base import Range
 from ztensor.threads import WINDOWS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
     from ztensor.digest import Hasher
     from ztensor.encoding import Encoding
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ztensor.limits import Limits
     from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.file import FileObjects
+    from ztensor.source.at_once import AtOnce
     from ztensor.source.base import Source
 
     ReadInto = Callable[[int, memoryview], None]  # fills with decoded bytes from an offset
@@ -210,6 +211,17 @@ class StoredComponent:
         self._shared.note_checked(key)
         return True
 
+    def require_filled(self, memory: memoryview) -> None:
+        """Check the digest of stored bytes that were read elsewhere, as `fill` does.
+
+        Raises:
+            DigestMismatchError: it does not match.
+        """
+        hasher = self._hasher()
+        if hasher is not None:
+            hasher.update(memory)
+            self._require(hasher)
+
     def require_copy(self, memory: memoryview) -> None:
         """Check the digest over a copy of what it covers, whatever `verify` says.
 
@@ -265,9 +277,7 @@ class StoredComponent:
         size = PIECE_BYTES
         if self._shared.source.prefers_long_reads and self.component.length > size:
             self._shared.source.read_many([(self.component.offset, destination)])
-            if (hasher := self._hasher()) is not None:
-                hasher.update(destination)
-                self._require(hasher)
+            self.require_filled(destination)
             return
         self.fill_pieces(
             (start, destination[start : start + size])
@@ -452,14 +462,19 @@ class PartReader:
         self._stored.source.read_into(self._stored.offset + offset, target)
 
     @property
+    def source(self) -> Source:
+        """Return what is read."""
+        return self._stored.source
+
+    @property
     def prefers_many(self) -> bool:
         """Return whether several parts are better read at once."""
         return self._stored.source.prefers_long_reads
 
-    def many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        """Fill several targets, each with the bytes from its offset."""
+    def by(self, at_once: AtOnce) -> ReadInto:
+        """Return what asks for bytes, to be read with others, in place of reading them."""
         start = self._stored.offset
-        self._stored.source.read_many([(start + offset, target) for offset, target in parts])
+        return lambda offset, target: at_once.add(start + offset, target)
 
 
 def lengths_of(file: FileObjects, objects: Iterable[TensorObject]) -> Iterator[int]:

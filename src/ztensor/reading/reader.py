@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ztensor.reading.objects import Objects
     from ztensor.reading.slices import TensorSlice
     from ztensor.tensor import Tensor
-    from ztensor.typing import TorchTensor
+    from ztensor.typing import Index, TorchTensor
 
 
 @public
@@ -318,6 +318,44 @@ class ObjectReader(Mapping[str, "Array | Any"]):
         from ztensor.reading.slices import slice_of  # seldom needed, and long to load
 
         return slice_of(self.objects.part(name), name)
+
+    @overload
+    def read_slices(self, wanted: Mapping[str, Index]) -> dict[str, Any]: ...
+    @overload
+    def read_slices(self, wanted: Iterable[tuple[str, Index]]) -> list[Any]: ...
+    def read_slices(
+        self, wanted: Mapping[str, Index] | Iterable[tuple[str, Index]]
+    ) -> dict[str, Any] | list[Any]:
+        """Return parts of several objects, each as `get_slice(name)[index]` gives it.
+
+        Of a remote file all dense parts are asked for together: of a few dozen neighbouring
+        tensors by one to three requests. Parts of sparse and quantized objects, and of compressed
+        ones whose frames the file does not list, are read one after the other.
+
+        Args:
+            wanted: a mapping from names to indices; or pairs of a name and an index, which may
+                name an object more than once.
+
+        Returns:
+            Of a mapping a dict with its keys, of pairs a list in their order: arrays of dense
+            objects, and `Tensor`s of others. On a local file they are views where `get_slice`
+            gives views. Beside the results at most 64 MiB of memory are used for one file.
+
+        Raises:
+            ArgumentTypeError: it is neither, or an index is none.
+            ArgumentValueError: an index does not fit its object's shape.
+            ObjectNotFoundError: no object of one of the names.
+            UsageError: an object is of a layout whose rows are not known here.
+            FormatError: the stored bytes are damaged.
+            UnsupportedError: a type or encoding is unknown here.
+            LimitError: a safety cap is exceeded, or a result does not fit into memory.
+            SourceError: the bytes could not be read.
+            ClosedError: the reader is closed.
+        """
+        from ztensor.reading.several_slices import slices  # as `get_slice`
+
+        self.objects.require_open()
+        return slices(self.objects, wanted)
 
     def location(self, name: str, component: str = "data") -> Location:
         """Return where a component's stored bytes lie, for other I/O engines.

@@ -17,7 +17,6 @@ import numpy as np
 
 from ztensor.layout.base import empty_array
 from ztensor.source.ahead import exact
-from ztensor.source.base import read_many_bytes
 from ztensor.threads import thread_count
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from ztensor.layout.base import Array
     from ztensor.limits import Limits
     from ztensor.reading.selection import Indices
+    from ztensor.source.at_once import AtOnce
     from ztensor.source.base import Range, Source
 
 KEPT_BYTES = 4 << 20  # decoded bytes that a reader keeps: some frames of rows
@@ -231,14 +231,44 @@ class RunReader:
         if some:
             yield some
 
-    def _with_stored(self, runs: list[int]) -> RunReader:
+    def ask(self, places: Iterable[tuple[int, int]], at_once: AtOnce) -> RunReader | None:
+        """Ask for the runs that decoded bytes are in, to be read with others.
+
+        Args:
+            places: where the decoded bytes begin and end, in order.
+            at_once: what reads the file.
+
+        Returns:
+            The same over these runs, to be used once they are read; None where they are too many
+            to be held, or are not asked for before one is decoded.
+        """
+        if not self._is_read_at_once:
+            return None
+        decoded, stored = self._runs.decoded, self._runs.stored
+        runs: list[int] = []
+        nbytes = behind = 0
+        for begin, end in places:
+            first = max(behind, bisect.bisect_right(decoded, begin) - 1)
+            behind = max(first, bisect.bisect_left(decoded, end))
+            nbytes += stored[behind] - stored[first]
+            if nbytes > _AT_ONCE_BYTES:
+                return None
+            runs += range(first, behind)
+        return self._with_stored(runs, at_once)
+
+    def _with_stored(self, runs: list[int], at_once: AtOnce | None = None) -> RunReader:
         """Return the same over runs of which those that were not kept are read now."""
         stored, whole = self._runs.stored, self._stored
         missing = [run for run in runs if self._cache.decoded((self._key, run)) is None]
-        places = [(stored[run], stored[run + 1] - stored[run]) for run in missing]
-        start = whole.offset
-        some = read_many_bytes(whole.source, [(start + at, length) for at, length in places])
-        read = {offset: memory for (offset, _), memory in zip(places, some, strict=True)}
+        read = {
+            stored[run]: np.empty(stored[run + 1] - stored[run], np.uint8).data for run in missing
+        }
+        parts = [(whole.offset + at, memory) for at, memory in read.items()]
+        if at_once is None:
+            whole.source.read_many(parts)
+        else:
+            for offset, memory in parts:
+                at_once.add(offset, memory)
         held = _Read(whole, read)
         return RunReader(self._encoding, held, self._runs, self._limits, self._cache, self._key)
 

@@ -25,19 +25,16 @@ from ztensor.model.manifest import Component
 from ztensor.reading.component import PartReader
 from ztensor.reading.runs import RunReader
 from ztensor.reading.selection import picked, plan, select
+from ztensor.source.at_once import AtOnce
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ztensor.layout.base import Array
     from ztensor.model.manifest import TensorObject
     from ztensor.reading.component import ReadInto
     from ztensor.reading.file import FileObjects
     from ztensor.reading.selection import Piece, Selection
-
-
-# What is gathered before it is read where requests are dear; in windows of what is strided, too.
-_AT_ONCE_BYTES = 64 << 20
 
 
 class _Elements(NamedTuple):
@@ -183,11 +180,30 @@ class StoredArray:
         Raises:
             ZTensorError: what indexing raises.
         """
+        return self._attempt(functools.partial(self._read, key), key)
+
+    def ask(self, key: Any, at_once: AtOnce, put: Callable[[Any], None]) -> None:
+        """Ask for what indexing gives, as memory of its own, which `put` gets later.
+
+        Where it is not known which stored bytes are needed, they are read at once.
+
+        Args:
+            key: the index.
+            at_once: what reads the file.
+            put: called with the part.
+
+        Raises:
+            ZTensorError: what indexing raises; here, or when `at_once` reads.
+        """
+        take = self._attempt(functools.partial(self._asked, key, at_once), key)
+        at_once.later(lambda: put(self._attempt(take, key)))
+
+    def _attempt(self, work: Callable[[], Any], key: Any) -> Any:
+        """Return what `work` does for an index; what it raises is an error of ours."""
         with self._file.located(self._name, self._role):
             self._file.require_open()
-            selection = select(key, self.shape)
             try:
-                return self._read(selection, key)
+                return work()
             except ZTensorError:
                 raise
             except (MemoryError, OverflowError) as error:
@@ -220,38 +236,90 @@ class StoredArray:
             return None
         return array if array.nbytes == self._component.length else None
 
-    def _read(self, selection: Selection, key: Any) -> Any:
+    def _read(self, key: Any) -> Any:
         """Return the part that `key` selects, as memory of its own."""
+        selection = select(key, self.shape)
         read_into = self._reading()
         if read_into is None or selection.is_whole:  # only the whole can be checked by its digest
             whole = self._whole(is_kept=read_into is None)
             # What is kept for the next index must not change with what the caller writes.
             part = whole[key]
             return part.copy() if whole is self._decoded else part
-        counts = tuple(map(len, selection.wanted))
-        block = empty_array(counts, self.dtype)
+        return self._read_part(selection, read_into)
+
+    def _read_part(self, selection: Selection, read_into: ReadInto) -> Any:
+        block = empty_array(tuple(map(len, selection.wanted)), self.dtype)
         if block.size and not self._read_rows(read_into, selection, block):
-            many = _Many(read_into) if self._is_read_at_once(read_into) else None
-            for piece in plan(self.shape, selection.wanted, self.dtype.itemsize):
-                target = block[piece.target]
-                if piece.window is None:
-                    self._fill(many or read_into, piece.start, target.reshape(-1))
-                    continue
-                window = empty_array((element_count(piece.window),), self.dtype)
-                self._fill(
-                    many or read_into,
-                    piece.start,
-                    window[piece.lead : piece.lead + piece.stop - piece.start],
-                )
-                if many is not None:
-                    many.later(functools.partial(_pick, target, window, piece))
-                else:
-                    _pick(target, window, piece)
-            if many is not None:
-                many.end()
+            if self._is_read_at_once(read_into):
+                at_once = AtOnce(read_into.source)
+                self._read_pieces(selection, block, read_into.by(at_once), at_once)
+                at_once.end()
+            else:
+                self._read_pieces(selection, block, read_into)
         return block[selection.key]
 
-    def _is_read_at_once(self, read_into: ReadInto) -> TypeGuard[PartReader]:
+    def _read_pieces(
+        self,
+        selection: Selection,
+        block: Array,
+        read_into: ReadInto,
+        at_once: AtOnce | None = None,
+    ) -> None:
+        """Fill a block with what is wanted; with `at_once` it is full when that has ended."""
+        for piece in plan(self.shape, selection.wanted, self.dtype.itemsize):
+            target = block[piece.target]
+            if piece.window is None:
+                self._fill(read_into, piece.start, target.reshape(-1))
+                continue
+            window = empty_array((element_count(piece.window),), self.dtype)
+            self._fill(
+                read_into,
+                piece.start,
+                window[piece.lead : piece.lead + piece.stop - piece.start],
+            )
+            if at_once is not None:
+                at_once.later(functools.partial(_pick, target, window, piece))
+            else:
+                _pick(target, window, piece)
+
+    def _asked(self, key: Any, at_once: AtOnce) -> Callable[[], Any]:
+        """Ask for the bytes that an index needs, and return what makes the part of them."""
+        selection = select(key, self.shape)
+        if selection.is_whole:
+            plain = self._file.views().place(self._name)
+            if plain is not None and plain[3] == element_count(self.shape) * self.dtype.itemsize:
+                whole = empty_array(self.shape, self.dtype)
+                memory = whole.reshape(-1).view(np.uint8).data
+                at_once.add(plain[2], memory)
+                return functools.partial(self._checked, whole, memory, key)
+        else:
+            read_into = self._reading()
+            if self._is_read_at_once(read_into):
+                block = empty_array(tuple(map(len, selection.wanted)), self.dtype)
+                if block.size:
+                    self._read_pieces(selection, block, read_into.by(at_once), at_once)
+                return functools.partial(block.__getitem__, selection.key)
+            if isinstance(read_into, RunReader):
+                held = read_into.ask(self._places(selection), at_once)
+                if held is not None:
+                    return functools.partial(self._read_part, selection, held)
+        value = self._read(key)
+        return lambda: value
+
+    def _checked(self, whole: Array, memory: memoryview, key: Any) -> Any:
+        self._stored.require_filled(memory)
+        return whole[key]
+
+    def _places(self, selection: Selection) -> Iterator[tuple[int, int]]:
+        """Yield where the decoded bytes that are wanted begin and end."""
+        elements = self._elements
+        if not all(map(len, selection.wanted)):
+            return
+        for piece in plan(self.shape, selection.wanted, self.dtype.itemsize):
+            first = piece.start // elements.per_unit * elements.width
+            yield first, elements.nbytes(piece.stop)
+
+    def _is_read_at_once(self, read_into: ReadInto | None) -> TypeGuard[PartReader]:
         """Return whether all parts are asked for before one is there."""
         return (
             isinstance(read_into, PartReader)
@@ -314,37 +382,6 @@ class StoredArray:
         if not count or not self.shape or is_guess or known not in (None, needed):
             return None  # nothing to gain; or the sizes differ, and the reader says so
         return self._stored.reading(needed, (self._name, self._role))
-
-
-class _Many:
-    """Gathers reads, and does them at once when they are many or all are there."""
-
-    def __init__(self, reader: PartReader) -> None:
-        self._reader = reader
-        self._parts: list[tuple[int, memoryview]] = []
-        self._later: list[Callable[[], None]] = []
-        self._nbytes = 0
-
-    def __call__(self, offset: int, target: memoryview) -> None:
-        if self._nbytes + target.nbytes > _AT_ONCE_BYTES:
-            self.end()
-        self._parts.append((offset, target))
-        self._nbytes += target.nbytes
-
-    def later(self, work: Callable[[], None]) -> None:
-        """Do something once what was asked for is there."""
-        self._later.append(work)
-
-    def end(self) -> None:
-        """Read what was asked for."""
-        parts, later = self._parts, self._later
-        self._parts, self._later, self._nbytes = [], [], 0
-        if len(parts) == 1:
-            self._reader(*parts[0])  # neighbours are kept for the next index
-        else:
-            self._reader.many(parts)
-        for work in later:
-            work()
 
 
 def _pick(target: Array, window: Array, piece: Piece) -> None:

@@ -135,15 +135,6 @@ def shrunk(name: str, offset: int, length: int, got: int) -> SourceError:
     )
 
 
-def read_many_bytes(source: Source, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
-    """Return the bytes of several ranges, each an offset and a length, as new buffers."""
-    buffers = [np.empty(length, np.uint8).data for _, length in ranges]
-    source.read_many(
-        [(offset, memory) for (offset, _), memory in zip(ranges, buffers, strict=True)]
-    )
-    return buffers
-
-
 class Range:
     """One component's stored bytes, read from a source piece by piece.
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 PART_BYTES = 8 << 20  # of one request at most
 THREADS = 8
 GAP_BYTES = 1 << 20  # between two ranges that cost less to read than another request
+_FEW = 8  # times the bytes that are wanted: a run this long is mostly gaps
 _BLOCK_BYTES = 256 << 10
 _CACHE_BYTES = 16 << 20
 _AHEAD = 8  # a read that goes on where the last ended takes so many times as much
@@ -491,7 +492,7 @@ def plan(
     """Yield the requests that fill several pieces of memory.
 
     Ranges with at most `gap` bytes between them are read at once, and no request is longer than
-    `most` bytes.
+    `most` bytes; twice that where most of it is thrown away.
 
     Args:
         parts: where each begins in the object, and its memory; they may overlap.
@@ -513,6 +514,8 @@ def plan(
 def _split(run: list[tuple[int, memoryview]], end: int, most: int) -> Iterable[_Piece]:
     start = run[0][0]
     first = 0
+    if _FEW * sum(memory.nbytes for _, memory in run) < end - start:
+        most *= 2
     while start < end:
         stop = min(end, start + most)
         targets = []
