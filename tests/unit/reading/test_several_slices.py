@@ -177,7 +177,13 @@ def test_every_index_gives_what_one_slice_gives(
 
 def test_pairs_may_name_one_tensor_often() -> None:
     reader, source = far(save({"w": W, "big": DENSE["big"]}))
-    pairs = [("w", 3), ("big", (slice(None), 4)), ("w", slice(1, 3)), ("w", ...), ("w", 3)]
+    pairs: list[tuple[str, Any]] = [
+        ("w", 3),
+        ("big", (slice(None), 4)),
+        ("w", slice(1, 3)),
+        ("w", ...),
+        ("w", 3),
+    ]
     found = reader.read_slices(iter(pairs))
     assert source.calls == 1
     for (name, key), part in zip(pairs, found, strict=True):
@@ -237,9 +243,10 @@ def test_a_whole_is_held_to_its_digest(verify: bool | None) -> None:
 def test_what_cannot_be_asked_for() -> None:
     data = save({"w": W})
     for reader in (ztensor.open(data), far(data)[0]):
-        for wrong in ("w", b"w", 3, None, ["w"], [("w",)], [("w", 1, 2)], [["w", 1]]):
+        wrongs: list[Any] = ["w", b"w", 3, None, ["w"], [("w",)], [("w", 1, 2)], [["w", 1]]]
+        for wrong in wrongs:
             with pytest.raises(ArgumentTypeError, match="mapping from names to indices"):
-                reader.read_slices(wrong)  # type: ignore[call-overload]
+                reader.read_slices(wrong)
         with pytest.raises(ObjectNotFoundError, match="'x'"):
             reader.read_slices({"w": 0, "x": 0})
         with pytest.raises(ArgumentTypeError):
