@@ -96,6 +96,8 @@ real-files: $(VENV)/dev.stamp $(VENV)/torch.stamp ## hold 400 real files of othe
 # BENCH="--torch --write-docs" adds peers of gigabytes and writes the page.
 bench: $(VENV)/dev.stamp $(VENV)/bench.stamp ## measure everything beside other libraries, an hour and a half
 	$(BIN)/python benchmarks/run.py --full $(BENCH)
+	$(BIN)/python benchmarks/run.py --full --foreign --peers ztensor-2,ours-ztensor-2 --minutes 15 \
+		--json build/benchmarks/2.x.json
 	$(BIN)/python benchmarks/edit.py
 	$(BIN)/python -m benchmarks.remote
 

@@ -85,6 +85,7 @@ _READING = (
         )
         for reads in ("h5py", "h5py-deflated", "h5py-lzf")
     ),
+    Peer("ours-ztensor-2", "ours", "ours_2", is_ours=True, reads="ztensor-2"),
     Peer("ours-pt", "ours, as NumPy", "ours_reading", is_large=True, is_ours=True, reads="torch"),
     *(
         Peer(

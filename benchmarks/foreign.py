@@ -7,6 +7,7 @@ that it stays in the page cache.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from benchmarks.environments import EVERYONE
 
@@ -21,6 +22,7 @@ class Pair:
         ours: the peers of ours that read the same file.
         workloads: on what they are compared.
         is_mapped: whether we map what the library writes.
+        bounds: the largest ratio that is a success, by operation, where it is not 1.
     """
 
     format: str
@@ -28,6 +30,7 @@ class Pair:
     ours: tuple[str, ...]
     workloads: tuple[str, ...] = ("llama", "many")
     is_mapped: bool = True
+    bounds: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def title(self, ours: str) -> str:
         """Return the format, and which of our readers it is where there are several."""
@@ -49,7 +52,11 @@ PAIRS = (
     Pair("hdf5", "h5py", ("ours-h5py",)),
     Pair("hdf5, deflated", "h5py-deflated", ("ours-h5py-deflated",), ("pruned",), is_mapped=False),
     Pair("hdf5, lzf", "h5py-lzf", ("ours-h5py-lzf",), ("pruned",), is_mapped=False),
-)
+    Pair(
+        "ztensor 2.x", "ztensor-2", ("ours-ztensor-2",), ("2.x-many", "2.x-large", "2.x-zstd"),
+        bounds={"keys": 0.3, "mapped": 0.3, "save": 0.5, "zstd-load": 0.5, "verify": 0.8},
+    ),
+)  # fmt: skip
 
 
 def groups(workload: str, names: list[str]) -> list[list[str]]:

@@ -263,6 +263,18 @@ FOREIGN = {
         ),
         Workload("many", "f32 tensors of 256 bytes", _many, 50_000, 5_000, READS, weight=3.0),
         Workload("pruned", "f32, 80 % zeros", _floats, 200, 100, ("owned",), fill=_pruned),
+        Workload(
+            "2.x-many", "f32 tensors of 256 bytes", _many, 50_000, 50_000,
+            ("keys", "mapped", "save", "verify"), weight=3.0,
+        ),
+        Workload(
+            "2.x-large", "f32 tensors of 50 MiB", _large, 1600, 200,
+            ("mapped", "save", "verify"), weight=3.0,
+        ),
+        Workload(
+            "2.x-zstd", "f32, 80 % zeros", _floats, 200, 100, ("zstd-load",), fill=_pruned,
+            stored_by="save_zstd",
+        ),
     )
 }  # fmt: skip
 
