@@ -329,6 +329,25 @@ def test_a_read_only_folder_is_read(server: RangeServer, folder: Path) -> None:
             path.chmod(0o700)
 
 
+def test_a_file_system_that_is_mounted_read_only(
+    server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole(server, folder)
+    kept = blocks(folder)
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "utime", refused)
+    monkeypatch.setattr(os, "makedirs", refused)
+    monkeypatch.setattr(cache, "_owners", refused)
+    assert whole(server, folder) == (DATA, 0)
+    size = os.path.getsize(server.folder / "m.zt")
+    for _ in range(2):
+        assert whole(server, folder, "m.zt")[1] >= size
+    assert blocks(folder) == kept
+
+
 def test_a_folder_that_vanishes(server: RangeServer, folder: Path) -> None:
     source = RemoteSource(Remote(f"{server.url}/data", None, str(folder)))
     read(source, 0, 2 * MIB)
