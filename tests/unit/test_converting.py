@@ -630,3 +630,16 @@ def test_an_unknown_type_cannot_be_said_by_0_1(tmp_path: Path) -> None:
         check=True,
     )
     assert [loss.object_name for loss in report.lost] == ["odd_dtype"]
+
+
+@pytest.mark.parametrize("suffix", [".zt", ".safetensors", ".npz", ".gguf"])
+def test_where_frames_lie_is_no_loss(tmp_path: Path, suffix: str) -> None:
+    """A field of ours in the manifest of a compressed file, which any other file does without."""
+    source = tmp_path / "a.zt"
+    noise = np.random.default_rng(0).normal(size=(2000, 400)).astype(np.float32)
+    save_file({"a": noise}, source, compression=True)
+    with ztensor.open(source) as reader:
+        assert reader.objects.part("a").object("a").components["data"].extra
+    for version in ("1.2.0", "0.1.0") if suffix == ".zt" else ("1.2.0",):
+        options = {"version": version} if suffix == ".zt" else {}
+        assert not ztensor.convert(source, tmp_path / f"{version}{suffix}", **options).lost

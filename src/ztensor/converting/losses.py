@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.converting.report import Loss
 from ztensor.converting.target import How
+from ztensor.encoding.zstd.listing import FRAME_FIELD
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.model.account import UNREAD
 from ztensor.model.manifest import CheckedObjects
@@ -50,7 +51,9 @@ def _unknown_fields(reader: Reader, kind: str, version: str) -> Iterator[Loss]:
         ).items():
             fields = list(value.extra or ())
             for role, component in value.components.items():
-                fields += [f"{role}.{key}" for key in component.extra or ()]
+                # Where frames lie is told anew of those that are written.
+                own = (key for key in component.extra or () if key != FRAME_FIELD)
+                fields += [f"{role}.{key}" for key in own]
             if fields and name in reader:
                 yield Loss(name, f"left out: fields {', '.join(map(describe, fields))}")
 

@@ -44,17 +44,17 @@ _NEEDS = {
     "s3": (
         "s3:GetObject on the object (and s3:ListBucket, or a missing one reads as forbidden)",
         "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
-        "AWS_SKIP_SIGNATURE=true or storage={'skip_signature': True}",
+        "AWS_SKIP_SIGNATURE=true",
     ),
     "gs": (
         "storage.objects.get on the object",
         "GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT",
-        "storage={'skip_signature': True}",
+        "ZTENSOR_STORAGE='{\"skip_signature\": true}'",
     ),
     "az": (
         "the role Storage Blob Data Reader, or a SAS token with read",
         "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN",
-        "storage={'skip_signature': True}",
+        "ZTENSOR_STORAGE='{\"skip_signature\": true}'",
     ),
 }
 # The same for what is written: the object, and parts that are given up.
@@ -102,7 +102,7 @@ def failure(error: BaseException, doing: str, name: str) -> SourceError:
         cause = "the server answered with an error" if number else "the request failed"
     problem = SourceError(f"{doing}: {cause}{detail}", file=name)
     if number in (301, 307) or (code and code[1] == "PermanentRedirect"):
-        problem.hint = "the bucket is in another region: set AWS_REGION or storage={'region': ...}"
+        problem.hint = "the bucket is in another region: set AWS_REGION"
     return problem
 
 
@@ -118,8 +118,9 @@ def _forbidden(doing: str, name: str, detail: str, *, is_unknown: bool) -> Sourc
         )
         return problem
     if needs is None:
-        problem.hint = (
-            "a signed URL may have expired; a token is sent by "
+        problem.hint = "a signed URL may have expired"
+        problem.in_python = (
+            "a token is sent by "
             "storage={'client_options': {'default_headers': {'authorization': ...}}}"
         )
         return problem
@@ -131,6 +132,7 @@ def _forbidden(doing: str, name: str, detail: str, *, is_unknown: bool) -> Sourc
     problem.hint = (
         f"reading needs {right}; keys come from {variables}; {public} reads what is public"
     )
+    problem.in_python = "storage={...} takes keys and options, such as 'skip_signature': True"
     return problem
 
 

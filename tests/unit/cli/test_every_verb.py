@@ -693,11 +693,13 @@ def test_show_of_a_type_that_is_unknown(run: Run, name: str, count: int, of: str
 
 ALL = [verb for verbs in VERBS.values() for verb in verbs]
 MANY = ["ls", "stats", "plot", "diff", "verify", "hash", "merge", "split", "convert", "export"]
+# What these are called with, which is no file of tensors.
+WITHOUT_A_FILE = {"completions": ["bash"], "conformance": [str(CORPUS)]}
 WRITING = [*dict.fromkeys(verb.split()[0] for verb in (*CHANGING, *MAKING)), "plot"]
 
 
 def test_the_tables_name_every_verb() -> None:
-    assert set(ALL) == {*LOOKING, *WRITING, "completions"}
+    assert set(ALL) == {*LOOKING, *WRITING, *WITHOUT_A_FILE}
 
 
 @pytest.mark.parametrize(
@@ -730,7 +732,7 @@ def arguments_of(verb: str, file: object, folder: Path) -> list[str]:
     return [verb, str(file), *more]
 
 
-WITH_A_FILE = [verb for verb in ALL if verb != "completions"]
+WITH_A_FILE = [verb for verb in ALL if verb not in WITHOUT_A_FILE]
 
 
 @pytest.mark.parametrize("verb", WITH_A_FILE)
@@ -812,8 +814,9 @@ def test_an_interrupt_ends_every_verb_with_130(
     run: Run, copy: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     file = copy("zt-1.2.0")
-    arguments = ["completions", "bash"]
-    if verb != "completions":
+    if verb in WITHOUT_A_FILE:
+        arguments = [verb, *WITHOUT_A_FILE[verb]]
+    else:
         arguments = arguments_of(verb, file, tmp_path)
     before = snapshot(tmp_path)
 
@@ -846,8 +849,9 @@ def test_a_reader_that_goes_away_ends_every_verb_with_141(
     more: tuple[str, ...],
 ) -> None:  # fmt: skip
     file = copy("zt-1.2.0")
-    arguments = ["completions", "bash"]
-    if verb != "completions":
+    if verb in WITHOUT_A_FILE:
+        arguments = [verb, *WITHOUT_A_FILE[verb]]
+    else:
         arguments = arguments_of(verb, file, tmp_path)
     monkeypatch.setattr("sys.stdout", Gone())
     ended = run(*arguments, *more)
