@@ -640,6 +640,5 @@ def test_where_frames_lie_is_no_loss(tmp_path: Path, suffix: str) -> None:
     save_file({"a": noise}, source, compression=True)
     with ztensor.open(source) as reader:
         assert reader.objects.part("a").object("a").components["data"].extra
-    for version in ("1.2.0", "0.1.0") if suffix == ".zt" else ("1.2.0",):
-        options = {"version": version} if suffix == ".zt" else {}
-        assert not ztensor.convert(source, tmp_path / f"{version}{suffix}", **options).lost
+    assert not ztensor.convert(source, tmp_path / f"b{suffix}").lost
+    assert not ztensor.convert(source, tmp_path / "old.zt", version="0.1.0").lost
