@@ -86,7 +86,9 @@ def test_every_class_is_caught_as_its_parent_and_as_pythons(kind: type[ZTensorEr
 
 
 def test_the_table_above_is_the_whole_family() -> None:
-    assert set(descendants(ZTensorError)) == set(TREE)
+    # Those of ztensor.v2 are ours and at the same time what the releases raise.
+    ours = {kind for kind in descendants(ZTensorError) if ".v2." not in kind.__module__}
+    assert ours == set(TREE)
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def test_an_exception_in_the_body_leaves_nothing(store: Any, short_parts: None) 
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork.*")  # of Python, and of JAX where another test used it
 def test_after_a_fork_it_raises_at_once(store: Any) -> None:
     RemoteSink(remote(store)).commit()
     child = os.fork()
