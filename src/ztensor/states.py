@@ -175,11 +175,18 @@ def load_tree(
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read.
     """
-    with open_files(filename, verify=verify, limits=limits) as reader:
-        tree = read_tree(
-            reader, None, only=only, types=types, copy=copy, threads=threads, progress=progress
-        )
-    return tree if into is None else fit(into, tree)
+    return loaded_tree(
+        filename,
+        None,
+        into=into,
+        verify=verify,
+        limits=limits,
+        only=only,
+        types=types,
+        copy=copy,
+        threads=threads,
+        progress=progress,
+    )
 
 
 @public
@@ -210,6 +217,33 @@ def open_tree(
     except ZTensorError:
         reader.close()
         raise
+
+
+def loaded_tree(
+    filename: Openable,
+    framework: str | None,
+    *,
+    into: Any,
+    verify: bool | None,
+    limits: Limits | None,
+    **options: Any,
+) -> Any:
+    """Return the tree of a file, laid over a live one where there is one; see `load_tree`.
+
+    Args:
+        filename: the file.
+        framework: whose values come as they were; None for NumPy's arrays alone.
+        into: the live tree, or None.
+        verify: whether digests are checked.
+        limits: the caps in force.
+        options: of `read_tree`.
+
+    Raises:
+        ZTensorError: what `load_tree` raises.
+    """
+    with open_files(filename, verify=verify, limits=limits) as reader:
+        tree = read_tree(reader, framework, **options)
+    return tree if into is None else fit(into, tree)
 
 
 def read_tree(

@@ -10,11 +10,9 @@ import numpy as np
 from ztensor.boundary import public
 from ztensor.errors import UnsupportedError, describe
 from ztensor.jax.values import is_value, stored, value_of
-from ztensor.opening import open as open_files
-from ztensor.states import read_tree, save_tree
+from ztensor.states import loaded_tree, save_tree
 from ztensor.tensor import Tensor
 from ztensor.tree.columns import malformed
-from ztensor.tree.fitting import fit
 from ztensor.tree.kinds import Leaf, Made
 
 if TYPE_CHECKING:
@@ -66,17 +64,18 @@ def load_tree(
         NotRepresentableError: JAX would narrow the elements; the message says what to do.
         ArgumentValueError: the file has another tree than `into`.
     """
-    with open_files(filename, verify=verify, limits=limits) as reader:
-        tree = read_tree(
-            reader,
-            "jax",
-            only=only,
-            types=types,
-            copy=copy,
-            threads=threads,
-            progress=progress,
-        )
-    return tree if into is None else fit(into, tree)
+    return loaded_tree(
+        filename,
+        "jax",
+        into=into,
+        verify=verify,
+        limits=limits,
+        only=only,
+        types=types,
+        copy=copy,
+        threads=threads,
+        progress=progress,
+    )
 
 
 def tree_form(value: Any) -> Leaf | Made | None:

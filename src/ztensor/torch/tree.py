@@ -8,13 +8,11 @@ import torch
 
 from ztensor.boundary import public
 from ztensor.errors import UnsupportedError, describe
-from ztensor.opening import open as open_files
-from ztensor.states import read_tree, save_tree
+from ztensor.states import loaded_tree, save_tree
 from ztensor.torch.devices import device_of
 from ztensor.torch.values import PLAIN, array_to_torch, from_torch, numpy_type, to_torch
 from ztensor.tree.columns import malformed
 from ztensor.tree.encode import memory_of
-from ztensor.tree.fitting import fit
 from ztensor.tree.kinds import Leaf, Made
 
 if TYPE_CHECKING:
@@ -73,18 +71,19 @@ def load_tree(
             `into`.
         UnsupportedError: there is no such device, or torch has no such type.
     """
-    with open_files(filename, verify=verify, limits=limits) as reader:
-        tree = read_tree(
-            reader,
-            "torch",
-            only=only,
-            types=types,
-            copy=copy,
-            threads=threads,
-            progress=progress,
-            device=device,
-        )
-    return tree if into is None else fit(into, tree)
+    return loaded_tree(
+        filename,
+        "torch",
+        into=into,
+        verify=verify,
+        limits=limits,
+        only=only,
+        types=types,
+        copy=copy,
+        threads=threads,
+        progress=progress,
+        device=device,
+    )
 
 
 def tree_form(value: Any) -> Leaf | Made | None:
