@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -96,16 +97,16 @@ class Source(Protocol):
         ...
 
 
-class ReadOneByOne:
+class ReadOneByOne(abc.ABC):
     """What a source has that reads one part as fast as another, wherever they lie."""
 
     __slots__ = ()
 
     prefers_long_reads = False
 
+    @abc.abstractmethod
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Fill `destination` with the bytes from `offset`."""
-        raise NotImplementedError
 
     def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
         """Fill several pieces of memory, one after the other.
