@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ztensor.boundary import public
 from ztensor.contents import open_file
-from ztensor.errors import ArgumentTypeError, describe
+from ztensor.errors import ArgumentTypeError, SourceNotFoundError, describe
 from ztensor.frameworks import read_values
 from ztensor.reading.reader import ObjectReader
 from ztensor.sharded.naming import is_set
@@ -355,8 +355,18 @@ def open(  # the name released libraries and users know
 
     An index (`model.zt.index.json`), a folder, a list of paths, the path of a file that is there
     only as shards beside its index, and the first shard of a GGUF model
-    (`model-00001-of-00003.gguf`) are opened as one: see `ztensor.ShardedReader`.
+    (`model-00001-of-00003.gguf`) are opened as one, on disk or by their URLs (`s3://bucket/model/`,
+    `hf://org/repo`): see `ztensor.ShardedReader`.
     """
     path = with_storage(path, storage, cache)
-    kind: type[Reader] = ShardedReader if is_set(path) else Reader
-    return kind(path, verify=verify, mmap=mmap, limits=limits, recover=recover)
+    if is_set(path):
+        return ShardedReader(path, verify=verify, mmap=mmap, limits=limits, recover=recover)
+    try:
+        return Reader(path, verify=verify, mmap=mmap, limits=limits, recover=recover)
+    except SourceNotFoundError:  # a URL may be that of a folder, or of shards beside an index
+        from ztensor.sharded.finding import set_instead
+
+        several = set_instead(path)
+        if several is None:
+            raise
+    return ShardedReader(several, verify=verify, mmap=mmap, limits=limits, recover=recover)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.remote.counting import Handler, Seen, Server
 
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _RESOLVE = re.compile(r"/(?P<repo>[\w.-]+/[\w.-]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
+_TREE = re.compile(
+    r"/api/models/(?P<repo>[\w.-]+/[\w.-]+)/tree/(?P<revision>[^/]+)(?:/(?P<path>.+))?"
+)
+_PAGE = 2  # entries, so that small folders have several
 
 
 class HubServer(Server):
@@ -22,6 +27,10 @@ class HubServer(Server):
         files: the address of the host that has the same folder.
         private: repositories that only who has the token sees.
         token: the token.
+
+    Attributes:
+        next_host: the address in links to the next page; a hostile hub names another one.
+        entries: what lists have beside what is there.
     """
 
     def __init__(
@@ -32,6 +41,8 @@ class HubServer(Server):
         self.files = files
         self.private = private
         self.token = token
+        self.next_host = self.url
+        self.entries: list[object] = []
 
 
 class _Hub(Handler):
@@ -41,11 +52,38 @@ class _Hub(Handler):
         owner.record.begin()
         status = 500
         try:
-            status = self._resolve(owner)
+            path = urlsplit(self.path).path
+            status = self._list(owner) if _TREE.fullmatch(path) else self._resolve(owner)
         finally:
             owner.record.add(Seen(self.command, self.path, self.plain_headers(), status, 0))
 
     do_HEAD = do_GET
+
+    def _list(self, owner: HubServer) -> int:
+        match = _TREE.fullmatch(urlsplit(self.path).path)
+        assert match is not None
+        folder = owner.folder / match["repo"] / unquote(match["revision"])
+        within = folder / unquote(match["path"] or "")
+        is_known = self.headers.get("Authorization") == f"Bearer {owner.token}"
+        is_hidden = match["repo"] in owner.private and not is_known
+        if is_hidden or not within.is_dir():
+            status = 401 if is_hidden else 404
+            self.answer(status, {}, b"no")
+            return status
+        entries = owner.entries + [
+            {
+                "type": "directory" if one.is_dir() else "file",
+                "path": one.relative_to(folder).as_posix(),
+            }
+            for one in sorted(within.iterdir())
+        ]
+        start = int(parse_qs(urlsplit(self.path).query).get("cursor", ["0"])[0])
+        headers = {"Content-Type": "application/json"}
+        if start + _PAGE < len(entries):
+            place = f"{owner.next_host}{urlsplit(self.path).path}?cursor={start + _PAGE}"
+            headers["Link"] = f'<{place}>; rel="next"'
+        self.answer(200, headers, json.dumps(entries[start : start + _PAGE]).encode())
+        return 200
 
     def _resolve(self, owner: HubServer) -> int:
         match = _RESOLVE.fullmatch(self.path)

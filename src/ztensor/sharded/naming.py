@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.source.paths import path_text
 from ztensor.source.table import is_remote
+from ztensor.source.urls import Remote, names_folder, path_of_file_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -77,7 +78,12 @@ def is_set(source: Any) -> bool:
     path = path_text(source)
     if is_remote(path):
         whole = path.partition("?")[0]
-        return is_index(whole) or FIRST_OF_GGUF.search(whole) is not None
+        if is_index(whole) or FIRST_OF_GGUF.search(whole) or names_folder(path):
+            return True
+        # What a store has under a name that could be either is asked when it is opened.
+        if not path.lower().startswith("file://") or isinstance(source, Remote):
+            return False
+        return is_set(path_of_file_url(path))
     if path.endswith((".json", ".gguf")) and (is_index(path) or FIRST_OF_GGUF.search(path)):
         return True
     try:

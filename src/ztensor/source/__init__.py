@@ -6,6 +6,7 @@ written) and `targets.py` (what may be written over), and `caching.py` (the page
 Of stores and HTTP servers: `urls.py` (what a URL means), `hub.py` (the same of a model hub),
 `remote.py` (reading), `cache.py` (what is kept of it on disk), `ahead.py` (long reads for who goes
 through a file in order), `at_once.py` (many parts by few requests), `upload.py` (writing),
-`prefixes.py` (patterns over keys) and `failures.py` (what they refuse).
+`prefixes.py` (patterns over keys), `folders.py` and `hub_tree.py` (what is in a folder) and
+`failures.py` (what they refuse).
 `open` and `mmap` live here and nowhere else in the library.
 """

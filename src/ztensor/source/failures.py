@@ -18,15 +18,18 @@ from ztensor.errors import (
 )
 
 WRITING = "cannot write"  # an attempt, as `failure` takes it
-_STATUS = re.compile(r"\bstatus(?: code)?\W{1,4}([1-5]\d\d)\b", re.IGNORECASE)
+_STATUS = re.compile(r"\b(?:status(?: code)?|HTTP error)\W{1,4}([1-5]\d\d)\b", re.IGNORECASE)
 _CODE = re.compile(r"<Code>([A-Za-z]{3,60})</Code>")
 # What a message of the library has where a cause is known, the first that fits.
 _CAUSES = (
-    (r"TimedOut|operation timed out|deadline has elapsed", "it took too long"),
-    (r"ConnectionRefused", "nothing answers there: the connection was refused"),
-    (r"dns error|failed to lookup address", "the host is not known"),
+    (r"TimedOut|timed out|deadline has elapsed", "it took too long"),
+    (r"Connection ?[Rr]efused", "nothing answers there: the connection was refused"),
     (
-        r"CertificateUnknown|invalid peer certificate|UnknownIssuer",
+        r"dns error|failed to lookup address|getaddrinfo|Name or service not known|nodename nor",
+        "the host is not known",
+    ),
+    (
+        r"CertificateUnknown|invalid peer certificate|UnknownIssuer|CERTIFICATE_VERIFY",
         "its certificate is not trusted",
     ),
     (r"BadScheme", "plain http needs the option allow_http"),

@@ -39,12 +39,43 @@ class HubFile(NamedTuple):
     path: str
 
 
+class Tree(NamedTuple):
+    """What lies directly in a folder, by names without a slash.
+
+    Attributes:
+        files: the files.
+        folders: the folders.
+    """
+
+    files: list[str]
+    folders: list[str]
+
+
 def parse_hub_url(url: str) -> HubFile:
     """Return what file a URL means: `hf://org/repo/file`, and `@revision` behind the repository.
 
     Raises:
         ArgumentValueError: it names no repository.
     """
+    match = _matched(url)
+    place = f"{(match['kind'] or '').lower()}{match['repo']}"
+    return HubFile(f"{endpoint()}/{place}/resolve/{_revision(match)}", match["path"] or "")
+
+
+def tree_url(url: str) -> str:
+    """Return where a hub's API says what is in a folder.
+
+    Raises:
+        ArgumentValueError: the URL names no repository.
+    """
+    match = _matched(url)
+    place = f"{(match['kind'] or 'models/').lower()}{match['repo']}"
+    folder = urllib.parse.quote((match["path"] or "").strip("/"))
+    behind = f"/{folder}" if folder else ""
+    return f"{endpoint()}/api/{place}/tree/{_revision(match)}{behind}"
+
+
+def _matched(url: str) -> re.Match[str]:
     match = _URL.fullmatch(url)
     if match is None:
         raise ArgumentValueError(
@@ -52,10 +83,12 @@ def parse_hub_url(url: str) -> HubFile:
             file=url,
             expected="hf://org/repo[@revision]/file",
         )
-    # A revision such as refs/pr/1 is one part: written refs%2Fpr%2F1.
-    revision = urllib.parse.quote(urllib.parse.unquote(match["revision"] or "main"), safe="")
-    place = f"{(match['kind'] or '').lower()}{match['repo']}"
-    return HubFile(f"{endpoint()}/{place}/resolve/{revision}", match["path"] or "")
+    return match
+
+
+def _revision(match: re.Match[str]) -> str:
+    # One such as refs/pr/1 is one part: written refs%2Fpr%2F1.
+    return urllib.parse.quote(urllib.parse.unquote(match["revision"] or "main"), safe="")
 
 
 def endpoint() -> str:

@@ -50,6 +50,7 @@ _HIDDEN_CLIENT_OPTIONS = frozenset(["default_headers", "proxy_url"])
 _OF_CLOUDS = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
 _VARIABLE = "ZTENSOR_STORAGE"
 _PREFIX = re.compile(r"^(aws|azure|google|gcs)_")
+_OF_A_HUB = "hf://org/repo[@revision]/file, such as .../model.safetensors"
 _AZURE_HOST = re.compile(r"(?P<container>[^@/]+)@(?P<account>[^./]+)\.(?P<rest>[^/]+)")
 
 
@@ -230,13 +231,47 @@ def _of_environment() -> dict[str, Any]:
     return {key.strip(): value for key, _, value in pairs}
 
 
-def place_of(remote: Remote) -> Place:
+def place_of(remote: Remote, *, is_folder: bool = False) -> Place:
     """Return the store and the key that a URL means.
 
+    Args:
+        remote: the URL.
+        is_folder: whether a folder is meant, whose key may be empty; it has no slash at its end.
+
     Raises:
-        ArgumentValueError: the URL has no bucket or no key, or an option is none of the store's.
+        ArgumentValueError: the URL has no bucket, or no key where an object is meant, or an option
+            is none of the store's.
         MissingDependencyError: obstore is not installed.
     """
+    place = _place_of(remote)
+    if is_folder:
+        return place._replace(key=place.key.rstrip("/"))
+    if names_folder(remote.url) and not _is_http(remote.url):
+        raise ArgumentValueError(
+            "the URL names a folder, or a place as a whole, and here one object is meant",
+            file=remote.name,
+            expected=_OF_A_HUB if remote.url.lower().startswith("hf:") else "a key behind it",
+        )
+    return place
+
+
+def names_folder(url: str) -> bool:
+    """Return whether a URL can only be that of a folder: it ends in a slash, or has no key.
+
+    One with a query is none.
+
+    Raises:
+        ArgumentValueError: it begins as one of a hub, and names no repository.
+    """
+    bucket, _, key = url.partition("://")[2].partition("/")
+    if url.lower().startswith(("memory:", "file:")):
+        return url.endswith("/")
+    if url.lower().startswith("hf://"):
+        return url.endswith("/") or not parse_hub_url(url).path
+    return bucket != "" and "?" not in url and (not key or key.endswith("/"))
+
+
+def _place_of(remote: Remote) -> Place:
     scheme = remote.url.partition("://")[0].lower()
     storage = remote.storage
     if storage is not None and _is_store(storage):
@@ -245,7 +280,7 @@ def place_of(remote: Remote) -> Place:
             key = f"{bucket}/{key}".strip("/")
         elif _is_http(remote.url) and type(storage).__name__ == "HTTPStore":
             key = _beneath(remote, str(storage.url))
-        return Place(storage, _require(key, remote, "an object"), remote.name)
+        return Place(storage, key, remote.name)
     options = {**(_of_environment() if scheme in _OF_CLOUDS else {}), **(storage or {})}
     try:
         return Place(*_KINDS[scheme](_library(), remote, options), remote.name)
@@ -291,6 +326,11 @@ def _library() -> Any:
 
 def _is_options(storage: Any) -> bool:
     return isinstance(storage, dict)
+
+
+def is_option_store(storage: Any) -> bool:
+    """Return whether a store is opened by options and the environment, and is not a ready one."""
+    return storage is None or _is_options(storage)
 
 
 def _is_store(storage: Any) -> bool:
@@ -374,7 +414,7 @@ def _s3(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str
     if _needs_profile(options):
         options["credential_provider"] = _profile()
     store = library.store.S3Store(_require(bucket, remote, "a bucket"), **settings, **options)
-    return store, _require(key, remote, "an object")
+    return store, key
 
 
 def _needs_profile(options: dict[str, Any]) -> bool:
@@ -412,7 +452,7 @@ def _gs(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str
     bucket, key = _parts(remote)
     settings = _http_settings(options, plain=False)
     store = library.store.GCSStore(_require(bucket, remote, "a bucket"), **settings, **options)
-    return store, _require(key, remote, "an object")
+    return store, key
 
 
 def _azure(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str]:
@@ -428,26 +468,18 @@ def _azure(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, 
     store = library.store.AzureStore(
         _require(container, remote, "a container"), **settings, **options
     )
-    return store, _require(key, remote, "an object")
+    return store, key
 
 
 def _http(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str]:
     """Return a store of one object: as a key, a query would be escaped."""
-    host, key = _parts(remote)
-    _require(host, remote, "a host")
-    _require(key, remote, "a file")
+    _require(_parts(remote)[0], remote, "a host")
     settings = _http_settings(options, plain=remote.url.lower().startswith("http://"))
     return library.store.HTTPStore(remote.url, **settings, **options), ""
 
 
 def _hub(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str]:
     file = parse_hub_url(remote.url)
-    if not file.path or file.path.endswith("/"):
-        raise ArgumentValueError(
-            "the URL names no file of the repository",
-            file=remote.name,
-            expected="hf://org/repo[@revision]/file, such as .../model.safetensors",
-        )
     who = headers(options.pop("token", None))
     client = dict(options.pop("client_options", None) or {})
     client["default_headers"] = {**who, **(client.get("default_headers") or {})}
@@ -496,9 +528,18 @@ def open_file_url(url: str, storage: Any = None, cache: str | None = None) -> So
         return open_url(url, storage, cache)
     from ztensor.source.local import FileSource
 
+    return FileSource(path_of_file_url(url))
+
+
+def path_of_file_url(url: str) -> str:
+    """Return the path on this machine that a `file://` URL means.
+
+    Raises:
+        ArgumentValueError: it names a file of another machine.
+    """
     parts = urllib.parse.urlsplit(url)
     if parts.netloc not in ("", "localhost"):
         raise ArgumentValueError(
             "a file:// URL is of this machine", file=url, expected="file:///folder/name"
         )
-    return FileSource(urllib.parse.unquote(parts.path))
+    return urllib.parse.unquote(parts.path)

@@ -33,10 +33,17 @@ def test_the_key_of_a_url(url: str, storage: dict[str, Any], key: str) -> None:
     assert "sig=1" not in place.name
 
 
-@pytest.mark.parametrize("url", ["s3://", "s3://bucket", "gs://b/", "az:///k", "https://host"])
+@pytest.mark.parametrize("url", ["s3://", "az:///k", "https://"])
 def test_a_url_that_names_nothing(url: str) -> None:
     with pytest.raises(ArgumentValueError, match="names no"):
         ztensor.open(url)
+
+
+@pytest.mark.parametrize("url", ["s3://bucket", "gs://b/", "s3://b/folder/", "hf://org/repo"])
+def test_a_folder_where_one_object_is_meant(url: str) -> None:
+    for use in (ztensor.Reader, lambda url: znumpy.save_file({}, url)):
+        with pytest.raises(UsageError, match=r"folder|not written"):
+            use(url)
 
 
 def test_an_option_that_is_none_of_the_stores() -> None:

@@ -1,0 +1,266 @@
+"""Folders behind URLs: what a local folder means, one of a store, a hub or a server means too."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from tests.remote.hub_server import HubServer
+from tests.remote.range_server import RangeServer
+from tests.unit.test_folders import MEANT, SEVERAL
+from ztensor.errors import (
+    Reason,
+    SourceError,
+    SourceNotFoundError,
+    SourcePermissionError,
+    UsageError,
+    ZTensorError,
+)
+from ztensor.numpy import load_file, save_file
+from ztensor.sharded.folders import RemoteFolder
+from ztensor.source.folders import folder_of, has_lists, listed
+from ztensor.source.hub_tree import tree
+from ztensor.source.urls import Remote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.remote.s3_server import S3Server
+
+obstore = pytest.importorskip("obstore", reason="obstore reads URLs")
+TOKEN = "hf_not_a_real_one"  # noqa: S105
+SHARDED = {"a": np.arange(1000.0), "b": np.ones(1000)}
+# Of these cases a server without lists cannot know.
+NO_USUAL_NAME = (
+    "shards of .bin, no index", "an index of .bin, of a variant", "one npz", "one gguf",
+    "one file with no suffix", "one pt beside what is none",
+)  # fmt: skip
+PLACES = ("local store", "memory", "s3", "hub", "http")
+
+
+class Kinds:
+    """Places that have copies of a local folder.
+
+    Args:
+        top: a folder on disk that servers serve.
+    """
+
+    def __init__(self, top: Path, s3: S3Server, bucket: str, hub: HubServer, web: RangeServer):
+        self.top, self.s3, self.bucket, self.hub, self.web = top, s3, bucket, hub, web
+
+    def folder(self, kind: str, local: Path) -> Any:
+        """Return the URL, with a slash at its end, of a copy of a folder beneath `top`."""
+        name = local.relative_to(self.top).as_posix()
+        if kind == "local store":
+            return ztensor.remote(f"file:///{name}/", obstore.store.LocalStore(self.top))
+        if kind == "hub":
+            return f"hf://{name.replace('/main', '', 1)}/"
+        if kind == "http":
+            return f"{self.web.url}/{name}/"
+        store = obstore.store.MemoryStore()
+        for path in sorted(local.rglob("*")):
+            if path.is_file():
+                key = f"{name}/{path.relative_to(local).as_posix()}"
+                if kind == "memory":
+                    obstore.put(store, key, path.read_bytes())
+                else:
+                    self.s3.put(self.bucket, key, path.read_bytes())
+        if kind == "memory":
+            return ztensor.remote(f"memory:///{name}/", store)
+        return ztensor.remote(f"s3://{self.bucket}/{name}/", self.s3.storage())
+
+
+@pytest.fixture
+def kinds(
+    tmp_path: Path, s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Kinds]:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "nobody"))
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    with RangeServer(tmp_path) as web, HubServer(tmp_path, web.url, token=TOKEN) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        yield Kinds(tmp_path, s3, bucket, hub, web)
+
+
+def made(folder: Path, fills: list[Callable[[Path], object]]) -> Path:
+    folder.mkdir(parents=True)
+    for fill in fills:
+        fill(folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_what_a_local_folder_means(kinds: Kinds, kind: str) -> None:
+    for number, (what, (fills, value)) in enumerate(MEANT.items()):
+        if kind in ("s3", "memory") and number % 4:
+            continue  # a store like the others
+        if "bin" in what or "pt" in what.split():
+            pytest.importorskip("torch")
+        local = made(kinds.top / f"org/m{number}/main", fills)
+        place = kinds.folder(kind, local)
+        if kind == "http" and what in NO_USUAL_NAME:
+            with pytest.raises(SourceNotFoundError, match="name a file"):
+                ztensor.open(place)
+            continue
+        with ztensor.open(place) as reader:
+            assert isinstance(reader, ztensor.ShardedReader)
+            name = next(iter(reader))
+            assert reader[name][0] == value, what
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PLACES if kind != "http"])
+def test_of_several_models_the_error_names_each(kinds: Kinds, kind: str) -> None:
+    for number, (what, (fills, named, error)) in enumerate(SEVERAL.items()):
+        place = kinds.folder(kind, made(kinds.top / f"org/s{number}/main", fills))
+        with pytest.raises(error) as caught:
+            ztensor.open(place)
+        assert caught.value.hint is not None, what
+        assert all(name in caught.value.hint for name in named), what
+        assert "://" in caught.value.hint
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_shards_by_their_folder_and_by_the_name_they_had_whole(kinds: Kinds, kind: str) -> None:
+    local = kinds.top / "org/sharded/main"
+    local.mkdir(parents=True)
+    save_file(SHARDED, local / "model.zt", max_shard_size=8000)
+    assert not (local / "model.zt").exists()
+    folder = kinds.folder(kind, local)
+    remote = folder if isinstance(folder, Remote) else Remote(folder)
+    bare = Remote(remote.url.rstrip("/"), remote.storage)
+    for place in (remote, *([] if kind == "http" else [bare]), remote.beside("model.zt")):
+        with ztensor.open(place) as reader:
+            assert isinstance(reader, ztensor.ShardedReader)
+            assert (reader["a"] == SHARDED["a"]).all()
+            if kind in ("hub", "http"):
+                with pickle.loads(pickle.dumps(reader)) as again:
+                    assert (again["b"] == SHARDED["b"]).all()
+        assert (load_file(place)["b"] == SHARDED["b"]).all()
+        with ztensor.ShardedReader(place) as reader:
+            assert len(reader) == 2
+    with pytest.raises(SourceNotFoundError):
+        ztensor.open(remote.beside("other.zt"))
+    with pytest.raises(SourceNotFoundError):
+        ztensor.open(remote.beside("other/"))
+
+
+def test_a_folder_deeper_in_a_repository(kinds: Kinds) -> None:
+    local = kinds.top / "org/deep/v1/a/b"
+    local.mkdir(parents=True)
+    save_file(SHARDED, local / "model.safetensors")
+    for url in ("hf://org/deep@v1/a/b", "hf://org/deep@v1/a/b/"):
+        assert sorted(load_file(url)) == ["a", "b"]
+    assert all("/v1" in one.path for one in kinds.hub.record.seen)
+
+
+def test_the_list_of_a_hub_costs_no_token_to_others(
+    kinds: Kinds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_file(SHARDED, made(kinds.top / "org/closed/main", []) / "model.safetensors")
+    kinds.hub.private = ("org/closed",)
+    with pytest.raises(SourcePermissionError, match="HF_TOKEN"):
+        ztensor.open("hf://org/closed")
+    assert sorted(ztensor.open("hf://org/closed", storage={"token": TOKEN})) == ["a", "b"]
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    assert sorted(ztensor.open("hf://org/closed")) == ["a", "b"]
+    assert all("authorization" not in one.headers for one in kinds.web.record.seen)
+
+
+def test_pages_of_a_list_stay_with_their_host(kinds: Kinds) -> None:
+    folder = made(kinds.top / "org/pages/main", [])
+    for number in range(7):
+        (folder / f"note-{number}.txt").write_text("x")
+    save_file(SHARDED, folder / "z.zt")
+    with HubServer(kinds.top, kinds.web.url, token=TOKEN) as other:
+        kinds.hub.next_host = other.url
+        kinds.hub.entries = [
+            {"type": "file", "path": "../x.zt"}, {"type": "file", "path": "a/../../x.zt"},
+            {"type": "file", "path": "http://elsewhere/x.zt"}, {"type": "file", "path": ".zt"},
+        ]  # fmt: skip
+        found = tree(f"{kinds.hub.url}/api/models/org/pages/tree/main", "", {}, "hf://org/pages/")
+        assert found.files == [".zt", *(f"note-{number}.txt" for number in range(7)), "z.zt"]
+        assert not other.record.seen
+    assert ".zt" not in listed(Remote("hf://org/pages/")).files
+
+
+HOSTILE_LISTS: list[bytes] = [b"", b"{", b"{}", b"[1]", b'[{"type": "file"}]', b"[" * 100_000]
+
+
+def test_a_list_that_is_none(kinds: Kinds, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(kinds.top / "org/odd/main", [])
+    for body in HOSTILE_LISTS:
+        monkeypatch.setattr(json, "dumps", lambda _, body=body: body.decode())
+        with pytest.raises(SourceError):
+            ztensor.open("hf://org/odd/")
+    endless = [{"type": "file", "path": f"{number}.txt"} for number in range(1000)]
+    monkeypatch.undo()
+    monkeypatch.setenv("HF_ENDPOINT", kinds.hub.url)
+    kinds.hub.entries = list(endless)
+    with pytest.raises(UsageError, match="name a file"):
+        ztensor.open("hf://org/odd/")
+
+
+def test_a_store_that_forbids_lists(kinds: Kinds, monkeypatch: pytest.MonkeyPatch) -> None:
+    local = made(kinds.top / "org/closed/main", [])
+    save_file(SHARDED, local / "model.zt", max_shard_size=8000)
+    folder = kinds.folder("s3", local)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise obstore.exceptions.PermissionDeniedError("status: 403")
+
+    monkeypatch.setattr(obstore, "list_with_delimiter", refuse)
+    assert sorted(load_file(folder)) == ["a", "b"]
+    with pytest.raises(SourcePermissionError):
+        ztensor.open(folder.beside("none/"))
+
+
+def test_an_index_in_a_folder_that_leads_out(kinds: Kinds) -> None:
+    def leads_out(folder: Path) -> None:
+        index = {"weight_map": {"w": "../other/m.zt"}}
+        (folder / "m.zt.index.json").write_text(json.dumps(index))
+
+    local = made(kinds.top / "org/out/main", [leads_out])
+    for kind in PLACES[:4]:
+        with pytest.raises(ZTensorError) as caught:
+            ztensor.open(kinds.folder(kind, local))
+        assert caught.value.reason is Reason.SHARD_INDEX
+
+
+def test_how_many_requests(kinds: Kinds) -> None:
+    local = made(kinds.top / "org/count/main", [])
+    save_file(SHARDED, local / "model.safetensors")
+    with ztensor.open("hf://org/count") as reader:
+        assert len(reader) == 2
+    assert len(kinds.hub.record) == 3  # the list, and the file's head and end
+    kinds.web.record.clear()
+    with pytest.raises(SourceNotFoundError):
+        ztensor.open(f"{kinds.web.url}/none.zt")
+    assert len(kinds.web.record) <= 3  # no folder is looked for
+
+
+def test_what_has_lists() -> None:
+    assert has_lists(Remote("s3://b/f/"))
+    assert has_lists(Remote("hf://o/r"))
+    assert not has_lists(Remote("https://host/f/"))
+    assert not has_lists(Remote("https://host/", obstore.store.HTTPStore("https://host/")))
+    assert folder_of(Remote("s3://b")).url == "s3://b/"
+    store = obstore.store.MemoryStore()
+    for name in ("m.zt", "odd:name", "per%cent.zt", "new\\line", "f/x.zt", "f"):
+        obstore.put(store, f"a/{name}", b"x")
+    found = RemoteFolder(Remote("memory:///a", store))
+    assert list(found.names) == ["f", "m.zt"]
+    assert list(found.models_beneath()) == ["f"]
+
+
+def test_a_file_url_of_a_folder(tmp_path: Path) -> None:
+    save_file(SHARDED, tmp_path / "model.zt", max_shard_size=8000)
+    for url in (tmp_path.as_uri(), tmp_path.as_uri() + "/"):
+        with ztensor.open(url) as reader:
+            assert isinstance(reader, ztensor.ShardedReader)
+            assert sorted(reader) == ["a", "b"]
