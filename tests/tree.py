@@ -29,6 +29,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "limits.py": ("attacks/test_budget_manifests.py", "attacks/test_budget_rank.py"),
     "metadata.py": ("unit/reading/test_reader.py",),
     "threads.py": ("unit/reading/test_loading.py", "attacks/test_decoding.py"),
+    "checkpoints": ("unit/checkpoints/test_manager.py",),
     "cli": _VERBS,
     "conformance": ("unit/conformance/test_running.py",),
     "cli/demo.py": ("unit/test_demo.py",),

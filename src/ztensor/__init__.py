@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ztensor.analysis.identity import content_digest, content_hash, tensor_hashes
     from ztensor.analysis.plotting import Picture, plot
     from ztensor.analysis.statistics import Histogram, StatsReport, TensorStats, stats
+    from ztensor.checkpoints import Checkpoint, CheckpointManager, Restored
     from ztensor.converting import ConversionReport, Loss, convert, migrate
     from ztensor.edit import (
         Editor,
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
 # next to nothing.
 _HOMES = {
     "ztensor.analysis.comparing": "DiffReport TensorDiff ValueDiff diff",
+    "ztensor.checkpoints": "Checkpoint CheckpointManager Restored",
     "ztensor.converting": "ConversionReport Loss convert migrate",
     "ztensor.edit": (
         "Editor RepairReport compact merge remove_tensors rename_tensors repair replace_tensor "
@@ -114,6 +116,8 @@ _SUBMODULES = frozenset({"errors", "flax", "jax", "numpy", "torch", "typing"})
 __all__ = [
     "ArgumentTypeError",
     "ArgumentValueError",
+    "Checkpoint",
+    "CheckpointManager",
     "ClosedError",
     "ComponentMetadata",
     "ContainerError",
@@ -144,6 +148,7 @@ __all__ = [
     "Reason",
     "Record",
     "RepairReport",
+    "Restored",
     "ShardedReader",
     "SourceError",
     "StatsReport",

@@ -22,7 +22,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.frameworks import tree_adapter
+from ztensor.frameworks import FRAMEWORKS, tree_adapter
 from ztensor.limits import Budget, Limits
 from ztensor.model.formats import written_as
 from ztensor.opening import open as open_files
@@ -42,11 +42,16 @@ from ztensor.tree.record import Record
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from ztensor.frameworks import TreeAdapter
     from ztensor.opening import Reader
     from ztensor.source.sink import Durable
+    from ztensor.tree.encode import Encoded
     from ztensor.typing import Openable, Progress, Target
 
 __all__ = ["LazyTree", "Record", "load_tree", "open_tree", "save_tree"]
+
+# In the place of a framework's name: each value comes as one of the framework whose it was.
+AS_SAVED = "*"
 
 _ATTRIBUTE = "tree"
 _VERSION = 1
@@ -113,19 +118,51 @@ def save_tree(
             expected="the suffix .zt",
             found=describe(kind),
         )
-    shape, leaves = encode(tree)
-    save_files(
-        leaves,
+    save_encoded(
+        encode(tree),
         filename,
-        {**(metadata or {}), _ATTRIBUTE: _stored_shape(shape)},
+        metadata,
         progress,
-        deduplicate=False,  # the tree knows what is shared; what is only equal stays apart
         max_shard_size=max_shard_size,
         compression=compression,
         checksum=checksum,
         version=version,
         durable=durable,
     )
+
+
+def save_encoded(
+    encoded: Encoded,
+    filename: Any,
+    metadata: Mapping[str, object] | None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> None:
+    """Save a tree that was encoded; see `save_tree`.
+
+    Args:
+        encoded: the tree.
+        filename: as for `save_tree`, like all that follow.
+        metadata: key-value pairs of the file.
+        progress: is told what was written.
+        options: of `save_files`.
+
+    Raises:
+        ZTensorError: what `save_tree` raises.
+    """
+    save_files(
+        encoded.leaves,
+        filename,
+        {**(metadata or {}), _ATTRIBUTE: _stored_shape(encoded.shape)},
+        progress,
+        deduplicate=False,  # the tree knows what is shared; what is only equal stays apart
+        **options,
+    )
+
+
+def holds_tree(attributes: Mapping[str, object]) -> bool:
+    """Return whether a file of these attributes was saved as a tree."""
+    return _ATTRIBUTE in attributes
 
 
 @public
@@ -232,7 +269,7 @@ def loaded_tree(
 
     Args:
         filename: the file.
-        framework: whose values come as they were; None for NumPy's arrays alone.
+        framework: whose values come as they were, `AS_SAVED` for all; None for NumPy's arrays.
         into: the live tree, or None.
         verify: whether digests are checked.
         limits: the caps in force.
@@ -261,7 +298,8 @@ def read_tree(
 
     Args:
         reader: the file.
-        framework: its name in `ztensor.frameworks`; None gives NumPy's arrays for all.
+        framework: its name in `ztensor.frameworks`; None gives NumPy's arrays for all, `AS_SAVED`
+            each value as it was.
         only: as for `load_tree`, like all that follow.
         types: classes of records.
         copy: whether leaves are in memory of their own.
@@ -273,8 +311,7 @@ def read_tree(
         ZTensorError: what `load_tree` raises.
     """
     objects = reader.objects
-    home = None if framework is None else tree_adapter(framework)
-    own = {} if home is None else home.tree_makers(**options)
+    homes = _Homes(framework, options)
     keep = None if only is None else keeps([only] if isinstance(only, str) else only)
     used: dict[str, None] = {}
     if keep is not None:  # which objects are needed is known once the shape was gone through
@@ -290,15 +327,45 @@ def read_tree(
             value = arrays.get(leaf.name)
             if value is None:
                 raise _missing(leaf.name, reader)
-            if home is not None and leaf.framework == framework:
+            home = homes.of(leaf.framework)
+            if home is not None:
                 value = home.tree_leaf(value)
             made[leaf] = value
         return value
 
-    def maker_of(name: str) -> Callable[[Any], Any] | None:
-        return own.get(name) or MAKERS.get(name)
+    return _decoded(reader, value_of, keep=keep, types=types, maker_of=homes.maker_of).tree
 
-    return _decoded(reader, value_of, keep=keep, types=types, maker_of=maker_of).tree
+
+class _Homes:
+    """The adapters of those frameworks whose values come as they were.
+
+    Args:
+        framework: as for `read_tree`.
+        options: of their `tree_makers`.
+    """
+
+    def __init__(self, framework: str | None, options: Mapping[str, Any]) -> None:
+        self._framework = framework
+        self._options = options
+        self._makers: dict[str, Mapping[str, Callable[[Any], Any]]] = {}
+        if framework not in (None, AS_SAVED):
+            self.maker_of(f"{framework}.")  # raises where the framework is missing
+
+    def of(self, name: str) -> TreeAdapter | None:
+        """Return the adapter of a framework, None where its values come as NumPy's arrays."""
+        if self._framework not in (name, AS_SAVED):
+            return None
+        return tree_adapter(name) if name in FRAMEWORKS and FRAMEWORKS[name].trees else None
+
+    def maker_of(self, kind: str) -> Callable[[Any], Any] | None:
+        """Return what makes a value of its type's name, which begins with its framework's."""
+        name = kind.partition(".")[0]
+        makers = self._makers.get(name)
+        if makers is None:
+            home = self.of(name)
+            makers = {} if home is None else home.tree_makers(**self._options)
+            self._makers[name] = makers
+        return makers.get(kind) or MAKERS.get(kind)
 
 
 @public

@@ -715,6 +715,12 @@ def of_handle_slice(framework: str) -> dict[str, Make]:
     }
 
 
+def manager(files: Files) -> ztensor.CheckpointManager:
+    found = ztensor.CheckpointManager(files.new_folder(), background=False, durable=False)
+    found.save(1, TREE, {"loss": 1.0})
+    return found
+
+
 def streaming(files: Files) -> ztensor.ObjectSink:
     return files.writer().stream("n", (4, 6), "float32")
 
@@ -727,6 +733,35 @@ PROBLEM = ztensor.Problem(Reason.FIELD_TYPE, "wrong")
 LOGICAL = ztensor.LogicalType("f32", "f32", "float32")
 
 METHODS: dict[str, Make] = {
+    **under("CheckpointManager", {
+        "__init__": lambda f: case(
+            ztensor.CheckpointManager, where=f.new_folder(), keep=3, keep_best=("loss", 1, "min"),
+            keep_every=10, every=1, background=True, durable=True, overwrite_newer=False,
+            on_signal=None, compression=False, checksum=True, version="1.2.0", storage=None,
+        ),
+        "__enter__": lambda f: case(manager(f).__enter__),
+        "__exit__": lambda f: case(lambda kind: manager(f).__exit__(kind), kind=None),
+        "__repr__": lambda f: case(manager(f).__repr__),
+        "best": lambda f: case(manager(f).best, metric="loss", mode="min"),
+        "checkpoints": lambda f: case(manager(f).checkpoints),
+        "close": lambda f: case(manager(f).close),
+        "delete": lambda f: case(manager(f).delete, step=1),
+        "interrupted": lambda f: case(lambda: manager(f).interrupted),
+        "latest": lambda f: case(manager(f).latest),
+        "path": lambda f: case(manager(f).path, step=1),
+        "pin": lambda f: case(manager(f).pin, step=1, pinned=True),
+        "prune": lambda f: case(manager(f).prune, damaged=True, dry_run=False),
+        "restore": lambda f: case(
+            manager(f).restore, step=None, into=None, only="w", types=(), threads=None
+        ),
+        "save": lambda f: case(
+            manager(f).save, step=2, tree=TREE, metrics={"loss": 1.0}, force=False
+        ),
+        "should_save": lambda f: case(manager(f).should_save, step=2),
+        "steps": lambda f: case(manager(f).steps),
+        "verify": lambda f: case(manager(f).verify, step=None),
+        "wait": lambda f: case(manager(f).wait),
+    }),
     **under("LazyTree", {
         "__init__": lambda f: case(ztensor.LazyTree, reader=ztensor.open(tree(f))),
         "__getitem__": lambda f: case(lambda path: lazy(f)[path], path="w"),

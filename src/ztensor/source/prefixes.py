@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.errors import ArgumentValueError, SourceNotFoundError, UsageError, describe
-from ztensor.source.upload import asked
+from ztensor.source.upload import asked, place_to_write
 from ztensor.source.urls import Remote, place_of
 
 if TYPE_CHECKING:
@@ -74,6 +74,55 @@ def _keys(library: Any, store: Any, prefix: str, pattern: str) -> Iterator[str]:
             )
         for one in page:
             yield one["path"]
+
+
+class Listed(NamedTuple):
+    """An object of a store, as a list of them has it, or what lies deeper.
+
+    Attributes:
+        name: its key behind the prefix, up to the next slash.
+        nbytes: its length; -1 where there are objects beneath the name.
+        version: another text once the object was replaced; None where the store tells none.
+        modified: seconds since 1970.
+    """
+
+    name: str
+    nbytes: int
+    version: str | None
+    modified: float
+
+
+def listed(prefix: Remote) -> list[Listed]:
+    """Return what lies beneath a prefix of a store, one level deep.
+
+    Args:
+        prefix: a URL that ends with a slash.
+
+    Raises:
+        UsageError: the URL is of a place that is only read.
+        SourceError: the store cannot be asked.
+    """
+    place = place_to_write(prefix.beside("-"))  # whoever writes can list
+    key = place.key.rpartition("/")[0]
+
+    def name(path: str) -> str:
+        return path.removeprefix(key).strip("/")
+
+    def ask(library: Any) -> list[Listed]:
+        found = library.list_with_delimiter(place.store, key or None)
+        deeper = [Listed(name(one), -1, None, 0.0) for one in found["common_prefixes"]]
+        return deeper + [
+            Listed(
+                name(one["path"]),
+                int(one["size"]),
+                one.get("e_tag"),
+                one["last_modified"].timestamp(),
+            )
+            for one in found["objects"]
+        ]
+
+    found: list[Listed] = asked(ask, "cannot list", prefix.name)
+    return found
 
 
 def expression(pattern: str) -> re.Pattern[str]:

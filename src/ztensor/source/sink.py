@@ -426,15 +426,8 @@ class FileSink(Gatherer):
                 return
 
     def _sweep(self) -> None:
-        """Remove temporaries of this target whose process was killed: nobody holds their lock."""
-        pattern = re.compile(
-            re.escape(f".{shown(self._target)}.") + r"[0-9a-f]{16}\.tmp", re.DOTALL
-        )
-        with contextlib.suppress(OSError):
-            with os.scandir(self._folder) as entries:
-                names = [entry.name for entry in entries if pattern.fullmatch(entry.name)]
-            for name in names:
-                locking.remove_if_dead(os.path.join(self._folder, name))
+        """Remove temporaries of this target whose process was killed."""
+        sweep(self._folder, re.escape(shown(self._target)))
 
     def _link_temporary(self) -> str:
         for _ in range(_TRIES):
@@ -494,6 +487,26 @@ class FileSink(Gatherer):
         descriptor, self._open = self._open, None
         if descriptor is not None:
             descriptor.close()
+
+
+def sweep(folder: str, targets: str) -> list[str]:
+    """Remove temporaries whose process was killed: nobody holds their lock.
+
+    Args:
+        folder: where they are.
+        targets: an expression for the names of the files they would have become.
+
+    Returns:
+        The paths of those there were, whether they were of a dead process or not.
+    """
+    pattern = re.compile(rf"\.{targets}\.[0-9a-f]{{16}}\.tmp", re.DOTALL)
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        with os.scandir(folder) as entries:
+            names = [entry.path for entry in entries if pattern.fullmatch(entry.name)]
+        for name in names:
+            locking.remove_if_dead(name)
+    return names
 
 
 class Place(NamedTuple):

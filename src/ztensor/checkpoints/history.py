@@ -1,0 +1,268 @@
+"""What there is of a run: its steps, the newest, the best, and the state that one of them is."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import operator
+from typing import TYPE_CHECKING, Any
+
+from ztensor.boundary import public
+from ztensor.checkpoints.listing import Listing
+from ztensor.checkpoints.place import file_name
+from ztensor.checkpoints.rules import mode_of, ranked
+from ztensor.checkpoints.step import Checkpoint, is_damage, told_by
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    FormatError,
+    ObjectNotFoundError,
+    ZTensorError,
+    describe,
+)
+from ztensor.opening import open as open_files
+from ztensor.states import AS_SAVED, read_tree
+from ztensor.tree.fitting import fit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ztensor.checkpoints.place import Entry, StepPlace
+    from ztensor.checkpoints.rules import Best, Mode, Rules
+    from ztensor.typing import Path
+
+_LOG = logging.getLogger("ztensor")
+
+
+@public
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """A step that was read back.
+
+    Attributes:
+        step: its number.
+        tree: the state.
+        metrics: as they were saved.
+        skipped: newer steps that are damaged, the newest first, each with what is wrong with it.
+    """
+
+    step: int
+    tree: Any
+    metrics: Mapping[str, float]
+    skipped: tuple[tuple[int, ZTensorError], ...] = ()
+
+
+@public
+class History:
+    """The steps of a run; `ztensor.CheckpointManager` adds to them.
+
+    Args:
+        place: where they are.
+        rules: which are kept, and which are best.
+    """
+
+    def __init__(self, place: StepPlace, rules: Rules) -> None:
+        self._place = place
+        self._listing = Listing(place)
+        self._rules = rules
+        self._in_use = -1  # the step restored from, which no rule removes; -1 for none
+
+    def _settle(self, *, wait: bool = True) -> None:
+        """Wait for a step that is being saved, and raise what it failed with."""
+
+    # --- What is there ----------------------------------------------------------------------
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return all steps by number, those that do not open with what is wrong with them.
+
+        Only the ends of files are read; `verify` reads all.
+
+        Raises:
+            SourceError: the folder cannot be listed, or a file not be read.
+        """
+        return self._listing.read(self._listing.entries())
+
+    def steps(self) -> list[int]:
+        """Return the steps that open, by number.
+
+        Raises:
+            SourceError: as `checkpoints`.
+        """
+        return [one.step for one in self.checkpoints() if one.problem is None]
+
+    def latest(self) -> int | None:
+        """Return the newest step that opens; None where there is none.
+
+        Raises:
+            SourceError: as `checkpoints`.
+        """
+        while True:
+            for entry in reversed(self._listing.entries()):
+                one = self._listing.look(entry)
+                if one is None:  # another manager removed it since, having saved a newer one
+                    break
+                if one.problem is None:
+                    return one.step
+            else:
+                return None
+
+    def best(self, metric: str | None = None, mode: Mode | None = None) -> int | None:
+        """Return the step whose metric is best; of two equal ones the later.
+
+        Args:
+            metric: its name; by default that of the first rule of `keep_best`.
+            mode: "min" or "max"; by default that of the rule of this metric.
+
+        Returns:
+            The step; None where none that opens has the metric as a number.
+
+        Raises:
+            ArgumentValueError: neither an argument nor a rule says which metric and which mode.
+            SourceError: as `checkpoints`.
+        """
+        rule = self._best_rule(metric)
+        metric = metric if rule is None else rule.metric
+        mode = mode_of(mode) if mode is not None else None if rule is None else rule.mode
+        if metric is None or mode is None:
+            raise ArgumentValueError(
+                "no rule of keep_best says which metric is best, and which end of it; pass both",
+                found=describe(metric, 60),
+            )
+        opens = (one for one in self.checkpoints() if one.problem is None)
+        return next(iter(ranked(opens, metric, mode)), None)
+
+    def _best_rule(self, metric: str | None) -> Best | None:
+        rules = self._rules.best
+        return next((rule for rule in rules if metric in (None, rule.metric)), None)
+
+    def path(self, step: int) -> Path:
+        """Return where a step is, or would be: a path, or a URL with what opens its store.
+
+        Raises:
+            SourceError: as `checkpoints`.
+        """
+        path: Path = self._place.path(self._name(step_number(step)))
+        return path
+
+    def _name(self, step: int) -> str:
+        for entry in self._listing.entries():
+            if entry.step == step:
+                return entry.name
+        return file_name(step)
+
+    # --- Reading ----------------------------------------------------------------------------
+
+    def restore(
+        self,
+        step: int | None = None,
+        *,
+        into: Any = None,
+        only: str | Iterable[str] | None = None,
+        types: Iterable[type] = (),
+        threads: int | None = None,
+    ) -> Restored | None:
+        """Read a step back: the newest whose every byte is right.
+
+        Values come as they were saved, tensors of torch on the CPU and in memory of their own,
+        each checked against its digest. The step is not removed by a rule of this manager.
+
+        Args:
+            step: the step; None for the newest. A damaged one is then skipped, which is logged
+                and told in `skipped`, and the one before it taken.
+            into: as for `ztensor.load_tree`, like all that follow.
+            only: patterns of keys joined by dots.
+            types: classes of records.
+            threads: how many read or decompress.
+
+        Returns:
+            The step; None where `step` is None and there is none at all, as in a new run.
+
+        Raises:
+            ObjectNotFoundError: there is no such step.
+            FormatError: the step, or every step, is damaged.
+            ArgumentValueError: the step has another tree than `into`.
+            SourceError: the folder or a file cannot be read, which is not taken for damage.
+            ZTensorError: what else `ztensor.load_tree` raises.
+        """
+        self._settle()
+        if step is not None:
+            return self._restored(self._entry(step_number(step)), into, only, types, threads)
+        skipped: dict[int, ZTensorError] = {}
+        while True:
+            for entry in reversed(self._listing.entries()):
+                try:
+                    found = self._restored(entry, into, only, types, threads)
+                except FileNotFoundError:  # another manager removed it, having saved a newer one
+                    break
+                except ZTensorError as error:
+                    if not is_damage(error):
+                        raise
+                    self._skip(entry, error)
+                    skipped[entry.step] = error
+                else:
+                    older = ((step, error) for step, error in skipped.items() if step > found.step)
+                    return dataclasses.replace(found, skipped=tuple(older))
+            else:
+                break
+        if not skipped:
+            return None
+        newest = skipped[max(skipped)]
+        raise FormatError(
+            f"all {len(skipped)} steps are damaged; the newest: {newest}",
+            reason=newest.reason,
+            file=self._place.name,
+        )
+
+    def _skip(self, entry: Entry, error: ZTensorError) -> None:
+        self._listing.note_damage(entry, error)
+        place = describe(self._place.name, 200)
+        _LOG.warning("%s: step %d is damaged and is skipped: %s", place, entry.step, error)
+
+    def _entry(self, step: int) -> Entry:
+        for entry in self._listing.entries():
+            if entry.step == step:
+                return entry
+        raise ObjectNotFoundError(f"there is no step {step}", file=self._place.name)
+
+    def _restored(
+        self, entry: Entry, into: Any, only: Any, types: Any, threads: int | None
+    ) -> Restored:
+        with open_files(self._place.path(entry.name)) as reader:
+            metrics, _ = told_by(reader, entry.step)
+            tree = read_tree(reader, AS_SAVED, only=only, types=types, copy=True, threads=threads)
+        if into is not None:
+            tree = fit(into, tree)
+        self._in_use = entry.step
+        return Restored(entry.step, tree, metrics)
+
+    def verify(self, step: int | None = None) -> list[Checkpoint]:
+        """Read every byte of a step, or of all, and return them with what is wrong with each.
+
+        Raises:
+            ObjectNotFoundError: there is no such step.
+            SourceError: as `checkpoints`.
+        """
+        self._settle()
+        entries = self._listing.entries() if step is None else [self._entry(step_number(step))]
+        return self._listing.read(entries, whole=True)
+
+
+def step_number(given: Any) -> int:
+    """Return the number of a step.
+
+    Raises:
+        ArgumentTypeError: it is no integer.
+        ArgumentValueError: it is negative, or has more digits than a name.
+    """
+    try:
+        step = operator.index(given)
+    except TypeError:
+        step = None
+    if step is None or isinstance(given, bool):
+        raise ArgumentTypeError("the number of a step is an integer", found=describe(given, 40))
+    if not 0 <= step < 10**18:
+        raise ArgumentValueError(
+            "the number of a step is not negative, and has at most 18 digits",
+            found=describe(given, 40),
+        )
+    return step

@@ -1,0 +1,119 @@
+"""What a place has of each step; what was read of a file is read again only once it changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ztensor.checkpoints.step import Checkpoint, is_damage, told_by
+from ztensor.errors import FormatError, Reason, UnsupportedError, ZTensorError
+from ztensor.opening import open as open_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ztensor.checkpoints.place import Entry, StepPlace
+    from ztensor.opening import Reader
+
+
+class Listing:
+    """The steps of a place.
+
+    Args:
+        place: the place.
+    """
+
+    def __init__(self, place: StepPlace) -> None:
+        self._place = place
+        self._read: dict[int, tuple[object, Checkpoint]] = {}
+        # Damage that only reading all of a file shows, by what the file was then.
+        self._damage: dict[int, tuple[object, ZTensorError]] = {}
+
+    def entries(self) -> list[Entry]:
+        """Return all names that are steps', by number.
+
+        Raises:
+            SourceError: they cannot be listed.
+        """
+        entries = self._place.entries()
+        there = {entry.step for entry in entries}
+        self._read = {step: one for step, one in self._read.items() if step in there}
+        return entries
+
+    def read(self, entries: Iterable[Entry], *, whole: bool = False) -> list[Checkpoint]:
+        """Return the steps of some names; one that is gone meanwhile is left out.
+
+        Args:
+            entries: the names.
+            whole: True reads every byte of each.
+
+        Raises:
+            SourceError: one cannot be read.
+        """
+        found = (self.look(entry, whole=whole) for entry in entries)
+        return [one for one in found if one is not None]
+
+    def look(self, entry: Entry, *, whole: bool = False) -> Checkpoint | None:
+        """Return the step of a name; None where it is gone.
+
+        Raises:
+            SourceError: it cannot be read.
+        """
+        try:
+            return self._checkpoint(entry, whole=whole)
+        except FileNotFoundError:
+            return None
+
+    def note_damage(self, entry: Entry, error: ZTensorError) -> None:
+        """Know from now on that a step is damaged, until something else has its name."""
+        self._damage[entry.step] = entry.stamp, error
+
+    def forget_damage(self, step: int) -> None:
+        """Know that the step was replaced."""
+        self._damage.pop(step, None)
+
+    def is_damaged(self, entry: Entry) -> bool:
+        """Return whether a step was found to be damaged."""
+        return any(one.is_damaged for one in self.read([entry]))
+
+    def _checkpoint(self, entry: Entry, *, whole: bool) -> Checkpoint:
+        stamp, error = self._damage.get(entry.step, (None, None))
+        if error is not None and stamp == entry.stamp:
+            return self._of(entry, problem=error)
+        known, found = self._read.get(entry.step, (None, None))
+        if found is None or whole or known is None or known != entry.stamp:
+            found = self._opened(entry, whole=whole)
+            if whole and found.problem is not None:
+                self.note_damage(entry, found.problem)
+            else:
+                self._read[entry.step] = entry.stamp, found
+        return found
+
+    def _opened(self, entry: Entry, *, whole: bool) -> Checkpoint:
+        try:
+            with open_files(self._place.path(entry.name), mmap=False) as reader:
+                metrics, is_pinned = told_by(reader, entry.step)
+                problem = _problem_of(reader) if whole else None
+            return self._of(entry, metrics=metrics, is_pinned=is_pinned, problem=problem)
+        except ZTensorError as error:
+            if not is_damage(error) and not isinstance(error, UnsupportedError):
+                raise
+            return self._of(entry, problem=error)
+
+    def _of(self, entry: Entry, **told: Any) -> Checkpoint:
+        path = str(self._place.path(entry.name))
+        return Checkpoint(entry.step, path, entry.nbytes, entry.modified, **told)
+
+
+def _problem_of(reader: Reader) -> ZTensorError | None:
+    """Read all of a file, and return what is wrong with it."""
+    report = reader.verify()
+    if not report.problems:
+        return None
+    problem = report.problems[0]
+    return FormatError(
+        problem.message,
+        reason=problem.reason or Reason.DIGEST_MISMATCH,
+        file=reader.name,
+        object_name=problem.object_name,
+        component=problem.component,
+    )

@@ -1,0 +1,363 @@
+"""`CheckpointManager`: saves the steps of a run, keeps those its rules say, and finds the last."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Self, SupportsFloat
+
+from ztensor.boundary import public
+from ztensor.checkpoints.history import History, step_number
+from ztensor.checkpoints.interrupting import Interruption
+from ztensor.checkpoints.place import file_name, place_of
+from ztensor.checkpoints.rules import positive, rules_of
+from ztensor.checkpoints.staging import Staging
+from ztensor.checkpoints.step import (
+    ATTRIBUTE,
+    attributes_of,
+    metrics_of,
+    told_by,
+)
+from ztensor.edit import set_attributes
+from ztensor.errors import (
+    ClosedError,
+    UsageError,
+    describe,
+)
+from ztensor.opening import open as open_files
+from ztensor.states import save_encoded
+from ztensor.tree.encode import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ztensor.checkpoints.rules import Mode
+    from ztensor.source.sink import Durable
+    from ztensor.tree.encode import Encoded
+    from ztensor.typing import Path, Storage
+
+_LOG = logging.getLogger("ztensor")
+
+
+@public
+class CheckpointManager(History):
+    """Saves the steps of a training run in a folder, removes old ones, and resumes from the last.
+
+    A step is one file, `step-00000100.zt`, that `ztensor.load_tree` reads, too. It appears as a
+    whole or not at all, on disk before anything older is removed. There is no other file: what
+    the folder has is what its files say.
+
+    Nothing is read from a clock, and two managers may use one folder: what one removed is gone for
+    the other, too.
+
+    Args:
+        where: a folder, made when the first step is saved; or a URL of a store, `s3://bucket/run`.
+        keep: so many of the newest steps stay; None for all.
+        keep_best: and so many of the best, such as `("loss", 2, "min")`; or a list of such.
+        keep_every: and the steps that this divides.
+        every: `save` and `should_save` take only the steps that this divides; None takes all.
+        background: True copies the state and writes it in a thread: it may be changed as soon as
+            `save` returns. A second save waits for the first.
+        durable: True has each step on disk before an old one is removed; False leaves that to the
+            system, and a power cut may then cost the newest step.
+        overwrite_newer: whether steps that are newer than the one being saved, of a run that went
+            on from an older one, are removed after it is saved. False refuses to save.
+        on_signal: a signal, such as `"SIGTERM"`, after which the next step is saved whatever its
+            number is, and `interrupted` is true.
+        compression: as for `ztensor.save_tree`, like the next two.
+        checksum: which digests are stored.
+        version: the version of the format.
+        storage: how the store of a URL is opened; see `ztensor.remote`.
+
+    Raises:
+        ArgumentTypeError: an argument is of a type that cannot be.
+        ArgumentValueError: a count is not positive, or there is no such signal.
+        UsageError: `on_signal` is given in another thread than the main one.
+    """
+
+    def __init__(
+        self,
+        where: Path,
+        *,
+        keep: int | None = 3,
+        keep_best: tuple[str, int, Mode] | Iterable[tuple[str, int, Mode]] | None = None,
+        keep_every: int | None = None,
+        every: int | None = None,
+        background: bool = True,
+        durable: Durable = True,
+        overwrite_newer: bool = False,
+        on_signal: str | None = None,
+        compression: bool | int | str = False,
+        checksum: str | bool | None = True,
+        version: str = "1.2.0",
+        storage: Storage | None = None,
+    ) -> None:
+        super().__init__(place_of(where, storage), rules_of(keep, keep_best, keep_every))
+        self._every = None if every is None else positive(every, "every")
+        self._background = background
+        self._overwrite_newer = overwrite_newer
+        self._options: dict[str, Any] = {
+            "durable": durable,
+            "compression": compression,
+            "checksum": checksum,
+            "version": version,
+        }
+        self._staging = Staging()
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        self._process = os.getpid()
+        self._is_closed = False
+        self._last: int | None = None  # saved here; older ones are an older run
+        self._signal = None if on_signal is None else Interruption(on_signal)
+
+    # --- Saving -----------------------------------------------------------------------------
+
+    def should_save(self, step: int) -> bool:
+        """Return whether `save` would save a step: `every` divides it, or a signal came."""
+        step = step_number(step)
+        return self.interrupted or self._every is None or step % self._every == 0
+
+    @property
+    def interrupted(self) -> bool:
+        """Return whether the signal came: save, and leave the loop."""
+        return self._signal is not None and self._signal.came
+
+    def save(
+        self,
+        step: int,
+        tree: object,
+        metrics: Mapping[str, SupportsFloat] | None = None,
+        *,
+        force: bool = False,
+    ) -> bool:
+        """Save a step, unless `every` says no; then remove what no rule keeps.
+
+        In the background this returns after one copy of the state. After a signal it returns when
+        the step is on disk.
+
+        Args:
+            step: its number; one that is there is replaced.
+            tree: the state; see `ztensor.save_tree`.
+            metrics: names to numbers, by which `keep_best` and `best` judge.
+            force: True saves whatever `every` says.
+
+        Returns:
+            Whether it was, or will be, saved.
+
+        Raises:
+            NotRepresentableError: a value cannot be kept; the message has its place.
+            UsageError: there is a newer step, of a run that went further than this one.
+            SourceError: the step could not be written, or an old one not removed; of a save in the
+                background this is raised by the next call of the manager, once.
+            ClosedError: the manager was closed.
+        """
+        step = step_number(step)
+        self._require_open()
+        told = attributes_of(step, metrics_of(metrics))
+        if not (force or self.should_save(step)):
+            self._settle(wait=False)
+            return False
+        self._settle()
+        self._require_newest(step)
+        encoded = encode(tree)
+        if not self._background:
+            self._commit(step, encoded, told)
+            return True
+        encoded = self._staging.copied(encoded)
+        self._thread = threading.Thread(
+            target=self._commit_aside, args=(step, encoded, told), name=f"ztensor save {step}"
+        )
+        try:
+            self._thread.start()
+        except RuntimeError:  # the interpreter ends, and no thread begins any more
+            self._thread = None
+            self._commit(step, encoded, told)
+        if self.interrupted:
+            self._settle()
+        return True
+
+    def wait(self) -> None:
+        """Wait for a save in the background.
+
+        Raises:
+            SourceError: it failed; this is raised once.
+        """
+        self._settle()
+
+    def close(self) -> None:
+        """Wait for a save in the background, and give up the signal. May be called again.
+
+        Raises:
+            SourceError: the save failed; this is raised once.
+        """
+        if self._process != os.getpid():
+            return
+        self._is_closed = True
+        if self._signal is not None:
+            self._signal.give_up()
+        try:
+            self._settle()
+        finally:
+            self._staging.clear()
+
+    def __enter__(self) -> Self:
+        """Return the manager itself."""
+        self._require_open()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close it; where an exception is under way, a failed save is noted on that."""
+        raised = sys.exception()
+        try:
+            self.close()
+        except Exception as error:
+            if raised is None:
+                raise
+            raised.add_note(f"and the last save failed: {error}")
+
+    def _settle(self, *, wait: bool = True) -> None:
+        """Wait for the thread, and raise what it failed with."""
+        thread = self._thread
+        if thread is None or self._process != os.getpid():
+            return
+        if thread.is_alive() and not wait:
+            return
+        thread.join()
+        self._thread = None
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _commit_aside(self, step: int, encoded: Encoded, told: dict[str, object]) -> None:
+        try:
+            self._commit(step, encoded, told)
+        except BaseException as error:  # noqa: BLE001  # raised where someone can see it
+            self._failure = error
+            _LOG.error("%s: step %d was not saved: %s", describe(self._place.name), step, error)
+
+    def _commit(self, step: int, encoded: Encoded, told: dict[str, object]) -> None:
+        self._place.prepare()
+        save_encoded(encoded, self._place.path(file_name(step)), told, **self._options)
+        # From here on the step is there, whatever becomes of older ones.
+        self._listing.forget_damage(step)
+        self._last = step
+        self._retain(step)
+
+    def _retain(self, newest: int) -> None:
+        """Remove what no rule keeps, one step at a time, the oldest first."""
+        entries = self._listing.entries()
+        newer = [entry for entry in entries if entry.step > newest]
+        steps = self._listing.read(entry for entry in entries if entry.step <= newest)
+        own = next((one for one in steps if one.step == newest), None)
+        if own is not None and own.problem is not None:
+            raise own.problem  # older ones are all there is
+        kept = self._rules.kept([one for one in steps if one.problem is None])
+        kept |= {newest, self._in_use, *(one.step for one in steps if one.problem is not None)}
+        gone = [entry for entry in entries if entry.step < newest and entry.step not in kept]
+        if self._overwrite_newer:
+            gone += [entry for entry in newer if not self._listing.is_damaged(entry)]
+        for entry in gone:
+            self._place.remove(entry)
+
+    def _require_newest(self, step: int) -> None:
+        """Refuse to save behind a step that opens: the rules would take it for the newest."""
+        if self._last is not None and step > self._last:
+            return  # looked at before; what is newer now, another run saved meanwhile
+        newer = [entry for entry in self._listing.entries() if entry.step > step]
+        opens = [one for one in self._listing.read(newer) if one.problem is None]
+        if not opens:
+            return
+        if not self._overwrite_newer:
+            error = UsageError(
+                f"step {step} is older than step {opens[-1].step}, which is there: another run "
+                "went further; save in another folder, or remove its steps",
+                file=self._place.name,
+            )
+            error.in_python = "overwrite_newer=True removes newer steps once this one is saved"
+            raise error
+        for one in opens:
+            if one.is_pinned:
+                raise UsageError(
+                    f"step {one.step} is newer than step {step}, and is pinned",
+                    file=self._place.name,
+                )
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the manager was closed", file=self._place.name)
+        if self._process != os.getpid():
+            raise UsageError(
+                "the manager was made in another process; make one in this", file=self._place.name
+            )
+
+    # --- Removing ---------------------------------------------------------------------------
+
+    def pin(self, step: int, *, pinned: bool = True) -> None:
+        """Keep a step whatever the rules say, or no longer.
+
+        The file is replaced by a copy that says so.
+
+        Raises:
+            ObjectNotFoundError: there is no such step.
+            UsageError: the step is in a store, where nothing is changed in place.
+            ZTensorError: what `ztensor.set_attributes` raises.
+        """
+        self._settle()
+        path = self.path(step)
+        with open_files(path) as reader:
+            told_by(reader, step_number(step))
+            told = dict(reader.attributes[ATTRIBUTE])
+        told.pop("pinned", None)
+        set_attributes(path, {ATTRIBUTE: told | ({"pinned": True} if pinned else {})}, atomic=True)
+
+    def delete(self, step: int) -> None:
+        """Remove a step, whatever the rules say.
+
+        Raises:
+            ObjectNotFoundError: there is no such step.
+            SourceError: it could not be removed.
+        """
+        self._settle()
+        self._place.remove(self._entry(step_number(step)))
+
+    def prune(self, *, damaged: bool = False, dry_run: bool = False) -> list[int]:
+        """Remove what no rule keeps, as each save does, and what killed saves left.
+
+        First the newest steps are read until one is right: that one stays in any case, and a
+        damaged one counts for no rule.
+
+        Args:
+            damaged: True removes damaged steps, too; but not where no step is right.
+            dry_run: True removes nothing.
+
+        Returns:
+            The steps that were removed, or would be, by number.
+
+        Raises:
+            SourceError: one cannot be read or removed.
+        """
+        self._settle()
+        entries = self._listing.entries()
+        newest: int | None = None
+        for entry in reversed(entries):
+            if any(one.problem is None for one in self._listing.read([entry], whole=True)):
+                newest = entry.step
+                break
+        if newest is None:
+            return []
+        steps = self._listing.read(entries)
+        kept = self._rules.kept([one for one in steps if one.problem is None])
+        kept |= {newest, self._in_use}
+        kept |= {one.step for one in steps if one.problem and not (damaged and one.is_damaged)}
+        gone = [entry for entry in entries if entry.step not in kept]
+        if not dry_run:
+            self._place.prepare()
+            for entry in gone:
+                self._place.remove(entry)
+        return [entry.step for entry in gone]
+
+    def __repr__(self) -> str:
+        """Return the place of the run."""
+        return f"<ztensor.CheckpointManager {describe(self._place.name)}>"

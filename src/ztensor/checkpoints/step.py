@@ -1,0 +1,139 @@
+"""One step of a run: its name, what its file says of it, and which errors are damage."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import re
+from typing import TYPE_CHECKING, SupportsFloat
+
+from ztensor.boundary import public
+from ztensor.errors import (
+    ArgumentTypeError,
+    FormatError,
+    ManifestError,
+    Reason,
+    SourceError,
+    ZTensorError,
+    describe,
+)
+from ztensor.states import holds_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ztensor.opening import Reader
+
+ATTRIBUTE = "checkpoint"
+_VERSION = 1
+_NAME = re.compile(r"step-([0-9]{8,18})(\.zt)?")
+SUFFIX = ".zt"
+# The names of all files of steps, as an expression.
+NAMES = r"step-[0-9]{8,18}\.zt"
+
+
+@public
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """What a folder has of a step.
+
+    Attributes:
+        step: its number.
+        path: where it is.
+        nbytes: its length on disk.
+        modified: when it was written, in seconds since 1970; nothing depends on it.
+        metrics: name to value, as they were saved.
+        is_pinned: whether no rule removes it.
+        problem: why it cannot be read; None where it opens.
+    """
+
+    step: int
+    path: str
+    nbytes: int
+    modified: float
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    is_pinned: bool = False
+    problem: ZTensorError | None = None
+
+    @property
+    def is_damaged(self) -> bool:
+        """Return whether its bytes are wrong; another problem may be one of this installation."""
+        return self.problem is not None and is_damage(self.problem)
+
+
+def name_of(step: int) -> str:
+    """Return the name of a step, without the suffix of its file."""
+    return f"step-{step:08d}"
+
+
+def step_of(name: str) -> int | None:
+    """Return the number of a step by the name of its file or folder; None where it is none."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    step = int(match[1])
+    return step if name_of(step) == name.removesuffix(SUFFIX) else None
+
+
+def attributes_of(step: int, metrics: Mapping[str, float]) -> dict[str, object]:
+    """Return the attributes that make a file of a tree a step."""
+    told: dict[str, object] = {"version": _VERSION, "step": step}
+    if metrics:
+        told["metrics"] = dict(metrics)
+    return {ATTRIBUTE: told}
+
+
+def told_by(reader: Reader, step: int) -> tuple[dict[str, float], bool]:
+    """Return the metrics of an open step, and whether it is pinned.
+
+    Raises:
+        FormatError: it is no step, or another one than its name says.
+    """
+    attributes = reader.attributes
+    told = attributes.get(ATTRIBUTE)
+    if not isinstance(told, dict) or not holds_tree(attributes):
+        raise _no_step("the file is no step of a run", describe(told, 40), reader)
+    if told.get("step") != step or isinstance(told.get("step"), bool):
+        error = _no_step("the file is another step than its name says", "", reader)
+        error.expected, error.found = str(step), describe(told.get("step"), 40)
+        raise error
+    metrics = told.get("metrics", {})
+    if not isinstance(metrics, dict) or not all(
+        isinstance(name, str) and isinstance(value, float) for name, value in metrics.items()
+    ):
+        raise _no_step("its metrics are no numbers by their names", describe(metrics, 60), reader)
+    return metrics, told.get("pinned") is True
+
+
+def _no_step(message: str, found: str, reader: Reader) -> ManifestError:
+    return ManifestError(message, reason=Reason.FIELD_VALUE, file=reader.name, found=found or None)
+
+
+def is_damage(error: BaseException) -> bool:
+    """Return whether an error is of the bytes of a file, for which an older step can stand in.
+
+    It is not where the file may well be right: the network is down, a library is missing, the
+    caller may not read it. To go back then would lose work that is there.
+    """
+    if isinstance(error, SourceError):
+        return error.errno == errno.EIO or error.reason is Reason.SOURCE_CHANGED
+    return isinstance(error, FormatError)
+
+
+def metrics_of(given: Mapping[str, SupportsFloat] | None) -> dict[str, float]:
+    """Return metrics as numbers.
+
+    Raises:
+        ArgumentTypeError: a name is no text, or a value no number.
+    """
+    metrics: dict[str, float] = {}
+    for name, value in (given or {}).items():
+        if not isinstance(name, str):
+            raise ArgumentTypeError("the name of a metric is text", found=describe(name, 60))
+        try:
+            metrics[name] = float(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ArgumentTypeError(
+                f"the metric {describe(name)} is no number", found=describe(value, 60)
+            ) from error
+    return metrics
