@@ -32,6 +32,8 @@ BEFORE_DIGITS = len(CRC32C.spell(""))
 _MOST_AT_ONCE = 256 << 10
 # Places that are remembered: more are looked up anew.
 _MOST_KNOWN = 1 << 16
+# Rows of a table that are looked up at once where one is asked for after the other.
+_MOST_AHEAD = 512
 
 # Shape, element type, offset and length.
 Place = tuple[tuple[int, ...], "np.dtype[Any]", int, int]
@@ -96,9 +98,9 @@ for _digits in (b"0123456789abcdef", b"0123456789ABCDEF"):
     _HEXADECIMAL[list(_digits)] = range(16)
 
 
-def checks_of(table: Table) -> Ints:
+def checks_of(table: Table, rows: slice = slice(None)) -> Ints:
     """Return the digests as numbers: a crc32c, or what stands for none and for another one."""
-    starts, lengths = table.digest_starts, table.digest_lengths
+    starts, lengths = table.digest_starts[rows], table.digest_lengths[rows]
     checks = np.where(lengths == 0, NO_CHECK, OTHER_CHECK)
     some = np.flatnonzero(lengths == BEFORE_DIGITS + CRC32C.digits)
     if len(some):
@@ -108,6 +110,22 @@ def checks_of(table: Table) -> Ints:
             value = value * 16 + _HEXADECIMAL[characters[starts[some] + place]]
         checks[some] = value
     return checks
+
+
+class _Following:
+    """Tells how many rows to look up: more each time one is asked for after the other."""
+
+    __slots__ = ("_count", "_next")
+
+    def __init__(self) -> None:
+        self._count = 1
+        self._next = 0
+
+    def rows(self, row: int) -> slice:
+        """Return the rows to look up where one is asked for that is not known."""
+        self._count = min(2 * self._count, _MOST_AHEAD) if row == self._next else 1
+        self._next = row + self._count
+        return slice(row, self._next)
 
 
 class Views:
@@ -127,6 +145,8 @@ class Views:
         self._dtypes: dict[int, np.dtype[Any] | None] = {}  # by the table's types
         self._places: dict[str, Place | None] = {}
         self._digests: dict[str, int] = {}
+        self._shapes: dict[tuple[int, int], tuple[int, ...]] = {}  # by place and rank
+        self._located, self._checked = _Following(), _Following()
         self._is_viewed = shared.verify is not True  # else every view is checked first
         self._whole: memoryview | None = None
 
@@ -142,9 +162,13 @@ class Views:
             pass
         except TypeError:  # no text
             return None
-        found = self._find(name)
-        if len(self._places) < _MOST_KNOWN:
-            self._places[name] = found
+        if len(self._places) >= _MOST_KNOWN:
+            self._places.clear()
+        objects = self._objects
+        row = objects.row(name) if isinstance(objects, TableObjects) else None
+        if isinstance(objects, TableObjects) and row is not None:
+            return self._of_rows(objects.table, self._located.rows(row))
+        found = self._places[name] = self._of_object(objects.get(name))
         return found
 
     def view(self, name: str) -> Array | None:
@@ -196,45 +220,52 @@ class Views:
 
     def _check(self, name: str) -> int:
         """Return the digest of a plain tensor as a number; only copies look at it."""
-        check = NO_CHECK
-        if self._checks:
-            objects = self._objects
-            row = objects.row(name) if isinstance(objects, TableObjects) else None
-            if isinstance(objects, TableObjects) and row is not None:
-                check = check_of(objects.table.digest(row))
-            else:
-                check = check_of(objects[name].components["data"].digest)
-        if len(self._digests) < _MOST_KNOWN:
-            self._digests[name] = check
-        return check
-
-    def _find(self, name: str) -> Place | None:
+        if not self._checks:
+            return NO_CHECK
+        if len(self._digests) >= _MOST_KNOWN:
+            self._digests.clear()
         objects = self._objects
-        if isinstance(objects, TableObjects):
-            row = objects.row(name)
-            if row is None:
-                return None
-            table = objects.table
-            kind = table.types.item(row)
-            if kind not in self._dtypes:
-                self._dtypes[kind] = self._types.spelled(
-                    *table.spellings[kind], is_exact=table.is_exact
-                )
-            dtype = self._dtypes[kind]
-            if dtype is None or not table.is_raw[row] or table.ranks.item(row) > self._most_rank:
-                return None
-            shape, offset, length = (
-                table.shape(row),
-                table.offsets.item(row),
-                table.lengths.item(row),
-            )
-        else:
-            found = objects.get(name)
-            dtype = None if found is None else self._types.of(found)
-            if found is None or dtype is None or len(found.shape) > self._most_rank:
-                return None
-            component = found.components["data"]
-            shape, offset, length = found.shape, component.offset, component.length
-        if not length:  # there may be no map of it
+        row = objects.row(name) if isinstance(objects, TableObjects) else None
+        if not isinstance(objects, TableObjects) or row is None:
+            check = self._digests[name] = check_of(objects[name].components["data"].digest)
+            return check
+        rows = self._checked.rows(row)
+        checks: list[int] = checks_of(objects.table, rows).tolist()
+        self._digests.update(zip(objects.table.names[rows], checks, strict=True))
+        return checks[0]
+
+    def _of_object(self, found: TensorObject | None) -> Place | None:
+        dtype = None if found is None else self._types.of(found)
+        if found is None or dtype is None or len(found.shape) > self._most_rank:
             return None
-        return shape, dtype, offset, length
+        component = found.components["data"]
+        if not component.length:  # there may be no map of it
+            return None
+        return found.shape, dtype, component.offset, component.length
+
+    def _of_rows(self, table: Table, rows: slice) -> Place | None:
+        """Remember what lies in some rows, and return what lies in the first."""
+        columns = (
+            table.is_raw, table.types, table.ranks, table.dim_starts, table.offsets, table.lengths
+        )  # fmt: skip
+        found: list[Place | None] = []
+        for is_raw, kind, rank, start, offset, length in zip(
+            *[column[rows].tolist() for column in columns], strict=True
+        ):
+            dtype = self._dtypes.get(kind) or self._dtype(table, kind)
+            if dtype is None or not is_raw or not length or rank > self._most_rank:
+                found.append(None)
+                continue
+            shape = self._shapes.get((start, rank))
+            if shape is None:
+                shape = tuple(table.dims[start : start + rank].tolist())
+                self._shapes[start, rank] = shape
+            found.append((shape, dtype, offset, length))
+        self._places.update(zip(table.names[rows], found, strict=True))
+        return found[0]
+
+    def _dtype(self, table: Table, kind: int) -> np.dtype[Any] | None:
+        if kind not in self._dtypes:
+            spelling = table.spellings[kind]
+            self._dtypes[kind] = self._types.spelled(*spelling, is_exact=table.is_exact)
+        return self._dtypes[kind]
