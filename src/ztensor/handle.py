@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         JaxArray,
         JaxDevice,
         Openable,
+        Path,
         Storage,
         TorchDevice,
         TorchTensor,
@@ -68,6 +69,7 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
         verify: None checks digests on copying reads, True also before a view is first handed
             out, False never.
         storage: how the store of a URL is opened; see `ztensor.Reader`.
+        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
 
     Raises:
         ArgumentValueError: no such framework, device or backend.
@@ -89,6 +91,7 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
         backend: Literal["mmap", "pread"] = "mmap",
         verify: bool | None = None,
         storage: Storage | None = None,
+        cache: Path | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -100,6 +103,7 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
         backend: Literal["mmap", "pread"] = "mmap",
         verify: bool | None = None,
         storage: Storage | None = None,
+        cache: Path | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -111,6 +115,7 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
         backend: Literal["mmap", "pread"] = "mmap",
         verify: bool | None = None,
         storage: Storage | None = None,
+        cache: Path | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -122,6 +127,7 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
         backend: str = "mmap",
         verify: bool | None = None,
         storage: Storage | None = None,
+        cache: Path | None = None,
     ) -> None: ...
     def __init__(
         self,
@@ -132,6 +138,7 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
         backend: str = "mmap",
         verify: bool | None = None,
         storage: Storage | None = None,
+        cache: Path | None = None,
     ) -> None:
         home = _home_of(framework)
         if backend not in _BACKENDS:
@@ -140,7 +147,9 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
             )
         self._framework = home
         self._device = _device_of(home, device)
-        self._reader = open_files(filename, verify=verify, mmap=_BACKENDS[backend], storage=storage)
+        self._reader = open_files(
+            filename, verify=verify, mmap=_BACKENDS[backend], storage=storage, cache=cache
+        )
 
     def __enter__(self) -> Self:
         """Return the handle itself."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ztensor.layout.base import Array
     from ztensor.source.sink import Durable
-    from ztensor.typing import Bytes, Openable, Progress, Storage, Target
+    from ztensor.typing import Bytes, Openable, Path, Progress, Storage, Target
 
 __all__ = ["load", "load_file", "save", "save_file"]
 
@@ -142,6 +142,7 @@ def load_file(
     threads: int | None = None,
     progress: Progress | None = None,
     storage: Storage | None = None,
+    cache: Path | None = None,
 ) -> dict[str, Array | Any]:
     """Load all tensors of a file, or of a sharded model.
 
@@ -155,6 +156,7 @@ def load_file(
             or what `ZTENSOR_NUM_THREADS` says. Shards are loaded one after the other.
         progress: called after each file with the bytes of the files loaded so far and of all.
         storage: how the store of a URL is opened; see `ztensor.Reader`.
+        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
 
     Returns:
         Names to arrays; sparse and quantized objects, and those of unknown layouts, are
@@ -166,7 +168,7 @@ def load_file(
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
-    with open_files(filename, verify=verify, storage=storage) as reader:
+    with open_files(filename, verify=verify, storage=storage, cache=cache) as reader:
         return load_files(reader.objects, load_all, progress, copy=copy, threads=threads)
 
 

@@ -32,6 +32,7 @@ from ztensor.sharded.saving import save_files
 from ztensor.source.base import Range
 from ztensor.source.memory import MemorySource
 from ztensor.source.paths import is_path, path_text
+from ztensor.source.urls import with_storage
 from ztensor.tree.decode import LeafAt, decode
 from ztensor.tree.encode import encode
 from ztensor.tree.fitting import fit
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from ztensor.opening import Reader
     from ztensor.source.sink import Durable
     from ztensor.tree.encode import Encoded
-    from ztensor.typing import Openable, Progress, Target
+    from ztensor.typing import Openable, Path, Progress, Storage, Target
 
 __all__ = ["LazyTree", "Record", "load_tree", "open_tree", "save_tree"]
 
@@ -177,6 +178,8 @@ def load_tree(
     threads: int | None = None,
     progress: Progress | None = None,
     limits: Limits | None = None,
+    storage: Storage | None = None,
+    cache: Path | None = None,
 ) -> Any:
     """Load a nested state that `save_tree` saved.
 
@@ -200,6 +203,8 @@ def load_tree(
         threads: how many read or decompress.
         progress: called after each file with the bytes loaded so far and of all of them.
         limits: caps other than the default ones; see `ztensor.Limits`.
+        storage: how the store of a URL is opened; see `ztensor.Reader`.
+        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
 
     Returns:
         The state.
@@ -213,7 +218,7 @@ def load_tree(
         SourceError: it cannot be read.
     """
     return loaded_tree(
-        filename,
+        with_storage(filename, storage, cache),
         None,
         into=into,
         verify=verify,
@@ -233,6 +238,8 @@ def open_tree(
     mmap: bool = True,
     verify: bool | None = None,
     limits: Limits | None = None,
+    storage: Storage | None = None,
+    cache: Path | None = None,
 ) -> LazyTree:
     """Open a file that `save_tree` saved, and read its leaves when they are asked for.
 
@@ -241,6 +248,8 @@ def open_tree(
         mmap: as for `ztensor.open`, like `verify`.
         verify: None checks digests on what is copied, True on everything, False on nothing.
         limits: caps other than the default ones.
+        storage: as for `ztensor.open`.
+        cache: as for `ztensor.open`.
 
     Raises:
         UsageError: the file holds no tree.
@@ -248,7 +257,9 @@ def open_tree(
         UnsupportedError: a newer release saved it.
         SourceError: it cannot be read.
     """
-    reader = open_files(filename, mmap=mmap, verify=verify, limits=limits)
+    reader = open_files(
+        filename, mmap=mmap, verify=verify, limits=limits, storage=storage, cache=cache
+    )
     try:
         return LazyTree(reader)
     except ZTensorError:

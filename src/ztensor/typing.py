@@ -185,3 +185,4 @@ class LoadOptions(TypedDict, total=False):
     verify: bool | None
     threads: int | None
     storage: Storage | None
+    cache: Path | None

@@ -5,13 +5,13 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING
 
+from ztensor.analysis.streaming import opened
 from ztensor.boundary import public
 from ztensor.container import Container
 from ztensor.container.framing import FOOTER_2_BYTES
 from ztensor.container.v2.emit import FORM_2
 from ztensor.errors import describe
 from ztensor.model.rules import align
-from ztensor.opening import open as open_files
 from ztensor.source.base import Range
 
 if TYPE_CHECKING:
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from ztensor.container import Frame
     from ztensor.model.manifest import Component
     from ztensor.reading.file import FileObjects
-    from ztensor.typing import Openable
+    from ztensor.typing import Readable
 
 _PAGE = FORM_2.alignment
 _MOST = 8  # reasons that are told
 
 
 @public
-def canonical_problems(source: Openable) -> list[str]:
+def canonical_problems(source: Readable) -> list[str]:
     """Return why a file is not in the canonical form of 2.x; nothing where it is.
 
     Two files in that form hold the same tensors and attributes exactly if their bytes are the same.
@@ -35,7 +35,7 @@ def canonical_problems(source: Openable) -> list[str]:
     `Reader.verify` says.
 
     Args:
-        source: what `ztensor.open` takes.
+        source: what `ztensor.open` takes, or an open reader.
 
     Returns:
         A sentence for each of the first reasons.
@@ -44,7 +44,7 @@ def canonical_problems(source: Openable) -> list[str]:
         FormatError: the file is damaged or of no known format.
         SourceError: it cannot be read.
     """
-    with open_files(source) as reader:
+    with opened(source) as reader:
         parts = reader.objects.parts()
         if reader.objects.is_set or len(parts) != 1:
             return ["it is a set of files"]

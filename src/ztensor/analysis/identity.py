@@ -7,21 +7,19 @@ how many files, has no part in it. `docs/formats.md` has the definition for othe
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import threading
 from typing import TYPE_CHECKING, Any
 
+from ztensor.analysis.streaming import opened
 from ztensor.boundary import public
 from ztensor.container.v2 import emit_content
 from ztensor.digest import ALGORITHMS, CONTENT_ALGORITHMS, digest_of
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
-from ztensor.opening import open as open_file
 from ztensor.reading.file import known_length
 from ztensor.reading.objects import order_of_bytes
 from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.portable import portable_chunks, portable_object
-from ztensor.reading.reader import ObjectReader
 from ztensor.threads import WINDOWS, thread_count
 from ztensor.wire import cbor
 
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
 
     from ztensor.model.manifest import Component
     from ztensor.reading.file import FileObjects
+    from ztensor.reading.reader import ObjectReader
 
     Progress = Callable[[int, int], None]
     from ztensor.typing import Readable
@@ -73,7 +72,7 @@ def content_hash(
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read.
     """
-    with _opened(source) as reader:
+    with opened(source) as reader:
         ids = _ids(reader, list(reader), attributes=attributes, threads=threads, progress=progress)
         return combined(ids, reader.attributes if attributes else None)
 
@@ -108,7 +107,7 @@ def tensor_hashes(
         ObjectNotFoundError: no object of a name.
         ZTensorError: what `content_hash` raises.
     """
-    with _opened(source) as reader:
+    with opened(source) as reader:
         chosen = list(reader) if names is None else [names] if isinstance(names, str) else names
         return _ids(reader, list(chosen), attributes=attributes, threads=threads, progress=progress)
 
@@ -143,7 +142,7 @@ def content_digest(source: Readable, algorithm: str = "xxh3") -> str:
             expected=f"one of {', '.join(map(repr, CONTENT_ALGORITHMS))}",
             found=describe(algorithm),
         )
-    with _opened(source) as reader:
+    with opened(source) as reader:
         objects = reader.objects
         try:
             content = emit_content((name, objects.part(name).object(name)) for name in reader)
@@ -156,12 +155,6 @@ def combined(ids: dict[str, str], attributes: dict[str, Any] | None = None) -> s
     """Return the id of a file whose tensors have these ids."""
     content: list[object] = [_WORD, {name: bytes.fromhex(text) for name, text in ids.items()}]
     return _sha256(cbor.encode(content if attributes is None else [*content, attributes])).hex()
-
-
-def _opened(source: Any) -> contextlib.AbstractContextManager[ObjectReader]:
-    if isinstance(source, ObjectReader):
-        return contextlib.nullcontext(source)
-    return open_file(source)
 
 
 def _ids(

@@ -45,7 +45,16 @@ if TYPE_CHECKING:
     from ztensor.metadata import TensorMetadata
     from ztensor.reading.reader import ObjectReader
     from ztensor.source.sink import Durable
-    from ztensor.typing import Bytes, JaxDevice, JaxSharding, Openable, Progress, Storage, Target
+    from ztensor.typing import (
+        Bytes,
+        JaxDevice,
+        JaxSharding,
+        Openable,
+        Path,
+        Progress,
+        Storage,
+        Target,
+    )
 
 __all__ = [
     "load",
@@ -171,6 +180,7 @@ def load_file(
     verify: bool | None = None,
     threads: int | None = None,
     storage: Storage | None = None,
+    cache: Path | None = None,
 ) -> dict[str, jax.Array | Any]:
     """Load all objects of a file, or of a model that is kept in several.
 
@@ -189,6 +199,7 @@ def load_file(
         threads: how many read or decompress; by default as many as there are cores, four at most,
             or what `ZTENSOR_NUM_THREADS` says.
         storage: how the store of a URL is opened; see `ztensor.Reader`.
+        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
 
     Returns:
         Names to `jax.Array`s, and to `BCOO`, `BCSR` or `ztensor.Tensor`; `save_file` takes the
@@ -204,7 +215,7 @@ def load_file(
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
-    with open_files(filename, verify=verify, storage=storage) as reader:
+    with open_files(filename, verify=verify, storage=storage, cache=cache) as reader:
         return _load(reader, device, sharding, copy=copy, threads=threads)
 
 
@@ -234,7 +245,11 @@ def load(
 
 @public
 def load_abstract(
-    filename: Openable, *, sharding: JaxSharding | None = None
+    filename: Openable,
+    *,
+    sharding: JaxSharding | None = None,
+    storage: Storage | None = None,
+    cache: Path | None = None,
 ) -> dict[str, jax.ShapeDtypeStruct | TensorMetadata]:
     """Return what `load_file` would, without data: shapes, element types and shardings.
 
@@ -244,6 +259,8 @@ def load_abstract(
     Args:
         filename: the file; also what `ztensor.open` takes.
         sharding: as in `load_file`; what is chosen is in each `ShapeDtypeStruct`.
+        storage: as in `load_file`.
+        cache: as in `load_file`.
 
     Returns:
         Names to `jax.ShapeDtypeStruct`s; to `ztensor.TensorMetadata` for what is not dense.
@@ -254,7 +271,7 @@ def load_abstract(
         UnsupportedError: a type is unknown here.
         SourceError: it cannot be read.
     """
-    with open_files(filename) as reader:
+    with open_files(filename, storage=storage, cache=cache) as reader:
         choose = _chooser(reader, sharding)
         result: dict[str, jax.ShapeDtypeStruct | TensorMetadata] = {}
         for name in reader:

@@ -10,6 +10,7 @@ import numpy as np
 from ztensor.boundary import public
 from ztensor.errors import UnsupportedError, describe
 from ztensor.jax.values import is_value, stored, value_of
+from ztensor.source.urls import with_storage
 from ztensor.states import loaded_tree, save_tree
 from ztensor.tensor import Tensor
 from ztensor.tree.columns import malformed
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ztensor.limits import Limits
-    from ztensor.typing import Openable, Progress
+    from ztensor.typing import Openable, Path, Progress, Storage
 
 __all__ = ["load_tree", "save_tree", "tree_form", "tree_leaf", "tree_makers"]
 
@@ -38,6 +39,8 @@ def load_tree(
     threads: int | None = None,
     progress: Progress | None = None,
     limits: Limits | None = None,
+    storage: Storage | None = None,
+    cache: Path | None = None,
 ) -> Any:
     """Load a nested state that `save_tree` saved, with JAX's arrays and keys as they were.
 
@@ -55,6 +58,8 @@ def load_tree(
         threads: how many read or decompress.
         progress: called after each file with the bytes loaded so far and of all of them.
         limits: caps other than the default ones.
+        storage: how the store of a URL is opened.
+        cache: a folder that keeps what is read of a URL.
 
     Returns:
         The state: arrays that were NumPy's or torch's are NumPy's.
@@ -65,7 +70,7 @@ def load_tree(
         ArgumentValueError: the file has another tree than `into`.
     """
     return loaded_tree(
-        filename,
+        with_storage(filename, storage, cache),
         "jax",
         into=into,
         verify=verify,

@@ -52,12 +52,12 @@ _NEEDS = {
     "gs": (
         "storage.objects.get on the object",
         "GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT",
-        "ZTENSOR_STORAGE='{\"skip_signature\": true}'",
+        "ZTENSOR_STORAGE=skip_signature=true",
     ),
     "az": (
         "the role Storage Blob Data Reader, or a SAS token with read",
         "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN",
-        "ZTENSOR_STORAGE='{\"skip_signature\": true}'",
+        "ZTENSOR_STORAGE=skip_signature=true",
     ),
 }
 # The same for what is written: the object, and parts that are given up.

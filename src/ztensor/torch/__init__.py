@@ -30,6 +30,7 @@ from ztensor.reading.loading import load_all, load_files
 from ztensor.reading.objects import several
 from ztensor.sharded.saving import save_files
 from ztensor.source.paths import path_text
+from ztensor.source.urls import with_storage
 from ztensor.tensor import Tensor, no_tensor
 from ztensor.threads import thread_count
 from ztensor.writing.saving import attributes_given, saved_bytes
@@ -198,6 +199,7 @@ def load_file(
     threads: int | None = None,
     progress: Progress | None = None,
     storage: Storage | None = None,
+    cache: Path | None = None,
 ) -> dict[str, torch.Tensor | Any]:
     """Load all tensors of a file, or of a sharded model.
 
@@ -213,6 +215,7 @@ def load_file(
         threads: how many read or decompress.
         progress: called after each file with the bytes of the files loaded so far and of all.
         storage: how the store of a URL is opened; see `ztensor.Reader`.
+        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
 
     Returns:
         Names to tensors; quantized objects, and those of unknown layouts, are `ztensor.Tensor`.
@@ -227,7 +230,7 @@ def load_file(
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
     place = device_of(device)
-    with open_files(filename, verify=verify, storage=storage) as reader:
+    with open_files(filename, verify=verify, storage=storage, cache=cache) as reader:
         return load_files(reader.objects, _load, progress, device=place, copy=copy, threads=threads)
 
 
@@ -296,6 +299,7 @@ def load_model(
     verify: bool | None = None,
     threads: int | None = None,
     storage: Storage | None = None,
+    cache: Path | None = None,
 ) -> tuple[list[str], list[str]]:
     """Load a file into a model.
 
@@ -312,6 +316,7 @@ def load_model(
         verify: as in `load_file`.
         threads: as in `load_file`.
         storage: as in `load_file`.
+        cache: as in `load_file`.
 
     Returns:
         Names of the model that are not in the file, and names of the file that are not in the
@@ -330,7 +335,8 @@ def load_model(
     """
     own = _module(model).state_dict(keep_vars=True)
     groups = tied(own)
-    state = load_file(filename, device, copy, verify=verify, threads=threads, storage=storage)
+    place = with_storage(filename, storage, cache)
+    state = load_file(place, device, copy, verify=verify, threads=threads)
     is_meta = device_of(device).type == "meta"
     for names in groups:  # other tools keep one name of each
         there = next((name for name in names if name in state), None)

@@ -8,6 +8,7 @@ import torch
 
 from ztensor.boundary import public
 from ztensor.errors import UnsupportedError, describe
+from ztensor.source.urls import with_storage
 from ztensor.states import loaded_tree, save_tree
 from ztensor.torch.devices import device_of
 from ztensor.torch.values import PLAIN, array_to_torch, from_torch, numpy_type, to_torch
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ztensor.limits import Limits
-    from ztensor.typing import Openable, Progress, TorchDevice
+    from ztensor.typing import Openable, Path, Progress, Storage, TorchDevice
 
 __all__ = ["load_tree", "save_tree", "tree_form", "tree_leaf", "tree_makers"]
 
@@ -43,6 +44,8 @@ def load_tree(
     threads: int | None = None,
     progress: Progress | None = None,
     limits: Limits | None = None,
+    storage: Storage | None = None,
+    cache: Path | None = None,
 ) -> Any:
     """Load a nested state that `save_tree` saved, with torch's tensors and types as they were.
 
@@ -61,6 +64,8 @@ def load_tree(
         threads: how many read or decompress.
         progress: called after each file with the bytes loaded so far and of all of them.
         limits: caps other than the default ones.
+        storage: how the store of a URL is opened.
+        cache: a folder that keeps what is read of a URL.
 
     Returns:
         The state: arrays that were NumPy's are NumPy's, those of JAX too.
@@ -72,7 +77,7 @@ def load_tree(
         UnsupportedError: there is no such device, or torch has no such type.
     """
     return loaded_tree(
-        filename,
+        with_storage(filename, storage, cache),
         "torch",
         into=into,
         verify=verify,

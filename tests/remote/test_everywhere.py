@@ -1,0 +1,194 @@
+"""Everything public that takes a source takes a URL of a folder, and how its store is opened."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+import ztensor.numpy as znumpy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.remote.s3_server import S3Server
+
+pytest.importorskip("obstore", reason="obstore reads URLs")
+TENSORS = {
+    "weight": np.arange(1200.0, dtype=np.float32).reshape(400, 3),
+    "bias": np.ones(400, "f4"),
+}
+MODULES = ("", ".numpy", ".torch", ".jax", ".flax")
+
+
+def takers(annotation: str) -> dict[str, Callable[..., Any]]:
+    """Return all public callables that have a parameter of an annotation."""
+    found: dict[str, Callable[..., Any]] = {}
+    for module_name in MODULES:
+        library = {".flax": "jax"}.get(module_name, module_name.lstrip("."))
+        if library:
+            pytest.importorskip(library)
+        module = importlib.import_module(f"ztensor{module_name}")
+        for name in module.__all__:
+            value = getattr(module, name)
+            if callable(value):
+                try:
+                    parameters = inspect.signature(value).parameters.values()
+                except ValueError:
+                    continue
+                if any(str(one.annotation) == annotation for one in parameters):
+                    found[f"{module_name.lstrip('.')} {name}".strip()] = value
+    return found
+
+
+def test_all_that_open_a_source_take_its_storage_and_a_cache() -> None:
+    found = takers("Openable")
+    assert len(found) > 10
+    for name, function in found.items():
+        parameters = inspect.signature(function).parameters
+        assert {"storage", "cache"} <= set(parameters), name
+
+
+@pytest.fixture
+def folder(s3: S3Server, bucket: str, tmp_path: Path) -> str:
+    """A model in two shards and their index, and a tree beside it, in a bucket."""
+    (tmp_path / "local").mkdir()
+    znumpy.save_file(TENSORS, tmp_path / "local" / "model.zt", max_shard_size=4000, version="2.1")
+    ztensor.save_tree({"w": TENSORS["weight"]}, tmp_path / "tree.zt")
+    for path in (tmp_path / "local").iterdir():
+        s3.put(bucket, f"m/{path.name}", path.read_bytes())
+    s3.put(bucket, "t/tree.zt", (tmp_path / "tree.zt").read_bytes())
+    return f"s3://{bucket}"
+
+
+def _first(values: Any) -> Any:
+    return np.asarray(values["weight"])[1].tolist()
+
+
+def _in(reader: Any) -> Any:
+    with reader:
+        return np.asarray(reader["weight"])[1].tolist()
+
+
+def _handle(make: Any) -> Callable[..., Any]:
+    def use(url: str, **how: Any) -> Any:
+        with make(url, "np", **how) as handle:
+            return handle.get_tensor("weight")[1].tolist()
+
+    return use
+
+
+def _tree(load: Any) -> Callable[..., Any]:
+    return lambda url, **how: np.asarray(load(url.replace("/m/", "/t/"), **how)["w"])[1].tolist()
+
+
+def _model(load: Any) -> Callable[..., Any]:
+    def use(url: str, **how: Any) -> Any:
+        import torch
+
+        model = torch.nn.Linear(3, 400)
+        load(model, url, **how)
+        return model.weight[1].tolist()
+
+    return use
+
+
+# What is called with a folder's URL; a name says how, the rest load a dict.
+WAYS: dict[str, Callable[[Any], Callable[..., Any]]] = {
+    "Reader": lambda kind: lambda url, **how: _in(kind(f"{url}{SHARD}", **how)),
+    "ShardedReader": lambda kind: lambda url, **how: _in(kind(url, **how)),
+    "open": lambda function: lambda url, **how: _in(function(url, **how)),
+    "safe_open": _handle,
+    "load_tree": _tree,
+    "open_tree": _tree,
+    "load_model": _model,
+    "load_file": lambda load: lambda url, **how: _first(load(url, **how)),
+    "load_abstract": lambda load: (
+        lambda url, **how: [3.0, 4.0, 5.0] if load(url, **how)["weight"].shape == (400, 3) else None
+    ),
+}
+SHARD = "model-00002-of-00002.zt"
+
+
+def test_all_of_them_with_a_folder(folder: str, s3: S3Server, tmp_path: Path) -> None:
+    for name, function in takers("Openable").items():
+        use = WAYS[name.rpartition(" ")[2]](function)
+        for cache in (tmp_path / "kept", ""):
+            found = use(f"{folder}/m/", storage=s3.storage(), cache=cache)
+            assert found == [3.0, 4.0, 5.0], name
+    assert any((tmp_path / "kept").iterdir())
+
+
+READ = ("ls", "info", "verify", "hash", "stats", "show", "diff", "plot", "bench")
+WRITTEN = ("convert", "export", "merge", "split")
+CHANGING = ("append", "replace", "rm", "mv", "set", "compact", "repair")
+
+
+def test_every_verb_with_a_folder(
+    folder: str,
+    s3: S3Server,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import typer.main
+
+    from ztensor.cli.main import VERBS, app
+
+    options = ",".join(f"{key}={value}" for key, value in s3.storage().items())
+    monkeypatch.setenv("ZTENSOR_STORAGE", options)
+    command = typer.main.get_command(app)
+    url = f"{folder}/m/"
+    znumpy.save_file({"x": np.ones(2)}, tmp_path / "x.zt")
+    np.save(tmp_path / "x.npy", np.ones(2))
+    more = {
+        "show": [url, "weight"], "plot": [url, "weight"], "diff": [url, url],
+        "convert": [url, str(tmp_path / "c.zt")], "export": [url, str(tmp_path / "e.safetensors")],
+        "merge": [url, "-o", str(tmp_path / "m.zt")],
+        "bench": [url, "--seconds", "0.1"],
+        "split": [url, "--into", str(tmp_path / "s"), "--max-shard-size", "4KB"],
+        "append": [url, str(tmp_path / "x.zt")],
+        "replace": [url, "weight", str(tmp_path / "x.npy")],
+        "rm": [url, "bias"], "mv": [url, "bias", "b"], "set": [url, "step=1"],
+    }  # fmt: skip
+
+    def run(verb: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as end:
+            command.main([verb, *more.get(verb, [url])], prog_name="ztensor")
+        printed = capsys.readouterr()
+        return int(end.value.code or 0), printed.out + printed.err
+
+    for verb in READ + WRITTEN:
+        code, text = run(verb)
+        assert code == 0, (verb, text)
+    assert (znumpy.load_file(tmp_path / "c.zt")["weight"] == TENSORS["weight"]).all()
+    for verb in CHANGING:
+        code, text = run(verb)
+        assert code != 0, verb
+        assert "Traceback" not in text
+        assert "bug" not in text
+    # Those that are not here take one file, or none; with a folder they are refused, too.
+    named = {verb for verbs in VERBS.values() for verb in verbs}
+    others = {"conformance", "demo", "completions", "migrate", "compress", "decompress"}
+    assert named == {*READ, *WRITTEN, *CHANGING} | others
+
+
+def test_what_takes_readers_takes_a_url_with_its_storage(
+    folder: str, s3: S3Server, tmp_path: Path
+) -> None:
+    place = ztensor.remote(f"{folder}/m/", s3.storage(), cache=tmp_path / "kept")
+    local = tmp_path / "local"
+    more: dict[str, list[Any]] = {"diff": [local], "plot": ["weight"]}
+    for name, function in takers("Readable").items():
+        if name == "convert":
+            ztensor.convert(place, tmp_path / "c.zt")
+            assert ztensor.diff(tmp_path / "c.zt", place).ok
+            continue
+        assert str(function(place, *more.get(name, []))).replace(str(local), "") == str(
+            function(local, *more.get(name, []))
+        ).replace(str(local), ""), name
