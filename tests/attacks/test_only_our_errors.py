@@ -1282,6 +1282,7 @@ VERBS: dict[str, list[str]] = {
     "verify": ["FILE"],
     "hash": ["FILE"],
     "bench": ["FILE", "--alone", "--seconds", "0.01"],
+    "ckpt": ["verify", "FILE"],
     "conformance": ["FILE"],
     "demo": ["FILE"],
     "convert": ["FILE", "OUT"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ztensor.checkpoints.step import Checkpoint, is_damage, told_by
-from ztensor.errors import FormatError, Reason, UnsupportedError, ZTensorError
+from ztensor.errors import FormatError, UnsupportedError, ZTensorError
 from ztensor.opening import open as open_files
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ class Listing:
         try:
             with open_files(self._place.path(entry.name), mmap=False) as reader:
                 metrics, is_pinned = told_by(reader, entry.step)
-                problem = _problem_of(reader) if whole else None
-            return self._of(entry, metrics=metrics, is_pinned=is_pinned, problem=problem)
+                told = _checked(reader) if whole else {}
+            return self._of(entry, metrics=metrics, is_pinned=is_pinned, **told)
         except ZTensorError as error:
             if not is_damage(error) and not isinstance(error, UnsupportedError):
                 raise
@@ -104,16 +104,17 @@ class Listing:
         return Checkpoint(entry.step, path, entry.nbytes, entry.modified, **told)
 
 
-def _problem_of(reader: Reader) -> ZTensorError | None:
-    """Read all of a file, and return what is wrong with it."""
+def _checked(reader: Reader) -> dict[str, Any]:
+    """Read all of a file, and return what a `Checkpoint` says of that."""
     report = reader.verify()
     if not report.problems:
-        return None
+        return {"is_checked": report.ok}
     problem = report.problems[0]
-    return FormatError(
+    error = FormatError(
         problem.message,
-        reason=problem.reason or Reason.DIGEST_MISMATCH,
+        reason=problem.reason,
         file=reader.name,
         object_name=problem.object_name,
         component=problem.component,
     )
+    return {"problem": error}

@@ -45,6 +45,7 @@ class Checkpoint:
         metrics: name to value, as they were saved.
         is_pinned: whether no rule removes it.
         problem: why it cannot be read; None where it opens.
+        is_checked: whether every byte was read, and is what a digest says; only `verify` does so.
     """
 
     step: int
@@ -54,6 +55,7 @@ class Checkpoint:
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     is_pinned: bool = False
     problem: ZTensorError | None = None
+    is_checked: bool = False
 
     @property
     def is_damaged(self) -> bool:

@@ -50,6 +50,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "diff": Verb("Compare two files, whatever their formats."),
         "verify": Verb("Check every byte of files, and list all that is wrong."),
         "hash": Verb("Print an id of the contents, independent of the storage."),
+        "ckpt": Verb("List, check or remove the steps of a training run."),
         "conformance": Verb("Try a reader of .zt files on a corpus of right and wrong ones."),
         "bench": Verb("Time how fast a file opens and loads on this machine."),
         "demo": Verb("Save, map, slice and damage a checkpoint, with times."),

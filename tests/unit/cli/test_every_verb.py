@@ -694,8 +694,18 @@ def test_show_of_a_type_that_is_unknown(run: Run, name: str, count: int, of: str
 ALL = [verb for verbs in VERBS.values() for verb in verbs]
 MANY = ["ls", "stats", "plot", "diff", "verify", "hash", "merge", "split", "convert", "export"]
 # What these are called with, which is no file of tensors.
-WITHOUT_A_FILE = {"completions": ["bash"], "conformance": [str(CORPUS)]}
+WITHOUT_A_FILE = {"completions": ["bash"], "conformance": [str(CORPUS)], "ckpt": ["ls", "run"]}
 WRITING = [*dict.fromkeys(verb.split()[0] for verb in (*CHANGING, *MAKING)), "plot"]
+
+
+def without_a_file(verb: str, folder: Path) -> list[str]:
+    """Return how such a verb is called; the run is made beside the test's files."""
+    if verb == "ckpt":
+        run = folder / "run"
+        with ztensor.CheckpointManager(run, background=False) as manager:
+            manager.save(1, {"w": WEIGHT})
+        return [verb, "ls", str(run)]
+    return [verb, *WITHOUT_A_FILE[verb]]
 
 
 def test_the_tables_name_every_verb() -> None:
@@ -815,7 +825,7 @@ def test_an_interrupt_ends_every_verb_with_130(
 ) -> None:
     file = copy("zt-1.2.0")
     if verb in WITHOUT_A_FILE:
-        arguments = [verb, *WITHOUT_A_FILE[verb]]
+        arguments = without_a_file(verb, tmp_path)
     else:
         arguments = arguments_of(verb, file, tmp_path)
     before = snapshot(tmp_path)
@@ -850,7 +860,7 @@ def test_a_reader_that_goes_away_ends_every_verb_with_141(
 ) -> None:  # fmt: skip
     file = copy("zt-1.2.0")
     if verb in WITHOUT_A_FILE:
-        arguments = [verb, *WITHOUT_A_FILE[verb]]
+        arguments = without_a_file(verb, tmp_path)
     else:
         arguments = arguments_of(verb, file, tmp_path)
     monkeypatch.setattr("sys.stdout", Gone())

@@ -124,7 +124,8 @@ def require_plain(message: str, given: str) -> None:
 
 
 def test_every_verb_that_reads_is_in_the_table() -> None:
-    reading = {verb for verbs in VERBS.values() for verb in verbs} - {"completions", "conformance"}
+    without = {"completions", "conformance", "ckpt"}  # the last reads folders: see test_ckpt.py
+    reading = {verb for verbs in VERBS.values() for verb in verbs} - without
     assert {arguments[0] for arguments in CALLS.values()} == reading
 
 

@@ -1,0 +1,210 @@
+"""`ztensor ckpt`: the steps of a training run that `ztensor.CheckpointManager` saved."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ztensor.cli.exits import ExitCode
+from ztensor.cli.options import DryRunOption
+from ztensor.cli.spelling import count_text, size_text
+from ztensor.cli.terminal import Column, Styled, Terminal
+from ztensor.cli.verb import error_as_json
+from ztensor.errors import ArgumentValueError, SourceNotFoundError, UsageError, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ztensor import Checkpoint, CheckpointManager
+
+Action = Literal["ls", "verify", "prune"]
+
+_COLUMNS = (
+    Column("step", numeric=True),
+    Column("size", numeric=True),
+    Column("metrics"),
+    Column("state"),
+)
+
+
+def ckpt(
+    terminal: Terminal,
+    action: Annotated[
+        Action,
+        typer.Argument(metavar="ls|verify|prune", help="What to do.", show_default=False),
+    ],
+    folder: Annotated[
+        str, typer.Argument(metavar="DIR", help="The folder of a run, or its URL in a store.")
+    ],
+    *,
+    keep: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Keep so many of the newest steps.", show_default="1"),
+    ] = None,
+    keep_best: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="METRIC:N:min|max",
+            help="And so many of the best; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    keep_every: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="And the steps that this divides.", show_default=False),
+    ] = None,
+    damaged: Annotated[bool, typer.Option("--damaged", help="Remove damaged steps, too.")] = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """List, check or remove the steps of a training run.
+
+    DIR has files that `ztensor.CheckpointManager` saved, such as step-00000100.zt. `ls` opens each
+    and reads no data. `verify` reads every byte. `prune` removes what no rule keeps; pinned steps
+    and damaged ones stay, unless --damaged is given. Before it removes anything it reads the newest
+    steps until one is right, and that one stays whatever the rules say. Other files are left alone.
+    The options are for `prune`.
+
+    Output:
+      ls: one line for each step, with its size and metrics, and whether it is
+      pinned, or `DAMAGED` and why. verify: one line for each step: `ok`;
+      `unchecked` where some bytes have no digest; or `DAMAGED` and why. prune:
+      the steps that were removed.
+
+    JSON:
+      folder          the argument
+      ok              ls, verify: whether no damage was found
+      steps           ls, verify: a list of step, file, nbytes, modified (seconds
+                      since 1970), metrics, pinned, checked (verify: whether a
+                      digest covers every byte), error (null if there is none)
+      dry_run         prune: whether nothing was removed
+      removed         prune: the steps
+
+    Safety:
+      ls and verify never change a file. prune removes steps only, and never the
+      newest one that is right.
+
+    Exit code:
+      0 if no damage was found, or all was removed; 1 if a step is damaged.
+
+    Examples:
+      $ ztensor ckpt ls run
+        the steps; only the ends of the files are read
+      $ ztensor ckpt verify run
+        one byte of the newest is wrong; exits with 1
+      $ ztensor ckpt prune run --keep 1 --dry-run
+        step 200 is the newest that is right, and stays
+    """
+    from ztensor import CheckpointManager
+    from ztensor.source.table import is_remote
+
+    if not is_remote(folder) and not os.path.isdir(folder):
+        raise SourceNotFoundError("there is no folder of that name", file=folder)
+    rules: dict[str, Any] = {"keep": None}
+    given = keep is not None or keep_best or keep_every is not None
+    if action == "prune":
+        if not given and not damaged:
+            raise UsageError(
+                "prune needs to be told what stays: --keep, --keep-best or --keep-every; "
+                "or --damaged, to remove only that"
+            )
+        if given:
+            best = [_best(text) for text in keep_best or ()]
+            newest = 1 if keep is None else keep
+            rules = {"keep": newest, "keep_best": best, "keep_every": keep_every}
+    elif given or damaged or dry_run:
+        raise UsageError(f"{action} removes nothing; these options are for prune")
+    with CheckpointManager(folder, **rules) as manager:
+        if action == "prune":
+            _prune(terminal, folder, manager, damaged=damaged, dry_run=dry_run)
+        else:
+            steps = manager.checkpoints() if action == "ls" else manager.verify()
+            (_list if action == "ls" else _tell)(terminal, folder, steps)
+            _finish(terminal, folder, steps)
+
+
+def _best(text: str) -> tuple[str, int, str]:
+    metric, _, rest = text.partition(":")
+    count, _, mode = rest.partition(":")
+    if not metric or not count.isascii() or not count.isdigit() or mode not in ("min", "max"):
+        raise ArgumentValueError(
+            "--keep-best takes a metric, how many steps, and which end of it is best",
+            expected="such as loss:2:min",
+            found=describe(text, 60),
+        )
+    return metric, int(count), mode
+
+
+def _list(terminal: Terminal, folder: str, steps: Sequence[Checkpoint]) -> None:
+    terminal.table(
+        _COLUMNS,
+        [
+            (
+                str(one.step),
+                size_text(one.nbytes),
+                ", ".join(f"{name} {value:g}" for name, value in one.metrics.items()),
+                _state(one),
+            )
+            for one in steps
+        ],
+    )
+    terminal.line(Styled(f"{folder}: {count_text(len(steps), 'step')}", "bold"))
+
+
+def _state(one: Checkpoint) -> str:
+    if one.problem is None:
+        return "pinned" if one.is_pinned else ""
+    return f"{'DAMAGED' if one.is_damaged else 'unknown'}: {one.problem.message}"
+
+
+def _tell(terminal: Terminal, folder: str, steps: Sequence[Checkpoint]) -> None:
+    for one in steps:
+        if one.problem is None:
+            word = Styled("ok", "green") if one.is_checked else Styled("unchecked", "yellow")
+            terminal.line(f"step {one.step}: ", word, f", {size_text(one.nbytes)}")
+        else:
+            word = Styled("DAMAGED" if one.is_damaged else "not read", "bold red")
+            terminal.problem(f"step {one.step}: ", word, f"; {one.problem.told()}")
+    right = sum(one.is_checked for one in steps)
+    terminal.line(
+        Styled(f"{folder}: {right} of {count_text(len(steps), 'step')} are right", "bold")
+    )
+
+
+def _finish(terminal: Terminal, folder: str, steps: Sequence[Checkpoint]) -> None:
+    ok = all(one.problem is None for one in steps)
+    if not ok:
+        terminal.fail(ExitCode.FAILED)
+    terminal.result(
+        {
+            "folder": folder,
+            "ok": ok,
+            "steps": [
+                {
+                    "step": one.step,
+                    "file": one.path,
+                    "nbytes": one.nbytes,
+                    "modified": one.modified,
+                    "metrics": dict(one.metrics),
+                    "pinned": one.is_pinned,
+                    "checked": one.is_checked,
+                    "error": None if one.problem is None else error_as_json(one.problem),
+                }
+                for one in steps
+            ],
+        }
+    )
+
+
+def _prune(
+    terminal: Terminal, folder: str, manager: CheckpointManager, *, damaged: bool, dry_run: bool
+) -> None:
+    removed = manager.prune(damaged=damaged, dry_run=dry_run)
+    for step in removed:
+        terminal.line(f"step {step}: ", "would be removed" if dry_run else "removed")
+    terminal.line(
+        Styled(f"{folder}: {count_text(len(removed), 'step')}", "bold"),
+        Styled(" to remove; nothing is changed" if dry_run else " removed", "bold"),
+    )
+    terminal.result({"folder": folder, "dry_run": dry_run, "removed": removed})

@@ -1,0 +1,122 @@
+"""`ztensor ckpt`: the steps of a run, listed, checked and removed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tests.unit.cli.test_wrong_inputs import require_plain
+from ztensor import CheckpointManager
+from ztensor.cli.exits import ExitCode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.cli.conftest import Run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a run of four steps: the third is pinned, the last damaged where no listing looks."""
+    with CheckpointManager(tmp_path, keep=None, background=False, durable=False) as manager:
+        for step, loss in [(10, 3.0), (20, 1.0), (30, 2.0), (40, 9.0)]:
+            manager.save(step, {"w": np.full(1000, step)}, {"loss": loss})
+        manager.pin(30)
+    damaged = bytearray((tmp_path / "step-00000040.zt").read_bytes())
+    damaged[200] ^= 1
+    (tmp_path / "step-00000040.zt").write_bytes(damaged)
+    return tmp_path
+
+
+def steps(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_ls_opens_each_step(run: Run, folder: Path) -> None:
+    ended = run("ckpt", "ls", folder, "--json")
+    assert (ended.code, ended.json["ok"]) == (0, True)
+    found = ended.json["steps"]
+    assert [one["step"] for one in found] == [10, 20, 30, 40]
+    assert [one["pinned"] for one in found] == [False, False, True, False]
+    assert found[1]["metrics"] == {"loss": 1.0}
+    assert not any(one["checked"] for one in found)
+    (folder / "step-00000010.zt").write_bytes(b"")
+    ended = run("ckpt", "ls", folder)
+    assert ended.code == ExitCode.FAILED
+    assert "DAMAGED" in ended.out
+    assert "loss 1" in ended.out
+    assert "pinned" in ended.out
+
+
+def test_verify_reads_every_byte(run: Run, folder: Path) -> None:
+    ended = run("ckpt", "verify", folder, "--json")
+    assert (ended.code, ended.json["ok"]) == (ExitCode.FAILED, False)
+    assert [one["checked"] for one in ended.json["steps"]] == [True, True, True, False]
+    assert ended.json["steps"][3]["error"]["reason"] == "digest_mismatch"
+    ended = run("ckpt", "verify", folder, "--quiet")
+    assert (ended.code, ended.out) == (ExitCode.FAILED, "")
+    assert "step 40: DAMAGED" in ended.err
+
+
+def test_a_step_without_digests_is_unchecked(run: Run, tmp_path: Path) -> None:
+    with CheckpointManager(tmp_path, checksum=None) as manager:
+        manager.save(1, {"w": np.zeros(1000)})
+    ended = run("ckpt", "verify", tmp_path)
+    assert ended.code == 0
+    assert "step 1: unchecked" in ended.out
+    assert "0 of 1 step are right" in ended.out
+
+
+def test_prune_keeps_what_rules_say_and_the_newest_that_is_right(run: Run, folder: Path) -> None:
+    before = steps(folder)
+    planned = run("ckpt", "prune", folder, "--keep", "1", "--dry-run", "--json").json
+    assert (planned["removed"], steps(folder)) == ([10, 20], before)
+    ended = run("ckpt", "prune", folder, "--keep-best", "loss:1:min", "--json")
+    assert ended.json["removed"] == [10]
+    assert "step 20: removed" in run("ckpt", "prune", folder, "--keep", "1").out
+    assert run("ckpt", "prune", folder, "--damaged", "--json").json["removed"] == [40]
+    assert steps(folder) == ["step-00000030.zt"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("prune",), "what stays"),
+        (("ls", "--keep", "1"), "for prune"),
+        (("verify", "--dry-run"), "for prune"),
+        (("prune", "--keep", "0"), "keep"),
+        (("prune", "--keep-best", "loss"), "loss:2:min"),
+        (("prune", "--keep-best", "loss:x:min"), "loss:2:min"),
+        (("forget",), "forget"),
+    ],
+)
+def test_wrong_options(run: Run, folder: Path, arguments: tuple[str, ...], says: str) -> None:
+    before = steps(folder)
+    ended = run("ckpt", arguments[0], folder, *arguments[1:])
+    assert ended.code == ExitCode.USAGE
+    assert says in ended.err
+    assert steps(folder) == before
+
+
+@pytest.mark.parametrize("action", ["ls", "verify", "prune"])
+@pytest.mark.parametrize(
+    "given", ["no", "file.zt", "-", "/dev/null", "ftp://host/run", "hf://a/b/c"]
+)
+def test_what_is_no_folder_of_a_run(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str, given: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file.zt").write_bytes(b"mine")
+    more = ["--keep", "1"] if action == "prune" else []
+    ended = run("ckpt", action, given, *more)
+    assert ended.code in (ExitCode.FAILED, ExitCode.USAGE)
+    assert given in ended.err
+    require_plain(ended.err, given)
+    assert (tmp_path / "file.zt").read_bytes() == b"mine"
+
+
+def test_a_folder_without_steps(run: Run, tmp_path: Path) -> None:
+    assert run("ckpt", "ls", tmp_path, "--json").json["steps"] == []
+    assert run("ckpt", "prune", tmp_path, "--keep", "1", "--json").json["removed"] == []
