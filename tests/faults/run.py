@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # started by path
 from tests.faults.judge import Outcome
 from tests.faults.kills import RUNS
 from tests.faults.operations import OPERATIONS, TARGET
+from tests.faults.steps import CHANGES, cut_power_of_run, fail_run, kill_run
 from tests.faults.test_kill import kill_in_a_process
 from tests.faults.test_processes import Worker, together
 from tests.faults.trials import (
@@ -65,6 +66,7 @@ def main() -> int:
         options.only,
     )
     bad += failing_calls(options.only)
+    bad += steps_of_runs(options.cuts, options.seed, options.only)
     bad += real_kills(options.kills, options.seed, options.only)
     bad += 0 if options.only else races(options.seconds)
     print(f"{bad} bad; {time.monotonic() - begin:.0f} s")
@@ -113,6 +115,32 @@ def crash_table(title: str, judge: Callable[[Operation, bool, Path], Tally], onl
     print(f"of 2.x: {of_2.states} states, {of_2.torn} of which did not open as they are")
     print(f"mended by both ways of repair: {total.repaired}; ", end="")
     print(f"damage a minimal reader did not notice and ours did: {total.fooled}\n")
+    return total.bad
+
+
+def steps_of_runs(cuts: int, seed: int, only: str) -> int:
+    """Judge the folder of a run at every moment of a save or a removal of steps."""
+    changes = {name: change for name, change in CHANGES.items() if only in f"steps: {name}"}
+    if not changes:
+        return 0
+    print("Steps of a run: killed at every call and in every write, power cuts, calls that fail")
+    _row("change", COLUMNS)
+    total = Tally()
+    for name, change in changes.items():
+        tally = Tally()
+        tries: list[Callable[[Path], Tally]] = [
+            lambda folder: kill_run(change, folder, stride=13),  # noqa: B023  # called at once
+            lambda folder: kill_run(change, folder, stride=13, nameless=False),  # noqa: B023
+            lambda folder: cut_power_of_run(change, folder, count=cuts, seed=seed),  # noqa: B023
+            lambda folder: fail_run(change, folder),  # noqa: B023
+        ]
+        for judge in tries:
+            with tempfile.TemporaryDirectory() as folder:
+                tally.include(judge(Path(folder)))
+        total.include(tally)
+        _row(name, (tally.states, tally.distinct, *tally.outcomes.values(), tally.litter))
+    _row("all", (total.states, total.distinct, *total.outcomes.values(), total.litter))
+    print()
     return total.bad
 
 
