@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ztensor.boundary import public
 from ztensor.contents import open_file
+from ztensor.divided.opened import open_if_divided, open_instead
 from ztensor.errors import ArgumentTypeError, SourceNotFoundError, describe
 from ztensor.frameworks import read_values
 from ztensor.reading.reader import ObjectReader
@@ -76,7 +77,12 @@ class Reader(ObjectReader):
         cache: Path | None = None,
     ) -> None:
         path = with_storage(path, storage, cache)
-        super().__init__(open_file(path, verify=verify, mmap=mmap, limits=limits, recover=recover))
+        found = open_if_divided(path, verify=verify, limits=limits)
+        super().__init__(
+            open_file(path, verify=verify, mmap=mmap, limits=limits, recover=recover)
+            if found is None
+            else found
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by path, or by value for bytes, so that workers open the file themselves.
@@ -353,12 +359,18 @@ def open(  # the name released libraries and users know
 ) -> Reader:
     """Open a zTensor file of any version; see `Reader` for arguments and errors.
 
-    An index (`model.zt.index.json`), a folder, a list of paths, the path of a file that is there
-    only as shards beside its index, and the first shard of a GGUF model
+    A divided checkpoint, its folder or the root `checkpoint.zt` in it, is opened as one file that
+    has the whole tensors: see `ztensor.divided`.
+
+    An index (`model.zt.index.json`), another folder, a list of paths, the path of a file that is
+    there only as shards beside its index, and the first shard of a GGUF model
     (`model-00001-of-00003.gguf`) are opened as one, on disk or by their URLs (`s3://bucket/model/`,
     `hf://org/repo`): see `ztensor.ShardedReader`.
     """
     path = with_storage(path, storage, cache)
+    found = open_if_divided(path, verify=verify, limits=limits)
+    if found is not None:
+        return reader_over(found)
     if is_set(path):
         return ShardedReader(path, verify=verify, mmap=mmap, limits=limits, recover=recover)
     try:
@@ -366,6 +378,9 @@ def open(  # the name released libraries and users know
     except SourceNotFoundError:  # a URL may be that of a folder, or of shards beside an index
         from ztensor.sharded.finding import set_instead
 
+        found = open_instead(path, verify=verify, limits=limits)
+        if found is not None:
+            return reader_over(found)
         several = set_instead(path)
         if several is None:
             raise

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from ztensor.chunks.blocks import Blocks
 from ztensor.encoding.base import require_equal_length
 from ztensor.errors import ManifestError, Reason, UsageError, describe
 from ztensor.foreign.base import (
     GATHERED_BYTES,
     RAW,
-    Blocks,
     InBlocks,
     Projection,
     gather,

@@ -312,20 +312,46 @@ class StoredComponent:
             LimitError: a safety cap is exceeded.
             SourceError: the bytes could not be read.
         """
-        encoding, limits, stored = self.encoding(), self._shared.limits, self.stored()
-        stored.keep()
+        stored = self._kept()
         covers_stored = self._shared.verify is False or self.check(once=False, stored=stored)
         if expected is None:
             expected = self._count(stored)  # decoded once to count, and only then allocated
         else:
-            require_decodable(expected, limits)
-        require_declared(self.component, expected)
-        encoding.require_length(stored, expected, limits)
+            require_decodable(expected, self._shared.limits)
+        self._require_length(stored, expected)
         buffer = empty_array((expected,), np.dtype(np.uint8))
-        encoding.decode_into(stored, buffer.data, limits)
+        self.encoding().decode_into(stored, buffer.data, self._shared.limits)
         if not covers_stored:
             self.require_copy(buffer.data)
         return buffer
+
+    def decode_into(self, destination: memoryview) -> None:
+        """Fill memory with all decoded bytes of an encoded component, every check done.
+
+        Args:
+            destination: flat bytes, writable, as long as it decodes to.
+
+        Raises:
+            ZTensorError: what `decoded` raises.
+        """
+        stored = self._kept()
+        covers_stored = self._shared.verify is False or self.check(once=False, stored=stored)
+        require_decodable(destination.nbytes, self._shared.limits)
+        self._require_length(stored, destination.nbytes)
+        self.encoding().decode_into(stored, destination, self._shared.limits)
+        if not covers_stored:
+            self.require_copy(destination)
+
+    def _kept(self) -> Range:
+        """Return the stored bytes, read at once where they are few and lie where they should."""
+        stored = self.stored()
+        if self.component.digest is not None or self.component.encoding in ENCODINGS:
+            stored.keep()
+        return stored
+
+    def _require_length(self, stored: Range, expected: int) -> None:
+        require_declared(self.component, expected)
+        self.encoding().require_length(stored, expected, self._shared.limits)
 
     def decoded_length(self) -> int:
         """Return how many bytes it decodes to, by decoding it.

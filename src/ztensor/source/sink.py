@@ -183,6 +183,21 @@ class FileSink(Gatherer):
             raise ClosedError("the file was closed or given up", file=self.name)
         return descriptor
 
+    def held(self) -> Descriptor | None:
+        """Return what keeps the file's lock beyond the commit, until it is closed.
+
+        So others see that the file belongs to a process that lives. None where nothing does.
+        """
+        if os.name == "nt":
+            return None  # it would keep the file from getting its name
+        descriptor = self._in_use()
+        try:
+            return Descriptor(os.dup(descriptor.number))
+        except OSError:
+            return None
+        finally:
+            del descriptor
+
     def _open_temporary(self) -> None:
         flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
         # Taken from `os` at each call, as tests take it away to reach what other systems do.

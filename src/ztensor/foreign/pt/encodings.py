@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from ztensor.chunks.blocks import Blocks
 from ztensor.encoding.base import require_equal_length
 from ztensor.errors import (
     LimitError,
@@ -15,7 +16,6 @@ from ztensor.errors import (
 )
 from ztensor.foreign.base import (
     GATHERED_BYTES,
-    Blocks,
     ForeignEncoding,
     InBlocks,
     gather,

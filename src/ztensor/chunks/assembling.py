@@ -1,0 +1,623 @@
+"""Tensors put together from their chunks: an encoding, and boxes read into memory of the caller.
+
+Nothing is copied twice: bytes of a raw chunk go where they belong, row by row where the place is
+not one run. What is read as a whole is held to its digest, also where it comes in pieces.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ztensor.chunks.blocks import Blocks
+from ztensor.chunks.boxes import overlap
+from ztensor.chunks.table import WHOLE_OBJECT
+from ztensor.digest import require_match
+from ztensor.encoding import ENCODINGS
+from ztensor.encoding.base import Runs, require_decodable, require_equal_length
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    Reason,
+    UnsupportedError,
+    UsageError,
+    ZTensorError,
+    describe,
+)
+from ztensor.layout.base import empty_array
+from ztensor.layout.elements import is_native, result_dtype, stored_form, typed_array
+from ztensor.model.dtype import element_count
+from ztensor.model.later import LaterObjects
+from ztensor.model.manifest import Component, TensorObject
+from ztensor.reading.component import Fetching, PartReader, digest_of
+from ztensor.reading.selection import picked, plan
+from ztensor.source.at_once import AtOnce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ztensor.chunks.boxes import Overlap
+    from ztensor.chunks.table import Chunk, ChunkTable
+    from ztensor.digest import Hasher
+    from ztensor.encoding import Stored
+    from ztensor.layout.base import Array
+    from ztensor.limits import Limits
+    from ztensor.reading.component import ReadInto, StoredComponent
+    from ztensor.source.joined import JoinedSource
+
+    # Gives the object a row tells of whose encoding is `WHOLE_OBJECT`.
+    Whole = Callable[[Chunk], TensorObject]
+
+# How a component is stored that lies in several chunks; no file has this word.
+WORD = "divided"
+_BLOCK_BYTES = 8 << 20
+# Read into memory of ours where the place it belongs to is not one run of bytes.
+_STAGED_BYTES = 4 << 20
+
+
+class Assembler:
+    """Fills memory with tensors of a table, or boxes of them.
+
+    Args:
+        table: what they are made of.
+        source: the files, joined; the table's come behind the first.
+        limits: the caps in force.
+        verify: None checks the digests of chunks that are read as a whole, True those of all that
+            are touched, False none.
+        starts: where each of the table's files begins in the source.
+    """
+
+    def __init__(
+        self,
+        table: ChunkTable,
+        source: JoinedSource,
+        limits: Limits,
+        *,
+        verify: bool | None,
+        starts: Sequence[int],
+    ) -> None:
+        self.table = table
+        self.source = source
+        self._starts = starts
+        self._verify = verify
+        self._limits = limits
+        self.fetching = Fetching(source, ENCODINGS, limits, verify=verify)
+
+    # --- What tensors are -------------------------------------------------------------------
+
+    def objects(self, whole: Whole | None = None) -> Mapping[str, TensorObject]:
+        """Return the tensors by their names; each is described when it is asked for.
+
+        Args:
+            whole: gives the object that a row of `WHOLE_OBJECT` tells of, its places those in the
+                source.
+        """
+        return LaterObjects(self.table.names, functools.partial(self._object, whole))
+
+    def _object(self, whole: Whole | None, name: str) -> TensorObject:
+        table = self.table
+        number = table.tensor_of[name]
+        kind, shape = table.kind_of(number), table.shapes[number]
+        rows = table.rows(number)
+        if len(rows) == 1:
+            chunk = table.chunk(rows.start)
+            if chunk.encoding == WHOLE_OBJECT:
+                if whole is None:
+                    raise UnsupportedError("nothing tells what the object is made of")
+                return whole(chunk)
+            return TensorObject(shape, kind.format, {"data": self.component(chunk)})
+        nbytes = table.nbytes(number)
+        if nbytes is None:
+            raise UnsupportedError(
+                "the element type is unknown, and so is how its chunks go together",
+                reason=Reason.UNKNOWN_TYPE,
+                found=describe(kind.type or kind.dtype),
+            )
+        if not rows:  # no element, so no bytes either
+            return TensorObject(shape, kind.format, {"data": kind.component})
+        component = Component(
+            kind.dtype,
+            self.source.size + number,  # no bytes are there; it tells which tensor this is
+            table.stored_nbytes(number),
+            kind.type,
+            encoding=WORD,
+            decoded_length=nbytes,
+        )
+        return TensorObject(shape, kind.format, {"data": component})
+
+    def encodings(self) -> Mapping[str, Any]:
+        """Return how the components of `objects` are stored, by the word for it."""
+        return {**ENCODINGS, WORD: DividedEncoding(self)}
+
+    def component(self, chunk: Chunk) -> Component:
+        """Return where the bytes of a chunk lie in the source, and what they are."""
+        kind = self.table.kind_of(chunk.tensor)
+        unit = kind.unit
+        decoded = None
+        if chunk.encoding != "raw" and unit is not None:
+            decoded = -(-element_count(chunk.sizes) // unit[1]) * unit[0]
+        return Component(
+            kind.dtype,
+            self._starts[chunk.file] + chunk.at,
+            chunk.length,
+            kind.type,
+            encoding=chunk.encoding,
+            digest=chunk.digest,
+            decoded_length=decoded,
+        )
+
+    def number_at(self, offset: int) -> int:
+        """Return the tensor of a component of `objects` that lies in several chunks."""
+        return offset - self.source.size
+
+    def require_length(self, tensor: int, expected: int, limits: Limits) -> None:
+        """Refuse what cannot decode to so many bytes, before they are allocated.
+
+        Raises:
+            ZTensorError: so it is, or a file that it needs is not there.
+        """
+        table = self.table
+        require_equal_length(
+            table.nbytes(tensor) or 0, expected, "the tensor has another length than its shape"
+        )
+        rows = table.rows(tensor)
+        part = slice(rows.start, rows.stop)
+        raw = 0
+        words = np.zeros(len(rows), np.uint8) if table.encoding is None else table.encoding[part]
+        for number in np.unique(words).tolist():
+            if table.encodings[number] == "raw":
+                raw = int(table.length[part][words == number].sum(dtype=np.uint64))
+        require_decodable(expected - min(raw, expected), limits)
+        if expected > _BLOCK_BYTES:  # lengths are a claim until the files were opened
+            for file in np.unique(table.file[part]).tolist():
+                found, _ = self.source.place(self._starts[file])
+                opened = getattr(found, "opened", None)
+                if opened is not None:
+                    opened()
+
+    # --- Boxes ------------------------------------------------------------------------------
+
+    def read_box(
+        self, tensor: int, offsets: Sequence[int], sizes: Sequence[int], destination: Array
+    ) -> None:
+        """Fill an array with a box of a tensor; see `DividedObjects.read_box`.
+
+        Raises:
+            ArgumentValueError: the box does not lie in the tensor, or the array is of another
+                shape or read-only.
+            ArgumentTypeError: the array has another element type.
+            FormatError: stored bytes are damaged.
+            UnsupportedError: the type or an encoding is unknown.
+            LimitError: a safety cap is exceeded.
+            SourceError: the bytes could not be read.
+        """
+        self._require_box(tensor, offsets, sizes, destination)
+        if not destination.size:
+            return
+        dtype = result_dtype(self.table.kind_of(tensor).component)
+        target = destination if destination.dtype == dtype else destination.view(dtype)
+        self.fill(tensor, offsets, sizes, target)
+
+    def fill(
+        self,
+        tensor: int,
+        offsets: Sequence[int],
+        sizes: Sequence[int],
+        target: Array,
+        see: Callable[[Chunk, Overlap, Array], None] | None = None,
+    ) -> None:
+        """Fill an array of the tensor's own element type with a box that lies in the tensor.
+
+        Args:
+            tensor: its number.
+            offsets: where the box begins.
+            sizes: how long it is.
+            target: (sizes) what is filled.
+            see: called with each chunk, what of it was asked for, and `target`, once the bytes are
+                there.
+
+        Raises:
+            ZTensorError: what `read_box` raises.
+        """
+        at_once = AtOnce(self.source) if self.source.prefers_long_reads else None
+        seen = []
+        for chunk in self.table.touching(tensor, offsets, sizes):
+            common = overlap(chunk.offsets, chunk.sizes, offsets, sizes)
+            with self.located(chunk):
+                _Part(self, chunk, common, target[common.target]).read(at_once)
+            if see is not None:
+                if at_once is None:
+                    see(chunk, common, target)
+                else:
+                    seen.append((chunk, common))
+        if at_once is not None:
+            at_once.end()
+        for chunk, common in seen:
+            if see is not None:
+                see(chunk, common, target)
+
+    def located(self, chunk: Chunk) -> _Located:
+        """Return a context in which errors are told file, tensor and chunk."""
+        return _Located(self, chunk)
+
+    def name_of_file(self, chunk: Chunk) -> str:
+        """Return what messages call the file a chunk lies in."""
+        return self.source.place(self._starts[chunk.file])[0].name
+
+    @property
+    def checks(self) -> bool:
+        """Return whether digests of what is read as a whole are checked."""
+        return self._verify is not False
+
+    @property
+    def checks_parts(self) -> bool:
+        """Return whether digests of what is read in part are checked, too."""
+        return self._verify is True
+
+    def _require_box(
+        self, tensor: int, offsets: Sequence[int], sizes: Sequence[int], destination: Array
+    ) -> None:
+        table = self.table
+        shape, name = table.shapes[tensor], table.names[tensor]
+        if (
+            len(offsets) != len(shape)
+            or len(sizes) != len(shape)
+            or any(
+                start < 0 or size < 0 or start + size > length
+                for start, size, length in zip(offsets, sizes, shape, strict=True)
+            )
+        ):
+            raise ArgumentValueError(
+                "the box does not lie in the tensor",
+                object_name=name,
+                expected=f"within shape {describe(shape)}",
+                found=f"{describe(tuple(offsets))} of sizes {describe(tuple(sizes))}",
+            )
+        if destination.shape != tuple(sizes):
+            raise ArgumentValueError(
+                "the array does not fit the box",
+                object_name=name,
+                expected=f"shape {describe(tuple(sizes))}",
+                found=f"shape {destination.shape}",
+            )
+        if not destination.flags.writeable:
+            raise ArgumentValueError("the array is read-only", object_name=name)
+        dtype = result_dtype(table.kind_of(tensor).component)
+        is_alike = destination.dtype.itemsize == dtype.itemsize and destination.dtype.kind in "uV"
+        if destination.dtype != dtype and not is_alike:
+            raise ArgumentTypeError(
+                "the array does not fit the tensor",
+                object_name=name,
+                expected=f"{dtype.name}, or unsigned integers of that width",
+                found=destination.dtype.name,
+            )
+
+
+class _Located:
+    """Tells errors that pass in which file, tensor and chunk they are.
+
+    Args:
+        assembler: whose chunk it is.
+        chunk: the chunk.
+    """
+
+    __slots__ = ("_assembler", "_chunk")
+
+    def __init__(self, assembler: Assembler, chunk: Chunk) -> None:
+        self._assembler = assembler
+        self._chunk = chunk
+
+    def __enter__(self) -> None:
+        """Begin; nothing is done."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ZTensorError):
+            chunk = self._chunk
+            error.locate(
+                file=self._assembler.name_of_file(chunk),
+                object_name=self._assembler.table.names[chunk.tensor],
+            )
+            error.hint = error.hint or shown(chunk)
+
+
+def shown(chunk: Chunk) -> str:
+    """Return what messages call a chunk."""
+    return f"in the chunk at {list(chunk.offsets)} of sizes {list(chunk.sizes)}"
+
+
+class _Part:
+    """What is wanted of one chunk, and where it belongs.
+
+    Args:
+        assembler: reads it.
+        chunk: the chunk.
+        common: what is wanted of it.
+        target: where that belongs.
+    """
+
+    def __init__(self, assembler: Assembler, chunk: Chunk, common: Overlap, target: Array) -> None:
+        self._assembler = assembler
+        self._chunk = chunk
+        self._common = common
+        self._target = target
+        self._stored = assembler.fetching.of(assembler.component(chunk))
+
+    def read(self, at_once: AtOnce | None) -> None:
+        """Fill the target, or ask `at_once` for it."""
+        component = self._stored.component
+        in_place = is_native(component)
+        is_whole = self._common.sizes == self._chunk.sizes
+        if not self._target.size:
+            return
+        if is_whole and in_place and component.encoding == "raw":
+            self._read_raw(at_once)
+        elif is_whole and in_place and self._target.flags.c_contiguous:
+            self._stored.decode_into(self._target.reshape(-1).view(np.uint8).data)
+        else:
+            reading = None
+            if in_place and not is_whole:
+                width = self._target.dtype.itemsize
+                needed = element_count(self._chunk.sizes) * width
+                reading = self._stored.reading(needed, self._chunk.row)
+            if reading is None:
+                self._target[...] = self._decoded()[self._common.source]
+            else:
+                self._read_part(reading, at_once)
+
+    def _decoded(self) -> Array:
+        """Return the whole chunk as new memory."""
+        component = self._stored.component
+        data: memoryview | Array
+        if component.encoding == "raw":
+            data = self._stored.raw(copy=True)
+        else:
+            data = self._stored.decoded(component.decoded_length)
+        array = typed_array(component, data)[: element_count(self._chunk.sizes)]
+        return array.reshape(self._chunk.sizes)
+
+    def _read_raw(self, at_once: AtOnce | None) -> None:
+        """Read all of a raw chunk."""
+        target = self._target
+        if at_once is None:
+            self._stored.fill_pieces(pieces_of(target))
+            return
+        is_run = target.flags.c_contiguous
+        whole = target if is_run else empty_array(target.shape, target.dtype)
+        memory = whole.reshape(-1).view(np.uint8).data
+        at_once.add(self._stored.component.offset, memory)
+
+        def end() -> None:
+            with self._assembler.located(self._chunk):
+                self._stored.require_filled(memory)
+            if not is_run:
+                target[...] = whole
+
+        at_once.later(end)
+
+    def _read_part(self, reading: ReadInto, at_once: AtOnce | None) -> None:
+        """Read some of the decoded bytes."""
+        if at_once is not None and isinstance(reading, PartReader):
+            reading = reading.by(at_once)
+        else:
+            at_once = None
+        target, width = self._target, self._target.dtype.itemsize
+        wanted = [range(part.start, part.stop) for part in self._common.source]
+        for piece in plan(self._chunk.sizes, wanted, width):
+            part = target[piece.target]
+            if piece.window is None and (at_once is None or part.flags.c_contiguous):
+                for start, memory in pieces_of(part):
+                    reading(piece.start * width + start, memory)
+                continue
+            count = part.size if piece.window is None else element_count(piece.window)
+            window = empty_array((count,), target.dtype)
+            lead, length = piece.lead, piece.stop - piece.start
+            held = window[lead : lead + length].view(np.uint8).data
+            reading(piece.start * width, held)
+            put = functools.partial(_put, part, window, piece.window, piece.picks)
+            if at_once is None:
+                put()
+            else:
+                at_once.later(put)
+
+
+def _put(target: Array, window: Array, shape: tuple[int, ...] | None, picks: Any) -> None:
+    if shape is None:
+        target[...] = window.reshape(target.shape)
+    else:
+        target[...] = picked(window.reshape(shape), picks)
+
+
+def pieces_of(target: Array, start: int = 0) -> Iterator[tuple[int, memoryview]]:
+    """Yield memory for the bytes of an array in C's order, which has them when all are filled.
+
+    Args:
+        target: the array; where it is no run of bytes, a piece is memory of ours, and copied from
+            when the next is asked for.
+        start: where its bytes begin.
+
+    Yields:
+        Where a piece begins, and its memory.
+    """
+    if target.flags.c_contiguous:
+        flat = target.reshape(-1).view(np.uint8).data
+        for at in range(0, len(flat), _BLOCK_BYTES):
+            yield start + at, flat[at : at + _BLOCK_BYTES]
+        return
+    row = target[0].nbytes
+    if row > _STAGED_BYTES:
+        for number, part in enumerate(target):
+            yield from pieces_of(part, start + number * row)
+        return
+    count = max(1, _STAGED_BYTES // max(row, 1))
+    staged = empty_array((min(count, len(target)), *target.shape[1:]), target.dtype)
+    for first in range(0, len(target), count):
+        part = target[first : first + count]
+        block = staged[: len(part)]
+        yield start + first * row, block.reshape(-1).view(np.uint8).data
+        part[...] = block
+
+
+class DividedEncoding:
+    """How components are stored that lie in several chunks: see `ztensor.encoding.base.Encoding`.
+
+    Args:
+        assembler: puts them together.
+    """
+
+    name = WORD
+    is_written = False
+    has_sum = True  # decoding all of a component compares the digests of its chunks
+
+    def __init__(self, assembler: Assembler) -> None:
+        self._assembler = assembler
+
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse what cannot decode to `expected_length` bytes, before they are allocated."""
+        self._assembler.require_length(self._number(stored), expected_length, limits)
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Fill `destination` (flat, bytes, writable) exactly."""
+        number = self._number(stored)
+        self._assembler.require_length(number, destination.nbytes, limits)
+        table = self._assembler.table
+        shape, component = table.shapes[number], table.kind_of(number).component
+        dtype = result_dtype(component)
+        flat = np.frombuffer(destination, np.uint8)
+        if is_native(component):
+            target = flat.view(dtype).reshape(shape)
+        else:
+            target = empty_array(shape, dtype)
+        self._assembler.fill(number, (0,) * len(shape), shape, target)
+        if not is_native(component):
+            flat[:] = stored_form(target).view(np.uint8)
+
+    def decode_chunks(
+        self, stored: Stored, expected_length: int | None, limits: Limits
+    ) -> Iterator[memoryview]:
+        """Yield the bytes in pieces; each is new memory, and each chunk is held to its digest."""
+        number = self._number(stored)
+        length = self._assembler.table.nbytes(number) or 0
+        if expected_length is not None:
+            length = expected_length
+        self._assembler.require_length(number, length, limits)
+        if not self.is_streamed(stored):
+            whole = empty_array((length,), np.dtype(np.uint8)).data
+            self.decode_into(stored, whole, limits)
+            yield from (whole[at : at + _BLOCK_BYTES] for at in range(0, length, _BLOCK_BYTES))
+            return
+        blocks, sums = self._blocks(number), _Sums(self._assembler)
+        for start, stop in itertools.pairwise(blocks.ends()):
+            piece = empty_array((stop - start,), np.dtype(np.uint8)).data
+            self._fill_block(number, blocks.place(start, stop), piece, sums)
+            yield piece
+
+    def is_streamed(self, stored: Stored) -> bool:
+        """Return whether `decode_chunks` holds little more than the piece it gives."""
+        return is_native(self._assembler.table.kind_of(self._number(stored)).component)
+
+    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
+        """Return blocks of rows, of which a slice reads those it needs."""
+        self.require_length(stored, expected_length, limits)
+        if not self.is_streamed(stored):
+            return None
+        ends = self._blocks(self._number(stored)).ends()
+        return Runs(ends, ends)
+
+    def decode_run(
+        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
+    ) -> None:
+        """Fill `destination` (flat, bytes, writable) with one block, exactly."""
+        del limits
+        number = self._number(stored)
+        self._fill_block(number, self._blocks(number).place(start, stop), destination, None)
+
+    def read_box(
+        self, stored: Stored, offsets: Sequence[int], sizes: Sequence[int], target: Array
+    ) -> None:
+        """Fill an array of the tensor's element type with a box of it."""
+        number = self._number(stored)
+        self._assembler.fill(number, offsets, sizes, target)
+
+    def encode(
+        self, data: memoryview, *, level: int, frame_bytes: int | None = None
+    ) -> Iterator[bytes | memoryview]:
+        """Refuse: no file of ours is written so."""
+        raise UsageError("this encoding is only read", found=describe(WORD))
+
+    def _number(self, stored: Stored) -> int:
+        return self._assembler.number_at(stored.offset)  # type: ignore[attr-defined]
+
+    def _blocks(self, number: int) -> Blocks:
+        table = self._assembler.table
+        dtype = result_dtype(table.kind_of(number).component)
+        return Blocks(table.shapes[number], dtype.itemsize, _BLOCK_BYTES)
+
+    def _fill_block(
+        self,
+        number: int,
+        place: tuple[slice, ...],
+        destination: memoryview,
+        sums: _Sums | None,
+    ) -> None:
+        table = self._assembler.table
+        shape, dtype = table.shapes[number], result_dtype(table.kind_of(number).component)
+        whole = (*place, *(slice(0, length) for length in shape[len(place) :]))
+        offsets = tuple(part.start for part in whole)
+        sizes = tuple(part.stop - part.start for part in whole)
+        target = np.frombuffer(destination, dtype).reshape(sizes)
+        see = None if sums is None else sums.see
+        self._assembler.fill(number, offsets, sizes, target, see)
+
+
+class _Running(NamedTuple):
+    hasher: Hasher
+    left: int
+
+
+class _Sums:
+    """The digests of chunks whose elements pass in order, block by block.
+
+    Blocks of a tensor in C's order show each chunk's elements in C's order, too.
+
+    Args:
+        assembler: whose chunks they are.
+    """
+
+    def __init__(self, assembler: Assembler) -> None:
+        self._assembler = assembler
+        self._running: dict[int, _Running] = {}
+
+    def see(self, chunk: Chunk, common: Overlap, target: Array) -> None:
+        """Take what was read of a chunk; raise where all of it was, and it is not right.
+
+        Raises:
+            DigestMismatchError: it is not.
+        """
+        if common.sizes == chunk.sizes or not self._assembler.checks:
+            return  # it was checked when it was read
+        with self._assembler.located(chunk):
+            stored = self._assembler.fetching.of(self._assembler.component(chunk))
+            running = self._running.get(chunk.row) or self._begin(stored, chunk)
+            if running is None:
+                return
+            part = np.ascontiguousarray(target[common.target])
+            running.hasher.update(part.reshape(-1).view(np.uint8).data)
+            left = running.left - element_count(common.sizes)
+            if left:
+                self._running[chunk.row] = running._replace(left=left)
+                return
+            self._running.pop(chunk.row, None)
+            digest = digest_of(stored.component)
+            if digest is not None:
+                require_match(digest, running.hasher.hexdigest())
+
+    def _begin(self, stored: StoredComponent, chunk: Chunk) -> _Running | None:
+        digest = digest_of(stored.component)
+        if digest is None or digest.known is None:
+            return None
+        if stored.component.encoding != "raw" and stored.check(once=True):
+            return None
+        return _Running(digest.known.hasher(), element_count(chunk.sizes))

@@ -1,0 +1,399 @@
+"""The chunks of many tensors as columns: what each tensor is, and where its boxes lie.
+
+Rows are in the order of their tensors, so that those of one are neighbours. Nothing here makes an
+object for a chunk but who asks for one, and every claim is checked for all rows at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ztensor.chunks.boxes import Fill, are_inside, overlapping_pair, touching
+from ztensor.digest import ALGORITHMS
+from ztensor.errors import FormatError, Reason, ZTensorError, describe
+from ztensor.layout.elements import result_dtype, storage_dtype
+from ztensor.model.dtype import element_count
+from ztensor.model.manifest import Component
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+# Of the encodings of a table: where the manifest of the file it lies in tells how it is stored.
+WHOLE_OBJECT = "object"
+
+
+class Kind(NamedTuple):
+    """What tensors of a table have in common.
+
+    Attributes:
+        dtype: storage type.
+        type: logical type, or None.
+        format: the layout.
+    """
+
+    dtype: str
+    type: str | None = None
+    format: str = "dense"
+
+    @property
+    def component(self) -> Component:
+        """Return a component of this kind that lies nowhere."""
+        return Component(self.dtype, 0, 0, self.type)
+
+    @property
+    def unit(self) -> tuple[int, int] | None:
+        """Return how many bytes hold how many elements; None where that is not known here."""
+        return _unit(self.dtype, self.type)
+
+
+@functools.cache
+def _unit(dtype: str, type: str | None) -> tuple[int, int] | None:
+    component = Component(dtype, 0, 0, type)
+    if type is not None and component.logical is None:
+        return None
+    try:
+        per_unit = 1 if component.logical is None else component.logical.elements_per_storage
+        whole = result_dtype(component) if per_unit == 1 else storage_dtype(component)
+    except ZTensorError:
+        return None
+    return whole.itemsize, per_unit
+
+
+class TableFile(NamedTuple):
+    """A file that chunks lie in.
+
+    Attributes:
+        name: its name beneath the folder.
+        size: its length in bytes.
+        digest: `algorithm:hex` over its manifest, or "".
+    """
+
+    name: str
+    size: int
+    digest: str = ""
+
+
+class Chunk(NamedTuple):
+    """One row of a table.
+
+    Attributes:
+        row: its number.
+        tensor: the number of its tensor.
+        file: the number of its file.
+        number: which of the objects of the tensor's name it is in that file, from 0.
+        encoding: how it is stored.
+        offsets: where the box begins.
+        sizes: how long it is.
+        at: where its bytes begin in the file.
+        length: how many are stored.
+        digest: `algorithm:hex` over them, or None.
+    """
+
+    row: int
+    tensor: int
+    file: int
+    number: int
+    encoding: str
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    at: int
+    length: int
+    digest: str | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ChunkTable:
+    """The chunks of many tensors. Arrays are not written to.
+
+    Attributes:
+        names: of each tensor; each once.
+        kinds: what tensors are, few in number.
+        kind: (tensors) places in `kinds`.
+        shapes: of each tensor.
+        files: what chunks lie in.
+        encodings: how chunks are stored, few in number; `WHOLE_OBJECT` among them.
+        tensor: (chunks) the tensor of each, not falling.
+        file: (chunks) places in `files`.
+        number: (chunks) which of the objects of that name in its file it is; None where all are 0.
+        encoding: (chunks) places in `encodings`; None where all are the first.
+        offsets: (all axes of all chunks) where the boxes begin, one row behind the other.
+        sizes: likewise: how long they are.
+        at: (chunks) where the bytes begin in the file.
+        length: (chunks) how many are stored.
+        digest: (chunks, bytes) digests over the stored bytes; None where there are none.
+        algorithm: what computes them.
+        content: (chunks, 16) xxh3-128 over the decoded bytes; None where it was not asked for.
+    """
+
+    names: Sequence[str]
+    kinds: Sequence[Kind]
+    kind: Array
+    shapes: Sequence[tuple[int, ...]]
+    files: Sequence[TableFile]
+    encodings: Sequence[str]
+    tensor: Array
+    file: Array
+    number: Array | None
+    encoding: Array | None
+    offsets: Array
+    sizes: Array
+    at: Array
+    length: Array
+    digest: Array | None = None
+    algorithm: str = ""
+    content: Array | None = None
+
+    def __len__(self) -> int:
+        """Return how many chunks there are."""
+        return len(self.tensor)
+
+    @functools.cached_property
+    def tensor_of(self) -> Mapping[str, int]:
+        """Return the number of each tensor by its name."""
+        return {name: number for number, name in enumerate(self.names)}
+
+    @functools.cached_property
+    def ranks(self) -> Array:
+        """Return the number of axes of each tensor."""
+        count = len(self.shapes)
+        return np.fromiter((len(shape) for shape in self.shapes), np.int64, count)
+
+    @functools.cached_property
+    def _first_rows(self) -> Array:
+        found: Array = np.searchsorted(self.tensor, np.arange(len(self.names) + 1))
+        return found
+
+    @functools.cached_property
+    def _first_axes(self) -> Array:
+        """Return where the boxes of each tensor begin in `offsets` and `sizes`."""
+        counts = np.diff(self._first_rows) * self.ranks
+        return np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+
+    def rows(self, tensor: int) -> range:
+        """Return the rows of a tensor."""
+        return range(int(self._first_rows[tensor]), int(self._first_rows[tensor + 1]))
+
+    def boxes(self, tensor: int) -> tuple[Array, Array]:
+        """Return where the boxes of a tensor begin and how long they are: (chunks, axes) each."""
+        part = slice(int(self._first_axes[tensor]), int(self._first_axes[tensor + 1]))
+        shape = len(self.rows(tensor)), int(self.ranks[tensor])
+        return self.offsets[part].reshape(shape), self.sizes[part].reshape(shape)
+
+    def kind_of(self, tensor: int) -> Kind:
+        """Return what a tensor is."""
+        return self.kinds[int(self.kind[tensor])]
+
+    def chunk(self, row: int) -> Chunk:
+        """Return one row."""
+        tensor = int(self.tensor[row])
+        rank = int(self.ranks[tensor])
+        first = int(self._first_axes[tensor]) + (row - int(self._first_rows[tensor])) * rank
+        digest = None
+        if self.digest is not None:
+            digest = ALGORITHMS[self.algorithm].spell(self.digest[row].tobytes().hex())
+        return Chunk(
+            row,
+            tensor,
+            int(self.file[row]),
+            0 if self.number is None else int(self.number[row]),
+            self.encodings[0 if self.encoding is None else int(self.encoding[row])],
+            tuple(self.offsets[first : first + rank].tolist()),
+            tuple(self.sizes[first : first + rank].tolist()),
+            int(self.at[row]),
+            int(self.length[row]),
+            digest,
+        )
+
+    def touching(
+        self, tensor: int, offsets: Sequence[int], sizes: Sequence[int]
+    ) -> Iterator[Chunk]:
+        """Yield the chunks of a tensor that have elements in a box."""
+        first = self.rows(tensor).start
+        for row in touching(*self.boxes(tensor), offsets, sizes).tolist():
+            yield self.chunk(first + row)
+
+    def nbytes(self, tensor: int) -> int | None:
+        """Return how many bytes a dense tensor decodes to; None where its type is unknown."""
+        return nbytes_of(self.kind_of(tensor), self.shapes[tensor])
+
+    def stored_nbytes(self, tensor: int) -> int:
+        """Return how many bytes the chunks of a tensor have as they are stored."""
+        rows = self.rows(tensor)
+        return int(self.length[rows.start : rows.stop].sum(dtype=np.uint64))
+
+    # --- Is it right? -----------------------------------------------------------------------
+
+    def require_valid(self) -> None:
+        """Raise where the chunks cannot be those of the tensors.
+
+        Every box lies in its shape, those of a tensor fill it, each element once; every chunk lies
+        in its file, and a raw one is as long as its box.
+
+        Raises:
+            FormatError: so it is; the message names the tensor.
+        """
+        if len(self.tensor) and (
+            int(self.tensor.max()) >= len(self.names)
+            or (len(self) > 1 and bool((self.tensor[1:] < self.tensor[:-1]).any()))
+        ):
+            raise broken("the chunks are not in the order of the tensors")
+        if int(self._first_axes[-1]) != len(self.offsets) or len(self.sizes) != len(self.offsets):
+            raise broken(
+                "the boxes have another number of axes than their tensors",
+                expected=str(int(self._first_axes[-1])),
+                found=f"{len(self.offsets)} and {len(self.sizes)}",
+            )
+        self._require_places()
+        self._require_lengths()
+        self._require_filled()
+
+    def _wrong(self, wrong: Array, message: str, found: str | None = None) -> FormatError:
+        """Return the error for the first of some rows."""
+        chunk = self.chunk(int(np.flatnonzero(wrong)[0]))
+        error = broken(
+            message,
+            found=found
+            or f"chunk at {list(chunk.offsets)} of sizes {list(chunk.sizes)}, {chunk.length} bytes "
+            f"at {chunk.at}",
+        )
+        error.object_name = self.names[chunk.tensor]
+        return error
+
+    def _require_places(self) -> None:
+        """Raise where a file, an encoding or a place in a file is none."""
+        if not len(self):
+            return
+        wrong = self.file.astype(np.int64) >= len(self.files)
+        if wrong.any():
+            raise broken(
+                "a chunk lies in a file that is not listed",
+                expected=f"one of {len(self.files)}",
+                found=str(int(self.file[wrong][0])),
+            )
+        if self.encoding is not None and int(self.encoding.max()) >= len(self.encodings):
+            raise broken("a chunk has an encoding that is not listed")
+        sizes = np.fromiter((file.size for file in self.files), np.uint64, len(self.files))
+        ends = sizes[self.file]
+        wrong = (self.at.astype(np.uint64) > ends) | (
+            self.length.astype(np.uint64) > ends - np.minimum(self.at.astype(np.uint64), ends)
+        )
+        if wrong.any():
+            raise self._wrong(wrong, "a chunk does not lie in its file")
+
+    def _require_lengths(self) -> None:
+        """Raise where raw chunks are not as long as their boxes."""
+        raw = [number for number, word in enumerate(self.encodings) if word == "raw"]
+        if not raw:
+            return
+        is_raw = np.ones(len(self), np.bool_)
+        if self.encoding is not None:
+            is_raw = np.isin(self.encoding, raw)
+        elif 0 not in raw:
+            return
+        counts = self._counts()
+        for number, kind in enumerate(self.kinds):
+            unit = kind.unit
+            if unit is None or kind.format != "dense":
+                continue
+            of_kind = is_raw & (self.kind[self.tensor] == number)
+            nbytes = np.ceil(counts / unit[1]) * unit[0]
+            wrong = of_kind & (nbytes != self.length.astype(np.float64))
+            if wrong.any():
+                raise self._wrong(wrong, "a chunk is not as long as its box")
+
+    def _counts(self) -> Array:
+        """Return the elements of each box, as floats: exact below 2^53, more lies in no file."""
+        counts = np.ones(len(self), np.float64)
+        for _, rows, _, sizes in self._by_rank():
+            counts[rows] = sizes.astype(np.float64).prod(axis=1)
+        return counts
+
+    def _by_rank(self) -> Iterator[tuple[int, Array, Array, Array]]:
+        """Yield for each number of axes the rows that have so many, and their boxes."""
+        of_row = self.ranks[self.tensor]
+        ends = np.cumsum(of_row)
+        for rank in np.unique(of_row).tolist():
+            rows = np.flatnonzero(of_row == rank)
+            if rank == 0:
+                empty = np.zeros((len(rows), 0), np.int64)
+                yield rank, rows, empty, empty
+            elif len(rows) == len(of_row):
+                shape = len(rows), rank
+                yield rank, rows, self.offsets.reshape(shape), self.sizes.reshape(shape)
+            else:
+                places = (ends[rows] - rank)[:, None] + np.arange(rank)
+                yield rank, rows, self.offsets[places], self.sizes[places]
+
+    def _require_filled(self) -> None:
+        """Raise where boxes leave their shape, overlap, or leave elements out."""
+        fill = Fill()
+        count = len(self.names)
+        found = np.zeros((count, 2), np.uint64)
+        for rank, rows, offsets, sizes in self._by_rank():
+            tensors = self.tensor[rows]
+            shapes = self._shapes_of_rank(rank)[tensors]
+            wrong = ~are_inside(offsets, sizes, shapes).all(axis=1)
+            if wrong.any():
+                every = np.zeros(len(self), np.bool_)
+                every[rows[wrong]] = True
+                raise self._wrong(every, "a chunk does not lie in its tensor")
+            found += fill.sums(offsets, sizes, tensors, count)
+        for rank in np.unique(self.ranks).tolist():
+            of_rank = np.flatnonzero(self.ranks == rank)
+            shapes = self._shapes_of_rank(rank)[of_rank]
+            expected = fill.sums(
+                np.zeros_like(shapes), shapes, np.arange(len(of_rank)), len(shapes)
+            )
+            wrong = (expected != found[of_rank]).any(axis=1)
+            if wrong.any():
+                raise self._unfilled(int(of_rank[np.flatnonzero(wrong)[0]]))
+
+    def _shapes_of_rank(self, rank: int) -> Array:
+        """Return the shapes of the tensors of so many axes, zeros for the others."""
+        shapes = np.zeros((len(self.names), rank), np.int64)
+        if rank:
+            chosen = np.flatnonzero(self.ranks == rank)
+            shapes[chosen] = np.array([self.shapes[number] for number in chosen.tolist()])
+        return shapes
+
+    def _unfilled(self, tensor: int) -> FormatError:
+        offsets, sizes = self.boxes(tensor)
+        pair = overlapping_pair(offsets, sizes)
+        covered = sum(element_count(tuple(one)) for one in sizes.tolist()[:10_000])
+        if pair is not None:
+            first, second = (
+                f"{offsets[one].tolist()} of sizes {sizes[one].tolist()}" for one in pair
+            )
+            error = broken(
+                "two chunks of a tensor overlap", found=f"chunks at {first} and at {second}"
+            )
+        else:
+            error = broken(
+                "the chunks of a tensor do not cover it",
+                expected=f"{element_count(self.shapes[tensor])} elements",
+                found=f"{describe(covered)} in {len(offsets)} chunks",
+            )
+        error.object_name = self.names[tensor]
+        return error
+
+
+def nbytes_of(kind: Kind, shape: tuple[int, ...]) -> int | None:
+    """Return how many bytes a dense tensor of a kind decodes to; None where that is unknown."""
+    unit = kind.unit
+    if unit is None:
+        return None
+    width, per_unit = unit
+    return -(-element_count(shape) // per_unit) * width
+
+
+def broken(message: str, expected: str | None = None, found: str | None = None) -> FormatError:
+    """Return the error for a table that cannot be true."""
+    return FormatError(message, reason=Reason.SHARD_INDEX, expected=expected, found=found)

@@ -1,0 +1,44 @@
+"""Checkpoints that many processes write, each into files of its own, and one root names.
+
+A divided checkpoint is a folder, or a prefix of a store: files of ours whose names are never used
+twice, and `checkpoint.zt`, the *root*, which is written last and tells what is in them. Until the
+root is there nothing of a save counts; from then on nothing of the one before does.
+
+>>> import numpy, tempfile
+>>> from ztensor.divided import PartWriter, commit, open_divided
+>>> folder = tempfile.mkdtemp()
+>>> records = []
+>>> for process in range(2):  # each in a process of its own, as a rule
+...     with PartWriter(folder, process=process) as part:
+...         rows = numpy.full((4, 3), process, "float32")
+...         part.add("weight", rows, shape=(8, 3), offsets=(4 * process, 0))
+...         records.append(part.finish())
+>>> commit(folder, records, values={"step": 100})
+>>> with open_divided(folder) as checkpoint:
+...     checkpoint.objects.array("weight", copy=True).sum(), checkpoint.root.values["step"]
+(np.float32(12.0), 100)
+
+Read `root.py` (what the root says, as columns), `part.py` (what one process writes), `commit.py`
+(how a save becomes the checkpoint, and what is removed then), `opened.py` (a folder or URL to whole
+tensors). The arithmetic of boxes and the encoding are in `ztensor/chunks/`.
+"""
+
+from ztensor.divided.commit import commit
+from ztensor.divided.opened import DividedCheckpoint, open_divided
+from ztensor.divided.part import PartRecord, PartWriter
+from ztensor.divided.root import Root, read_root
+
+__all__ = [
+    "DividedCheckpoint",
+    "PartRecord",
+    "PartWriter",
+    "Root",
+    "commit",
+    "open_divided",
+    "read_root",
+]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__

@@ -1,0 +1,129 @@
+"""What is removed from the folder of a checkpoint: files that no root names any more.
+
+Only files are touched that are called as those of processes are and say of themselves that they
+are such. One whose writer lives stays: it belongs to a save that is under way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from typing import TYPE_CHECKING
+
+from ztensor.contents import open_file
+from ztensor.divided.place import ATTRIBUTE, is_part_name
+from ztensor.errors import SourceError, ZTensorError
+from ztensor.source import locking
+from ztensor.source.upload import remove
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from ztensor.divided.place import Place
+
+# A file of a process, or a root, that has no name yet where the system gives none to nobody.
+_MOST_LOOKED_INTO = 3
+_TEMPORARY = re.compile(r"\.(\d{5,}-[0-9a-f]{8}|checkpoint)\.zt\.[0-9a-f]{16}\.tmp")
+
+
+def clean(place: Place, named: Collection[str], before: Iterable[str] = ()) -> list[str]:
+    """Remove what no root names any more; return which files that were.
+
+    Args:
+        place: the folder or prefix.
+        named: the files that the root names.
+        before: those that the root of before named, in a store, where nothing is listed.
+
+    Raises:
+        SourceError: a file could not be removed; the checkpoint is as it should be.
+    """
+    try:
+        if place.folder is None:
+            return _clean_store(place, named, before)
+        return _clean_folder(place.folder, named)
+    except SourceError as error:
+        error.hint = error.hint or "the new checkpoint is in place; this file is no part of it"
+        raise
+
+
+def _clean_store(place: Place, named: Collection[str], before: Iterable[str]) -> list[str]:
+    gone = [name for name in before if name not in named]
+    for name in gone:
+        target = place.target(name)
+        if not isinstance(target, str):
+            remove(target)
+    return gone
+
+
+def _clean_folder(folder: str, named: Collection[str]) -> list[str]:
+    gone = []
+    for name in unnamed(folder, named):
+        path = os.path.join(folder, name)
+        if not is_of_a_process(path):
+            continue
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot remove", path) from error
+        gone.append(name)
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for name in [entry.name for entry in entries if _TEMPORARY.fullmatch(entry.name)]:
+            locking.remove_if_dead(os.path.join(folder, name))
+    return gone
+
+
+def unnamed(folder: str, named: Collection[str]) -> list[str]:
+    """Return the files of a folder that are called as those of processes and that no root names.
+
+    Files whose writer lives are left out.
+
+    Raises:
+        SourceError: the folder cannot be listed.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted(
+                entry.name
+                for entry in entries
+                if is_part_name(entry.name)
+                and entry.name not in named
+                and entry.is_file(follow_symlinks=False)
+            )
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot list the folder", folder) from error
+    return [name for name in found if not locking.is_locked(os.path.join(folder, name))]
+
+
+def has_parts(folder: str) -> bool:
+    """Return whether a folder has a file that a process wrote of a divided checkpoint."""
+    try:
+        names = sorted(filter(is_part_name, os.listdir(folder)))
+    except OSError:
+        return False
+    return any(is_of_a_process(os.path.join(folder, name)) for name in names[:_MOST_LOOKED_INTO])
+
+
+def is_of_a_process(path: str) -> bool:
+    """Return whether a file is one of a process, or one that a power cut left without its bytes."""
+    try:
+        file = open_file(path, mmap=False)
+    except ZTensorError:
+        return _is_empty(path)
+    try:
+        return ATTRIBUTE in (file.manifest.attributes or {})
+    finally:
+        file.close()
+
+
+def _is_empty(path: str) -> bool:
+    """Return whether a file has no bytes but zeros at its end: it was never flushed."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 64))
+            return not any(file.read())
+    except OSError:
+        return False

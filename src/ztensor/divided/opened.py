@@ -1,0 +1,380 @@
+"""A folder, a root or a URL to the whole tensors of a divided checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+from typing import TYPE_CHECKING, Any, Self
+
+from ztensor.boundary import public
+from ztensor.chunks.assembling import Assembler
+from ztensor.divided.cleaning import has_parts
+from ztensor.divided.part import SEPARATOR
+from ztensor.divided.place import ATTRIBUTE, ROOT, Place
+from ztensor.divided.root import is_root, open_root, parse_root
+from ztensor.errors import (
+    FormatError,
+    Reason,
+    SourceError,
+    SourceNotFoundError,
+    UsageError,
+    describe,
+)
+from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.model.manifest import Manifest
+from ztensor.reading.file import FileObjects
+from ztensor.reading.listing import read_manifest
+from ztensor.reading.objects import not_found
+from ztensor.source.later import LaterFile, LaterFiles
+from ztensor.source.paths import path_text
+from ztensor.source.rights import rights_of
+from ztensor.source.table import is_remote
+from ztensor.source.urls import Remote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    import numpy as np
+
+    from ztensor.chunks.table import Chunk
+    from ztensor.divided.root import Root
+    from ztensor.model.manifest import TensorObject
+    from ztensor.source.rights import Rights
+    from ztensor.typing import Path
+
+    Array = np.ndarray[Any, Any]
+
+FORMAT = "divided"
+
+
+class DividedObjects(FileObjects):
+    """The whole tensors of a divided checkpoint; see `FileObjects`.
+
+    Args:
+        place: its folder or prefix.
+        file: the open root, as the file it is; closed with this.
+        verify: as for `FileObjects`, for chunks.
+        limits: the caps in force.
+
+    Attributes:
+        place: as given, like file.
+        root: what the root says.
+        assembler: puts tensors together.
+
+    Raises:
+        FormatError: the root is damaged, or its chunks cannot be those of its tensors.
+        SourceError: a file that it names is not there, or is of another length.
+    """
+
+    def __init__(
+        self, place: Place, file: FileObjects, *, verify: bool | None, limits: Limits
+    ) -> None:
+        self.place = place
+        self.file = file
+        self.root: Root = parse_root(file)
+        table = self.root.table
+        if place.folder is not None:
+            self._require_there()
+        later = [
+            LaterFile(
+                place.shown(one.name),
+                place.path(one.name),
+                one.size,
+                functools.partial(place.open, one.name),
+            )
+            for one in table.files
+        ]
+        source = LaterFiles(file.source, later, prefers_long_reads=place.is_remote)
+        self.assembler = Assembler(table, source, limits, verify=verify, starts=source.starts[1:])
+        manifest = Manifest(file.manifest.version, self.assembler.objects(self._whole), {})
+        self._source_of_files = source
+        super().__init__(
+            source,
+            manifest,
+            format=FORMAT,
+            encodings=self.assembler.encodings(),
+            verify=verify,
+            limits=limits,
+        )
+
+    def _require_there(self) -> None:
+        for one in self.root.files:
+            path = self.place.path(one.name) or ""
+            try:
+                size = os.stat(path).st_size
+            except OSError as error:
+                found = SourceError.from_os(error, "a file of the checkpoint is missing", path)
+                if not isinstance(found, SourceNotFoundError):
+                    raise found from error
+                found.hint = f"{self.file.name} names it"
+                raise found from error
+            if size != one.size:
+                raise SourceError(
+                    "a file of the checkpoint has another length than the one that was saved",
+                    file=path,
+                    expected=f"{one.size} bytes",
+                    found=str(size),
+                )
+
+    def _whole(self, chunk: Chunk) -> TensorObject:
+        """Return an object that only the file it lies in describes."""
+        start = self._source_of_files.starts[chunk.file + 1]
+        source = self._source_of_files.files[chunk.file].opened()
+        _, manifest = read_manifest(source, self.limits)
+        name = self.root.names[chunk.tensor]
+        own = f"{name}{SEPARATOR}{chunk.number}" if chunk.number else name
+        found = manifest.objects.get(own)
+        if found is None:
+            raise FormatError(
+                "the file has no object that the root says it has",
+                reason=Reason.SHARD_FILE,
+                file=source.name,
+                object_name=name,
+            )
+        components = {
+            role: dataclasses.replace(one, offset=one.offset + start)
+            for role, one in found.components.items()
+        }
+        kept = {k: v for k, v in (found.attributes or {}).items() if k != ATTRIBUTE}
+        return dataclasses.replace(found, components=components, attributes=kept or None)
+
+    # --- The file ---------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Return the path of the root."""
+        return self.file.name
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return the paths of the root and of all files."""
+        found = (self.place.path(one.name) for one in self.root.files)
+        return (*self.file.paths, *(path for path in found if path is not None))
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of all files."""
+        return self.file.nbytes + sum(one.size for one in self.root.files)
+
+    def rights(self) -> set[Rights]:
+        """Return the rights of all files."""
+        return {rights_of(path) for path in self.paths}
+
+    def identity(self) -> object:
+        """Return what tells these bytes from others: no file is ever written to again."""
+        return self.file.identity()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by the root's path, so that workers open the files themselves."""
+        self.require_open()
+        reopen = functools.partial(open_objects, verify=self.verify, limits=self.limits)
+        return reopen, (self.place.target(ROOT),)
+
+    def read_box(
+        self, name: str, offsets: Sequence[int], sizes: Sequence[int], destination: Array
+    ) -> None:
+        """Fill an array with a box of a dense tensor; see `DividedCheckpoint.read_box`."""
+        self.require_open()
+        number = self.root.table.tensor_of.get(name) if isinstance(name, str) else None
+        if number is None:
+            raise not_found(name, self.names, self.name)
+        with self.located(name):
+            if self.root.table.kind_of(number).format != "dense":
+                raise UsageError(
+                    "only dense tensors are read by boxes", found=self.root.layouts[number]
+                )
+            self.assembler.read_box(number, offsets, sizes, destination)
+
+
+def open_objects(
+    folder: Any,
+    *,
+    verify: bool | None = None,
+    limits: Limits | None = None,
+    storage: object = None,
+) -> DividedObjects:
+    """Return the whole tensors of a divided checkpoint; see `open_divided`."""
+    found = divided_of(Place(folder, storage), verify=verify, limits=limits)
+    if found is None:
+        raise UsageError(
+            "the file is the root of no divided checkpoint", file=Place(folder, storage).name
+        )
+    return found
+
+
+def divided_of(
+    place: Place, *, verify: bool | None = None, limits: Limits | None = None
+) -> DividedObjects | None:
+    """Return the tensors of a divided checkpoint; None where its root is a file like any other.
+
+    Raises:
+        ZTensorError: what `open_divided` raises.
+    """
+    file = open_root(place, verify=verify, limits=limits)
+    try:
+        if is_root(file):
+            caps = DEFAULT_LIMITS if limits is None else limits
+            return DividedObjects(place, file, verify=verify, limits=caps)
+    except BaseException:
+        file.close()
+        raise
+    file.close()
+    return None
+
+
+def open_if_divided(
+    given: Any, *, verify: bool | None = None, limits: Limits | None = None
+) -> FileObjects | None:
+    """Return the tensors of a divided checkpoint where a caller means one, else None.
+
+    That is a folder that has a root, or the root; in a store the root, or a URL that ends with "/".
+
+    Raises:
+        SourceError: it is a folder with files of processes, and its root is missing.
+        ZTensorError: what `open_divided` raises.
+    """
+    if not isinstance(given, (str, os.PathLike)):
+        return None
+    path = path_text(given)
+    if not isinstance(given, Remote) and not is_remote(path):
+        return _open_if_in_folder(path, verify=verify, limits=limits)
+    whole = path.partition("?")[0]
+    if whole.endswith("/") or whole.rpartition("/")[2] == ROOT:
+        with contextlib.suppress(SourceNotFoundError):
+            return divided_of(Place(given), verify=verify, limits=limits)
+    return None
+
+
+def open_instead(
+    given: Any, *, verify: bool | None = None, limits: Limits | None = None
+) -> FileObjects | None:
+    """Return the tensors of a divided checkpoint beneath a URL of which no object is there.
+
+    Raises:
+        ZTensorError: what `open_divided` raises.
+    """
+    path = path_text(given) if isinstance(given, (str, os.PathLike)) else ""
+    if not isinstance(given, Remote) and not is_remote(path):
+        return None
+    with contextlib.suppress(SourceNotFoundError):
+        return divided_of(Place(given), verify=verify, limits=limits)
+    return None
+
+
+def _open_if_in_folder(
+    path: str, *, verify: bool | None, limits: Limits | None
+) -> DividedObjects | None:
+    is_folder = os.path.isdir(path)
+    if not is_folder and os.path.basename(path) != ROOT:
+        return None
+    place = Place(path)
+    folder = place.folder or path
+    if os.path.isfile(os.path.join(folder, ROOT)):
+        return divided_of(place, verify=verify, limits=limits)
+    if is_folder and has_parts(folder):
+        error = SourceNotFoundError(
+            "the root of the divided checkpoint is missing", file=os.path.join(folder, ROOT)
+        )
+        error.hint = f"`ztensor repair {describe(folder, 200)}` makes it of the other files"
+        raise error
+    return None
+
+
+@public
+class DividedCheckpoint:
+    """An open divided checkpoint: whole tensors, and boxes of them; `open_divided` makes it.
+
+    Attributes:
+        objects: the whole tensors; see `ztensor.Reader.objects`.
+        root: what the root says: names, shapes, types, files, values, the table of chunks.
+    """
+
+    def __init__(self, objects: DividedObjects) -> None:
+        self.objects = objects
+        self.root = objects.root
+
+    def read_box(
+        self, name: str, offsets: Sequence[int], sizes: Sequence[int], destination: Array
+    ) -> None:
+        """Fill an array with a box of a dense tensor, of whatever chunks it was saved in.
+
+        Chunks that lie in the box as a whole are checked by their digests while they are read; of
+        others only the part is read, and checked where `verify=True` was given.
+
+        Args:
+            name: the tensor's name.
+            offsets: where the box begins along each axis.
+            sizes: how long it is.
+            destination: an array of shape `sizes`, of any strides, of the tensor's element type,
+                or of unsigned integers of its width. Nothing is copied twice.
+
+        Raises:
+            ObjectNotFoundError: no tensor of that name.
+            UsageError: it is not dense.
+            ArgumentValueError: the box does not lie in the tensor, or the array is of another
+                shape or read-only.
+            ArgumentTypeError: the array has another element type.
+            FormatError: stored bytes are damaged.
+            SourceError: the bytes could not be read.
+        """
+        self.objects.read_box(name, offsets, sizes, destination)
+
+    def close(self) -> None:
+        """Give back the files. May be called again."""
+        self.objects.close()
+
+    def __enter__(self) -> Self:
+        """Return the checkpoint itself."""
+        self.objects.require_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Return where it is, and counts."""
+        table = self.root.table
+        state = " (closed)" if self.objects.is_closed else ""
+        return (
+            f"<DividedCheckpoint {describe(self.objects.place.name, 200)}, {len(table.names)} "
+            f"tensors in {len(table)} chunks in {len(table.files)} files{state}>"
+        )
+
+
+@public
+def open_divided(
+    folder: Path,
+    *,
+    verify: bool | None = None,
+    mmap: bool = True,
+    limits: Limits | None = None,
+    storage: object = None,
+) -> DividedCheckpoint:
+    """Open a divided checkpoint; `ztensor.open` gives a reader of the same tensors.
+
+    Args:
+        folder: the folder or the URL of the prefix, or the root in it.
+        verify: None checks the digests of chunks that are read as a whole, True those of all that
+            are touched, False none.
+        mmap: of no matter: tensors of many files are read, and never mapped.
+        limits: safety caps; `ztensor.Limits()` by default.
+        storage: how the store of a URL is opened; see `ztensor.open`.
+
+    Raises:
+        UsageError: the folder has a file of that name which is no root.
+        FormatError: the root is damaged, or its chunks cannot be those of its tensors.
+        UnsupportedVersionError: a newer release wrote it.
+        LimitError: a safety cap is exceeded.
+        SourceError: the root or a file that it names cannot be read, or is not there.
+    """
+    del mmap
+    return DividedCheckpoint(open_objects(folder, verify=verify, limits=limits, storage=storage))

@@ -1,0 +1,124 @@
+"""Where a divided checkpoint lies, and what its files are called."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from ztensor.errors import FormatError, Reason, describe
+from ztensor.source.beneath import Beneath, cache_of, parts_of
+from ztensor.source.paths import path_text
+from ztensor.source.table import is_remote
+from ztensor.source.urls import Remote, remote_of, with_storage
+
+if TYPE_CHECKING:
+    from ztensor.source.base import Source
+
+ROOT = "checkpoint.zt"
+# The key of attributes of the root, of files of processes, and of objects in these.
+ATTRIBUTE = "divided"
+_PART = re.compile(r"\d{5,}-[0-9a-f]{8}\.zt")
+
+
+def part_name(process: int) -> str:
+    """Return a name for a file of a process that no file had before."""
+    return f"{process:05d}-{secrets.token_hex(4)}.zt"
+
+
+def is_part_name(name: str) -> bool:
+    """Return whether a file is called as those of processes are."""
+    return _PART.fullmatch(name) is not None
+
+
+def require_plain(name: object) -> str:
+    """Return the name of a file in the folder of a root.
+
+    Raises:
+        FormatError: it is none: a path, a URL, hidden, or the root's own.
+    """
+    if isinstance(name, str) and name != ROOT and len(name.encode("utf-8", "replace")) <= 255:
+        try:
+            parts = parts_of(name)
+        except FormatError:
+            parts = ()
+        if parts == (name,):
+            return name
+    raise FormatError(
+        "the root names a file outside its own folder, or by no plain name",
+        reason=Reason.SHARD_INDEX,
+        expected="the name of a file beside the root",
+        found=describe(name),
+    )
+
+
+class Place:
+    """The folder or prefix of a divided checkpoint.
+
+    Args:
+        given: a folder, or a URL of a prefix; also the root in it.
+        storage: how the store of a URL is opened; see `ztensor.open`.
+
+    Attributes:
+        name: what messages call it.
+        folder: the folder; None in a store.
+    """
+
+    def __init__(self, given: Any, storage: object = None) -> None:
+        given = with_storage(given, storage)
+        path = path_text(given)
+        self.folder: str | None = None
+        self._root: Remote | None = None
+        if isinstance(given, Remote) or is_remote(path):
+            self._root = root_url(remote_of(given))
+            self.name = self._root.name.rpartition("/")[0]
+        else:
+            is_root = os.path.basename(path) == ROOT and not os.path.isdir(path)
+            self.folder = os.path.abspath(os.path.dirname(path) if is_root else path)
+            self.name = self.folder
+
+    @property
+    def is_remote(self) -> bool:
+        """Return whether it is in a store."""
+        return self._root is not None
+
+    def target(self, name: str) -> str | Remote:
+        """Return the path or URL of a file in it, where one is written."""
+        if self._root is not None:
+            return self._root.beside(name)
+        return os.path.join(self.folder or os.curdir, name)
+
+    def path(self, name: str) -> str | None:
+        """Return the path of a file in it; None in a store."""
+        return None if self.folder is None else os.path.join(self.folder, name)
+
+    def shown(self, name: str) -> str:
+        """Return what messages call a file in it."""
+        return f"{self.name}/{name}" if self.folder is None else os.path.join(self.folder, name)
+
+    def open(self, name: str) -> Source:
+        """Open a file in it for reading.
+
+        Raises:
+            UnsupportedError: it is a link that leads out of the folder.
+            SourceError: it cannot be opened.
+        """
+        return opener(self.target(name)).open(mapped=False)
+
+
+def opener(target: str | Remote) -> Beneath | Remote:
+    """Return what opens a file that a root names: through no link that leads out of its folder."""
+    if isinstance(target, Remote):
+        return target
+    folder = os.path.dirname(target)
+    roots = filter(None, (os.path.realpath(folder), cache_of(folder)))
+    return Beneath(target, frozenset(roots))
+
+
+def root_url(remote: Remote) -> Remote:
+    """Return the URL of the root that the URL of a prefix, or of the root, means."""
+    whole, mark, query = remote.url.partition("?")
+    if whole.rpartition("/")[2] == ROOT:
+        return remote
+    return Remote(f"{whole.rstrip('/')}/{ROOT}{mark}{query}", remote.storage, remote.cache)
