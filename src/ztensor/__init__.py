@@ -19,10 +19,14 @@ if TYPE_CHECKING:
     from ztensor import torch as torch
     from ztensor import typing as typing
     from ztensor.analysis.canonical import canonical_problems
-    from ztensor.analysis.comparing import DiffReport, TensorDiff, ValueDiff, diff
+    from ztensor.analysis.comparing import DiffReport, TensorDiff, diff
+    from ztensor.analysis.findings import Finding
     from ztensor.analysis.identity import content_digest, content_hash, tensor_hashes
+    from ztensor.analysis.insight import Insight, examine
     from ztensor.analysis.plotting import Picture, plot
-    from ztensor.analysis.statistics import Histogram, StatsReport, TensorStats, stats
+    from ztensor.analysis.spreads import Histogram
+    from ztensor.analysis.statistics import StatsReport, TensorStats, stats
+    from ztensor.analysis.tally import ValueDiff
     from ztensor.checkpoints import Checkpoint, CheckpointManager, Restored
     from ztensor.converting import ConversionReport, Loss, convert, migrate
     from ztensor.edit import (
@@ -78,7 +82,7 @@ if TYPE_CHECKING:
 # Names are loaded when they are first used, so that `import ztensor` and the command's help cost
 # next to nothing.
 _HOMES = {
-    "ztensor.analysis.comparing": "DiffReport TensorDiff ValueDiff diff",
+    "ztensor.analysis.comparing": "DiffReport TensorDiff diff",
     "ztensor.checkpoints": "Checkpoint CheckpointManager Restored",
     "ztensor.converting": "ConversionReport Loss convert migrate",
     "ztensor.edit": (
@@ -93,6 +97,8 @@ _HOMES = {
     ),
     "ztensor.handle": "safe_open",
     "ztensor.analysis.canonical": "canonical_problems",
+    "ztensor.analysis.findings": "Finding",
+    "ztensor.analysis.insight": "Insight examine",
     "ztensor.analysis.identity": "content_digest content_hash tensor_hashes",
     "ztensor.limits": "Limits",
     "ztensor.metadata": "ComponentMetadata TensorMetadata",
@@ -102,7 +108,9 @@ _HOMES = {
     "ztensor.analysis.plotting": "Picture plot",
     "ztensor.reading.file": "Location",
     "ztensor.reading.slices": "TensorSlice",
-    "ztensor.analysis.statistics": "Histogram StatsReport TensorStats stats",
+    "ztensor.analysis.spreads": "Histogram",
+    "ztensor.analysis.statistics": "StatsReport TensorStats stats",
+    "ztensor.analysis.tally": "ValueDiff",
     "ztensor.source.urls": "remote",
     "ztensor.tensor": "Tensor",
     "ztensor.reading.verify": "VerifyReport",
@@ -126,8 +134,10 @@ __all__ = [
     "DigestMismatchError",
     "Editor",
     "EncodingError",
+    "Finding",
     "FormatError",
     "Histogram",
+    "Insight",
     "InternalError",
     "LayoutError",
     "LazyTree",
@@ -171,6 +181,7 @@ __all__ = [
     "content_hash",
     "convert",
     "diff",
+    "examine",
     "load_tree",
     "merge",
     "migrate",

@@ -357,6 +357,10 @@ FUNCTIONS: dict[str, Make] = {
         ztensor.diff, a=f.zt(), b=f.zt(), names=None, atol=0.0, rtol=0.0, nan_differs=False,
         values_only=False, digests=True, rename=None, threads=None, progress=None,
     ),
+    "examine": lambda f: case(
+        ztensor.examine, source=f.zt(), other=f.zt("v12z.zt"), names=None, threads=None,
+        progress=None,
+    ),
     "merge": lambda f: case(
         ztensor.merge, inputs=[f.zt(), f.zt("v12z.zt")], output=f.out(), on_conflict="first",
         keep=None, version="1.2.0", attributes=None, durable="auto", dry_run=False, progress=None,
@@ -399,7 +403,7 @@ FUNCTIONS: dict[str, Make] = {
     ),
     "stats": lambda f: case(
         ztensor.stats, source=f.zt(), names=["w"], quantiles=(0.5,), bins=8, scale="linear",
-        threads=None, progress=None,
+        channels=(4, 8), on_damage=print, threads=None, progress=None,
     ),
     "tensor_hashes": lambda f: case(
         ztensor.tensor_hashes, source=f.zt(), names=["w"], attributes=False, threads=None,
@@ -831,6 +835,7 @@ METHODS: dict[str, Make] = {
     **under("HandleSlice", of_handle_slice("np")),
     **under("HandleSlice:torch", of_handle_slice("pt")),
     "Picture.save": lambda f: case(picture(f).save, path=f.out(".svg")),
+    "Insight.as_json": lambda f: case(ztensor.examine(f.zt()).as_json),
     "Picture.svg": lambda f: case(picture(f).svg),
     "Picture.png": lambda f: case(picture(f).png),
     "Picture._repr_svg_": lambda f: case(picture(f)._repr_svg_),
@@ -1210,6 +1215,8 @@ OPERATIONS: dict[str, Callable[[Files, Path], Any]] = {
     "handle jax": with_everything(handled("jax")),
     "tree": with_everything(ztensor.load_tree),
     "stats": with_everything(ztensor.stats),
+    "examine": with_everything(lambda path: ztensor.examine(path).as_json()),
+    "examine two": lambda f, path: ztensor.examine(path, f.sample).as_json(),
     "plot": with_everything(ztensor.plot),
     "hash": with_everything(ztensor.content_hash),
     "digest": with_everything(ztensor.content_digest),

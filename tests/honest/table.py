@@ -154,7 +154,7 @@ CLAIMS = (
             "tests/unit/layout/test_gguf_blocks.py",
             "tests/unit/layout/test_gguf_grids.py",
             "tests/unit/test_casting.py",
-            "tests/unit/cli/test_parameters.py",
+            "tests/unit/analysis/test_parameters.py",
         ),
     ),
 )

@@ -79,6 +79,7 @@ EXCEPTIONS = {
     "Tensor.jax": VALUES,
     "Tensor.to_scipy": "one of five classes of SciPy, as only the object tells",
     "safe_open.__init__": VALUES,
+    "Insight.as_json": "values of JSON, as the page on insight says",
     ".__reduce__": PROTOCOL,
     ".__array_interface__": PROTOCOL,
     ".__array__": PROTOCOL,
@@ -268,6 +269,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             "histogram": report["dense"].histogram,
             "diff": found,
             "diff of one": found["dense"] if hasattr(found, "__getitem__") else found.tensors[0],
+            "insight": ztensor.examine(path),
+            "finding": ztensor.Finding("nan", "error", 0, "w", 1, 0, "text"),
             "picture": ztensor.plot(path),
             "conversion": ztensor.convert(path, path.with_name("n.npz"), dry_run=True),
             "repair": ztensor.repair(path, dry_run=True),
@@ -283,8 +286,8 @@ WHAT = [
     "reader", "set", "writer", "editor", "sink", "tensor", "slice of dense", "slice of csr",
     "slice of coo", "slice of quantized", "handle", "slice of a handle", "metadata", "component",
     "location", "verify", "problem", "stats", "stats of one", "histogram", "diff", "diff of one",
-    "picture", "conversion", "repair", "manager", "checkpoint", "restored", "limits",
-    "error",
+    "insight", "finding", "picture", "conversion", "repair", "manager", "checkpoint", "restored",
+    "limits", "error",
 ]  # fmt: skip
 
 

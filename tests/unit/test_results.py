@@ -53,6 +53,7 @@ RESULTS: dict[str, Callable[[Path], Any]] = {
         ztensor.stats(folder / "a.zt", "layers.1.weight")["layers.1.weight"].histogram
     ),
     "diff": lambda folder: ztensor.diff(folder / "a.zt", folder / "b.zt"),
+    "examine": lambda folder: ztensor.examine(folder / "a.zt", folder / "b.zt"),
     "plot": lambda folder: ztensor.plot(folder / "a.zt", [f"layers.{n}.weight" for n in range(99)]),
     "verify": verified,
     "metadata": described,

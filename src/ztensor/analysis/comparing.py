@@ -22,11 +22,13 @@ from ztensor.analysis.streaming import (
     opened,
     share_out,
 )
+from ztensor.analysis.tally import Rules, ValueDiff, compare_numbers
 from ztensor.boundary import public
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
+    FormatError,
     UnsupportedError,
     describe,
 )
@@ -37,7 +39,7 @@ from ztensor.reading.component import digest_of
 from ztensor.reading.objects import not_found, order_of_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ztensor.analysis.streaming import Progress
     from ztensor.layout.base import Array
@@ -48,34 +50,7 @@ if TYPE_CHECKING:
     _Pairs = dict[str, tuple[str | None, str]]
     from ztensor.typing import Readable
 
-_CACHED = 1 << 15  # elements whose float64 copies stay in cache
 _SMALL = 1 << 24  # elements of a sparse object that may be written out with all its zeros
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ValueDiff:
-    """How the values of two objects of one shape differ.
-
-    Numbers are compared in float64, integers exactly; NaN is equal to NaN unless asked otherwise.
-
-    Attributes:
-        count: how many pairs of values there are.
-        changed: pairs that are not equal.
-        beyond: pairs that differ by more than the tolerance.
-        max_abs: largest `|a - b|` of pairs of numbers, infinite ones among them.
-        max_rel: largest `|a - b| / max(|a|, |b|)` of pairs of finite numbers, from 0 to 2.
-        cosine: cosine of the angle between the two as vectors, of pairs of finite numbers; None
-            where either is all zeros.
-        first: index of the first pair that is not equal, or None.
-    """
-
-    count: int
-    changed: int = 0
-    beyond: int = 0
-    max_abs: float = 0.0
-    max_rel: float = 0.0
-    cosine: float | None = None
-    first: tuple[int, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -206,7 +181,7 @@ def diff(
     for tolerance in (atol, rtol):
         if not isinstance(tolerance, (int, float)) or not tolerance >= 0:
             raise ArgumentValueError("a tolerance is not 0 or more", found=describe(tolerance, 40))
-    rules = _Rules(atol, rtol, nan_differs, values_only, digests)
+    rules = Rules(atol, rtol, nan_differs, values_only, digests)
     with opened(a) as first, opened(b) as second:
         others = _renamed(first, rename or {})
         pairs: _Pairs = {name: (name, other) for name, other in others.items()}
@@ -214,36 +189,75 @@ def diff(
         pairs.update((name, (None, name)) for name in second if name not in mapped)
         if names is not None:
             pairs = _chosen(pairs, [names] if isinstance(names, str) else names, first)
-        sizes = {}
-        for key, (name, other) in pairs.items():
-            is_common = name is not None and other in second
-            sizes[key] = first.metadata(name).nbytes if is_common and name is not None else 0
-        meter = Meter(sum(sizes.values()), progress)
-
-        def compare(key: str) -> TensorDiff:
-            name, other = pairs[key]
-            report = meter.part(sizes[key])
-            found = _compare(first, second, name, other, rules, report)
-            report(sizes[key])
-            return found
-
-        common = [name for name, size in sizes.items() if size]
-        order = order_of_bytes(first.objects, common)
-        if order is not None:
-            order += sorted(sizes.keys() - set(order))
-        found = share_out(compare, sizes, threads, order)
+        found = _compare_all(first, second, pairs, rules, threads, progress)
         ours, theirs = first.attributes, second.attributes
         attributes = {} if values_only or names is not None else _changed(ours, theirs)
-        return DiffReport(tuple(found.values()), attributes)
+        return DiffReport(found, attributes)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Rules:
-    atol: float
-    rtol: float
-    nan_differs: bool
-    values_only: bool
-    digests: bool
+def diff_pairs(
+    first: ObjectReader,
+    second: ObjectReader,
+    pairs: Iterable[tuple[str, str]],
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[TensorDiff, ...]:
+    """Compare objects of two readers, each with the one that is named beside it.
+
+    A pair that cannot be compared, as bytes of it are damaged, has a `note` that says so.
+
+    Args:
+        first: an open reader.
+        second: likewise.
+        pairs: names in both, those of the first once each.
+        threads: as `diff` takes it.
+        progress: likewise.
+
+    Raises:
+        ObjectNotFoundError: a name of the first is not in it.
+        LimitError: a safety cap is exceeded.
+        SourceError: the bytes could not be read.
+    """
+    named: _Pairs = {name: (name, other) for name, other in pairs}
+    rules = Rules()
+    return _compare_all(first, second, named, rules, threads, progress, keeps_going=True)
+
+
+def _compare_all(
+    first: ObjectReader,
+    second: ObjectReader,
+    pairs: _Pairs,
+    rules: Rules,
+    threads: int | None,
+    progress: Progress | None,
+    *,
+    keeps_going: bool = False,
+) -> tuple[TensorDiff, ...]:
+    sizes = {}
+    for key, (name, other) in pairs.items():
+        is_common = name is not None and other in second
+        sizes[key] = first.metadata(name).nbytes if is_common and name is not None else 0
+    meter = Meter(sum(sizes.values()), progress)
+
+    def compare(key: str) -> TensorDiff:
+        name, other = pairs[key]
+        report = meter.part(sizes[key])
+        try:
+            found = _compare(first, second, name, other, rules, report)
+        except FormatError as error:
+            if not keeps_going or name is None:
+                raise
+            before, after = first.metadata(name), second.metadata(other)
+            found = TensorDiff(name, other, before, after, note=error.message)
+        report(sizes[key])
+        return found
+
+    common = [name for name, size in sizes.items() if size]
+    order = order_of_bytes(first.objects, common)
+    if order is not None:
+        order += sorted(sizes.keys() - set(order))
+    return tuple(share_out(compare, sizes, threads, order).values())
 
 
 def _renamed(reader: ObjectReader, rename: Mapping[str, str]) -> dict[str, str]:
@@ -307,7 +321,7 @@ def _compare(
     second: ObjectReader,
     name: str | None,
     other: str,
-    rules: _Rules,
+    rules: Rules,
     report: Callable[[int], None],
 ) -> TensorDiff:
     if name is None:
@@ -337,7 +351,7 @@ def _compare(
         if not rules.nan_differs and _has_equal_bytes(one, two, report):
             return dataclasses.replace(result, compared="bytes")
         blocks = _blocks_in_step(one, two)
-        note, values = None, _compare_numbers(blocks, before.shape, rules, report)
+        note, values = None, compare_numbers(blocks, before.shape, rules, report)
     except UnsupportedError as error:
         note, values = f"values were not compared: {error.message}", None
     if values is None or values.beyond:
@@ -456,99 +470,3 @@ def _has_equal_places(one: _Side, two: _Side) -> bool:
         for role in layout.index_roles
         for ours, theirs in in_step(one.blocks(role), two.blocks(role))
     )
-
-
-class _Tally:
-    """Takes blocks of two flat arrays in step and sums up how they differ."""
-
-    def __init__(self, rules: _Rules) -> None:
-        self._rules = rules
-        self._count = self._changed = self._beyond = 0
-        self._first: int | None = None
-        self._max_abs = self._max_rel = 0.0
-        self._dot = self._ours = self._theirs = 0.0
-
-    def feed(self, ours: Array, theirs: Array) -> None:
-        ours, theirs = _widened(ours), _widened(theirs)
-        changed = ours != theirs
-        if not self._rules.nan_differs:
-            changed &= ~((ours != ours) & (theirs != theirs))  # NaN
-        kind = np.complex128 if "c" in (ours.dtype.kind, theirs.dtype.kind) else np.float64
-        x, y = ours.astype(kind), theirs.astype(kind)
-        if changed.any():
-            self._look(changed, ours, theirs, x, y)
-        finite = np.isfinite(x) & np.isfinite(y)
-        if not finite.all():
-            x, y = x[finite], y[finite]
-        x, y = x.view(np.float64), y.view(np.float64)
-        self._dot += float((x * y).sum())
-        self._ours += float((x * x).sum())
-        self._theirs += float((y * y).sum())
-        self._count += ours.size
-
-    def _look(self, changed: Array, ours: Array, theirs: Array, x: Array, y: Array) -> None:
-        """Measure the pairs that are not equal."""
-        if self._first is None:
-            self._first = self._count + int(changed.argmax())
-        x, y = x[changed], y[changed]
-        apart, size = np.abs(x - y), np.maximum(np.abs(x), np.abs(y))
-        if ours.dtype == theirs.dtype and ours.dtype.kind in "iu":  # 64 bits need more than floats
-            unsigned = np.dtype(f"u{ours.itemsize}")
-            top, low = np.maximum(ours, theirs)[changed], np.minimum(ours, theirs)[changed]
-            apart = (top.view(unsigned) - low.view(unsigned)).astype(np.float64)
-        within = (apart <= self._rules.atol + self._rules.rtol * size) & np.isfinite(apart)
-        self._changed += apart.size
-        self._beyond += apart.size - int(np.count_nonzero(within))
-        # fmax passes NaN over: of pairs with a NaN, and of infinite ones divided by infinity.
-        self._max_abs = float(np.fmax.reduce(apart, initial=self._max_abs))
-        self._max_rel = float(np.fmax.reduce(apart / size, initial=self._max_rel))
-
-    def result(self, shape: Sequence[int]) -> ValueDiff:
-        cosine = None
-        if self._ours and self._theirs:
-            cosine = self._dot / math.sqrt(self._ours) / math.sqrt(self._theirs)
-            cosine = max(-1.0, min(cosine, 1.0)) if math.isfinite(cosine) else None
-        is_whole = self._count == element_count(shape)
-        return ValueDiff(
-            self._count,
-            self._changed,
-            self._beyond,
-            self._max_abs,
-            self._max_rel,
-            cosine,
-            _index(self._first, shape) if self._first is not None and is_whole else None,
-        )
-
-
-def _compare_numbers(
-    blocks: Iterator[tuple[Array, Array]],
-    shape: Sequence[int],
-    rules: _Rules,
-    report: Callable[[int], None],
-) -> ValueDiff:
-    tally = _Tally(rules)
-    with np.errstate(all="ignore"):  # NaN and overflow are values like others
-        for ours, theirs in blocks:
-            for start in range(0, ours.size, _CACHED):
-                piece = slice(start, start + _CACHED)
-                tally.feed(ours[piece], theirs[piece])
-            report(ours.nbytes)
-    return tally.result(shape)
-
-
-def _widened(block: Array) -> Array:
-    """Return elements in a type NumPy computes with: small floats as float32, bools as uint8."""
-    if block.dtype.kind == "b":
-        return np.not_equal(block.view(np.uint8), 0).view(np.uint8)
-    if block.dtype.kind in "iuc" or (block.dtype.kind == "f" and block.itemsize >= 4):
-        return block
-    return block.astype(np.float32)
-
-
-def _index(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the index of an element by its number; the shape may be beyond what NumPy holds."""
-    index = []
-    for length in reversed(shape):
-        flat, within = divmod(flat, length)
-        index.append(within)
-    return tuple(reversed(index))

@@ -13,7 +13,8 @@ import os
 from typing import TYPE_CHECKING, Any, Literal
 from xml.sax.saxutils import escape
 
-from ztensor.analysis.statistics import BINS, Scale, TensorStats, stats
+from ztensor.analysis.spreads import Scale
+from ztensor.analysis.statistics import BINS, TensorStats, stats
 from ztensor.boundary import public
 from ztensor.errors import ArgumentValueError, MissingDependencyError, describe
 from ztensor.model.showing import short_repr

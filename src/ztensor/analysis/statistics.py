@@ -12,10 +12,12 @@ import abc
 import dataclasses
 import functools
 import math
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
+from ztensor.analysis.channels import Channels, ChannelSums, has_channels, is_float
+from ztensor.analysis.spreads import Histogram, Scale, Spread
 from ztensor.analysis.streaming import (
     Meter,
     component_blocks,
@@ -26,7 +28,13 @@ from ztensor.analysis.streaming import (
 )
 from ztensor.analysis.sums import Moments, Sums
 from ztensor.boundary import public
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, UnsupportedError, describe
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    FormatError,
+    UnsupportedError,
+    describe,
+)
 from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import result_dtype
 from ztensor.model.dtype import element_count
@@ -45,38 +53,15 @@ if TYPE_CHECKING:
     from ztensor.reading.file import FileObjects
     from ztensor.typing import Readable
 
-Scale = Literal["linear", "log"]
-
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 BINS = 64
+_MOST_TILES = 4096
 
 _SORTED = 1 << 16  # elements that are kept and sorted
 _FEW = 1 << 12  # elements that are sorted sooner than a table of their patterns is made
 _COUNTED = 1 << 21  # elements whose leading bits are counted at once
 # Leading bits that are counted: sign, exponent, and 9 bits of the fraction, or 8 of float64.
 _LEADING = {"float32": 18, "float64": 20}
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Histogram:
-    """How many finite values lie in each of several bins.
-
-    A value on the border of two bins counts in the upper one, and the largest in the last.
-
-    Attributes:
-        edges: borders of the bins, one more than bins.
-        counts: values in each bin.
-        scale: `linear`, bins of one width over all finite values; `log`, bins of one ratio over
-            their magnitudes without zero.
-    """
-
-    edges: tuple[float, ...]
-    counts: tuple[int, ...]
-    scale: Scale = "linear"
-
-    def __repr__(self) -> str:
-        """Return how many bins there are; `edges` and `counts` have them."""
-        return short_repr("Histogram", [counted(len(self.counts), "bin"), self.scale])
 
 
 @public
@@ -119,6 +104,11 @@ class TensorStats:
         histogram: of the finite values; exact where the quantiles are, else each border is off by
             at most `quantile_error` of its value.
         note: why there is nothing, or None.
+        negative_infs: how many are minus infinity, as in masks.
+        at_limit: of types of 8 bits and less, how many have the largest magnitude there is.
+        kurtosis: fourth moment about the mean over the square of the variance, of the finite
+            values; 3 of a normal distribution. None where they are all one value.
+        channels: norms of rows and columns; None unless asked for, and of what has none.
     """
 
     name: str
@@ -137,6 +127,22 @@ class TensorStats:
     quantile_error: float = 0.0
     histogram: Histogram | None = None
     note: str | None = None
+    negative_infs: int = 0
+    at_limit: int = 0
+    kurtosis: float | None = None
+    channels: Channels | None = None
+
+    @property
+    def rms(self) -> float | None:
+        """Return the root of the mean square of the finite values."""
+        return None if self.mean is None or self.std is None else math.hypot(self.mean, self.std)
+
+    @property
+    def crest(self) -> float | None:
+        """Return the largest magnitude of finite values over their RMS; None where that is 0."""
+        if not self.rms or self.min is None or self.max is None:
+            return None
+        return float(max(abs(self.min), abs(self.max)) / self.rms)
 
     @property
     def finite(self) -> int:
@@ -147,7 +153,7 @@ class TensorStats:
     def total(cls, several: Iterable[TensorStats], name: str = "total") -> TensorStats:
         """Return the statistics of several objects together, without quantiles and histogram."""
         moments = Moments()
-        sums: dict[str, Any] = dict.fromkeys(("count", "zeros", "nans", "infs"), 0)
+        sums: dict[str, Any] = dict.fromkeys(("count", "zeros", "nans", "infs", "negative_infs"), 0)
         for one in several:
             if not isinstance(one, cls):
                 raise ArgumentTypeError("expected statistics", found=describe(one))
@@ -167,6 +173,8 @@ def stats(
     quantiles: Sequence[float] = QUANTILES,
     bins: int = BINS,
     scale: Scale = "linear",
+    channels: tuple[int, int] | None = None,
+    on_damage: Callable[[str, FormatError], None] | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> StatsReport:
@@ -187,6 +195,11 @@ def stats(
         quantiles: which, between 0 and 1.
         bins: how many the histogram has; 0 for none.
         scale: `linear` or `log`; see `Histogram`.
+        channels: look at rows and columns, too, of floats with two or more dimensions and up to
+            2^20 channels on an axis that are not sparse; into how many tiles along each axis a
+            matrix is cut. None for none.
+        on_damage: called with the name of an object whose bytes are damaged, and the error, which
+            is then its `note`; by default it is raised.
         threads: how many to use, each for an object; as many as there are cores, four at most,
             by default.
         progress: called with the decoded bytes seen so far and those to see.
@@ -211,6 +224,9 @@ def stats(
         )
     if isinstance(bins, bool) or not isinstance(bins, int) or not 0 <= bins <= 1 << 16:
         raise ArgumentValueError("bins is no number from 0 to 65536", found=describe(bins))
+    if channels is not None and not all(0 < count <= _MOST_TILES for count in channels):
+        raise ArgumentValueError("channels are no two numbers of tiles", found=describe(channels))
+    asked = _Asked(tuple(quantiles), bins, scale, channels)
     with opened(source) as reader:
         chosen = [names] if isinstance(names, str) else list(reader if names is None else names)
         objects = {name: reader.metadata(name) for name in chosen}
@@ -223,15 +239,26 @@ def stats(
         )
 
         def of(name: str) -> TensorStats:
+            try:
+                return whole(name)
+            except FormatError as error:
+                if on_damage is None:
+                    raise
+                on_damage(name, error)
+                return TensorStats(
+                    name, objects[name].shape, objects[name].dtype, note=error.message
+                )
+
+        def whole(name: str) -> TensorStats:
             report = meter.part(sizes[name])
             there = reader.objects.part(name)
             main, key = _main_component(there.object(name))
             if main is None:
-                return _stats_of(there, objects[name], quantiles, bins, scale, report)
+                return _stats_of(there, objects[name], asked, report)
 
             def work() -> TensorStats:
                 charge = overlaps.charger(there, main, "elements")
-                return _stats_of(there, objects[name], quantiles, bins, scale, report, charge)
+                return _stats_of(there, objects[name], asked, report, charge)
 
             found = work() if key is None else overlaps.once(there, main, key, work)
             report(sizes[name])  # where another's was taken
@@ -256,12 +283,20 @@ def _main_component(
     return main, (stated, tensor_object.format, tensor_object.shape, length)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is wanted of each object, as `stats` takes it."""
+
+    quantiles: tuple[float, ...]
+    bins: int
+    scale: Scale
+    tiles: tuple[int, int] | None
+
+
 def _stats_of(
     file: FileObjects,
     found: TensorMetadata,
-    quantiles: Sequence[float],
-    bins: int,
-    scale: Scale,
+    asked: _Asked,
     report: Callable[[int], None],
     charge: Callable[[int], None] | None = None,
 ) -> TensorStats:
@@ -280,12 +315,17 @@ def _stats_of(
             of = "magnitudes" if dtype.kind == "c" else "values"
             counter = _counter_of(dtype, element_count(found.shape))
             blocks = component_blocks(file, found.name, layout.main_role)
+        sums = None
+        if asked.tiles and not layout.index_roles and has_channels(found.shape, dtype):
+            sums = ChannelSums(found.shape, asked.tiles)
         # NaN and overflow are what is looked for, not surprises; each thread has its own state.
         with np.errstate(all="ignore"):
             for block in blocks:
                 if charge is not None:
                     charge(block.nbytes)
                 counter.feed(block)
+                if sums is not None:
+                    sums.feed(block)
                 report(block.nbytes)
             report(found.nbytes)
             spread = counter.finish()
@@ -295,6 +335,7 @@ def _stats_of(
                 zero = 0 if dtype.kind in "iub" else 0.0
                 counter.moments.merge(missing, 0.0, 0.0)
                 counter.moments.reach(zero, zero)
+            moments = counter.moments.as_fields()
             return dataclasses.replace(
                 result,
                 dtype=dtype.name,
@@ -303,103 +344,25 @@ def _stats_of(
                 zeros=counter.zeros + missing,
                 nans=counter.nans,
                 infs=counter.infs,
-                **counter.moments.as_fields(),
-                quantiles={q: spread.quantile(q) for q in quantiles} if spread.size else {},
+                negative_infs=counter.negative_infs,
+                **moments,
+                kurtosis=spread.kurtosis(moments["mean"], moments["std"]) if moments else None,
+                quantiles={q: spread.quantile(q) for q in asked.quantiles} if spread.size else {},
                 quantile_error=spread.error,
-                histogram=spread.histogram(bins, scale) if bins else None,
+                histogram=spread.histogram(asked.bins, asked.scale) if asked.bins else None,
+                at_limit=_at_limit(dtype, spread),
+                channels=None if sums is None else sums.finish(),
             )
     except UnsupportedError as error:
         return dataclasses.replace(result, note=error.message)
 
 
-# --- Spreads --------------------------------------------------------------------------------
-
-
-class _Spread:
-    """How finite values are spread: ranges in rising order, and how many values lie in each.
-
-    A range of no width is one value. Inside of others values are taken to be spread evenly.
-
-    Args:
-        lows: where each range begins.
-        highs: where it ends, at most where the next begins.
-        counts: values in each.
-        error: bound on the relative error of a value.
-    """
-
-    def __init__(self, lows: Array, highs: Array, counts: Array, error: float = 0.0) -> None:
-        kept = counts > 0
-        self.lows, self.highs, self.counts = lows[kept], highs[kept], counts[kept]
-        self.error = error if (self.lows < self.highs).any() else 0.0
-        self.ends = np.cumsum(self.counts, dtype=np.float64)  # a sparse shape has no bound
-
-    @property
-    def size(self) -> float:
-        return float(self.ends[-1]) if self.ends.size else 0.0
-
-    def with_zeros(self, count: int) -> _Spread:
-        """Return the same and so many zeros more."""
-        at = int(np.searchsorted(self.lows, 0.0, "left"))
-        lows, highs = (np.insert(side, at, 0.0) for side in (self.lows, self.highs))
-        counts = np.insert(self.counts.astype(np.float64), at, float(count))
-        return _Spread(lows, highs, counts, self.error)
-
-    def _at(self, rank: float) -> float:
-        """Return the value with `rank` values before it."""
-        at = min(int(np.searchsorted(self.ends, rank, "right")), self.ends.size - 1)
-        low, high, count = float(self.lows[at]), float(self.highs[at]), float(self.counts[at])
-        part = (rank - (float(self.ends[at]) - count) + 0.5) / count
-        return low + (high - low) * part
-
-    def quantile(self, share: float) -> float:
-        rank = (self.size - 1) * share
-        before = math.floor(rank)
-        low, high = self._at(before), self._at(min(before + 1, self.size - 1))
-        part = rank - before
-        return low if low == high else low * (1 - part) + high * part
-
-    def histogram(self, bins: int, scale: Scale) -> Histogram | None:
-        if scale == "log":
-            return self._folded()._binned(bins, scale)
-        return self._binned(bins, scale)
-
-    def _folded(self) -> _Spread:
-        """Return the spread of magnitudes, without those of zero and of ranges that touch it."""
-        is_below = self.highs <= 0
-        lows = np.where(is_below, -self.highs, self.lows)
-        highs = np.where(is_below, -self.lows, self.highs)
-        kept = lows > 0
-        lows, order = np.unique(lows[kept], return_inverse=True)
-        ends = np.zeros(lows.size)
-        np.maximum.at(ends, order, highs[kept])
-        return _Spread(lows, ends, np.bincount(order, self.counts[kept], lows.size), self.error)
-
-    def _binned(self, bins: int, scale: Scale) -> Histogram | None:
-        if not self.size:
-            return None
-        least, most = float(self.lows[0]), float(self.highs[-1])
-        if least == most:
-            return Histogram((least, most), (int(self.size),), scale)
-        part = np.linspace(0.0, 1.0, bins + 1)
-        if scale == "log":
-            edges = np.exp(math.log(least) * (1 - part) + math.log(most) * part)
-        else:
-            edges = least * (1 - part) + most * part
-        edges = np.maximum.accumulate(np.clip(edges, least, most))
-        edges[0], edges[-1] = least, most
-        sums = np.rint(self._below(edges))
-        sums[-1] = self.size
-        return Histogram(
-            tuple(edges.tolist()), tuple(int(n) for n in np.diff(sums).tolist()), scale
-        )
-
-    def _below(self, edges: Array) -> Array:
-        """Return how many values are less than each edge; the first edge is the least value."""
-        at = np.maximum(np.searchsorted(self.lows, edges, "left") - 1, 0)
-        width = self.highs[at] - self.lows[at]
-        part = np.where(width > 0, (edges - self.lows[at]) / np.where(width > 0, width, 1), 1)
-        below = self.ends[at] - self.counts[at] * (1 - np.clip(part, 0, 1))
-        return np.where(edges > self.lows[0], below, 0)
+def _at_limit(dtype: np.dtype[Any], spread: Spread) -> int:
+    """Return how many values are as large as a type of at most 8 bits can say."""
+    if dtype.itemsize > 1 or not is_float(dtype) or not spread.size:
+        return 0
+    values = _values_of(dtype)
+    return spread.count_beyond(float(values[np.isfinite(values)].max()))
 
 
 # --- Counters -------------------------------------------------------------------------------
@@ -412,7 +375,7 @@ class _Counter(Sums, abc.ABC):
     def feed(self, block: Array) -> None: ...
 
     @abc.abstractmethod
-    def finish(self) -> _Spread: ...
+    def finish(self) -> Spread: ...
 
 
 def _counter_of(dtype: np.dtype[Any], count: int) -> _Counter:
@@ -444,12 +407,13 @@ class _PatternCounter(_Counter):
         self._counts[:256] += pairs.sum(0) + pairs.sum(1)
         self._counts += np.bincount(bits[even:], minlength=1 << 16)
 
-    def finish(self) -> _Spread:
+    def finish(self) -> Spread:
         values = _values_of(self._dtype)
         counts = self._counts[: values.size]
         self.zeros = int(counts[values == 0].sum())
         self.nans = int(counts[np.isnan(values)].sum())
         self.infs = int(counts[np.isinf(values)].sum())
+        self.negative_infs = int(counts[values == -np.inf].sum())
         kept = np.isfinite(values) & (counts > 0)
         values, order = np.unique(values[kept], return_inverse=True)  # zero has two patterns
         counts = np.bincount(order, counts[kept], values.size)
@@ -459,7 +423,7 @@ class _PatternCounter(_Counter):
             self.moments.merge(int(total), mean, float(((values - mean) ** 2 * counts).sum()))
             kind = int if self._dtype.kind in "iub" else float
             self.moments.reach(kind(values[0]), kind(values[-1]))
-        return _Spread(values, values, counts)
+        return Spread(values, values, counts)
 
 
 @functools.cache
@@ -504,12 +468,12 @@ class _LeadingCounter(_Counter):
             keys = np.right_shift(bits, self._shift).astype(np.intp)
             self._counts += np.bincount(keys, minlength=size)
 
-    def finish(self) -> _Spread:
+    def finish(self) -> Spread:
         if self._counts is None:
             parts = self._kept or [np.zeros(0)]
             values = np.concatenate(parts).astype(np.float64)
             values, counts = np.unique(values[np.isfinite(values)], return_counts=True)
-            return _Spread(values, values, counts)
+            return Spread(values, values, counts)
         half = self._counts.size // 2
         infinity = np.array(math.inf, self._float).view(f"u{self._float.itemsize}")
         finite = int(infinity) >> self._shift
@@ -522,7 +486,7 @@ class _LeadingCounter(_Counter):
         lows, highs = np.concatenate((-ends[::-1], begins)), np.concatenate((-begins[::-1], ends))
         below, above = self._counts[half : half + finite][::-1], self._counts[:finite]
         least, most = self.moments.least or 0, self.moments.most or 0
-        return _Spread(
+        return Spread(
             np.clip(lows, least, most),
             np.clip(highs, least, most),
             np.concatenate((below, above)),

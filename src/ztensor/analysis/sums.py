@@ -57,12 +57,13 @@ class Sums:
         zeros: how many were zero, or False.
         nans: how many were NaN, of complex ones those of NaN magnitude.
         infs: how many were infinite.
+        negative_infs: how many of those were below zero.
         moments: of the finite ones; of complex ones those of magnitudes.
         total: their sum, which may be infinite where the mean is not.
     """
 
     def __init__(self) -> None:
-        self.count = self.zeros = self.nans = self.infs = 0
+        self.count = self.zeros = self.nans = self.infs = self.negative_infs = 0
         self.moments = Moments()
         self.total = 0.0
 
@@ -84,6 +85,7 @@ class Sums:
             nans = int(np.count_nonzero(np.isnan(piece)))
             finite = np.isfinite(piece)
             self.nans += nans
+            self.negative_infs += int(np.count_nonzero(piece == -np.inf))
             piece = piece[finite]
             self.infs += finite.size - nans - piece.size
             if not piece.size:

@@ -105,8 +105,9 @@ def diff(
                       `layout`, `attributes`, `values`); a and b (shape, dtype,
                       type, format, attributes, or null); compared (`digest`,
                       `bytes`, `numbers` or null); values (count, changed, beyond
-                      the tolerance, max_abs, max_rel, cosine, first; null unless
-                      compared as numbers); note (why not compared, or null)
+                      the tolerance, max_abs, max_rel, cosine, first, relative,
+                      which is ||b - a|| / ||a||, and snr_db; null unless compared
+                      as numbers); note (why not compared, or null)
 
     Safety:
       It never changes a file.
@@ -270,7 +271,8 @@ def _as_json(found: TensorDiff) -> dict[str, Any]:
         if values is None
         else {
             field.name: as_json(getattr(values, field.name)) for field in dataclasses.fields(values)
-        },
+        }
+        | {"snr_db": values.snr_db},
         "note": found.note,
     }
 

@@ -88,7 +88,7 @@ def info(terminal: Terminal, file: FileArgument) -> None:
 
 def summarize(reader: Reader) -> dict[str, Any]:
     """Return what `info --json` says of a file or of a set; None where it has no meaning."""
-    from ztensor.cli.parameters import parameter_count
+    from ztensor.analysis.parameters import parameter_count
 
     parts = reader.objects.parts()
     files = [part.name for part in parts] if reader.objects.is_set else None

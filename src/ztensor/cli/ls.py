@@ -162,7 +162,7 @@ def _by_number(name: str) -> list[tuple[int, str]]:
 
 def as_json(reader: Reader, objects: Sequence[TensorMetadata]) -> dict[str, Any]:
     """Return what `ls --json` says of one file."""
-    from ztensor.cli.parameters import parameter_count
+    from ztensor.analysis.parameters import parameter_count
 
     return {
         "version": reader.version,

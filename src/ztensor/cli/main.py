@@ -120,7 +120,7 @@ class _Verb(TyperCommand):
             if not _is_taken(parameter, ctx, found):
                 _, left = parameter.handle_parse_result(ctx, found, left)
         if left and not ctx.resilient_parsing:
-            from ztensor.cli.spelling import visible
+            from ztensor.model.showing import visible
 
             ctx.fail(f"Got unexpected extra argument(s) ({' '.join(map(visible, left))})")
         ctx.args = left

@@ -7,10 +7,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor.cli.changing import quiet_library, require_free
-from ztensor.cli.spelling import count_text, named_text, size_text, visible
+from ztensor.cli.spelling import count_text, named_text, size_text
 from ztensor.cli.terminal import Column, Styled
 from ztensor.cli.verb import STDIN, open_file
 from ztensor.errors import SourceError, UsageError, describe
+from ztensor.model.showing import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

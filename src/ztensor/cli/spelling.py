@@ -4,60 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import unicodedata
 from typing import TYPE_CHECKING, Any
 
-from ztensor.model.showing import counted
+from ztensor.model.showing import counted, visible
 from ztensor.wire.cbor import UNDEFINED, Pairs, Simple, Tag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-# Printable by Unicode's word, and yet nothing is seen: fillers, joiners, variation selectors. The
-# control, format, surrogate, private and unassigned characters, C0, C1, bidi and zero-width ones
-# among them, are not printable to begin with; nor is any space but U+0020.
-_INVISIBLE = frozenset(
-    (
-        *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800),
-        *(0x3164, 0xFFA0, *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)),
-    )
-)
-# Scripts need up to about three marks on a letter; towers of them climb over other lines.
-_MARKS = 4
-
-
-def visible(text: str) -> str:
-    r"""Return text with everything that is not plainly seen as `\x..`, `\u....` or `\U........`.
-
-    Everything printed goes through here: names, attributes, type words, file names and messages.
-
-    >>> print(visible("a\x1b[31m\n\u202eb"))
-    a\x1b[31m\x0a\u202eb
-    """
-    if text.isascii():
-        return text if text.isprintable() else "".join(map(_visible_character, text))
-    shown = []
-    marks = _MARKS  # as if many came before: a mark in front would sit on what is not ours
-    for character in text:
-        marks = marks + 1 if unicodedata.category(character) in ("Mn", "Me") else 0
-        escape = marks > _MARKS or ord(character) in _INVISIBLE
-        shown.append(_escape(character) if escape else _visible_character(character))
-    return "".join(shown)
-
-
-def _visible_character(character: str) -> str:
-    return character if character.isprintable() else _escape(character)
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    return (
-        f"\\x{code:02x}"
-        if code < 0x100
-        else f"\\u{code:04x}"
-        if code < 0x10000
-        else (f"\\U{code:08x}")
-    )
 
 
 def cut(text: str, limit: int) -> str:

@@ -66,7 +66,9 @@ def stats(
                       zeros, nans, infs, min, max, mean, std, quantiles (pairs of
                       share and value), quantile_error (0 where exact), histogram
                       (edges, one more than counts, and scale), note (why there
-                      is nothing)
+                      is nothing), negative_infs, at_limit (how many have the
+                      largest magnitude of a type of 8 bits), rms, crest (largest
+                      magnitude over RMS), kurtosis
 
     Safety:
       It never changes a file.
@@ -162,6 +164,8 @@ def number_in(terminal: Terminal, value: float | None) -> str:
 
 def _as_json(one: TensorStats) -> dict[str, Any]:
     fields = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
+    del fields["channels"]  # none was asked for
+    fields |= {"rms": one.rms, "crest": one.crest}
     fields["quantiles"] = [[share, value] for share, value in one.quantiles.items()]
     if one.histogram is not None:
         fields["histogram"] = {

@@ -17,8 +17,9 @@ import time
 from typing import IO, TYPE_CHECKING, Any
 
 from ztensor.cli.exits import ExitCode, code_of
-from ztensor.cli.spelling import cut, visible
+from ztensor.cli.spelling import cut
 from ztensor.errors import ZTensorError
+from ztensor.model.showing import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

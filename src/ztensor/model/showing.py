@@ -1,7 +1,8 @@
-"""How results show themselves at a prompt: in a few lines, however much they hold."""
+"""How results and texts of files show themselves: in a few lines, and plainly seen."""
 
 from __future__ import annotations
 
+import unicodedata
 from typing import TYPE_CHECKING
 
 from ztensor.errors import describe
@@ -10,6 +11,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _NAMED = 3
+_NAME_CHARACTERS = 500
+
+# Printable by Unicode's word, and yet nothing is seen: fillers, joiners, variation selectors. The
+# control, format, surrogate, private and unassigned characters, C0, C1, bidi and zero-width ones
+# among them, are not printable to begin with; nor is any space but U+0020.
+_INVISIBLE = frozenset(
+    (
+        *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800),
+        *(0x3164, 0xFFA0, *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)),
+    )
+)
+# Scripts need up to about three marks on a letter; towers of them climb over other lines.
+_MARKS = 4
 
 
 def short_repr(kind: str, facts: Iterable[str], ways: str = "") -> str:
@@ -38,3 +52,45 @@ def counted(count: int, noun: str, names: Iterable[object] = (), *, cut: int = 4
     if not first:
         return text
     return f"{text} ({', '.join(first)}{', ...' if count > len(first) else ''})"
+
+
+def visible(text: str) -> str:
+    r"""Return text with everything that is not plainly seen as `\x..`, `\u....` or `\U........`.
+
+    Everything printed goes through here: names, attributes, type words, file names and messages.
+
+    >>> print(visible("a\x1b[31m\n\u202eb"))
+    a\x1b[31m\x0a\u202eb
+    """
+    if text.isascii():
+        return text if text.isprintable() else "".join(map(_visible_character, text))
+    shown = []
+    marks = _MARKS  # as if many came before: a mark in front would sit on what is not ours
+    for character in text:
+        marks = marks + 1 if unicodedata.category(character) in ("Mn", "Me") else 0
+        escape = marks > _MARKS or ord(character) in _INVISIBLE
+        shown.append(_escape(character) if escape else _visible_character(character))
+    return "".join(shown)
+
+
+def _visible_character(character: str) -> str:
+    return character if character.isprintable() else _escape(character)
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return (
+        f"\\x{code:02x}"
+        if code < 0x100
+        else f"\\u{code:04x}"
+        if code < 0x10000
+        else (f"\\U{code:08x}")
+    )
+
+
+def shown_name(name: str) -> str:
+    """Return a name as `visible` does; a long one is cut in the middle, and tells its length."""
+    if len(name) <= _NAME_CHARACTERS:
+        return visible(name)
+    half = _NAME_CHARACTERS // 2
+    return f"{visible(name[:half])}...({len(name):,} characters)...{visible(name[-half:])}"

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ztensor.cli.spelling import as_json, count_text, cut, json_text, shape_text, size_text, visible
+from ztensor.cli.spelling import as_json, count_text, cut, json_text, shape_text, size_text
+from ztensor.model.showing import visible
 from ztensor.wire.cbor import UNDEFINED, Pairs, Simple, Tag
 
 

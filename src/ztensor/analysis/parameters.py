@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ztensor.metadata import TensorMetadata
-    from ztensor.opening import Reader
+    from ztensor.reading.reader import ObjectReader
 
 
-def parameter_count(reader: Reader, objects: Iterable[TensorMetadata]) -> int:
+def parameter_count(reader: ObjectReader, objects: Iterable[TensorMetadata]) -> int:
     """Return how many elements objects have, those over the same bytes once.
 
     Of quantized objects those they stand for, of sparse ones those that are stored, of unknown
@@ -30,7 +30,7 @@ def parameter_count(reader: Reader, objects: Iterable[TensorMetadata]) -> int:
         if layout is None or main is None:
             continue
         if main.encoding in ENCODINGS and main.length:  # another format's may have no place
-            place = reader.reader_of(found.name), main.offset, main.length
+            place = reader.objects.part(found.name), main.offset, main.length
             if place in seen:
                 continue
             seen.add(place)

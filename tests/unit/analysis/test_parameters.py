@@ -7,7 +7,7 @@ import pytest
 
 import ztensor
 from tests.corpus.foreign.make_gguf import blocks_of
-from ztensor.cli.parameters import parameter_count
+from ztensor.analysis.parameters import parameter_count
 from ztensor.cli.spelling import parameters_text
 from ztensor.numpy import save, save_file
 from ztensor.sharded.naming import index_path

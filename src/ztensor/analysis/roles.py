@@ -1,0 +1,111 @@
+"""What a tensor's name says of its place in a model: its role, its layer, its parents.
+
+A role is what tensors of several layers have in common: their name without the number of the
+layer, and their shape. Nothing else is known of a model here, so a name is only a hint.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ANY = "*"  # stands for the layer's number in the name of a role
+
+_SEPARATOR = re.compile(r"::|[./]")
+_DIGITS = re.compile(r"([0-9]+)")
+_MOST_PARTS = 64
+_MOST_DIGITS = 6  # of the number of a layer; longer ones are serial numbers
+_ENOUGH = 3  # layers that make the first number of a name the layer
+
+_OPTIMIZER = re.compile(
+    r"(?:^|[./_])(?:exp_avg|exp_avg_sq|max_exp_avg_sq|momentum|momentum_buffer|optimizer"
+    r"|optimizer_state|opt_state|optim)(?:$|[./])"
+)
+_BUFFER = re.compile(
+    r"stft|basis|inv_freq|freqs|mask|position|pos_emb|rotary|relative_coords|running_|window"
+    r"|anchor|grid|_idx|mel_|filterbank|quantile",
+    re.IGNORECASE,
+)
+
+
+class Role(NamedTuple):
+    """What tensors of several layers have in common, and the layer of one of them.
+
+    Attributes:
+        name: with `*` in the place of the layer's number.
+        shape: of all of them.
+        layer: the number.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    layer: int
+
+
+def parts_of(name: str) -> list[str]:
+    """Return a name cut at `.`, `/` and `::`, into at most 64 parts."""
+    return _SEPARATOR.split(name, _MOST_PARTS - 1)
+
+
+def natural_key(name: str) -> tuple[object, ...]:
+    """Return what names are sorted by: part after part, numbers by their value.
+
+    Names under one parent then follow one another, and layer 10 follows layer 9.
+    """
+    return tuple(
+        tuple(int(piece) if odd % 2 else piece for odd, piece in enumerate(_DIGITS.split(part)))
+        for part in parts_of(name)
+    )
+
+
+def roles_of(names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[Role | None]:
+    """Return the role of each tensor; None where no other tensor has it.
+
+    A number counts where it is a whole part of the name. Of several, as in
+    `layers.3.experts.7.w`, the first is the layer, unless it makes no row of layers.
+
+    Args:
+        names: of all tensors.
+        shapes: of all tensors.
+    """
+    candidates = [_candidates(name, shape) for name, shape in zip(names, shapes, strict=True)]
+    counts = collections.Counter(role[:2] for some in candidates for role in some)
+    chosen: list[Role | None] = []
+    for some in candidates:
+        enough = next((role for role in some if counts[role[:2]] >= _ENOUGH), None)
+        best = enough or max(some, key=lambda role: counts[role[:2]], default=None)
+        chosen.append(best if best is not None and counts[best[:2]] > 1 else None)
+    return chosen
+
+
+def _candidates(name: str, shape: tuple[int, ...]) -> list[Role]:
+    parts = parts_of(name)
+    return [
+        Role(".".join([*parts[:at], ANY, *parts[at + 1 :]]), shape, int(part))
+        for at, part in enumerate(parts)
+        if len(part) <= _MOST_DIGITS and _DIGITS.fullmatch(part)
+    ]
+
+
+def is_optimizer_state(name: str) -> bool:
+    """Return whether a name is one of what an optimizer keeps beside the weights."""
+    return _OPTIMIZER.search(name) is not None
+
+
+def is_buffer(name: str) -> bool:
+    """Return whether a name is one of constants that nobody trains, such as masks and bases."""
+    return _BUFFER.search(name) is not None
+
+
+def groups_of(names: Sequence[str]) -> list[str]:
+    """Return the group of each tensor: its first part that not all of them share."""
+    parts = [parts_of(name) for name in names]
+    depth = 0
+    shortest = min(map(len, parts), default=0)
+    while depth + 1 < shortest and len({one[depth] for one in parts}) == 1:
+        depth += 1
+    return [".".join(one[: depth + 1]) for one in parts]

@@ -1,0 +1,140 @@
+"""How values are spread: ranges and counts, and the quantiles and histograms that follow."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from ztensor.model.showing import counted, short_repr
+
+if TYPE_CHECKING:
+    from ztensor.layout.base import Array
+
+Scale = Literal["linear", "log"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Histogram:
+    """How many finite values lie in each of several bins.
+
+    A value on the border of two bins counts in the upper one, and the largest in the last.
+
+    Attributes:
+        edges: borders of the bins, one more than bins.
+        counts: values in each bin.
+        scale: `linear`, bins of one width over all finite values; `log`, bins of one ratio over
+            their magnitudes without zero.
+    """
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    scale: Scale = "linear"
+
+    def __repr__(self) -> str:
+        """Return how many bins there are; `edges` and `counts` have them."""
+        return short_repr("Histogram", [counted(len(self.counts), "bin"), self.scale])
+
+
+class Spread:
+    """How finite values are spread: ranges in rising order, and how many values lie in each.
+
+    A range of no width is one value. Inside of others values are taken to be spread evenly.
+
+    Args:
+        lows: where each range begins.
+        highs: where it ends, at most where the next begins.
+        counts: values in each.
+        error: bound on the relative error of a value.
+    """
+
+    def __init__(self, lows: Array, highs: Array, counts: Array, error: float = 0.0) -> None:
+        kept = counts > 0
+        self.lows, self.highs, self.counts = lows[kept], highs[kept], counts[kept]
+        self.error = error if (self.lows < self.highs).any() else 0.0
+        self.ends = np.cumsum(self.counts, dtype=np.float64)  # a sparse shape has no bound
+
+    @property
+    def size(self) -> float:
+        """Return how many values there are."""
+        return float(self.ends[-1]) if self.ends.size else 0.0
+
+    def with_zeros(self, count: int) -> Spread:
+        """Return the same and so many zeros more."""
+        at = int(np.searchsorted(self.lows, 0.0, "left"))
+        lows, highs = (np.insert(side, at, 0.0) for side in (self.lows, self.highs))
+        counts = np.insert(self.counts.astype(np.float64), at, float(count))
+        return Spread(lows, highs, counts, self.error)
+
+    def _at(self, rank: float) -> float:
+        """Return the value with `rank` values before it."""
+        at = min(int(np.searchsorted(self.ends, rank, "right")), self.ends.size - 1)
+        low, high, count = float(self.lows[at]), float(self.highs[at]), float(self.counts[at])
+        part = (rank - (float(self.ends[at]) - count) + 0.5) / count
+        return low + (high - low) * part
+
+    def kurtosis(self, mean: float, std: float) -> float | None:
+        """Return the fourth moment over the square of the second; None of a single value."""
+        if not (std and math.isfinite(std) and self.size):
+            return None
+        apart = ((self.lows + self.highs) / 2 - mean) / std
+        apart *= apart
+        return float((apart * apart * self.counts).sum() / self.size)
+
+    def count_beyond(self, limit: float) -> int:
+        """Return how many values are at least so large, whatever their sign."""
+        return int(self.counts[(self.lows >= limit) | (self.highs <= -limit)].sum())
+
+    def quantile(self, share: float) -> float:
+        """Return the value with a share of the others below it, as `numpy.quantile` does."""
+        rank = (self.size - 1) * share
+        before = math.floor(rank)
+        low, high = self._at(before), self._at(min(before + 1, self.size - 1))
+        part = rank - before
+        return low if low == high else low * (1 - part) + high * part
+
+    def histogram(self, bins: int, scale: Scale) -> Histogram | None:
+        """Return how many values lie in each bin; None where there is no value."""
+        if scale == "log":
+            return self._folded()._binned(bins, scale)
+        return self._binned(bins, scale)
+
+    def _folded(self) -> Spread:
+        """Return the spread of magnitudes, without those of zero and of ranges that touch it."""
+        is_below = self.highs <= 0
+        lows = np.where(is_below, -self.highs, self.lows)
+        highs = np.where(is_below, -self.lows, self.highs)
+        kept = lows > 0
+        lows, order = np.unique(lows[kept], return_inverse=True)
+        ends = np.zeros(lows.size)
+        np.maximum.at(ends, order, highs[kept])
+        return Spread(lows, ends, np.bincount(order, self.counts[kept], lows.size), self.error)
+
+    def _binned(self, bins: int, scale: Scale) -> Histogram | None:
+        if not self.size:
+            return None
+        least, most = float(self.lows[0]), float(self.highs[-1])
+        if least == most:
+            return Histogram((least, most), (int(self.size),), scale)
+        part = np.linspace(0.0, 1.0, bins + 1)
+        if scale == "log":
+            edges = np.exp(math.log(least) * (1 - part) + math.log(most) * part)
+        else:
+            edges = least * (1 - part) + most * part
+        edges = np.maximum.accumulate(np.clip(edges, least, most))
+        edges[0], edges[-1] = least, most
+        sums = np.rint(self._below(edges))
+        sums[-1] = self.size
+        return Histogram(
+            tuple(edges.tolist()), tuple(int(n) for n in np.diff(sums).tolist()), scale
+        )
+
+    def _below(self, edges: Array) -> Array:
+        """Return how many values are less than each edge; the first edge is the least value."""
+        at = np.maximum(np.searchsorted(self.lows, edges, "left") - 1, 0)
+        width = self.highs[at] - self.lows[at]
+        part = np.where(width > 0, (edges - self.lows[at]) / np.where(width > 0, width, 1), 1)
+        below = self.ends[at] - self.counts[at] * (1 - np.clip(part, 0, 1))
+        return np.where(edges > self.lows[0], below, 0)
