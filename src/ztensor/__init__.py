@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ztensor import dask as dask
     from ztensor import errors as errors
     from ztensor import flax as flax
+    from ztensor import fleet as fleet
     from ztensor import jax as jax
     from ztensor import numpy as numpy
     from ztensor import torch as torch
@@ -119,7 +121,7 @@ _HOMES = {
     "ztensor.writing.writer": "Writer",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
-_SUBMODULES = frozenset({"errors", "flax", "jax", "numpy", "torch", "typing"})
+_SUBMODULES = frozenset({"dask", "errors", "flax", "fleet", "jax", "numpy", "torch", "typing"})
 
 __all__ = [
     "ArgumentTypeError",

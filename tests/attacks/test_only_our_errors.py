@@ -37,6 +37,7 @@ from ztensor.testing.builder_2 import one_object
 torch = pytest.importorskip("torch")
 jax = pytest.importorskip("jax")
 scipy_sparse = pytest.importorskip("scipy.sparse")
+pytest.importorskip("dask.array")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what libraries say of odd values
 
@@ -994,7 +995,46 @@ def small_corpus(f: Files) -> Path:
     return folder
 
 
+def in_files(function: str) -> Make:
+    """Return a case of a function of `ztensor.fleet`, whose results are gone through."""
+    space = importlib.import_module("ztensor.fleet")
+    more: dict[str, dict[str, Any]] = {
+        "verify_files": {"deep": False},
+        "stats_files": {"quantiles": (0.5,), "bins": 4, "scale": "linear"},
+        "hash_files": {"attributes": False},
+    }
+
+    def through(**arguments: Any) -> list[Any]:
+        return list(itertools.islice(getattr(space, function)(**arguments), 20))
+
+    return lambda f: case(
+        through, sources=[f.zt(), f.zt("a.npz")], executor=None, workers=None, on_error="collect",
+        include=None, exclude=None, storage=None, progress=None, **more[function],
+    )  # fmt: skip
+
+
+def into_folder(f: Files) -> Case:
+    space = importlib.import_module("ztensor.fleet")
+
+    def through(**arguments: Any) -> list[Any]:
+        return list(itertools.islice(space.convert_files(**arguments), 20))
+
+    return case(
+        through, sources=[f.zt()], folder=f.new_folder(), to="zt", overwrite=False, executor=None,
+        workers=None, on_error="collect", storage=None, progress=None, compression=None,
+    )  # fmt: skip
+
+
 OTHERS: dict[str, Make] = {
+    "fleet.FileHash.__repr__": lambda f: case(
+        lambda: repr(list(importlib.import_module("ztensor.fleet").hash_files(f.zt())))
+    ),
+    **{f"fleet.{name}": in_files(name) for name in ("verify_files", "stats_files", "hash_files")},
+    "fleet.convert_files": into_folder,
+    "dask.from_file": lambda f: case(
+        importlib.import_module("ztensor.dask").from_file, source=f.zt(), name="w", chunks="auto",
+        verify=None, storage=None,
+    ),
     "conformance.run_corpus": lambda f: case(
         importlib.import_module("ztensor.conformance").run_corpus, folder=small_corpus(f),
         reader=None, seconds=30.0, memory=None, jobs=1, progress=None,
@@ -1089,6 +1129,8 @@ def public_names() -> Iterator[str]:
         "jax.": ztensor_jax(),
         "v2.": v2(),
         "conformance.": importlib.import_module("ztensor.conformance"),
+        "fleet.": importlib.import_module("ztensor.fleet"),
+        "dask.": importlib.import_module("ztensor.dask"),
     }
     kinds: dict[str, type] = {"HandleSlice": importlib.import_module("ztensor.handle").HandleSlice}
     for prefix, space in spaces.items():
@@ -1136,7 +1178,7 @@ def test_every_public_name_has_the_edge() -> None:
     without = set()
     for name in public_names():
         outer, _, inner = name.rpartition(".")
-        if outer in ("numpy", "torch", "jax", "v2", "conformance"):
+        if outer in ("numpy", "torch", "jax", "v2", "conformance", "fleet", "dask"):
             call = getattr(importlib.import_module(f"ztensor.{outer}"), inner)
         elif outer.startswith("v2."):
             call = inspect.getattr_static(getattr(v2(), outer.removeprefix("v2.")), inner)

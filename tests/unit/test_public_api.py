@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 # Those whose library is not installed are left out.
-MODULES = ["", ".numpy", ".torch", ".jax", ".flax", ".edit", ".errors", ".typing"]
+MODULES = [
+    "", ".numpy", ".torch", ".jax", ".flax", ".edit", ".errors", ".typing", ".fleet", ".dask",
+]  # fmt: skip
 
 
 def modules() -> Iterator[types.ModuleType]:
@@ -341,7 +343,8 @@ def test_modules_complete_to_public_names(suffix: str) -> None:
         module = importlib.import_module(f"ztensor{suffix}")
     except ztensor.MissingDependencyError as error:
         pytest.skip(str(error))
-    beside = {"errors", "flax", "jax", "numpy", "torch", "typing"} if not suffix else set()
+    beside = {"dask", "errors", "flax", "fleet", "jax", "numpy", "torch", "typing"}
+    beside = beside if not suffix else set()
     assert {name for name in dir(module) if not name.startswith("_")} == beside | {
         name for name in module.__all__ if not name.startswith("_")
     }

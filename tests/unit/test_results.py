@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from ztensor import fleet
 from ztensor.numpy import save_file
 
 if TYPE_CHECKING:
@@ -22,15 +24,18 @@ COUNT = 3000
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two files of many small objects, of which some differ, and one that is damaged."""
-    found = tmp_path_factory.mktemp("results")
-    many = {f"layers.{number}.weight": np.full(4, number, np.float32) for number in range(COUNT)}
+    return made(tmp_path_factory.mktemp("results"), COUNT)
+
+
+def made(found: Path, count: int) -> Path:
+    many = {f"layers.{number}.weight": np.full(4, number, np.float32) for number in range(count)}
     other = {name: value + (number % 7 == 0) for number, (name, value) in enumerate(many.items())}
     other["layers.1.weight"] = np.array([np.nan, np.inf, 1, 2], np.float32)
     note = "x" * 100_000
     save_file(many, found / "a.zt", {"note": note})
     save_file(other, found / "b.zt", {"note": note, "only": note})
     data = bytearray((found / "a.zt").read_bytes())
-    for offset in range(64, 64 * COUNT, 64):
+    for offset in range(64, 64 * count, 64):
         data[offset] ^= 1
     (found / "damaged.zt").write_bytes(data)
     return found
@@ -46,6 +51,19 @@ def described(folder: Path) -> Any:
         return reader.metadata("layers.1.weight")
 
 
+def located(folder: Path) -> Any:
+    with ztensor.open(folder / "a.zt") as reader:
+        return reader.location("layers.1.weight")
+
+
+def kept(folder: Path) -> Any:
+    with ztensor.CheckpointManager(folder / "steps") as manager:
+        if not manager.steps():
+            manager.save(1, {"step": 3}, metrics={"loss": 0.5})
+            manager.wait()
+        return manager.restore(), *manager.checkpoints()
+
+
 RESULTS: dict[str, Callable[[Path], Any]] = {
     "stats": lambda folder: ztensor.stats(folder / "b.zt"),
     "one of stats": lambda folder: ztensor.stats(folder / "b.zt", "layers.1.weight"),
@@ -59,6 +77,12 @@ RESULTS: dict[str, Callable[[Path], Any]] = {
     "metadata": described,
     "convert": lambda folder: ztensor.convert(folder / "a.zt", folder / "a.npz"),
     "migrate": lambda folder: ztensor.migrate(folder / "a.zt", folder / "m.zt", version="1.1.0"),
+    "location": located,
+    "migrate to another type": lambda folder: ztensor.convert(
+        folder / "a.zt", folder / "h.zt", dtype="float16"
+    ),
+    "files": lambda folder: tuple(fleet.hash_files([folder / "a.zt"])),
+    "steps": kept,
     "repair": lambda folder: ztensor.repair(folder / "a.zt", dry_run=True),
 }
 
@@ -78,6 +102,36 @@ def test_a_result_survives_pickling_and_copying(result: Any) -> None:
         again = pickle.loads(pickle.dumps(result, protocol))
         assert again == result or repr(again) == repr(result)  # NaN is not equal to itself
     assert repr(copy.deepcopy(result)) == repr(result)
+
+
+def test_every_kind_of_result_is_among_them(tmp_path: Path) -> None:
+    """A class of reports that nobody pickled."""
+    folder = made(tmp_path, 100)
+    seen: set[type] = set()
+
+    def look(thing: Any) -> None:
+        if dataclasses.is_dataclass(thing):
+            seen.add(type(thing))
+            for field in dataclasses.fields(thing):
+                look(getattr(thing, field.name))
+        elif isinstance(thing, dict):
+            for value in thing.values():
+                look(value)
+        elif isinstance(thing, tuple):
+            for value in thing[:100]:
+                look(value)
+
+    for make in RESULTS.values():
+        look(make(folder))
+    reports = {
+        kind
+        for module in (ztensor, fleet)
+        for name in module.__all__
+        if dataclasses.is_dataclass(kind := getattr(module, name))
+    }
+    # By callers; and a state, which is what they saved.
+    given = {ztensor.Limits, ztensor.LogicalType, ztensor.Record}
+    assert reports - given - seen == set()
 
 
 def test_they_say_what_matters(folder: Path) -> None:

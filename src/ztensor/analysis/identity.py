@@ -20,7 +20,7 @@ from ztensor.reading.file import known_length
 from ztensor.reading.objects import order_of_bytes
 from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.portable import portable_chunks, portable_object
-from ztensor.threads import WINDOWS, thread_count
+from ztensor.threads import WINDOWS, thread_count, worth
 from ztensor.wire import cbor
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 # Part of what is hashed: another definition gets another word, and so other ids.
 _WORD = "ztensor content 1"
-# Less than this is hashed sooner than threads are started.
-_ALONE_BYTES = 1 << 20
 # Their attributes are the user's own; those of all other layouts say what the numbers mean.
 _PLAIN_LAYOUTS = frozenset({"dense", "sparse_csr", "sparse_coo"})
 
@@ -183,8 +181,8 @@ def _ids(
                 progress(done, total)
         return text
 
-    workers = thread_count(threads)
-    if workers == 1 or len(sizes) < 2 or total < _ALONE_BYTES:
+    workers = worth(thread_count(threads), sizes.values())
+    if workers == 1 or len(sizes) < 2:
         return {name: id_of(name) for name in sizes}
     if (order := order_of_bytes(reader.objects, sizes)) is not None:
         found = {name: id_of(name) for name in order}

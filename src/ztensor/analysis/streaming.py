@@ -18,7 +18,7 @@ from ztensor.model.dtype import element_count
 from ztensor.opening import open as open_reader
 from ztensor.reading.reader import ObjectReader
 from ztensor.reading.slices import QuantizedSlice, slice_of
-from ztensor.threads import WINDOWS, thread_count
+from ztensor.threads import WINDOWS, thread_count, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -166,7 +166,9 @@ def share_out(
     Raises:
         ArgumentValueError: `threads` is no positive integer.
     """
-    count = min(thread_count(threads), len(sizes)) if order is None else 1
+    count = 1
+    if order is None:
+        count = min(worth(thread_count(threads), sizes.values()), len(sizes))
     by_size = order or sorted(sizes, key=lambda name: -sizes[name])
 
     def whole(name: str) -> _T:

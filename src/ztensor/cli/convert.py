@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,11 +12,11 @@ from ztensor.cli.options import (
     ChecksumOption,
     ChunkRowsOption,
     Converting,
-    InputArgument,
+    Jobs,
     ToOption,
     VersionOption,
 )
-from ztensor.cli.rewriting import convert_file, one_output
+from ztensor.cli.rewriting import convert_file, convert_several
 from ztensor.cli.terminal import Terminal
 from ztensor.encoding import writable
 from ztensor.encoding.zstd import STRONGEST_LEVEL
@@ -24,10 +25,14 @@ from ztensor.errors import UsageError
 
 def convert(
     terminal: Terminal,
-    file: InputArgument,
-    output: Annotated[
-        str | None, typer.Argument(metavar="OUT", help="The new file.", show_default=False)
-    ] = None,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="IN... OUT",
+            help="Files of any known format, indexes or folders of shards; - is standard input. "
+            "Last the new file, or a folder for several.",
+        ),
+    ],
     *,
     to: ToOption = None,
     version: VersionOption = "1.2.0",
@@ -56,6 +61,7 @@ def convert(
     ] = None,
     checksum: ChecksumOption = "",
     how: Converting,
+    jobs: Jobs,
 ) -> None:
     """Write a file of any format as .zt, or in another format.
 
@@ -63,6 +69,9 @@ def convert(
     or --to, selects the format: .zt, .safetensors, .npz, .npy, .gguf, .h5 or .hdf5. Stored bytes
     are copied unchanged where possible, and memory use stays small. With --max-shard-size a larger
     model becomes shards beside OUT and an index, as on model hubs. OUT is written atomically.
+
+    Several INs go into a folder: OUT is one that is there, or ends with a slash. Each file keeps
+    its name but for the suffix, which --to selects, by default .zt.
 
     --dequantize and --dtype change values: quantized objects become floats, and floats get another
     type. Other objects do not change. A finite number that is too large for the type is an error.
@@ -89,6 +98,8 @@ def convert(
       changed         a list of object, from, to, largest_error: what --dtype and
                       --dequantize changed
       deleted         paths
+      files           of several INs instead: a list of all these, or of file
+                      and error
 
     Safety:
       It never changes IN, and deletes it only with --delete-input, after OUT was
@@ -109,25 +120,36 @@ def convert(
         plain floats, for programs that know no quantization
       $ ztensor convert model.zt old.zt --version 0.1.0 --include 'layers.*'
         for readers that know only an old version
+      $ ztensor convert tiny.npz model.zt new/ --to safetensors
+        several files, each under its own name in a folder
     """
-    output = one_output(output, how.named_output)
+    output = how.named_output
     if output is None:
+        *files, output = files
+    if not files:
         raise UsageError("give OUT, the new file")
     if to is not None and re.fullmatch(r"\d+(\.\d+)+", to):  # as migrate has it
         to, version = "zt", to
-    convert_file(
-        terminal,
-        file,
-        output,
-        how,
-        to=to,
-        version=version,
-        compression=_compression_of(compression),
-        chunk_rows=chunk_rows,
-        dequantize=dequantize,
-        dtype=dtype,
-        checksum=checksum or True,
-    )
+    options: dict[str, Any] = {
+        "to": to,
+        "version": version,
+        "compression": _compression_of(compression),
+        "chunk_rows": chunk_rows,
+        "dequantize": dequantize,
+        "dtype": dtype,
+        "checksum": checksum or True,
+    }
+    is_folder = output.endswith(("/", os.sep)) or (len(files) > 1 and os.path.isdir(output))
+    if len(files) > 1 and not is_folder:
+        raise UsageError(
+            "several files go into a folder: OUT is one that is there, or ends with a slash",
+            file=output,
+        )
+    if is_folder:
+        several = convert_several(terminal, files, output, how, jobs, **options)
+        terminal.result({"files": several})
+    else:
+        terminal.result(convert_file(terminal, files[0], output, how, **options))
 
 
 def _compression_of(text: str) -> bool | int | str | None:

@@ -64,15 +64,12 @@ def export(
         output = _beside(file, written_formats()[format_of("", to)][0])
     if format_of(output, to) == "zt":
         raise UsageError("use `ztensor convert` or `ztensor migrate` to write a zTensor file")
-    convert_file(terminal, file, output, how, to=to)
+    terminal.result(convert_file(terminal, file, output, how, to=to))
 
 
 def _beside(file: str, suffix: str) -> str:
-    """Return what a file is called in another format: its own name with another suffix.
-
-    An index is called as the model it is of, and a folder keeps its name, dots and all.
-    """
-    from ztensor.sharded.naming import INDEX_SUFFIX
+    """Return what a file is called in another format: its own name with another suffix."""
+    from ztensor.sharded.naming import stem_of
     from ztensor.source.table import require_on_disk
 
     require_on_disk(file, "give OUT")
@@ -80,8 +77,8 @@ def _beside(file: str, suffix: str) -> str:
     folder, name = os.path.split(whole)
     if not name:
         raise UsageError("give OUT: the folder has no name", file=file)
-    if not os.path.isdir(whole):
-        name = os.path.splitext(name.removesuffix(INDEX_SUFFIX))[0]
     # The caller's own spelling where it has a name: "models/a", not what "models/a/." leads to.
     head, tail = os.path.split(file.rstrip(os.sep))
-    return os.path.join(head if tail == os.path.basename(whole) else folder, name + suffix)
+    return os.path.join(
+        head if tail == os.path.basename(whole) else folder, stem_of(whole) + suffix
+    )

@@ -10,15 +10,15 @@ import typer
 
 from ztensor.cli.choosing import chosen
 from ztensor.cli.exits import ExitCode
-from ztensor.cli.options import Choice, ThreadsOption
+from ztensor.cli.options import Choice, Jobs, ThreadsOption
 from ztensor.cli.spelling import count_text
 from ztensor.cli.terminal import Styled, Terminal
-from ztensor.cli.verb import error_as_json, open_file
+from ztensor.cli.verb import error_as_json, in_order, open_file
 from ztensor.digest import CONTENT_ALGORITHMS
 from ztensor.errors import FormatError, SourceError, UsageError, ZTensorError, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 class _How(NamedTuple):
@@ -28,6 +28,10 @@ class _How(NamedTuple):
     attributes: bool
     threads: int | None
     content: str | None  # algorithm of a content digest, where that is asked for
+    jobs: Jobs
+
+
+_Ids = tuple[str, "Mapping[str, str]"]  # of all that was chosen, and of each tensor
 
 
 _LINE = re.compile(r"(\S+) [ *](.+)")
@@ -72,6 +76,7 @@ def hash_(
         ),
     ] = CONTENT_ALGORITHMS[0],
     threads: ThreadsOption = None,
+    jobs: Jobs,
 ) -> None:
     """Print an id of the contents, independent of the storage.
 
@@ -121,20 +126,27 @@ def hash_(
         raise UsageError("--check compares whole files: it cannot be combined with --tensors")
     if content and (tensors or attributes or choice.is_given):
         raise UsageError("a content digest always covers all objects with their attributes")
-    how = _How(choice, attributes, threads, algorithm if content else None)
+    if jobs.is_given and (content or threads is not None):
+        raise UsageError("--jobs reads each file by one thread, and --content reads none")
+    how = _How(choice, attributes, threads, algorithm if content else None, jobs)
     if check is not None:
         _check(terminal, check, how)
     else:
-        results = [_hash(terminal, file, how, tensors=tensors) for file in files or ()]
+        several = _each(terminal, files or (), how)
+        results = in_order(
+            files or (),
+            ((file, _told(terminal, file, found, tensors=tensors)) for file, found in several),
+        )
         terminal.result({"attributes": attributes, "files": results})
 
 
-def _hash(terminal: Terminal, file: str, how: _How, *, tensors: bool) -> dict[str, Any]:
-    try:
-        whole, ids = _ids(terminal, file, how)
-    except ZTensorError as error:
-        terminal.error(error)
-        return {"file": file, "error": error_as_json(error)}
+def _told(
+    terminal: Terminal, file: str, found: _Ids | ZTensorError, *, tensors: bool
+) -> dict[str, Any]:
+    if isinstance(found, ZTensorError):
+        terminal.error(found)
+        return {"file": file, "error": error_as_json(found)}
+    whole, ids = found
     terminal.line(f"{whole}  {file}")
     result: dict[str, Any] = {"file": file, "id": whole}
     if tensors:
@@ -144,7 +156,36 @@ def _hash(terminal: Terminal, file: str, how: _How, *, tensors: bool) -> dict[st
     return result
 
 
-def _ids(terminal: Terminal, file: str, how: _How) -> tuple[str, dict[str, str]]:
+def _each(
+    terminal: Terminal, files: Sequence[str], how: _How
+) -> Iterator[tuple[str, _Ids | ZTensorError]]:
+    """Yield files and their ids, or the error, as they are done."""
+    if not how.jobs.is_given:
+        for file in files:
+            yield file, _tried(terminal, file, how)
+        return
+    from ztensor.cli.jobs import executing
+    from ztensor.fleet import FileHash, hash_files
+
+    with executing(how.jobs, files) as workers, terminal.progress("files") as progress:
+        for file, found in hash_files(
+            files,
+            **workers,
+            **how.choice.arguments,
+            attributes=how.attributes,
+            progress=progress,
+        ):
+            yield file, (found.id, found.tensors) if isinstance(found, FileHash) else found
+
+
+def _tried(terminal: Terminal, file: str, how: _How) -> _Ids | ZTensorError:
+    try:
+        return _ids(terminal, file, how)
+    except ZTensorError as error:
+        return error
+
+
+def _ids(terminal: Terminal, file: str, how: _How) -> _Ids:
     from ztensor.analysis.identity import combined, content_digest, tensor_hashes
 
     if how.content is not None:
@@ -159,29 +200,36 @@ def _ids(terminal: Terminal, file: str, how: _How) -> tuple[str, dict[str, str]]
 
 
 def _check(terminal: Terminal, listing: str, how: _How) -> None:
+    expected = _read(listing)
+    plain = [file for text, file in expected if ":" not in text]
+    # A file may be listed twice, with ids of two kinds.
+    found = {(file, ""): one for file, one in _each(terminal, list(dict.fromkeys(plain)), how)}
     results = []
-    for expected, file in _read(listing):
-        result: dict[str, Any] = {"file": file, "expected": expected, "ok": False}
-        algorithm, colon, _ = expected.partition(":")
-        try:
-            result["id"], _ = _ids(
-                terminal, file, how._replace(content=algorithm) if colon else how
-            )
-        except ZTensorError as error:
-            terminal.error(error)
-            result["error"] = error_as_json(error)
-        else:
-            result["ok"] = result["id"] == expected
-            if result["ok"]:
-                terminal.line(f"{file}: ", Styled("ok", "green"))
-            else:
-                terminal.problem(f"{file}: ", Styled("DIFFERENT", "bold red"))
-                terminal.fail(ExitCode.FAILED)
-        results.append(result)
+    for text, file in expected:
+        algorithm = text.partition(":")[0] if ":" in text else ""
+        if algorithm:
+            found[file, algorithm] = _tried(terminal, file, how._replace(content=algorithm))
+        results.append(_compared(terminal, file, text, found[file, algorithm]))
     ok = sum(result["ok"] for result in results)
     if len(results) > 1:
         terminal.line(f"{ok:,} of {count_text(len(results), 'file')} as listed")
     terminal.result({"ok": ok == len(results), "files": results})
+
+
+def _compared(
+    terminal: Terminal, file: str, expected: str, found: _Ids | ZTensorError
+) -> dict[str, Any]:
+    result: dict[str, Any] = {"file": file, "expected": expected, "ok": False}
+    if isinstance(found, ZTensorError):
+        terminal.error(found)
+        return {**result, "error": error_as_json(found)}
+    result |= {"id": found[0], "ok": found[0] == expected}
+    if result["ok"]:
+        terminal.line(f"{file}: ", Styled("ok", "green"))
+    else:
+        terminal.problem(f"{file}: ", Styled("DIFFERENT", "bold red"))
+        terminal.fail(ExitCode.FAILED)
+    return result
 
 
 def _read(listing: str) -> Sequence[tuple[str, str]]:

@@ -136,4 +136,4 @@ def _rewrite(terminal: Terminal, file: str, how: Rewriting, **options: Any) -> N
         require_target(how.output, force=how.force)
     with terminal.progress(how.output or file) as progress:
         report = migrate(file, how.output, progress=progress, **how.arguments, **options)
-    tell(terminal, file, report, dry_run=how.dry_run)
+    terminal.result(tell(terminal, file, report, dry_run=how.dry_run))

@@ -140,6 +140,26 @@ ThreadsOption = Annotated[
     ),
 ]
 
+JobsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        "-j",
+        metavar="N",
+        min=1,
+        help="Several files: do so many at a time, each in a process of its own.",
+        show_default=False,
+    ),
+]
+SchedulerOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Several files: let the workers of a Dask scheduler do them, such as tcp://host:8786.",
+        show_default=False,
+    ),
+]
+
 # --- How files are written ------------------------------------------------------------------
 
 ForceOption = Annotated[
@@ -203,6 +223,11 @@ class Choice:
         """Return whether there is any pattern."""
         return bool(self.include or self.exclude)
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Return what the library's functions take that choose objects."""
+        return {"include": self.include or None, "exclude": self.exclude or None}
+
     def also(self, patterns: Iterable[str] | None) -> Choice:
         """Return this choice with more patterns of which a name has to match one."""
         return Choice(include=[*(patterns or ()), *(self.include or ())], exclude=self.exclude)
@@ -213,6 +238,19 @@ class Choice:
         from ztensor.reading.names import keeps
 
         return keeps(self.include or None, self.exclude)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Jobs:
+    """What does the work for several files."""
+
+    jobs: JobsOption = None
+    scheduler: SchedulerOption = None
+
+    @property
+    def is_given(self) -> bool:
+        """Return whether files are done side by side, and not one after the other here."""
+        return self.jobs is not None or self.scheduler is not None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -321,15 +359,12 @@ class Converting(Choice, NewFile):
     @property
     def arguments(self) -> dict[str, Any]:
         """Return what `ztensor.convert` takes."""
-        return {
+        return super().arguments | {
             "alignment": self.alignment,
             "canonical": self.canonical,
-            "include": self.include or None,
-            "exclude": self.exclude or None,
             "max_shard_size": self.max_shard_size,
             "strict": self.strict or self.delete_input,
             "check": self.check or self.delete_input,
-            "threads": self.threads,
             "durable": False if self.no_durable else "auto",
             "dry_run": self.dry_run,
         }

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from ztensor.cli.changing import quiet_library, require_free
 from ztensor.cli.spelling import count_text, named_text, size_text
 from ztensor.cli.terminal import Column, Styled
-from ztensor.cli.verb import STDIN, open_file
-from ztensor.errors import SourceError, UsageError, describe
+from ztensor.cli.verb import STDIN, error_as_json, in_order, open_file
+from ztensor.errors import SourceError, UsageError, ZTensorError, describe
 from ztensor.model.showing import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ztensor.casting import Change
-    from ztensor.cli.options import Converting
+    from ztensor.cli.options import Converting, Jobs
     from ztensor.cli.terminal import Terminal
     from ztensor.converting import ConversionReport
 
@@ -28,8 +28,11 @@ def convert_file(
     output: str,
     how: Converting,
     **options: Any,
-) -> None:
+) -> dict[str, Any]:
     """Write a file as another, tell what was done, and delete the first where that is wanted.
+
+    Returns:
+        The same as JSON.
 
     Raises:
         ZTensorError: it cannot be done; both files are as they were.
@@ -44,9 +47,61 @@ def convert_file(
         for path in shards_of(output):
             require_free(path, force=how.force)
     with open_file(file) as reader, terminal.progress(output) as progress:
-        report = convert(reader, output, progress=progress, **how.arguments, **options)
+        report = convert(
+            reader, output, progress=progress, threads=how.threads, **how.arguments, **options
+        )
+    return _end(terminal, file, how, report)
+
+
+def convert_several(
+    terminal: Terminal,
+    files: Sequence[str],
+    folder: str,
+    how: Converting,
+    jobs: Jobs,
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """Write files as others in a folder, and tell of each what was done when it is.
+
+    Returns:
+        The same as JSON, in the order of the files.
+
+    Raises:
+        ZTensorError: it cannot be begun.
+    """
+    from ztensor.cli.jobs import executing
+    from ztensor.fleet import convert_files
+
+    quiet_library()
+    if how.delete_input:
+        for file in files:
+            _require_deletable(file, how, options)
+    options["to"] = options["to"] or "zt"
+
+    def told(file: str, report: ConversionReport | ZTensorError) -> dict[str, Any]:
+        if isinstance(report, ZTensorError):
+            terminal.error(report)
+            return {"file": file, "error": error_as_json(report)}
+        return _end(terminal, file, how, report)
+
+    with executing(jobs, files) as workers, terminal.progress("files") as progress:
+        found = convert_files(
+            files,
+            folder,
+            overwrite=how.force,
+            progress=progress,
+            **workers,
+            **how.arguments,
+            **options,
+        )
+        return in_order(files, ((file, told(file, one)) for file, one in found))
+
+
+def _end(
+    terminal: Terminal, file: str, how: Converting, report: ConversionReport
+) -> dict[str, Any]:
     deleted = delete(report.inputs) if how.delete_input and not how.dry_run else []
-    tell(terminal, file, report, dry_run=how.dry_run, deleted=deleted)
+    return tell(terminal, file, report, dry_run=how.dry_run, deleted=deleted)
 
 
 def _require_deletable(file: str, how: Converting, options: Mapping[str, Any]) -> None:
@@ -66,8 +121,8 @@ def tell(
     *,
     dry_run: bool,
     deleted: Sequence[str] = (),
-) -> None:
-    """Say what a conversion did, or would do, and what is lost by it."""
+) -> dict[str, Any]:
+    """Say what a conversion did, or would do, and what is lost by it; return it as JSON."""
     if report.lost:
         rows = [(loss.object_name or "(the file)", loss.sentence) for loss in report.lost]
         terminal.table((Column("lost of"), Column("what")), rows)
@@ -95,35 +150,31 @@ def tell(
         terminal.line(_changed_text(report.changed))
     for path in deleted:
         terminal.line(f"{path}: deleted")
-    terminal.result(
-        {
-            "file": file,
-            "output": report.path,
-            "files": list(report.files),
-            "dry_run": dry_run,
-            "format": report.format,
-            "version": report.version or None,
-            "object_count": report.objects,
-            "nbytes": {"before": report.source_nbytes, "after": report.nbytes},
-            "lossless": report.is_lossless,
-            "lost": [
-                {"object": loss.object_name, "sentence": loss.sentence} for loss in report.lost
-            ],
-            "unrepresented": [dataclasses.asdict(one) for one in report.unrepresented],
-            "checked": report.is_checked,
-            "unchecked": list(report.unchecked),
-            "changed": [
-                {
-                    "object": one.object_name,
-                    "from": one.was,
-                    "to": one.now,
-                    "largest_error": one.largest_error,
-                }
-                for one in report.changed
-            ],
-            "deleted": list(deleted),
-        }
-    )
+    return {
+        "file": file,
+        "output": report.path,
+        "files": list(report.files),
+        "dry_run": dry_run,
+        "format": report.format,
+        "version": report.version or None,
+        "object_count": report.objects,
+        "nbytes": {"before": report.source_nbytes, "after": report.nbytes},
+        "lossless": report.is_lossless,
+        "lost": [{"object": loss.object_name, "sentence": loss.sentence} for loss in report.lost],
+        "unrepresented": [dataclasses.asdict(one) for one in report.unrepresented],
+        "checked": report.is_checked,
+        "unchecked": list(report.unchecked),
+        "changed": [
+            {
+                "object": one.object_name,
+                "from": one.was,
+                "to": one.now,
+                "largest_error": one.largest_error,
+            }
+            for one in report.changed
+        ],
+        "deleted": list(deleted),
+    }
 
 
 def _changed_text(changed: Sequence[Change]) -> str:

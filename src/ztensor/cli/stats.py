@@ -10,16 +10,16 @@ import typer
 
 from ztensor.cli.choosing import chosen
 from ztensor.cli.exits import ExitCode
-from ztensor.cli.options import Choice, FileArgument, GlobsArgument
+from ztensor.cli.options import Choice, FileArgument, GlobsArgument, Jobs
 from ztensor.cli.spelling import as_json, count_text
 from ztensor.cli.terminal import Column, Styled, Terminal
-from ztensor.cli.verb import open_file
-from ztensor.errors import ArgumentValueError, describe
+from ztensor.cli.verb import error_as_json, in_order, matched, open_file
+from ztensor.errors import ArgumentValueError, ZTensorError, describe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ztensor.analysis.statistics import TensorStats
+    from ztensor.analysis.statistics import StatsReport, TensorStats
 
 
 def stats(
@@ -42,6 +42,7 @@ def stats(
             "--check", help="Exit with 1 if there is a NaN or infinity, and name the objects."
         ),
     ] = False,
+    jobs: Jobs,
 ) -> None:
     """Show statistics of the values, and find NaN and infinity.
 
@@ -52,6 +53,9 @@ def stats(
     Quantiles are interpolated as in NumPy. They are exact for types of up to 16 bits, for up to
     65,536 elements, and for small integers; otherwise the error is at most 0.2 % (0.4 % for float64
     and complex128).
+
+    FILE may be a pattern, such as 'run/*.zt' in quotes: then there is a table for each file that
+    matches.
 
     Output:
       One line for each object: count; smallest, largest, mean and standard
@@ -69,6 +73,8 @@ def stats(
                       is nothing), negative_infs, at_limit (how many have the
                       largest magnitude of a type of 8 bits), rms, crest (largest
                       magnitude over RMS), kurtosis
+      files           of a pattern instead: a list of file, objects, total, or of
+                      file, error
 
     Safety:
       It never changes a file.
@@ -85,28 +91,57 @@ def stats(
       $ ztensor stats broken.npz --check
         which objects are not finite; exits with 1
     """
-    from ztensor.analysis.statistics import QUANTILES, TensorStats
+    from ztensor.analysis.statistics import QUANTILES
     from ztensor.analysis.statistics import stats as stats_of
+    from ztensor.cli.jobs import executing
+    from ztensor.fleet import stats_files
 
     shares = QUANTILES if quantiles is None else _shares(quantiles)
-    with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
-        names = chosen([reader], choice.also(globs))
-        found = stats_of(reader, names, quantiles=shares, progress=progress)
+    shown = () if quantiles is None else shares
+    choice = choice.also(globs)
+    files = matched([file])
+    if files == [file]:
+        with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
+            found = stats_of(reader, chosen([reader], choice), quantiles=shares, progress=progress)
+        terminal.result(_told(terminal, file, found, shown, check=check))
+        return
+    with executing(jobs, files) as workers, terminal.progress("files") as progress:
+        results = []
+        for one, report in stats_files(
+            files, **workers, **choice.arguments, quantiles=shares, progress=progress
+        ):
+            terminal.line(Styled(f"{one}:", "bold"))
+            results.append((one, _told(terminal, str(one), report, shown, check=check)))
+    terminal.result({"files": in_order(files, results)})
+
+
+def _told(
+    terminal: Terminal,
+    file: str,
+    found: StatsReport | ZTensorError,
+    shares: Sequence[float],
+    *,
+    check: bool,
+) -> dict[str, Any]:
+    """Show what was found in a file, and return it as JSON."""
+    from ztensor.analysis.statistics import TensorStats
+
+    if isinstance(found, ZTensorError):
+        terminal.error(found)
+        return {"file": file, "error": error_as_json(found)}
     total = TensorStats.total(found.values())
-    _show(terminal, [*found.values(), total], () if quantiles is None else shares)
+    _show(terminal, [*found.values(), total], shares)
     bad = [one for one in found.values() if one.nans or one.infs]
     if check and bad:
         terminal.fail(ExitCode.FAILED)
         for one in bad:
             facts = f": {one.nans:,} NaN, {one.infs:,} infinite"
             terminal.problem(Styled("not finite", "bold red"), f" '{one.name}'", facts)
-    terminal.result(
-        {
-            "file": file,
-            "objects": [_as_json(one) for one in found.values()],
-            "total": _as_json(total),
-        }
-    )
+    return {
+        "file": file,
+        "objects": [_as_json(one) for one in found.values()],
+        "total": _as_json(total),
+    }
 
 
 def _shares(text: str) -> tuple[float, ...]:

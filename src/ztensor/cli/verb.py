@@ -20,7 +20,7 @@ from ztensor.cli.terminal import Terminal, message_of
 from ztensor.errors import InternalError, ManifestError, SourceError, ZTensorError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ztensor.opening import Reader
 
@@ -51,14 +51,43 @@ def as_command(verb: Callable[..., None]) -> Callable[..., None]:
         with running(json=values.pop("json"), quiet=values.pop("quiet")) as terminal:
             for name, (bundle, names) in bundles.items():
                 values[name] = bundle(**{option: values.pop(option) for option in names})
-            if any("://" in one for one in values.get("files") or ()):
-                from ztensor.source.prefixes import expanded
-
-                values["files"] = expanded(values["files"])
+            if values.get("files"):
+                values["files"] = matched(values["files"])
             verb(terminal, **values)
 
     vars(call)["__signature__"] = inspect.Signature(parameters)
     return call
+
+
+def matched(files: list[str]) -> list[str]:
+    """Return files, each pattern replaced by what matches it, in a store or here.
+
+    Most shells do that with names here, but none with `**` everywhere, and that of Windows never.
+
+    Raises:
+        ZTensorError: a store cannot be asked, or has nothing that matches.
+    """
+    if any("://" in one for one in files):
+        from ztensor.source.prefixes import expanded
+
+        files = expanded(files)
+    found: list[str] = []
+    for file in files:
+        if "://" in file or not set("*?[").intersection(file) or os.path.lexists(file):
+            found.append(file)
+            continue
+        import glob
+
+        found += sorted(glob.glob(file, recursive=True)) or [file]
+    return found
+
+
+def in_order(
+    files: Sequence[str], found: Iterable[tuple[Any, dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Return what was found of files in their order, not in that in which they were done."""
+    places = {file: place for place, file in enumerate(files)}
+    return [one for _, one in sorted(found, key=lambda pair: places[pair[0]])]
 
 
 def _options_of(bundle: type[Any]) -> Iterator[inspect.Parameter]:

@@ -10,10 +10,10 @@ import typer
 
 from ztensor.cli.choosing import chosen
 from ztensor.cli.exits import ExitCode
-from ztensor.cli.options import Choice, FilesArgument
+from ztensor.cli.options import Choice, FilesArgument, Jobs
 from ztensor.cli.spelling import count_text, named_text, size_text
 from ztensor.cli.terminal import Styled, Terminal
-from ztensor.cli.verb import error_as_json, open_file, problem_as_json
+from ztensor.cli.verb import error_as_json, in_order, open_file, problem_as_json
 from ztensor.errors import ManifestError, ZTensorError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def verify(
             "--deep", help="Also check the digests of whole files that a file of 2.x names."
         ),
     ] = False,
+    jobs: Jobs,
 ) -> None:
     """Check every byte of files, and list all that is wrong.
 
@@ -60,9 +61,9 @@ def verify(
       files           a list: file, ok, outcome (`ok`, `unchecked` or `damaged`),
                       objects (how many were walked), checked (components whose
                       digest matches), undigested (those that have none),
-                      unchecked (a list of object and why), nbytes, seconds,
-                      problems, unsupported; or file, ok, error if it could not
-                      be opened
+                      unchecked (a list of object and why), nbytes, seconds
+                      (null with --jobs or --scheduler), problems, unsupported;
+                      or file, ok, error if it could not be opened
 
     Safety:
       It never changes a file; `ztensor repair` repairs what can be repaired.
@@ -77,8 +78,13 @@ def verify(
         nothing is wrong
       $ ztensor verify model.zt damaged.zt
         one bit is wrong in the second; exits with 1
+      $ ztensor verify model.zt tiny.npz --jobs 2 --quiet
+        several at a time; what is damaged is told when it is found
     """
-    results = [_verify_file(terminal, file, choice, deep=deep) for file in files]
+    if jobs.is_given:
+        results = _verify_at_once(terminal, files, choice, jobs, deep=deep)
+    else:
+        results = [_verify_file(terminal, file, choice, deep=deep) for file in files]
     ok = all(result["ok"] for result in results)
     is_whole = all(result.get("outcome", "damaged") != "damaged" for result in results)
     if require_digests and is_whole and not ok:
@@ -86,6 +92,17 @@ def verify(
     if len(files) > 1:
         _show_total(terminal, results)
     terminal.result({"ok": ok, "files": results})
+
+
+def _verify_at_once(
+    terminal: Terminal, files: Sequence[str], choice: Choice, jobs: Jobs, *, deep: bool
+) -> list[dict[str, Any]]:
+    from ztensor.cli.jobs import executing
+    from ztensor.fleet import verify_files
+
+    with executing(jobs, files) as workers, terminal.progress("files") as progress:
+        found = verify_files(files, **workers, **choice.arguments, deep=deep, progress=progress)
+        return in_order(files, ((file, _told(terminal, file, one)) for file, one in found))
 
 
 def _verify_file(terminal: Terminal, file: str, choice: Choice, *, deep: bool) -> dict[str, Any]:
@@ -97,10 +114,20 @@ def _verify_file(terminal: Terminal, file: str, choice: Choice, *, deep: bool) -
             names = chosen([reader], choice) if choice.is_given else None
             report = reader.verify(names, deep=deep, progress=progress)
     except ZTensorError as error:
-        problems = error.problems if isinstance(error, ManifestError) else ()
-        terminal.error(error, details=[str(problem) for problem in problems])
-        return {"file": file, "ok": False, "error": error_as_json(error)}
-    seconds = time.monotonic() - begin
+        return _told(terminal, file, error)
+    return _told(terminal, file, report, time.monotonic() - begin)
+
+
+def _told(
+    terminal: Terminal,
+    file: str,
+    report: VerifyReport | ZTensorError,
+    seconds: float | None = None,
+) -> dict[str, Any]:
+    if isinstance(report, ZTensorError):
+        problems = report.problems if isinstance(report, ManifestError) else ()
+        terminal.error(report, details=[str(problem) for problem in problems])
+        return {"file": file, "ok": False, "error": error_as_json(report)}
     if report.outcome == "damaged":
         terminal.fail(ExitCode.FAILED)
     _show_report(terminal, file, report, seconds)
@@ -113,17 +140,20 @@ def _verify_file(terminal: Terminal, file: str, choice: Choice, *, deep: bool) -
         "undigested": report.undigested,
         "unchecked": [{"object": name, "why": why} for name, why in report.unchecked.items()],
         "nbytes": report.nbytes,
-        "seconds": round(seconds, 6),
+        "seconds": None if seconds is None else round(seconds, 6),
         "problems": [problem_as_json(problem) for problem in report.problems],
         "unsupported": [problem_as_json(problem) for problem in report.unsupported],
     }
 
 
-def _show_report(terminal: Terminal, file: str, report: VerifyReport, seconds: float) -> None:
+def _show_report(
+    terminal: Terminal, file: str, report: VerifyReport, seconds: float | None
+) -> None:
     facts = [count_text(report.objects, "object"), count_text(report.checked, "digest") + " match"]
     if report.checked == 1:
         facts[-1] += "es"
-    facts.append(f"{size_text(report.nbytes)} in {seconds:.2f} s")
+    took = "" if seconds is None else f" in {seconds:.2f} s"
+    facts.append(size_text(report.nbytes) + took)
     if report.outcome == "ok":
         terminal.line(f"{file}: ", Styled("ok", "green"), f", {', '.join(facts)}")
     elif report.outcome == "unchecked":

@@ -20,6 +20,7 @@ from ztensor.source.ahead import exact
 from ztensor.threads import thread_count
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
     from ztensor.encoding.base import EncodingInRuns, Runs
@@ -155,6 +156,11 @@ class RunReader:
         self._limits = limits
         self._cache = cache
         self._key = key
+
+    @property
+    def decoded(self) -> array[int]:
+        """Return where each run begins in the decoded bytes, and last where they end."""
+        return self._runs.decoded
 
     def __call__(self, offset: int, target: memoryview) -> None:
         """Fill `target` with the decoded bytes from `offset`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from typing import TYPE_CHECKING
 
+from ztensor.source.ahead import exact
 from ztensor.source.local import FileSource
 
 if TYPE_CHECKING:
@@ -106,3 +107,16 @@ def files_of(source: Source) -> tuple[FileSource, ...]:
     """Return the files a source's bytes come from; none of bytes in memory."""
     sources = source.sources if isinstance(source, JoinedSource) else (source,)
     return tuple(one for one in sources if isinstance(one, FileSource))
+
+
+def identity_of(source: Source) -> tuple[object, ...] | None:
+    """Return what tells a source from one that takes its place; None where only its bytes do."""
+    sources = source.sources if isinstance(source, JoinedSource) else (source,)
+    told: list[object] = []
+    for one in sources:
+        identity = getattr(exact(one), "identity", None)
+        found = None if identity is None else identity()
+        if found is None:
+            return None
+        told += found
+    return tuple(told)

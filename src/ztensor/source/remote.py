@@ -433,6 +433,13 @@ class RemoteSource:
         """Return the whole where opening brought it all; else None."""
         return None if self._is_closed else self._whole
 
+    def identity(self) -> tuple[object, ...] | None:
+        """Return what tells the object from one that takes its place; None where nothing does."""
+        version = self._version
+        if version.e_tag is None and version.modified is None:
+            return None
+        return self.name, version.size, version.e_tag, str(version.modified)
+
     def require_unchanged(self) -> None:
         """Do nothing: each request is held to the version that was opened."""
 

@@ -1,0 +1,65 @@
+"""Several files at once: `--jobs` and `--scheduler`, and what does the work for them."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import multiprocessing
+import signal
+from typing import TYPE_CHECKING, Any
+
+from ztensor.cli.verb import STDIN
+from ztensor.errors import MissingDependencyError, SourceError, UsageError, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ztensor.cli.options import Jobs
+
+_PATIENCE_SECONDS = 10
+
+
+@contextlib.contextmanager
+def executing(how: Jobs, files: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Give what a function of `ztensor.fleet` takes: an executor, and how many workers it has.
+
+    Raises:
+        UsageError: standard input is among the files, or both options are given.
+        MissingDependencyError: `distributed` is not installed.
+        SourceError: there is no scheduler.
+    """
+    if STDIN in files:
+        raise UsageError("standard input is read by this process alone: leave out --jobs")
+    if how.scheduler is not None and how.jobs is not None:
+        raise UsageError("give --jobs or --scheduler: a scheduler has workers of its own")
+    if how.scheduler is not None:
+        yield from _of_scheduler(how.scheduler)
+        return
+    count = min(how.jobs or 1, len(files))
+    if count < 2:
+        yield {}
+        return
+    # Not forked: a copy of this process would have its locks, but not its threads.
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(
+        count, context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+    ) as pool:
+        yield {"executor": pool, "workers": count}
+
+
+def _of_scheduler(address: str) -> Iterator[dict[str, Any]]:
+    try:
+        import distributed
+    except ImportError as error:
+        raise MissingDependencyError(
+            "--scheduler needs Dask's scheduler: pip install distributed"
+        ) from error
+    try:
+        client = distributed.Client(address, timeout=_PATIENCE_SECONDS)
+    except (OSError, ValueError, TypeError) as error:
+        raise SourceError(
+            "no scheduler answers there", file=address, found=describe(str(error), 200)
+        ) from error
+    with client:
+        workers = sum(client.nthreads().values())
+        yield {"executor": client.get_executor(), "workers": max(1, workers)}

@@ -1,0 +1,240 @@
+"""Dask arrays over objects of files: each chunk reads its own part when it is computed.
+
+weights = ztensor.dask.from_file("model.zt", "embed.weight")
+weights.mean(axis=0).compute()
+"""
+
+from __future__ import annotations
+
+import collections
+import importlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.boundary import public
+from ztensor.errors import (
+    ArgumentValueError,
+    MissingDependencyError,
+    Reason,
+    SourceError,
+    describe,
+)
+from ztensor.opening import open as open_reader
+from ztensor.reading.runs import RunReader
+from ztensor.reading.slices import TensorSlice, slice_of
+from ztensor.source.joined import files_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import dask.array as da
+
+    from ztensor.layout.base import Array
+    from ztensor.reading.file import FileObjects
+    from ztensor.typing import Openable
+
+try:
+    importlib.import_module("dask.array")
+except ImportError as error:
+    raise MissingDependencyError(
+        "ztensor.dask needs Dask: pip install 'pyztensor[dask]'"
+    ) from error
+
+__all__ = ["from_file"]
+
+# Objects that a worker keeps open, for the next chunk of one.
+_MOST_OPEN = 16
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
+@public
+def from_file(
+    source: Openable,
+    name: str,
+    chunks: int | str | tuple[object, ...] | dict[int, object] = "auto",
+    *,
+    verify: bool | None = None,
+    storage: object = None,
+) -> da.Array:
+    """Return a dense object as a Dask array, of which nothing is read until it is computed.
+
+    Chunks are read without a lock, and with every scheduler: threads, processes, and those of
+    `distributed`, whose workers open the file by its path or URL themselves. A chunk is new memory,
+    never a view of the file.
+
+    The names of chunks are made of the file's identity (device, inode, size and time of change; of
+    a URL its ETag), and of the object's place and digests. A file that takes the place of another
+    gives other names, so no result of the old one is taken for one of the new. A graph whose file
+    was replaced before a worker opened it fails.
+
+    Args:
+        source: what `ztensor.open` takes, but no file object.
+        name: the object.
+        chunks: as for `dask.array.from_array`. "auto" gives whole rows, as many as fit into Dask's
+            `array.chunk-size`; of a compressed object a multiple of the rows that are decoded
+            together.
+        verify: as for `ztensor.open`: a part of an object is only held to its digest with True,
+            which reads all of the object once in each process.
+        storage: as for `ztensor.open`.
+
+    Raises:
+        ObjectNotFoundError: no object of that name.
+        UsageError: it is not dense, or the source cannot be opened again by another process.
+        ArgumentValueError: `chunks` do not fit the shape.
+        FormatError: the file is damaged.
+        UnsupportedError: its version, or a type or encoding of the object, is unknown here.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    import dask.array
+    from dask.tokenize import tokenize
+
+    reader = open_reader(source, verify=verify, mmap=False, storage=storage)
+    file = reader.objects.part(name)
+    file.require_dense(name)
+    stored = StoredChunks(file, name, _state(file, name))
+    stored.__reduce__()  # raises where no other process can open it
+    try:
+        cut = _chunks(file, name, stored, chunks)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise ArgumentValueError(
+            "these chunks do not fit the object",
+            file=file.name,
+            object_name=name,
+            expected=f"chunks of {stored.shape}",
+            found=f"{describe(chunks)}: {describe(str(error), 200)}",
+        ) from error
+    token = tokenize(stored.token, cut, verify)
+    return dask.array.from_array(
+        stored,
+        chunks=cut,
+        name=f"ztensor-{token}",
+        lock=False,
+        meta=np.empty((0,) * len(stored.shape), stored.dtype),
+    )
+
+
+class StoredChunks:
+    """An object as Dask reads it; another process opens the file again, if it is the same still.
+
+    Args:
+        file: where the object is.
+        name: its name.
+        state: what the file was when the graph was made.
+
+    Attributes:
+        shape: of the object.
+        dtype: of its elements.
+        ndim: how many dimensions it has.
+    """
+
+    def __init__(self, file: FileObjects, name: str, state: object) -> None:
+        self._file, self._name, self._state = file, name, state
+        self._slice: TensorSlice = slice_of(file, name, copy=True)
+        self.shape = self._slice.shape
+        self.dtype = self._slice.dtype
+        self.ndim = len(self.shape)
+
+    @property
+    def token(self) -> tuple[object, ...]:
+        """Return what tells the object from others."""
+        return self._slice.__dask_tokenize__()
+
+    def __getitem__(self, key: Any) -> Array:
+        """Return the part that an index selects."""
+        return np.asarray(self._slice[key])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by path and name, and what the file was."""
+        opener, given = self._file.__reduce__()[:2]
+        return _reopened, (opener, given, self._file.name, self._name, self._state)
+
+
+_open: collections.OrderedDict[object, StoredChunks] = collections.OrderedDict()
+_lock = threading.Lock()
+
+
+def _reopened(
+    opener: Callable[..., FileObjects], given: tuple[Any, ...], file: str, name: str, state: object
+) -> StoredChunks:
+    """Return an object in another process; the last few stay open, for their next chunks.
+
+    Raises:
+        SourceError: the file is another by now, or cannot be opened.
+    """
+    key = file, name, repr(state)
+    with _lock:
+        found = _open.get(key)
+        if found is not None:
+            _open.move_to_end(key)
+            return found
+    objects = opener(*given)
+    now = _state(objects, name)
+    if now != state:
+        raise SourceError(
+            "the file was replaced or changed since the array was made of it",
+            reason=Reason.SOURCE_CHANGED,
+            file=file,
+            object_name=name,
+        )
+    found = StoredChunks(objects, name, state)
+    with _lock:
+        _open[key] = found
+        while len(_open) > _MOST_OPEN:
+            _open.popitem(last=False)
+    return found
+
+
+def _state(file: FileObjects, name: str) -> tuple[object, ...]:
+    """Return what the file was, as every machine that has it sees it: no inode, no device."""
+    components = sorted(file.object(name).components.items())
+    places = tuple((role, one.offset, one.length, one.digest) for role, one in components)
+    files = files_of(file.source)
+    times = tuple(one.identity()[2:] for one in files) if files else file.identity()
+    return places, times
+
+
+def _chunks(file: FileObjects, name: str, stored: StoredChunks, chunks: Any) -> Any:
+    """Return the lengths of chunks along each axis."""
+    import dask
+    from dask.array.core import normalize_chunks
+    from dask.utils import parse_bytes
+
+    shape, dtype = stored.shape, stored.dtype
+    if isinstance(chunks, str) and chunks == "auto" and len(shape) > 0 and 0 not in shape:
+        limit = parse_bytes(dask.config.get("array.chunk-size"))
+        row = int(np.prod(shape[1:], dtype=object)) * dtype.itemsize
+        if row <= limit:
+            together = _rows_together(file, name, row)
+            rows = max(limit // row // together, 1) * together
+            chunks = (min(rows, shape[0]), *shape[1:])
+    return normalize_chunks(chunks, shape, dtype=dtype)
+
+
+def _rows_together(file: FileObjects, name: str, row: int) -> int:
+    """Return how many rows are decoded together, 1 where that is not the same everywhere."""
+    found = file.object(name)
+    component = found.components["data"]
+    needed = component.known_decoded_length
+    if needed is None:
+        needed = found.shape[0] * row
+    reading = None if component.encoding == "raw" else _runs(file, name, needed)
+    if reading is None:
+        return 1
+    ends = np.frombuffer(reading.decoded, np.uint64)
+    first = int(ends[1])
+    if first % row or (ends[:-1] % np.uint64(first)).any():
+        return 1
+    return first // row
+
+
+def _runs(file: FileObjects, name: str, needed: int) -> RunReader | None:
+    component = file.object(name).components["data"]
+    reading = file.stored(component).reading(needed, (name, "data"))
+    return reading if isinstance(reading, RunReader) else None
