@@ -468,6 +468,32 @@ def json_pieces(data: bytes) -> Pieces:
     return Pieces(pieces.tokens(data), b"".join, JSON_WORDS, JSON_ROW)
 
 
+# --- Checkpoints of many processes ----------------------------------------------------------------
+
+CHECKPOINT = HERE.parent / "tests" / "corpus" / "foreign" / "accept" / "dcp" / "stock"
+
+
+def metadata_files() -> tuple[bytes, ...]:
+    return ((CHECKPOINT / ".metadata").read_bytes(), *kept("dcp"))
+
+
+@functools.cache
+def checkpoint_folder() -> Path:
+    """Return a folder with the files of a good checkpoint."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for path in CHECKPOINT.glob("*.distcp"):
+        shutil.copy(path, folder)
+    return folder
+
+
+def opened_checkpoint(data: bytes) -> bool:
+    """Do with a folder whose `.metadata` has these bytes all that users do."""
+    folder = checkpoint_folder()
+    (folder / ".metadata").write_bytes(data)
+    return exercise(folder, limits=LIMITS).opened
+
+
 # --- Files of other formats -----------------------------------------------------------------------
 
 
@@ -567,6 +593,10 @@ TARGETS: dict[str, Target] = {
         other("npy", 20, cut=npy_pieces),
         other("npz", 8),
         other("pt", 3, cut=torch_pieces),
+        Target(
+            "dcp", 4, metadata_files, foreign_listed, opened_checkpoint, foreign.pickled,
+            pickle_pieces,
+        ),
         Target("pickle", 50, pickles, unpickled, cut=pickle_pieces),
         other("gguf", 8),
         other("onnx", 8),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,6 +18,7 @@ from ztensor.errors import (
     FormatError,
     NotZTensorError,
     Reason,
+    SourceNotRegularError,
     UsageError,
     ZTensorError,
     describe,
@@ -28,7 +30,9 @@ from ztensor.reading.listing import component_extents, read_manifest
 from ztensor.source import locking
 from ztensor.source.ahead import AheadSource
 from ztensor.source.base import read_bytes
+from ztensor.source.directory import FolderSource
 from ztensor.source.local import FileSource
+from ztensor.source.paths import path_text
 from ztensor.source.table import source_of
 
 if TYPE_CHECKING:
@@ -51,7 +55,7 @@ def open_file(
     caps = DEFAULT_LIMITS if limits is None else limits
     until = None
     while True:
-        opened = source_of(path, mapped=mmap)
+        opened = _source_of(path, mapped=mmap)
         try:
             frame, manifest, how = _contents(opened, caps)
             if frame is not None and frame.container is Container.V2:
@@ -76,6 +80,7 @@ def open_file(
         except BaseException:
             opened.close()
             raise
+    opened = how.pop("source", None) or opened
     if manifest.shards:
         from ztensor.reading.shards import join_shards  # few files have any
 
@@ -87,6 +92,18 @@ def open_file(
     return FileObjects(
         opened, manifest, frame=frame, verify=verify, limits=caps, reopen=reopen, **how
     )
+
+
+def _source_of(path: Any, *, mapped: bool) -> Source:
+    """Return the source of what a caller passed, or the folder where that is read as one file."""
+    try:
+        return source_of(path, mapped=mapped)
+    except SourceNotRegularError:
+        from ztensor.foreign.dcp.folders import is_checkpoint
+
+        if isinstance(path, (str, os.PathLike)) and is_checkpoint(path_text(path)):
+            return FolderSource(path_text(path))
+        raise
 
 
 def _expect_commits(source: Source, frame: Frame) -> None:
@@ -102,11 +119,13 @@ def _is_footer(end: bytes) -> bool:
 
 def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, dict[str, Any]]:
     """Return what a file holds, and how the reader has to take it where the format is another."""
-    try:
-        return *read_manifest(source, limits), {}
-    except NotZTensorError as error:
-        # Only then is another format thought of. Its traceback leads to this frame: a circle.
-        not_ours = error.with_traceback(None)
+    not_ours: NotZTensorError | None = None
+    if not isinstance(source, FolderSource):
+        try:
+            return *read_manifest(source, limits), {}
+        except NotZTensorError as error:
+            # Only then is another format thought of. Its traceback leads to this frame: a circle.
+            not_ours = error.with_traceback(None)
     from ztensor.foreign import project
 
     try:
@@ -115,7 +134,7 @@ def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, d
         error.locate(file=source.name).forget_sections()
         raise
     if projection is None:
-        if not_ours.reason is Reason.NOT_ZTENSOR:
+        if not_ours is None or not_ours.reason is Reason.NOT_ZTENSOR:
             raise _of_no_format(source) from not_ours
         raise not_ours
     how = {
@@ -124,6 +143,8 @@ def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, d
         "account": projection.account,
         "sums": projection.sums,
     }
+    if projection.source is not None:
+        how["source"] = projection.source
     return None, projection.manifest, how
 
 

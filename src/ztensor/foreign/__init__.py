@@ -18,6 +18,7 @@ from ztensor.model.account import UNREAD, Tally
 from ztensor.model.dtype import STORAGE_TYPES
 from ztensor.model.formats import FORMATS, Look
 from ztensor.source.base import read_bytes
+from ztensor.source.directory import FolderSource
 
 if TYPE_CHECKING:
     from ztensor.foreign.base import Exporting, Projecting
@@ -32,6 +33,8 @@ def recognised(source: Source) -> str | None:
     Raises:
         SourceError: it cannot be read.
     """
+    if isinstance(source, FolderSource):
+        return "dcp"
     look = Look(source.size, lambda start, length: bytes(read_bytes(source, start, length)))
     return next((name for name, format in FORMATS.items() if format.is_recognised(look)), None)
 

@@ -52,6 +52,7 @@ class Projection:
             `RAW`, and what is this file's own.
         account: gives what the file says beyond that, when it is asked for.
         sums: checksums over more than one component, which `verify` looks at.
+        source: what the components lie in, where that is more than the file itself.
         format: the format's name in the table, which fills it in.
     """
 
@@ -59,6 +60,7 @@ class Projection:
     encodings: Mapping[str, Encoding]
     account: Account
     sums: Sequence[Sum] = ()
+    source: Source | None = None
     format: str = ""
 
 

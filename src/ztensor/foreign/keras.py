@@ -18,12 +18,11 @@ from ztensor.errors import FormatError, Reason, UnsupportedError, describe
 from ztensor.foreign import hdf5
 from ztensor.foreign.zip import STORED, place, read_entries, unread_bytes
 from ztensor.model.account import Tally
+from ztensor.source.within import Within
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ztensor.foreign.base import Projection
-    from ztensor.foreign.zip import Entry, Member
+    from ztensor.foreign.zip import Entry
     from ztensor.limits import Budget
     from ztensor.model.account import Unrepresented
     from ztensor.model.manifest import TensorObject
@@ -57,7 +56,7 @@ def project(source: Source, budget: Budget) -> Projection:
             error.hint = "unpack the archive and open the member itself"
         raise error
     weights, _ = place(source, entry)
-    found = hdf5.project(_Within(source, weights), budget)
+    found = hdf5.project(Within(source, weights.offset, weights.length), budget)
     attributes = dict(found.manifest.attributes or {})
     given = {WEIGHTS}
     for name in _TEXTS:
@@ -101,38 +100,3 @@ def _moved(value: TensorObject, start: int) -> TensorObject:
         for role, component in value.components.items()
     }
     return dataclasses.replace(value, components=components)
-
-
-class _Within:
-    """A stored member as a source of its own; what it is in is closed by whoever opened it."""
-
-    def __init__(self, source: Source, member: Member) -> None:
-        self._source = source
-        self._offset = member.offset
-        self.name = source.name
-        self.path = None
-        self.size = member.length
-
-    def read_into(self, offset: int, destination: memoryview) -> None:
-        self._source.read_into(self._offset + offset, destination)
-
-    @property
-    def prefers_long_reads(self) -> bool:
-        return self._source.prefers_long_reads
-
-    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        self._source.read_many([(self._offset + offset, part) for offset, part in parts])
-
-    def view(self) -> memoryview | None:
-        whole = self._source.view()
-        return None if whole is None else whole[self._offset : self._offset + self.size]
-
-    def held(self) -> memoryview | None:
-        whole = self._source.held()
-        return None if whole is None else whole[self._offset : self._offset + self.size]
-
-    def require_unchanged(self) -> None:
-        self._source.require_unchanged()
-
-    def close(self) -> None:
-        """Leave all open."""

@@ -20,6 +20,12 @@ _HEAD_BYTES = 4096
 _TAIL_BYTES = 1 << 16
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 # An entry in the directory of a zip archive, with the length of its name and the name.
+# The first name in the pickle is that of the record that has all others.
+_DCP_RECORD = re.compile(
+    rb"\x80[\2-\5].{0,20}(?:torch\.distributed\.[a-z_.]*checkpoint\.metadata|"
+    rb"megatron\.core\.dist_checkpointing\.strategies\.torch).{1,12}(?:MCore)?Metadata",
+    re.DOTALL,
+)
 _KERAS_ENTRY = re.compile(rb"PK\x01\x02.{24}\x10\x00.{16}model\.weights\.h5", re.DOTALL)
 # A message whose first field is the version of its schema, 1, and whose second is a message that
 # begins with one: what an ONNX model has there is the name of a program.
@@ -70,6 +76,11 @@ def _is_npz(look: Look) -> bool:
 
 def _is_npy(look: Look) -> bool:
     return look.head.startswith(b"\x93NUMPY")
+
+
+def _is_dcp(look: Look) -> bool:
+    # The pickle of a record of torch's: the file `.metadata` of a folder.
+    return _DCP_RECORD.match(look.head) is not None
 
 
 def _is_pt(look: Look) -> bool:
@@ -146,6 +157,9 @@ FORMATS: dict[str, Format] = {
     "keras": Format("Keras", (".keras",), _is_keras, f"{_ROOM}.keras", is_written=False),
     "npz": Format("NumPy", (".npz",), _is_npz, f"{_ROOM}.npz"),
     "npy": Format("NumPy", (".npy",), _is_npy, f"{_ROOM}.npy"),
+    "dcp": Format(
+        "torch.distributed.checkpoint", (".distcp",), _is_dcp, f"{_ROOM}.dcp", is_written=False
+    ),
     "pt": Format(
         "PyTorch", (".pt", ".pth"), _is_pt, f"{_ROOM}.pt", is_written=False, also=(".bin", ".ckpt")
     ),

@@ -8,6 +8,7 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, describe
+from ztensor.foreign.dcp.folders import is_checkpoint
 from ztensor.source.paths import path_text
 from ztensor.source.table import is_remote
 from ztensor.source.urls import Remote, names_folder, path_of_file_url
@@ -98,7 +99,7 @@ def is_set(source: Any) -> bool:
     if path.endswith((".json", ".gguf")) and (is_index(path) or FIRST_OF_GGUF.search(path)):
         return True
     try:
-        return stat.S_ISDIR(os.stat(path).st_mode)
+        return stat.S_ISDIR(os.stat(path).st_mode) and not is_checkpoint(path)
     except OSError:
         return os.path.exists(path + INDEX_SUFFIX)
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import bisect
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ztensor.source.ahead import exact
-from ztensor.source.local import FileSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ztensor.source.base import Source
+    from ztensor.source.rights import Rights
 
 
 class JoinedSource:
@@ -103,10 +103,25 @@ class JoinedSource:
             source.close()
 
 
-def files_of(source: Source) -> tuple[FileSource, ...]:
+@runtime_checkable
+class OnDisk(Protocol):
+    """What a file on disk has beside its bytes, open or yet to be opened."""
+
+    path: str | None
+
+    def rights(self) -> Rights:
+        """Return whose the file is, and who may do what with it."""
+        ...
+
+    def identity(self) -> tuple[int, ...]:
+        """Return what tells the file from one that takes its place."""
+        ...
+
+
+def files_of(source: Source) -> tuple[OnDisk, ...]:
     """Return the files a source's bytes come from; none of bytes in memory."""
     sources = source.sources if isinstance(source, JoinedSource) else (source,)
-    return tuple(one for one in sources if isinstance(one, FileSource))
+    return tuple(one for one in sources if isinstance(one, OnDisk) and one.path is not None)
 
 
 def identity_of(source: Source) -> tuple[object, ...] | None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import collections
+import os
 import threading
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ClosedError, SourceError
 from ztensor.source.base import ReadOneByOne
 from ztensor.source.joined import JoinedSource
+from ztensor.source.rights import rights_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ztensor.source.base import Source
+    from ztensor.source.rights import Rights
 
 # A process may have 1,024 files open on most systems, and others than these.
 MOST_OPEN = 128
@@ -113,6 +116,25 @@ class LaterFile(ReadOneByOne):
 
     def require_unchanged(self) -> None:
         """Do nothing: who opens it looks."""
+
+    def rights(self) -> Rights:
+        """Return whose the file is, and who may do what with it.
+
+        Raises:
+            SourceError: it is not there.
+        """
+        try:
+            return rights_of(self.path or "")
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot look at the file", self.name) from error
+
+    def identity(self) -> tuple[int, ...]:
+        """Return what tells the file from one that takes its place; nothing where it is not."""
+        try:
+            status = os.stat(self.path or "")
+        except OSError:
+            return ()
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
     def close(self) -> None:
         """Close it for good."""

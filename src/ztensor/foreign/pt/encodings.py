@@ -82,15 +82,23 @@ class Geometry:
 
 
 class Gathered(InBlocks):
-    """Elements that lie in their storage in another order, with gaps, more than once, deflated."""
+    """Elements that lie in their storage in another order, with gaps, more than once, deflated.
+
+    Args:
+        name: the word components have for it.
+        geometry: how they lie there.
+
+    Attributes:
+        geometry: as given.
+    """
 
     def __init__(self, name: str, geometry: Geometry) -> None:
         super().__init__(name, Blocks(geometry.size, geometry.width, GATHERED_BYTES))
-        self._geometry = geometry
+        self.geometry = geometry
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse tensors that repeat few stored bytes very often, or have another length."""
-        span = self._geometry.span
+        span = self.geometry.span
         most = max(limits.decoded_bytes // _REPEATED_PART, span * _REPEATED_PART)
         if expected_length > most:
             raise LimitError(
@@ -104,12 +112,12 @@ class Gathered(InBlocks):
 
     def _can_cut(self, stored: Stored) -> bool:
         del stored
-        return self._geometry.stream is None
+        return self.geometry.stream is None
 
     @property
     def _run(self) -> Stream | None:
         """Return what inflates the elements, where that gives them as they are needed."""
-        geometry = self._geometry
+        geometry = self.geometry
         is_run = geometry.span == self._blocks.nbytes and geometry.is_in_order
         return geometry.stream if is_run else None
 
@@ -121,9 +129,9 @@ class Gathered(InBlocks):
         """Fill `destination` (flat, bytes, writable) exactly; each stored byte is read once."""
         self.require_length(stored, destination.nbytes, limits)
         if (stream := self._run) is not None:
-            stream.fill(stored, self._geometry.skip, destination)
+            stream.fill(stored, self.geometry.skip, destination)
             return
-        whole = tuple(slice(0, length) for length in self._geometry.size)
+        whole = tuple(slice(0, length) for length in self.geometry.size)
         self._fill(stored, whole, destination, limits)
 
     def decode_chunks(
@@ -134,7 +142,7 @@ class Gathered(InBlocks):
             yield from super().decode_chunks(stored, expected_length, limits)
             return
         self.require_length(stored, expected_length, limits)
-        skip = self._geometry.skip
+        skip = self.geometry.skip
         for piece in stream.pieces(stored, skip, skip + expected_length):
             yield memoryview(piece)
 
@@ -152,13 +160,13 @@ class Gathered(InBlocks):
         if (stream := self._run) is None:
             super().decode_run(stored, start, stop, destination, limits)
         else:
-            stream.fill(stored, self._geometry.skip + start, destination)
+            stream.fill(stored, self.geometry.skip + start, destination)
 
     def _fill(
         self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits
     ) -> None:
         del limits
-        geometry = self._geometry
+        geometry = self.geometry
         plain = f"u{geometry.width}" if geometry.width in (1, 2, 4, 8) else f"V{geometry.width}"
         dtype = np.dtype(plain)
         if geometry.flags:
@@ -181,7 +189,7 @@ class Gathered(InBlocks):
 
     def _pick(self, stored: Stored, stream: Stream, target: Array) -> None:
         """Fill `target` with elements that lie far apart in a deflated storage."""
-        geometry = self._geometry
+        geometry = self.geometry
         places: Array = np.zeros((), np.int64)
         for count, stride in zip(geometry.size, geometry.stride, strict=True):
             places = np.add.outer(places, np.arange(count, dtype=np.int64) * stride)

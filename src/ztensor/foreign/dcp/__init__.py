@@ -1,0 +1,34 @@
+"""Checkpoints of many processes by other writers: folders of torch.distributed.checkpoint.
+
+Read without torch and without running anything. Two kinds of folder are read:
+
+| files | what tells of the tensors |
+| --- | --- |
+| `.metadata` and `__0_0.distcp`, ... | the pickle `.metadata`: shapes, boxes, places |
+| `shard-00001-model-00001-of-00001.safetensors`, ... | `DCP_SHARDING_INFO` in each file |
+
+`folders.py` says which folder is one. `vocabulary.py` has what the pickle may say, `metadata.py`
+makes a checked table of it, `records.py` finds the elements of one box in a `.distcp` file, which
+is files of `torch.save` one behind the other. `assembling.py` is the encoding that puts a tensor
+together when it is read, `values.py` reads what is no tensor, and `projecting.py` makes the
+manifest. `shards.py` is the second kind of folder.
+
+FSDP, Megatron-LM, Lightning, Accelerate and torchtitan write the first kind, with files of their
+own beside it: what this room does not read is told in the account.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ztensor.foreign.base import Projection
+    from ztensor.limits import Budget
+    from ztensor.source.base import Source
+
+
+def project(source: Source, budget: Budget) -> Projection:
+    """Return what a checkpoint holds; see `projecting.project`."""
+    from ztensor.foreign.dcp import projecting  # who asks what a folder is needs none of it
+
+    return projecting.project(source, budget)

@@ -1,0 +1,63 @@
+"""Which folder is a checkpoint of torch.distributed.checkpoint, and which file is its root."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ztensor.errors import ArgumentValueError, SourceError, describe
+from ztensor.source.beneath import files_in
+
+ROOT = ".metadata"
+# Where processes save without one another, each has a root of its own.
+_OWN_ROOT = re.compile(r"__\d+\.metadata")
+SHARD = re.compile(r"shard-(?P<process>\d{5})-model-\d{5}-of-\d{5}\.safetensors")
+# Files by which a folder is something else, whatever else is in it.
+_OTHERS = (".zt", ".safetensors", ".index.json")
+_MOST_NAMED = 4
+
+
+def is_checkpoint(folder: str) -> bool:
+    """Return whether a folder is read as a checkpoint of many processes; only names are looked at.
+
+    Files of zTensor, safetensors, or an index beside `.metadata` mean the folder is what they are:
+    an export of the model beside its checkpoint is what most readers are asked for.
+    """
+    names = list(files_in(folder))
+    if has_shards(names):
+        return True
+    if any(name.endswith(_OTHERS) for name in names):
+        return False
+    return ROOT in names or any(map(_OWN_ROOT.fullmatch, names))
+
+
+def has_shards(names: list[str]) -> bool:
+    """Return whether the safetensors files among some are those of processes, and no others."""
+    found = [name for name in names if name.endswith((".safetensors", ".zt"))]
+    return bool(found) and all(map(SHARD.fullmatch, found))
+
+
+def root_of(folder: str) -> str | None:
+    """Return the root of a checkpoint folder, or None where its shards tell themselves.
+
+    Raises:
+        ArgumentValueError: it has a root for each process; the message names them.
+        SourceError: it has none any more.
+    """
+    names = sorted(files_in(folder))
+    if has_shards(names):
+        return None
+    if ROOT in names:
+        return os.path.join(folder, ROOT)
+    roots = [name for name in names if _OWN_ROOT.fullmatch(name)]
+    if len(roots) == 1:
+        return os.path.join(folder, roots[0])
+    if not roots:
+        raise SourceError("the folder has no .metadata any more", file=folder)
+    error = ArgumentValueError(
+        "each process saved a checkpoint of its own into the folder", file=folder
+    )
+    shown = [describe(os.path.join(folder, name), 200) for name in roots[:_MOST_NAMED]]
+    more = f" and {len(roots) - _MOST_NAMED} more" if len(roots) > _MOST_NAMED else ""
+    error.hint = f"name the one that is meant: {', '.join(shown)}{more}"
+    raise error

@@ -1,0 +1,211 @@
+"""One record of a `.distcp` file: where the elements of a box are, or what a value is.
+
+A record is what `torch.save` writes for one tensor or one value. Writers that were told to use
+safetensors put one such file into each `.distcp`, behind the values; all its tensors have the place
+where it begins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, NamedTuple
+
+from ztensor.errors import FormatError, Reason, UnsupportedError, describe
+from ztensor.foreign import pt, safetensors
+from ztensor.foreign.pt.objects import LONE_TENSOR
+from ztensor.foreign.zip import LOCAL_MAGIC, STORED, place, read_entries, sum_of
+from ztensor.limits import Budget
+from ztensor.source.base import read_bytes
+from ztensor.source.within import Within
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ztensor.encoding import Encoding
+    from ztensor.foreign.pt.values import ElementType
+    from ztensor.foreign.zip import Entry
+    from ztensor.limits import Limits
+    from ztensor.model.account import Unrepresented
+    from ztensor.model.manifest import Component, TensorObject
+    from ztensor.source.base import Source
+
+_HEAD = 16
+_DESCRIBING = ("/data.pkl", "/byteorder")
+
+
+class Record(NamedTuple):
+    """A tensor as a record has it.
+
+    Attributes:
+        tensor: the object; places are those of the whole source.
+        encodings: how its components are stored.
+        crc: CRC-32 of the bytes of its component, or None.
+    """
+
+    tensor: TensorObject
+    encodings: Mapping[str, Encoding]
+    crc: int | None
+
+
+class Value(NamedTuple):
+    """A value as a record has it.
+
+    Attributes:
+        attributes: by name; a lone value has the name that `pt` gives it.
+        tensors: the tensors within, which are not given.
+        left: what else is not given.
+    """
+
+    attributes: Mapping[str, object]
+    tensors: Mapping[str, TensorObject]
+    left: Sequence[Unrepresented]
+
+
+def read_tensor(
+    source: Source, name: str, at: int, length: int, end: int, limits: Limits
+) -> Record:
+    """Return the tensor of a record.
+
+    Args:
+        source: what it lies in.
+        name: the tensor's name.
+        at: where the record begins.
+        length: how long it is.
+        end: where its file ends.
+        limits: safety caps.
+
+    Raises:
+        FormatError: it is damaged, or holds no tensor.
+        UnsupportedError: its pickle calls what is not needed for tensors.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    if is_safetensors(source, at, end):
+        within = Within(source, at, end - at)
+        found = safetensors.project(within, Budget(limits, within.size)).manifest.objects.get(name)
+        if found is None:
+            raise FormatError(
+                "the file has no such tensor",
+                reason=Reason.COMPONENT_MISSING,
+                found=describe(name),
+            )
+        return Record(_moved(found, at), {}, None)
+    within = Within(source, at, length)
+    entries = _entries(within, limits)
+    projection = pt.project(within, Budget(limits, length))
+    tensor = projection.manifest.objects.get(LONE_TENSOR)
+    if tensor is None or len(projection.manifest.objects) != 1:
+        raise FormatError(
+            "the record of a chunk holds no tensor",
+            reason=Reason.COMPONENT_MISSING,
+            expected="one tensor",
+            found=f"{len(projection.manifest.objects)}",
+        )
+    return Record(_moved(tensor, at), projection.encodings, _crc(within, entries, tensor))
+
+
+def is_safetensors(source: Source, at: int, end: int) -> bool:
+    """Return whether a file of safetensors begins at a place, and not a record of `torch.save`.
+
+    Raises:
+        SourceError: it cannot be read.
+    """
+    return at + _HEAD <= end and bytes(read_bytes(source, at, _HEAD))[6:9] == b"\0\0{"
+
+
+def _moved(found: TensorObject, start: int) -> TensorObject:
+    components = {
+        role: dataclasses.replace(one, offset=start + one.offset)
+        for role, one in found.components.items()
+    }
+    return dataclasses.replace(found, components=components)
+
+
+def _entries(source: Source, limits: Limits) -> Mapping[str, Entry]:
+    """Return the members of a record by name, what describes its elements held to its CRC-32.
+
+    Raises:
+        FormatError: it is no archive, or is damaged.
+        SourceError: it cannot be read.
+    """
+    head = bytes(read_bytes(source, 0, min(source.size, len(LOCAL_MAGIC))))
+    if head.startswith((b"\x80", b"L")):
+        return {}  # of `_use_new_zipfile_serialization=False`
+    if head != LOCAL_MAGIC:
+        raise FormatError(
+            "no record of torch.save begins where .metadata says",
+            reason=Reason.FIELD_VALUE,
+            found=describe(head),
+        )
+    entries = read_entries(source, Budget(limits, source.size))
+    for name, entry in entries.items():
+        if entry.crc and name.endswith(_DESCRIBING):
+            sum_of(source, entry).check()
+    return entries
+
+
+def _crc(source: Source, entries: Mapping[str, Entry], tensor: TensorObject) -> int | None:
+    """Return the CRC-32 that the archive has of a component that is a whole member."""
+    component = tensor.components.get("data")
+    if component is None or not component.length:
+        return None
+    for entry in entries.values():
+        if entry.begin < component.offset < entry.end and entry.crc and entry.method == STORED:
+            member, _ = place(source, entry)
+            if (member.offset, member.length) == (component.offset, component.length):
+                return entry.crc
+    return None
+
+
+def require_same(tensor: TensorObject, element: ElementType, sizes: tuple[int, ...]) -> Component:
+    """Return the elements of a record's tensor; raise where `.metadata` says it is another one.
+
+    Raises:
+        FormatError: its shape or type differs.
+        UnsupportedError: it is no dense tensor.
+    """
+    expected = logical_shape(element, sizes)
+    if tensor.shape != expected:
+        raise FormatError(
+            "a chunk has another shape than .metadata says",
+            reason=Reason.SIZE_MISMATCH,
+            expected=describe(expected, 100),
+            found=describe(tensor.shape, 100),
+        )
+    data = tensor.components.get("data")
+    if tensor.format != "dense" or data is None:
+        raise UnsupportedError(
+            "a chunk of a tensor in several parts is not dense",
+            reason=Reason.UNKNOWN_LAYOUT,
+            found=describe(tensor.format),
+        )
+    if (data.dtype, data.type) != (element.dtype, element.type):
+        raise FormatError(
+            "a chunk has another type than .metadata says",
+            reason=Reason.FIELD_VALUE,
+            expected=describe(element.type or element.dtype),
+            found=describe(data.type or data.dtype),
+        )
+    return data
+
+
+def logical_shape(element: ElementType, size: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a shape in elements where torch counts bytes that hold several."""
+    if element.per_element > 1 and size:
+        return (*size[:-1], size[-1] * element.per_element)
+    return size
+
+
+def read_value(source: Source, at: int, length: int, limits: Limits) -> Value:
+    """Return the value of a record.
+
+    Raises:
+        FormatError: it is damaged.
+        UnsupportedError: its pickle calls what is not needed for plain values.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    within = Within(source, at, length)
+    _entries(within, limits)
+    found = pt.project(within, Budget(limits, length))
+    return Value(found.manifest.attributes or {}, found.manifest.objects, found.account())

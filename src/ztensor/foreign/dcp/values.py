@@ -1,0 +1,107 @@
+"""What a checkpoint has beside tensors: values as attributes, read when they are asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ztensor.errors import FormatError, Reason, UnsupportedError, ZTensorError, describe
+from ztensor.foreign.dcp.records import read_value
+from ztensor.foreign.pt.objects import LONE_VALUE
+from ztensor.model.account import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ztensor.foreign.dcp.metadata import Place
+    from ztensor.limits import Limits
+    from ztensor.model.account import Unrepresented
+    from ztensor.source.base import Source
+
+
+class LaterAttributes(Mapping[str, object]):
+    """The values by name; all are read when the first is asked for. Threads may share them.
+
+    A value that is a dict or a list with tensors in it gives what is plain of it under joined
+    names; its tensors are counted as left out, and so are values that are no plain data.
+
+    Args:
+        places: where each lies, None where nothing tells.
+        stored: gives where in the source a place begins, its length, and where its file ends.
+        source: what they lie in.
+        limits: safety caps.
+    """
+
+    def __init__(
+        self,
+        places: Mapping[str, Place | None],
+        stored: Callable[[Place], tuple[int, int, int]],
+        source: Source,
+        limits: Limits,
+    ) -> None:
+        self._places = places
+        self._stored = stored
+        self._source = source
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._left = Tally()
+        self._found: dict[str, object] | None = None
+
+    def __getitem__(self, name: str) -> object:
+        return self._read()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def left(self) -> list[Unrepresented]:
+        """Return what of the values is not given.
+
+        Raises:
+            FormatError: a value is damaged.
+        """
+        self._read()
+        return self._left()
+
+    def _read(self) -> dict[str, object]:
+        with self._lock:
+            if self._found is None:
+                left, found = Tally(), dict[str, object]()
+                for name, place in self._places.items():
+                    self._read_one(name, place, found, left)
+                self._left, self._found = left, found
+            return self._found
+
+    def _read_one(
+        self, name: str, place: Place | None, found: dict[str, object], left: Tally
+    ) -> None:
+        if place is None:
+            raise FormatError(
+                ".metadata does not say where a value lies",
+                reason=Reason.COMPONENT_MISSING,
+                found=describe(name),
+            )
+        try:
+            at, length, _ = self._stored(place)
+            value = read_value(self._source, at, length, self._limits)
+        except UnsupportedError as error:
+            what = "value that is no plain data"
+            if error.reason is not Reason.PICKLE_CALL:
+                what = f"value that cannot be read: {error.message}"
+            left.add(what, name, nbytes=place.length)
+            return
+        except ZTensorError as error:
+            error.found = f"{error.found}, the value {describe(name)}" if error.found else name
+            raise
+        for one in value.left:
+            left.add(one.kind, f"{name}.{one.where}" if one.where else name, one.count, one.nbytes)
+        for inner, tensor in value.tensors.items():
+            left.add("tensor within a value", f"{name}.{inner}", nbytes=tensor.stored_nbytes)
+        if not value.tensors:
+            lone = dict(value.attributes)
+            found[name] = lone[LONE_VALUE] if lone.keys() == {LONE_VALUE} else lone
+        else:
+            found.update({f"{name}.{key}": one for key, one in value.attributes.items()})

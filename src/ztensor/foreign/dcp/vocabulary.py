@@ -1,0 +1,99 @@
+"""What a pickle `.metadata` may call: torch's records of a checkpoint, and plain values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.foreign.pt.pickled import Buildable, Call, Items, Vocabulary, misfit
+from ztensor.foreign.pt.vocabulary import CALLS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_CHECKPOINT = "torch.distributed.checkpoint"
+_OLD = "torch.distributed._shard"
+# Of each record its modules: releases have moved them.
+_RECORDS: Mapping[str, tuple[str, ...]] = {
+    "Metadata": (f"{_CHECKPOINT}.metadata", f"{_OLD}.checkpoint.metadata"),
+    "TensorStorageMetadata": (f"{_CHECKPOINT}.metadata", f"{_OLD}.checkpoint.metadata"),
+    "BytesStorageMetadata": (f"{_CHECKPOINT}.metadata", f"{_OLD}.checkpoint.metadata"),
+    "ChunkStorageMetadata": (f"{_CHECKPOINT}.metadata", f"{_OLD}.checkpoint.metadata"),
+    "MetadataIndex": (f"{_CHECKPOINT}.metadata", f"{_OLD}.checkpoint.metadata"),
+    "StorageMeta": (f"{_CHECKPOINT}.metadata",),
+    "TensorProperties": (
+        f"{_CHECKPOINT}.metadata",
+        f"{_OLD}.sharded_tensor.metadata",
+    ),
+    "_StorageInfo": (f"{_CHECKPOINT}.filesystem", f"{_OLD}.checkpoint.filesystem"),
+    "MCoreMetadata": ("megatron.core.dist_checkpointing.strategies.torch",),
+}
+_MEMORY_FORMATS = (
+    f"{_CHECKPOINT}.metadata._MEM_FORMAT_ENCODING",
+    f"{_OLD}.sharded_tensor.metadata.MEM_FORMAT_ENCODING",
+)
+_MOST_FIELDS = 32
+
+
+class Record(Buildable):
+    """One of torch's records: the name of its class, and its fields as the pickle gives them.
+
+    Attributes:
+        kind: the class, without its module.
+        state: a dict of the fields, a tuple where the class writes one, or None.
+    """
+
+    __slots__ = ("kind", "state")
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.state: Items | tuple[object, ...] | None = None
+
+    def build(self, state: object) -> None:
+        """Take the fields."""
+        if not isinstance(state, (Items, tuple)) or self.state is not None:
+            raise misfit(f"the state of a {self.kind}", "its fields, once", state)
+        self.state = state
+
+    def fields(self) -> dict[str, object]:
+        """Return the fields by name.
+
+        Raises:
+            FormatError: it has none, or a name is no text.
+        """
+        if self.state is None:
+            return {}
+        if not isinstance(self.state, Items):
+            raise misfit(f"the state of a {self.kind}", "fields by name", self.state)
+        if len(self.state) > _MOST_FIELDS:  # one record may be there very many times
+            raise misfit(f"the state of a {self.kind}", "few fields", len(self.state))
+        found: dict[str, object] = {}
+        for name, value in self.state.pairs:
+            if not isinstance(name, str):
+                raise misfit(f"a field of a {self.kind}", "a name", name)
+            found[name] = value
+        return found
+
+
+def _maker(kind: str) -> Callable[[], Record]:
+    return lambda: Record(kind)
+
+
+def _memory_format(number: object) -> object:
+    return number
+
+
+def _no_storage(saved_id: object) -> object:
+    raise misfit("a persistent id", "none in .metadata", saved_id)
+
+
+def _table() -> Mapping[str, Call]:
+    table = dict(CALLS)
+    for kind, modules in _RECORDS.items():
+        for module in modules:
+            table[f"{module}.{kind}"] = Call(_maker(kind), 0, 0)
+    for name in _MEMORY_FORMATS:
+        table[name] = Call(_memory_format, 1, 1)
+    return table
+
+
+VOCABULARY = Vocabulary(_table(), _no_storage)
