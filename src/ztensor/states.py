@@ -28,6 +28,7 @@ from ztensor.model.formats import written_as
 from ztensor.opening import open as open_files
 from ztensor.reading.loading import load_all, load_files
 from ztensor.reading.names import keeps
+from ztensor.reading.overlaps import lie_apart
 from ztensor.sharded.saving import save_files
 from ztensor.source.base import Range
 from ztensor.source.memory import MemorySource
@@ -36,15 +37,18 @@ from ztensor.source.urls import with_storage
 from ztensor.tree.decode import LeafAt, decode
 from ztensor.tree.encode import encode
 from ztensor.tree.fitting import fit
+from ztensor.tree.flattening import flat
 from ztensor.tree.kinds import MAKERS
-from ztensor.tree.names import key_step, named, unique
+from ztensor.tree.names import key_step
 from ztensor.tree.record import Record
+from ztensor.tree.separating import separate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ztensor.frameworks import TreeAdapter
     from ztensor.opening import Reader
+    from ztensor.reading.reader import ObjectReader
     from ztensor.source.sink import Durable
     from ztensor.tree.encode import Encoded
     from ztensor.typing import Openable, Path, Progress, Storage, Target
@@ -161,9 +165,28 @@ def save_encoded(
     )
 
 
-def holds_tree(attributes: Mapping[str, object]) -> bool:
-    """Return whether a file of these attributes was saved as a tree."""
-    return _ATTRIBUTE in attributes
+def tree_values(reader: ObjectReader, *, containers: bool = False) -> dict[str, Any]:
+    """Return the values of an open file's tree by their paths, as `LazyTree` has them.
+
+    Tensors are not read: a `LeafAt` stands for each.
+
+    Args:
+        reader: the file.
+        containers: as for `ztensor.tree.flattening.flat`.
+
+    Raises:
+        UsageError: the file holds no tree.
+        FormatError: its shape is damaged.
+        UnsupportedError: a newer release saved it, or it has a type that is unknown here.
+    """
+    return flat(_decoded(reader, lambda leaf: leaf).tree, containers=containers)
+
+
+def split_tree(attributes: Mapping[str, Any]) -> tuple[dict[str, Any], object]:
+    """Return a file's attributes without its tree, and what they say of that; None for none."""
+    rest = dict(attributes)
+    told = rest.pop(_ATTRIBUTE, None)
+    return rest, told
 
 
 @public
@@ -330,6 +353,8 @@ def read_tree(
         _require_there(reader, used)
         objects = objects.select(used)
     arrays = load_files(objects, load_all, progress, copy=copy, threads=threads)
+    if not all(map(lie_apart, objects.parts())):
+        separate(arrays)
     made: dict[LeafAt, Any] = {}
 
     def value_of(leaf: LeafAt) -> Any:
@@ -398,14 +423,8 @@ class LazyTree(Mapping[str, Any]):
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        tree = _decoded(reader, lambda leaf: leaf).tree
-        self._values: dict[str, Any] = {}
-        tries: dict[str, int] = {}
-        for name, value in _flat(tree):
-            self._values[unique(name, self._values, tries)] = value
-        self.attributes = {
-            key: value for key, value in reader.attributes.items() if key != _ATTRIBUTE
-        }
+        self._values = tree_values(reader)
+        self.attributes, _ = split_tree(reader.attributes)
 
     def __getitem__(self, path: str) -> Any:
         """Return a plain value, or a leaf: a view of the file where that is possible.
@@ -459,25 +478,6 @@ class LazyTree(Mapping[str, Any]):
         return f"<ztensor.LazyTree {describe(self._reader.name)}, {len(self)} values>"
 
 
-def _flat(tree: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the path and value of all that is no container, in order; depth costs nothing."""
-    stack: list[Iterator[tuple[str, Any]]] = [iter((("", tree),))]
-    while stack:
-        for name, value in stack[-1]:
-            inside: Any = None
-            if isinstance(value, (dict, Record)):
-                inside = value.items()
-            elif type(value) in (list, tuple):
-                inside = enumerate(value)
-            if not inside:
-                yield name, value
-            else:
-                stack.append(iter([(named(name, key), item) for key, item in inside]))
-                break
-        else:
-            stack.pop()
-
-
 # --- The attribute --------------------------------------------------------------------------
 
 
@@ -488,7 +488,7 @@ def _stored_shape(shape: bytes) -> dict[str, object]:
     return {"version": _VERSION, "shape": stored, "encoding": "zstd", "length": len(shape)}
 
 
-def _decoded(reader: Reader, leaf: Callable[[LeafAt], Any], **options: Any) -> Any:
+def _decoded(reader: ObjectReader, leaf: Callable[[LeafAt], Any], **options: Any) -> Any:
     parts = reader.objects.parts()
     budget = Budget(parts[0].limits, sum(part.nbytes for part in parts))
     try:
@@ -498,7 +498,7 @@ def _decoded(reader: Reader, leaf: Callable[[LeafAt], Any], **options: Any) -> A
         raise error.locate(file=reader.name) from error.__cause__
 
 
-def _shape(reader: Reader, budget: Budget) -> tuple[bytes, int]:
+def _shape(reader: ObjectReader, budget: Budget) -> tuple[bytes, int]:
     """Return the shape of an open file's tree, and how many bytes of the file it takes."""
     told = reader.attributes.get(_ATTRIBUTE)
     if told is None:

@@ -91,7 +91,7 @@ EXCEPTIONS = {
     "Constructors.quantize": "options of a recipe, which each recipe checks",
 }
 
-OF_FIELDS = {"Restored.tree": TREES}
+OF_FIELDS = {"Restored.tree": TREES, "DiffReport.values": TREES}
 
 
 def reason(name: str) -> str | None:

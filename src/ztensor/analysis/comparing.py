@@ -29,6 +29,7 @@ from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     FormatError,
+    LimitError,
     UnsupportedError,
     describe,
 )
@@ -37,6 +38,8 @@ from ztensor.model.dtype import element_count
 from ztensor.model.showing import counted, short_repr
 from ztensor.reading.component import digest_of
 from ztensor.reading.objects import not_found, order_of_bytes
+from ztensor.states import split_tree, tree_values
+from ztensor.tree.decode import LeafAt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -94,10 +97,13 @@ class DiffReport:
         tensors: every object of either, in the order of the first file, then of the second.
         attributes: keys of the files' own attributes that differ, with the value in each; the
             word `MISSING` stands where one has none.
+        values: of two saved trees the values that differ, by path, as `ztensor.open_tree` has
+            them, likewise. A `Container` stands for a list, dict or record of another type.
     """
 
     tensors: tuple[TensorDiff, ...]
     attributes: Mapping[str, tuple[Any, Any]]
+    values: Mapping[str, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
 
     @property
     def differing(self) -> tuple[TensorDiff, ...]:
@@ -107,7 +113,7 @@ class DiffReport:
     @property
     def ok(self) -> bool:
         """Return whether nothing differs, or only values within the tolerance."""
-        return not self.differing and not self.attributes
+        return not (self.differing or self.attributes or self.values)
 
     def __repr__(self) -> str:
         """Return how many objects there are, and which of them differ."""
@@ -120,7 +126,9 @@ class DiffReport:
         facts += [f"{within:,} within the tolerance"] if within else []
         if self.attributes:
             facts.append(f"{counted(len(self.attributes), 'attribute', self.attributes)} different")
-        return short_repr("DiffReport", facts, ".tensors, .differing, .attributes")
+        if self.values:
+            facts.append(f"{counted(len(self.values), 'value', self.values)} different")
+        return short_repr("DiffReport", facts, ".tensors, .differing, .attributes, .values")
 
 
 class _Missing:
@@ -152,7 +160,8 @@ def diff(
 
     Objects differ where their shape, element type, layout or attributes do, or where a pair of
     values has `|a - b| > atol + rtol * max(|a|, |b|)`. Values are compared whatever the types;
-    those of different layouts as dense arrays, of sparse ones up to 16 million elements.
+    those of different layouts as dense arrays, of sparse ones up to 16 million elements. Of two
+    saved trees (`ztensor.save_tree`) the values around their tensors are compared, too.
 
     Args:
         a: an open reader, or anything `ztensor.open` takes.
@@ -190,9 +199,34 @@ def diff(
         if names is not None:
             pairs = _chosen(pairs, [names] if isinstance(names, str) else names, first)
         found = _compare_all(first, second, pairs, rules, threads, progress)
-        ours, theirs = first.attributes, second.attributes
-        attributes = {} if values_only or names is not None else _changed(ours, theirs)
-        return DiffReport(found, attributes)
+        if values_only or names is not None:
+            return DiffReport(found, {})
+        values, ours, theirs = _changed_values(first, second)
+        return DiffReport(found, _changed(ours, theirs), values)
+
+
+def _changed_values(
+    first: ObjectReader, second: ObjectReader
+) -> tuple[dict[str, tuple[Any, Any]], dict[str, Any], dict[str, Any]]:
+    """Return the values of two trees that differ, and the attributes that are left to compare.
+
+    Trees that differ in no value but are not stored alike, as in the order of keys, are left; so
+    is one that is damaged, since its tensors can be compared all the same.
+    """
+    files = first.attributes, second.attributes
+    (ours, our_tree), (theirs, their_tree) = map(split_tree, files)
+    if our_tree is None or their_tree is None or _is_same(our_tree, their_tree):
+        return {}, *files
+    try:
+        values = [tree_values(reader, containers=True) for reader in (first, second)]
+    except (FormatError, LimitError, UnsupportedError):
+        return {}, *files
+    changed = {
+        path: pair
+        for path, pair in _changed(*values).items()
+        if not (MISSING in pair and isinstance(pair[pair[0] is MISSING], LeafAt))  # an object's
+    }
+    return (changed, ours, theirs) if changed else ({}, *files)
 
 
 def diff_pairs(
@@ -307,8 +341,8 @@ def _changed(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tupl
 
 def _is_same(one: Any, other: Any) -> bool:
     """Return whether two attributes are equal, NaN to NaN, and `1` not to `True` or `1.0`."""
-    if isinstance(one, float) and isinstance(other, float):
-        return one == other or (math.isnan(one) and math.isnan(other))
+    if isinstance(one, (float, np.floating)) and type(one) is type(other):
+        return bool(one == other) or (math.isnan(one) and math.isnan(other))
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):

@@ -17,7 +17,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.states import holds_tree
+from ztensor.states import split_tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,9 +91,9 @@ def told_by(reader: Reader, step: int) -> tuple[dict[str, float], bool]:
     Raises:
         FormatError: it is no step, or another one than its name says.
     """
-    attributes = reader.attributes
+    attributes, tree = split_tree(reader.attributes)
     told = attributes.get(ATTRIBUTE)
-    if not isinstance(told, dict) or not holds_tree(attributes):
+    if not isinstance(told, dict) or tree is None:
         raise _no_step("the file is no step of a run", describe(told, 40), reader)
     if told.get("step") != step or isinstance(told.get("step"), bool):
         error = _no_step("the file is another step than its name says", "", reader)

@@ -13,7 +13,7 @@ from ztensor.cli.changing import pair_of
 from ztensor.cli.choosing import chosen
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.options import Choice
-from ztensor.cli.spelling import as_json, count_text, json_text, shape_text
+from ztensor.cli.spelling import as_json, count_text, shape_text, value_text
 from ztensor.cli.terminal import Column, Styled, Terminal
 from ztensor.cli.verb import open_file
 
@@ -88,18 +88,22 @@ def diff(
     are not read. Otherwise both are read and compared, as bytes and, from the first difference on,
     as numbers. Values differ if |a - b| > atol + rtol * max(|a|, |b|). Objects of different layouts
     are compared as dense arrays. A sparse object of more than 16 million elements can only be
-    compared with an object that has its values at the same places.
+    compared with an object that has its values at the same places. Of two training states, which
+    `ztensor.save_tree` saved, all that is no tensor is compared, too.
 
     Output:
       One line for each object that differs: what differs, the largest |a - b|,
       the largest |a - b| / max(|a|, |b|), the cosine similarity, the share of
       values that are not equal, and the index of the first one. Then the
-      attributes of the files that differ, and a summary.
+      attributes of the files that differ, the values of two training states that
+      differ, each by its keys joined by dots, and a summary.
 
     JSON:
       a, b            the arguments
       ok              whether nothing differs, or only within the tolerance
       attributes      maps each different key to the values that the files have
+      values          of two saved trees: maps each path with a different value to
+                      the values, a tensor by its name
       objects         a list of name and other_name (in the second file);
                       differences (of `only in a`, `only in b`, `shape`, `type`,
                       `layout`, `attributes`, `values`); a and b (shape, dtype,
@@ -153,6 +157,7 @@ def diff(
             "b": str(other),
             "ok": report.ok,
             "attributes": {key: _pair(*pair) for key, pair in report.attributes.items()},
+            "values": {path: _pair(*pair) for path, pair in report.values.items()},
             "objects": [_as_json(found) for found in report.tensors],
         }
     )
@@ -175,6 +180,9 @@ def _show(terminal: Terminal, report: DiffReport, *, everything: bool) -> None:
     for key, (before, after) in report.attributes.items():
         texts = [_attribute(value, terminal) for value in (before, after)]
         terminal.line(f"attribute '{key}': {texts[0]} -> {texts[1]}")
+    for path, (before, after) in report.values.items():
+        texts = [_attribute(value, terminal) for value in (before, after)]
+        terminal.line(f"{path or 'the tree'}: {texts[0]} -> {texts[1]}")
     terminal.line(Styled(_summary(report), "green" if report.ok else "bold"))
 
 
@@ -190,7 +198,8 @@ def _summary(report: DiffReport) -> str:
     if len(differing) > sum(only):
         facts.append(f"{len(differing) - sum(only):,} different")
     facts += [f"{n:,} only in {side}" for n, side in zip(only, "ab", strict=True) if n]
-    return f"{count_text(len(report.tensors), 'object')}: {', '.join(facts)}"
+    text = f"{count_text(len(report.tensors), 'object')}: {', '.join(facts)}"
+    return f"{text}; {count_text(len(report.values), 'value')} differ" if report.values else text
 
 
 def _row(found: TensorDiff) -> list[str]:
@@ -243,7 +252,7 @@ def _type(found: TensorMetadata) -> str:
 
 def _attribute(value: Any, terminal: Terminal) -> str:
     limit = _ATTRIBUTE_CHARACTERS if terminal.interactive else sys.maxsize
-    return "none" if _is_missing(value) else json_text(as_json(value), limit)
+    return "none" if _is_missing(value) else value_text(value, limit)
 
 
 def _is_missing(value: Any) -> bool:
@@ -255,7 +264,16 @@ def _is_missing(value: Any) -> bool:
 def _pair(before: Any, after: Any) -> dict[str, Any]:
     """Return both values of an attribute; one that is missing has no key."""
     pair = {"a": before, "b": after}
-    return {side: as_json(value) for side, value in pair.items() if not _is_missing(value)}
+    return {side: _json_of(value) for side, value in pair.items() if not _is_missing(value)}
+
+
+def _json_of(value: Any) -> Any:
+    from ztensor.tree.decode import LeafAt
+    from ztensor.tree.flattening import Container
+
+    if isinstance(value, (LeafAt, Container)):
+        return value_text(value, sys.maxsize)
+    return as_json(value)
 
 
 def _as_json(found: TensorDiff) -> dict[str, Any]:

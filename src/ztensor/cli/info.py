@@ -12,6 +12,7 @@ from ztensor.cli.options import FileArgument
 from ztensor.cli.spelling import as_json, count_text, json_text, parameters_text, size_text
 from ztensor.cli.terminal import Column, Styled, Terminal
 from ztensor.cli.verb import open_file
+from ztensor.errors import ZTensorError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,9 +34,10 @@ def info(terminal: Terminal, file: FileArgument) -> None:
 
     Output:
       Size, version and counts; the number of objects and bytes of each type,
-      format and encoding; the file's attributes. For other formats also what a
-      copy leaves out, such as a graph or code. For a zTensor file also the place
-      of its manifest; `padding` (alignment between blobs: less than 64 bytes
+      format and encoding; the file's attributes, and of a training state the
+      values that are no tensors, each by its keys joined by dots. For other
+      formats also what a copy leaves out, such as a graph or code. For a zTensor
+      file also the place of its manifest; `padding` (alignment between blobs: less than 64 bytes
       each time, in 2.x less than its alignment); `dead` bytes (removed or
       replaced data and older manifests); `shared` bytes (used by several
       components), if any; `commit`, our writer's record of the last change; and
@@ -66,6 +68,8 @@ def info(terminal: Terminal, file: FileArgument) -> None:
       commit          prev and end, or null
       canonical       of 2.x: is_canonical, and problems; or null
       attributes      of the file
+      tree            of a training state: maps paths to the values that are no
+                      tensors; or null
       unrepresented   list of kind, where, count, nbytes: what only FILE says
 
     Safety:
@@ -112,8 +116,29 @@ def summarize(reader: Reader) -> dict[str, Any]:
         "digested_nbytes": sum(component.length for component in digested),
         "unrepresented": [dataclasses.asdict(one) for one in reader.unrepresented],
         **_framing(parts[0] if files is None else None),
-        "attributes": as_json(reader.attributes),
+        **_told(reader),
     }
+
+
+def _told(reader: Reader) -> dict[str, Any]:
+    """Return the attributes, and of a training state what is no tensor, in place of its bytes."""
+    from ztensor.states import split_tree, tree_values
+    from ztensor.tree.decode import LeafAt
+    from ztensor.tree.flattening import Container
+
+    attributes, tree = split_tree(reader.attributes)
+    if tree is not None:
+        try:
+            values = tree_values(reader, containers=True)
+        except ZTensorError:  # shown as it is; `ztensor.load_tree` says what is wrong
+            return {"attributes": as_json(reader.attributes), "tree": None}
+        plain = {
+            path: as_json(value)
+            for path, value in values.items()
+            if not isinstance(value, (Container, LeafAt))
+        }
+        return {"attributes": as_json(attributes), "tree": plain}
+    return {"attributes": as_json(attributes), "tree": None}
 
 
 def _framing(file: FileObjects | None) -> dict[str, Any]:
@@ -269,6 +294,7 @@ def _show(terminal: Terminal, facts: Mapping[str, Any]) -> None:
             [(t["name"], f"{t['count']:,}", size_text(t["nbytes"])) for t in facts[key]],
         )
     show_attributes(terminal, facts["attributes"])
+    show_attributes(terminal, facts["tree"] or {}, "values of the tree")
 
 
 def _exact_size(nbytes: int) -> str:
@@ -288,12 +314,14 @@ def _coverage(facts: Mapping[str, Any]) -> str:
     return f"{count}: {algorithms}" if algorithms else count
 
 
-def show_attributes(terminal: Terminal, attributes: Mapping[str, Any]) -> None:
+def show_attributes(
+    terminal: Terminal, attributes: Mapping[str, Any], title: str = "attributes"
+) -> None:
     """Print attributes, spelled as JSON; on a terminal long ones are cut."""
     if not attributes:
         return
     terminal.line()
-    terminal.line(Styled("attributes", "bold"))
+    terminal.line(Styled(title, "bold"))
     most, limit = sys.maxsize, sys.maxsize
     if terminal.interactive:
         most, limit = _ATTRIBUTES_SHOWN, _VALUE_CHARACTERS

@@ -11,7 +11,14 @@ import typer
 
 from ztensor.cli.info import show_attributes
 from ztensor.cli.options import FileArgument
-from ztensor.cli.spelling import as_json, count_text, shape_text, size_text
+from ztensor.cli.spelling import (
+    as_json,
+    count_text,
+    json_text,
+    shape_text,
+    size_text,
+    value_text,
+)
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import error_as_json, open_file
 from ztensor.errors import UnsupportedError, ZTensorError
@@ -32,6 +39,7 @@ _COLUMNS = (
 )
 _COMPLETED = 200
 _FIRST = 8
+_VALUE_CHARACTERS = 200
 
 
 def _complete_name(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -60,7 +68,9 @@ def show(
 ) -> None:
     """Show one object: its parts, attributes and first values.
 
-    Values are read and decoded in blocks, so an object may be larger than memory.
+    Values are read and decoded in blocks, so an object may be larger than memory. Of a training
+    state, which `ztensor.save_tree` saved, NAME may also be the keys of a value joined by dots, or
+    of a list or dict: then what is in it is shown.
 
     Output:
       Name, shape, type, format and size; the place of each component;
@@ -82,6 +92,8 @@ def show(
                       max, mean, nan_count, inf_count, true_count; null if it
                       does not apply
       error           why the values could not be read
+      tree            of a training state, with file and name only: maps paths to
+                      values, a tensor is told by its name
 
     Safety:
       It never changes a file. It checks no digests; `ztensor verify` does.
@@ -97,6 +109,10 @@ def show(
     """
     facts: dict[str, Any] = {"file": file}
     with open_file(file) as reader:
+        if name not in reader and (found := _of_tree(reader, name)):
+            _show_tree(terminal, found)
+            terminal.result({"file": file, "name": name, "tree": found})
+            return
         facts.update(describe(reader, name))
         _show_description(terminal, facts)
         if values:
@@ -108,6 +124,31 @@ def show(
                 terminal.error(error)
                 facts["error"] = error_as_json(error)
     terminal.result(facts)
+
+
+def _of_tree(reader: Reader, path: str) -> dict[str, Any]:
+    """Return the values at or under a path of a training state; empty where there are none."""
+    from ztensor.states import split_tree, tree_values
+    from ztensor.tree.decode import LeafAt
+    from ztensor.tree.flattening import Container
+
+    if split_tree(reader.attributes)[1] is None:
+        return {}
+    try:
+        values = tree_values(reader, containers=True)
+    except ZTensorError:  # then it has none; the error of a missing name says what there is
+        return {}
+    return {
+        one: value_text(value, sys.maxsize) if isinstance(value, LeafAt) else as_json(value)
+        for one, value in values.items()
+        if (one == path or one.startswith(f"{path}.")) and not isinstance(value, Container)
+    }
+
+
+def _show_tree(terminal: Terminal, values: Mapping[str, Any]) -> None:
+    if terminal.wants_text:
+        limit = _VALUE_CHARACTERS if terminal.interactive else sys.maxsize
+        terminal.facts([(path, json_text(value, limit)) for path, value in values.items()])
 
 
 def describe(reader: Reader, name: str) -> dict[str, Any]:

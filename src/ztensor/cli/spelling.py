@@ -107,6 +107,18 @@ def as_json(value: object) -> Any:
     return str(value)  # nothing a file can hold
 
 
+def value_text(value: object, limit: int) -> str:
+    """Return a value of a saved tree for people: on one line, cut; a tensor by its name."""
+    from ztensor.tree.decode import LeafAt
+    from ztensor.tree.flattening import Container
+
+    if isinstance(value, LeafAt):
+        return cut(f"tensor '{visible(value.name)}'", limit)
+    if isinstance(value, Container):
+        return f"a {visible(value.kind)}"
+    return json_text(as_json(value), limit)
+
+
 def json_text(value: object, limit: int) -> str:
     """Return what `as_json` gave for people: on one line, letters as they are, cut."""
     return cut(visible(json.dumps(value, ensure_ascii=False)), limit)

@@ -17,6 +17,7 @@ import numpy as np
 
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import LimitError, Reason, describe
+from ztensor.model.table import TableObjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -144,6 +145,20 @@ class Overlaps:
                 "allows more"
             )
             raise error
+
+
+def lie_apart(file: FileObjects) -> bool:
+    """Return whether no object of a file can lie over another's bytes, where that is told cheaply.
+
+    Args:
+        file: an open file; of one that has no table the answer is no.
+    """
+    objects = file.manifest.objects
+    if not isinstance(objects, TableObjects) or objects.others:
+        return False
+    places = np.stack([objects.table.offsets, objects.table.lengths], 1)
+    repeated, inside = _shared(places[places[:, 1] > 0].astype(np.uint64))
+    return not repeated and not inside
 
 
 def _charged(chunks: Iterator[memoryview], charge: Callable[[int], None]) -> Iterator[memoryview]:
