@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ztensor.boundary import public
 from ztensor.contents import open_file
-from ztensor.divided.opened import open_if_divided, open_instead
+from ztensor.divided.opened import DividedObjects, open_if_divided, open_instead
 from ztensor.errors import ArgumentTypeError, SourceNotFoundError, describe
 from ztensor.frameworks import read_values
 from ztensor.reading.reader import ObjectReader
@@ -122,6 +122,10 @@ class Reader(ObjectReader):
 
         self.objects.require_open()
         found: FileObjects = self.objects.parts()[0]
+        if isinstance(found, DividedObjects):
+            from ztensor.divided.verifying import verify_divided
+
+            return verify_divided(found, names, threads=threads, progress=progress)
         report = verify_file(found, names, threads=threads, progress=progress)
         if deep and found.manifest.shards:
             from ztensor.reading.shards import with_shards

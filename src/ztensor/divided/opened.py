@@ -8,6 +8,8 @@ import functools
 import os
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from ztensor.boundary import public
 from ztensor.chunks.assembling import Assembler
 from ztensor.divided.cleaning import has_parts
@@ -36,8 +38,6 @@ from ztensor.source.urls import Remote
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
-
-    import numpy as np
 
     from ztensor.chunks.table import Chunk
     from ztensor.divided.root import Root
@@ -101,23 +101,32 @@ class DividedObjects(FileObjects):
         )
 
     def _require_there(self) -> None:
-        for one in self.root.files:
+        """Raise where a file is missing or of another length; the error tells what is lost."""
+        for number, one in enumerate(self.root.files):
             path = self.place.path(one.name) or ""
             try:
                 size = os.stat(path).st_size
             except OSError as error:
                 found = SourceError.from_os(error, "a file of the checkpoint is missing", path)
-                if not isinstance(found, SourceNotFoundError):
-                    raise found from error
-                found.hint = f"{self.file.name} names it"
+                found.hint = self._lost(number)
                 raise found from error
             if size != one.size:
-                raise SourceError(
+                wrong = SourceError(
                     "a file of the checkpoint has another length than the one that was saved",
                     file=path,
                     expected=f"{one.size} bytes",
                     found=str(size),
                 )
+                wrong.hint = self._lost(number)
+                raise wrong
+
+    def _lost(self, number: int) -> str:
+        """Return what is in a file, for messages."""
+        table = self.root.table
+        rows = np.flatnonzero(table.file == number)
+        first = [table.chunk(row) for row in rows[:3].tolist()]
+        some = ", ".join(f"{describe(table.names[c.tensor])} at {list(c.offsets)}" for c in first)
+        return f"it has {len(rows)} chunks of tensors: {some}{', ...' if len(rows) > 3 else ''}"
 
     def _whole(self, chunk: Chunk) -> TensorObject:
         """Return an object that only the file it lies in describes."""
