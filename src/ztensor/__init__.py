@@ -121,7 +121,9 @@ _HOMES = {
     "ztensor.writing.writer": "Writer",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
-_SUBMODULES = frozenset({"dask", "errors", "flax", "fleet", "jax", "numpy", "torch", "typing"})
+_SUBMODULES = frozenset(
+    {"dask", "divided", "errors", "flax", "fleet", "jax", "numpy", "torch", "typing"}
+)
 
 __all__ = [
     "ArgumentTypeError",

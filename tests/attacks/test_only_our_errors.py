@@ -1025,6 +1025,69 @@ def into_folder(f: Files) -> Case:
     )  # fmt: skip
 
 
+def divided() -> Any:
+    return importlib.import_module("ztensor.divided")
+
+
+def part_of(f: Files) -> Any:
+    return divided().PartWriter(f.new_folder())
+
+
+def divided_record(folder: Path) -> Any:
+    with divided().PartWriter(folder) as part:
+        part.add("w", F32)
+        return part.finish()
+
+
+def divided_folder(f: Files) -> Path:
+    folder = f.new_folder()
+    divided().commit(folder, [divided_record(folder)], {"step": 1})
+    return folder
+
+
+def commit_of(f: Files) -> Case:
+    folder = f.new_folder()
+    return case(
+        divided().commit, folder=folder, records=[divided_record(folder)], values={"step": 1},
+        overwrite=True, durable="auto", storage=None, writer="w",
+    )  # fmt: skip
+
+
+def of_part(f: Files) -> dict[str, Case]:
+    part = part_of(f)
+    return {
+        "__init__": case(
+            divided().PartWriter, folder=f.new_folder(), process=0, compression=False,
+            checksum=True, threads=None, durable="auto", storage=None, max_shard_size=None,
+        ),
+        "__enter__": case(part.__enter__),
+        "__exit__": case(
+            part.__exit__, kind=None, error=None, trace=None,
+        ),
+        "__repr__": case(part.__repr__),
+        "abort": case(part.abort),
+        "add": case(part.add, name="w", value=F32, shape=(8, 6), offsets=(4, 0)),
+        "finish": case(part.finish),
+    }  # fmt: skip
+
+
+def of_checkpoint(f: Files) -> dict[str, Case]:
+    found = divided().open_divided(divided_folder(f))
+    return {
+        "__init__": case(lambda: divided().DividedCheckpoint(found.objects)),
+        "__enter__": case(found.__enter__),
+        "__exit__": case(
+            found.__exit__, kind=None, error=None, trace=None,
+        ),
+        "__repr__": case(found.__repr__),
+        "close": case(found.close),
+        "read_box": case(
+            found.read_box, name="w", offsets=(1, 2), sizes=(2, 3),
+            destination=np.zeros((2, 3), np.float32),
+        ),
+    }  # fmt: skip
+
+
 OTHERS: dict[str, Make] = {
     "fleet.FileHash.__repr__": lambda f: case(
         lambda: repr(list(importlib.import_module("ztensor.fleet").hash_files(f.zt())))
@@ -1035,6 +1098,26 @@ OTHERS: dict[str, Make] = {
         importlib.import_module("ztensor.dask").from_file, source=f.zt(), name="w", chunks="auto",
         verify=None, storage=None,
     ),
+    "divided.commit": commit_of,
+    "divided.compact": lambda f: case(
+        divided().compact, folder=divided_folder(f), storage=None, dry_run=False
+    ),
+    "divided.open_divided": lambda f: case(
+        divided().open_divided, folder=divided_folder(f), verify=None, mmap=True, limits=None,
+        storage=None,
+    ),
+    "divided.read_root": lambda f: case(
+        divided().read_root, folder=divided_folder(f), limits=None, storage=None
+    ),
+    "divided.repair": lambda f: case(
+        divided().repair, folder=divided_folder(f), durable="auto", dry_run=False
+    ),
+    **of_each("divided.PartWriter", of_part, (
+        "__enter__ __exit__ __init__ __repr__ abort add finish"
+    )),
+    **of_each("divided.DividedCheckpoint", of_checkpoint, (
+        "__enter__ __exit__ __init__ __repr__ close read_box"
+    )),
     "conformance.run_corpus": lambda f: case(
         importlib.import_module("ztensor.conformance").run_corpus, folder=small_corpus(f),
         reader=None, seconds=30.0, memory=None, jobs=1, progress=None,
@@ -1128,6 +1211,7 @@ def public_names() -> Iterator[str]:
         "torch.": ztensor_torch(),
         "jax.": ztensor_jax(),
         "v2.": v2(),
+        "divided.": divided(),
         "conformance.": importlib.import_module("ztensor.conformance"),
         "fleet.": importlib.import_module("ztensor.fleet"),
         "dask.": importlib.import_module("ztensor.dask"),
@@ -1178,10 +1262,13 @@ def test_every_public_name_has_the_edge() -> None:
     without = set()
     for name in public_names():
         outer, _, inner = name.rpartition(".")
-        if outer in ("numpy", "torch", "jax", "v2", "conformance", "fleet", "dask"):
+        if outer in ("numpy", "torch", "jax", "v2", "conformance", "fleet", "dask", "divided"):
             call = getattr(importlib.import_module(f"ztensor.{outer}"), inner)
         elif outer.startswith("v2."):
             call = inspect.getattr_static(getattr(v2(), outer.removeprefix("v2.")), inner)
+        elif outer.startswith("divided."):
+            kind = getattr(divided(), outer.removeprefix("divided."))
+            call = inspect.getattr_static(kind, inner)
         elif outer:
             call = inspect.getattr_static(getattr(ztensor, outer, handle.HandleSlice), inner)
         else:

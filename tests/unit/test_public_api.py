@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 # Those whose library is not installed are left out.
 MODULES = [
-    "", ".numpy", ".torch", ".jax", ".flax", ".edit", ".errors", ".typing", ".fleet", ".dask",
+    "", ".numpy", ".torch", ".jax", ".flax", ".divided", ".edit", ".errors", ".typing", ".fleet", ".dask",
 ]  # fmt: skip
 
 
@@ -343,7 +343,7 @@ def test_modules_complete_to_public_names(suffix: str) -> None:
         module = importlib.import_module(f"ztensor{suffix}")
     except ztensor.MissingDependencyError as error:
         pytest.skip(str(error))
-    beside = {"dask", "errors", "flax", "fleet", "jax", "numpy", "torch", "typing"}
+    beside = {"dask", "divided", "errors", "flax", "fleet", "jax", "numpy", "torch", "typing"}
     beside = beside if not suffix else set()
     assert {name for name in dir(module) if not name.startswith("_")} == beside | {
         name for name in module.__all__ if not name.startswith("_")

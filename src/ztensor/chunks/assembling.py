@@ -262,6 +262,10 @@ class Assembler:
     ) -> None:
         table = self.table
         shape, name = table.shapes[tensor], table.names[tensor]
+        if not isinstance(destination, np.ndarray):
+            raise ArgumentTypeError(
+                "a box is read into an array", object_name=name, found=describe(destination, 40)
+            )
         if (
             len(offsets) != len(shape)
             or len(sizes) != len(shape)

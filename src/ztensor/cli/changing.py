@@ -140,6 +140,13 @@ def require_one_file(path: str) -> None:
         raise only_ours_change(path, "a folder" if os.path.isdir(path) else "a set of files")
 
 
+def is_divided_folder(path: str) -> bool:
+    """Return whether a path is the folder of a divided checkpoint, or of what is left of one."""
+    from ztensor.divided.cleaning import has_parts
+
+    return os.path.isdir(path) and has_parts(path)
+
+
 def quiet_library() -> None:
     """Keep the library's warnings from being printed as they are; verbs say the same, escaped."""
     logging.getLogger("ztensor").addHandler(logging.NullHandler())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ztensor.cli.changing import quiet_library, require_one_file, size_of
+from ztensor.cli.changing import is_divided_folder, quiet_library, require_one_file, size_of
 from ztensor.cli.options import CanonicalOption, ChangedFileArgument, Changing
-from ztensor.cli.spelling import size_text
+from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Styled, Terminal
 
 
@@ -19,7 +19,8 @@ def compact(
 
     The file is written anew without dead bytes and replaces the old one atomically, so there must
     be room for both. Version, encodings, digests and attributes do not change; with --canonical a
-    file of 2.x is stored raw, each content once, with an xxh3 for every part.
+    file of 2.x is stored raw, each content once, with an xxh3 for every part. Of the folder of a
+    divided checkpoint the files are removed that saves left which died.
 
     Output:
       How much was freed.
@@ -46,6 +47,9 @@ def compact(
     from ztensor.edit import compact as compact_file
 
     quiet_library()
+    if is_divided_folder(file):
+        _compact_folder(terminal, file, how)
+        return
     require_one_file(file)
     with terminal.progress(file) as progress:
         freed = compact_file(file, canonical=canonical, progress=progress, **how.arguments)
@@ -65,3 +69,15 @@ def compact(
             "nbytes": {"before": before, "after": after},
         }
     )
+
+
+def _compact_folder(terminal: Terminal, folder: str, how: Changing) -> None:
+    """Remove what saves that died left in the folder of a divided checkpoint."""
+    from ztensor.divided import compact as collect
+
+    gone = collect(folder, dry_run=how.dry_run)
+    would = "would be removed" if how.dry_run else "removed"
+    terminal.line(f"{folder}: ", Styled(f"{count_text(len(gone), 'file')} {would}", "green"))
+    for name in gone:
+        terminal.line(f"  {name}")
+    terminal.result({"file": folder, "dry_run": how.dry_run, "removed": gone})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ztensor.cli.changing import require_one_file, require_target
+from ztensor.cli.changing import is_divided_folder, require_one_file, require_target
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.options import ChangedFileArgument, Changing, ForceOption
 from ztensor.cli.spelling import count_text, size_text
@@ -61,7 +61,8 @@ def repair(
 
     It searches the file backwards for the last committed state. Without options nothing is changed.
     --write saves that state as a new file. --in-place cuts the file back to it, and keeps the rest
-    as FILE.tail-1.
+    as FILE.tail-1. Of the folder of a divided checkpoint a lost or damaged root is written anew,
+    where the other files tell it without doubt; a damaged one is kept beside it.
 
     Output:
       Where the state ends, how many objects it has, how many bytes follow it, and
@@ -97,6 +98,9 @@ def repair(
 
     if write is not None:
         require_target(write, force=force)
+    if is_divided_folder(file):
+        _repair_root(terminal, file, how)
+        return
     require_one_file(file)
     opens = _opens(file)
     with terminal.progress(file) as progress:
@@ -117,6 +121,23 @@ def repair(
     elif report.damaged or not (opens or (report.written is not None and not how.dry_run)):
         terminal.fail(ExitCode.FAILED)
     terminal.result(dataclasses.asdict(report) | {"opens": opens, "dry_run": how.dry_run})
+
+
+def _repair_root(terminal: Terminal, folder: str, how: Changing) -> None:
+    """Make the root of a divided checkpoint anew where it is lost or damaged."""
+    from ztensor.divided import repair as repair_root
+
+    report = repair_root(folder, dry_run=how.dry_run, durable=not how.no_durable)
+    of = f"{count_text(report.tensors, 'tensor')} in {count_text(len(report.files), 'file')}"
+    if report.written is None:
+        terminal.line(f"{folder}: ", Styled("nothing to repair", "green"), f", {of}")
+    else:
+        would = "would be written" if how.dry_run else "written"
+        terminal.line(f"{report.path}: ", Styled(would, "green"), f", {of}")
+        terminal.line("  values that are no tensors were in the lost root alone")
+    if report.kept is not None:
+        terminal.line(f"  the damaged one is kept as {report.kept}")
+    terminal.result(dataclasses.asdict(report) | {"dry_run": how.dry_run})
 
 
 def _opens(file: str) -> bool:

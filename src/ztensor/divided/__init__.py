@@ -19,13 +19,16 @@ root is there nothing of a save counts; from then on nothing of the one before d
 (np.float32(12.0), 100)
 
 Read `root.py` (what the root says, as columns), `part.py` (what one process writes), `commit.py`
-(how a save becomes the checkpoint, and what is removed then), `opened.py` (a folder or URL to whole
-tensors). The arithmetic of boxes and the encoding are in `ztensor/chunks/`.
+(how a save becomes the checkpoint), `cleaning.py` (what is removed then), `opened.py` (a folder or
+URL to whole tensors), `verifying.py` and `repair.py` (a lost root). The arithmetic of boxes and the
+encoding are in `ztensor/chunks/`.
 """
 
+from ztensor.divided.cleaning import compact
 from ztensor.divided.commit import commit
 from ztensor.divided.opened import DividedCheckpoint, open_divided
 from ztensor.divided.part import PartRecord, PartWriter
+from ztensor.divided.repair import RootReport, repair
 from ztensor.divided.root import Root, read_root
 
 __all__ = [
@@ -33,9 +36,12 @@ __all__ = [
     "PartRecord",
     "PartWriter",
     "Root",
+    "RootReport",
     "commit",
+    "compact",
     "open_divided",
     "read_root",
+    "repair",
 ]
 
 

@@ -11,16 +11,18 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from ztensor.boundary import public
 from ztensor.contents import open_file
-from ztensor.divided.place import ATTRIBUTE, is_part_name
-from ztensor.errors import SourceError, ZTensorError
+from ztensor.divided.place import ATTRIBUTE, Place, is_part_name
+from ztensor.divided.root import is_root, open_root, parse_root
+from ztensor.errors import SourceError, UsageError, ZTensorError
 from ztensor.source import locking
 from ztensor.source.upload import remove
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from ztensor.divided.place import Place
+    from ztensor.typing import Path
 
 # A file of a process, or a root, that has no name yet where the system gives none to nobody.
 _MOST_LOOKED_INTO = 3
@@ -45,6 +47,40 @@ def clean(place: Place, named: Collection[str], before: Iterable[str] = ()) -> l
     except SourceError as error:
         error.hint = error.hint or "the new checkpoint is in place; this file is no part of it"
         raise
+
+
+@public
+def compact(folder: Path, *, storage: object = None, dry_run: bool = False) -> list[str]:
+    """Remove the files of a folder that its checkpoint does not name; return their names.
+
+    Only files of processes are removed, and none whose writer lives: what saves left that died.
+
+    Args:
+        folder: the folder.
+        storage: how the store of a URL is opened; see `ztensor.open`.
+        dry_run: True removes nothing.
+
+    Raises:
+        UsageError: it is in a store, which cannot tell whether a writer lives; or the folder has
+            no root that tells which files are needed.
+        FormatError: the root is damaged.
+        SourceError: it cannot be read, or a file cannot be removed.
+    """
+    place = Place(folder, storage)
+    if place.folder is None:
+        raise UsageError(
+            "a store cannot tell which files belong to a save that is under way; the next save "
+            "removes those of the one before",
+            file=place.name,
+        )
+    with contextlib.closing(open_root(place)) as file:
+        if not is_root(file):
+            raise UsageError("the file is the root of no divided checkpoint", file=file.name)
+        named = {one.name for one in parse_root(file).files}
+    if not dry_run:
+        return _clean_folder(place.folder, named)
+    inside = place.folder
+    return [name for name in unnamed(inside, named) if is_of_a_process(os.path.join(inside, name))]
 
 
 def _clean_store(place: Place, named: Collection[str], before: Iterable[str]) -> list[str]:

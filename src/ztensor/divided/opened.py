@@ -25,6 +25,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.model.account import Unrepresented
 from ztensor.model.manifest import Manifest
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
@@ -98,7 +99,12 @@ class DividedObjects(FileObjects):
             encodings=self.assembler.encodings(),
             verify=verify,
             limits=limits,
+            account=self._values_left,
         )
+
+    def _values_left(self) -> list[Unrepresented]:
+        """Return the values that are no tensors, which no reader of tensors gives."""
+        return [Unrepresented("value beside the tensors", name) for name in self.root.values]
 
     def _require_there(self) -> None:
         """Raise where a file is missing or of another length; the error tells what is lost."""

@@ -120,13 +120,14 @@ class PartWriter:
         }
         self._durable = _is_durable(self._place, durable)
         self._most = None if max_shard_size is None else parse_size(max_shard_size)
-        self._tensors = _Tensors()
-        self._rows: list[_Row] = []
+        self._tensors = Tensors()
+        self._rows: list[Row] = []
         self._files: list[TableFile] = []
+        self._empty: dict[str, list[Any]] = {}  # of which there will be no object
         self._held: list[Descriptor | None] = []  # locks, for as long as this lives
         self._output: Output | None = None
         self._counts: dict[str, int] = {}
-        self._written: list[_Written] = []
+        self._written: list[Written] = []
         self.state = "open"
         self._begin()
 
@@ -174,6 +175,8 @@ class PartWriter:
         kind = Kind(*spell(given.dtype)) if tensor is None else _kind_of(tensor)
         number = self._tensors.number(name, whole, kind, is_whole=shape is None)
         if tensor is None and not given.size:
+            if 0 in whole:
+                self._empty[name] = [name, kind.dtype, kind.type or "", list(whole)]
             return  # no element: nothing has to lie anywhere
         self._roll(given.nbytes)
         output = self._require_open()
@@ -186,7 +189,7 @@ class PartWriter:
         output.write(own, given, attributes)
         self._counts[name] = count + 1
         sizes = tuple(given.shape)
-        self._written.append(_Written(own, number, count, offset, sizes, tensor is not None))
+        self._written.append(Written(own, number, count, offset, sizes, tensor is not None))
 
     def _roll(self, nbytes: int) -> None:
         """Go on in another file where this one would become too long."""
@@ -218,7 +221,10 @@ class PartWriter:
         output = self._output
         if output is None:
             return
-        if not output.objects:  # no file for nothing
+        if self._empty:
+            own = {"process": self.process, "empty": list(self._empty.values())}
+            output.attributes = {ATTRIBUTE: own}
+        elif not output.objects:  # no file for nothing
             output.abort()
             self._output = None
             return
@@ -227,7 +233,7 @@ class PartWriter:
         output.finish()
         self._output = None
         number = len(self._files)
-        self._rows += [_row(one, number, output.objects[one.own]) for one in self._written]
+        self._rows += [row_of(one, number, output.objects[one.own]) for one in self._written]
         source = self._place.open(self._name)
         try:
             frame = find_manifest(source, DEFAULT_LIMITS)
@@ -294,7 +300,7 @@ class PartWriter:
         )
 
 
-class _Written(NamedTuple):
+class Written(NamedTuple):
     """An object of the file that is being written.
 
     Attributes:
@@ -314,7 +320,7 @@ class _Written(NamedTuple):
     is_whole: bool
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
     """A row of the table to be."""
 
     tensor: int
@@ -328,7 +334,7 @@ class _Row(NamedTuple):
     digest: str | None
 
 
-class _Tensors:
+class Tensors:
     """The tensors a process writes, each with its shape and kind."""
 
     def __init__(self) -> None:
@@ -371,11 +377,19 @@ def _kind_of(tensor: Tensor) -> Kind:
     return Kind(storage, logical, tensor.format)
 
 
-def _row(written: _Written, file: int, found: TensorObject) -> _Row:
+def kind_of_object(found: TensorObject) -> Kind:
+    """Return the kind of an object of a file: its layout, and the types of its main component."""
+    layout = LAYOUTS.get(found.format)
+    main = None if layout is None else found.components.get(layout.main_role)
+    one = main or next(iter(found.components.values()))
+    return Kind(one.dtype, one.type, found.format)
+
+
+def row_of(written: Written, file: int, found: TensorObject) -> Row:
     """Return the row of an object that was written."""
     one = found.components.get("data")
     is_whole = written.is_whole or one is None
-    return _Row(
+    return Row(
         written.tensor,
         file,
         written.number,
@@ -388,7 +402,7 @@ def _row(written: _Written, file: int, found: TensorObject) -> _Row:
     )
 
 
-def table_of(tensors: _Tensors, rows: Sequence[_Row], files: Sequence[TableFile]) -> ChunkTable:
+def table_of(tensors: Tensors, rows: Sequence[Row], files: Sequence[TableFile]) -> ChunkTable:
     """Return rows as columns, in the order of the tensors."""
     rows = sorted(rows, key=lambda row: row.tensor)
     kinds = {kind: number for number, kind in enumerate(dict.fromkeys(tensors.kinds))}

@@ -30,7 +30,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,7 +80,7 @@ class Root:
 
     table: ChunkTable
     writer: str
-    _values: Any = dataclasses.field(repr=False, default=None)
+    _values: Callable[[], Mapping[str, object]] | None = dataclasses.field(repr=False, default=None)
 
     @property
     def names(self) -> Sequence[str]:

@@ -1,0 +1,128 @@
+"""Every verb on the folder of a divided checkpoint, as on the file of the same tensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from tests.unit.divided.saving import save
+from ztensor.divided import PartWriter, compact
+from ztensor.numpy import load_file, save_file
+
+if TYPE_CHECKING:
+    from tests.unit.cli.conftest import Run
+
+W = np.arange(24.0).reshape(6, 4)
+TENSORS: dict[str, Any] = {
+    "w": np.linspace(-1, 1, 48, dtype=np.float32).reshape(6, 8),
+    "half": np.ones((4, 4), np.float16),
+    "step": np.array(7),
+    "empty": np.zeros((0, 4), np.float32),
+}
+
+
+@pytest.fixture(params=[0, 1])
+def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    (tmp_path / "step-1").mkdir()
+    save(tmp_path / "step-1", TENSORS, axis=request.param, compression=bool(request.param))
+    return tmp_path / "step-1"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    save_file(TENSORS, tmp_path / "model.zt")
+    return tmp_path / "model.zt"
+
+
+@pytest.mark.parametrize("verb", ["ls", "info", "stats", "verify"])
+def test_what_is_looked_at_is_there(run: Run, folder: Path, verb: str) -> None:
+    ended = run(verb, folder, "--json")
+    assert ended.code == 0
+    for name in TENSORS if verb in ("ls", "stats") else ():
+        assert name in ended.out
+
+
+def test_show_shows_values(run: Run, folder: Path) -> None:
+    assert "48 elements" in run("show", folder, "w").out
+
+
+def test_plot_draws(run: Run, folder: Path, tmp_path: Path) -> None:
+    assert run("plot", folder, "w", "-o", tmp_path / "w.svg").code == 0
+    assert (tmp_path / "w.svg").stat().st_size > 0
+
+
+def test_the_file_of_the_same_tensors_is_the_same(run: Run, folder: Path, file: Path) -> None:
+    assert run("diff", folder, file).code == 0
+    assert run("hash", folder).out.split()[0] == run("hash", file).out.split()[0]
+
+
+@pytest.mark.parametrize("suffix", [".zt", ".safetensors", ".npz"])
+@pytest.mark.parametrize("verb", ["convert", "export", "merge"])
+def test_one_file_is_made_of_it(
+    run: Run, folder: Path, tmp_path: Path, suffix: str, verb: str
+) -> None:
+    if (verb, suffix) == ("export", ".zt") or (verb == "merge" and suffix != ".zt"):
+        pytest.skip("the verb writes no such file")
+    out = tmp_path / f"out{suffix}"
+    assert run(verb, folder, *(["-o", out] if verb == "merge" else [out])).code == 0
+    found = load_file(out)
+    assert set(found) == set(TENSORS)
+    assert all((found[name] == value).all() for name, value in TENSORS.items())
+    assert ztensor.open(out).verify().outcome != "damaged"
+
+
+@pytest.mark.parametrize("verb", ["rm", "mv", "set", "migrate"])
+def test_what_changes_one_file_changes_no_folder(run: Run, folder: Path, verb: str) -> None:
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    more = {"rm": ["w"], "mv": ["w", "v"], "set": ["a=1"], "migrate": []}[verb]
+    assert run(verb, folder, *more).code != 0
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_damage_is_told_with_file_tensor_and_chunk(run: Run, folder: Path) -> None:
+    path = next(folder.glob("00001-*.zt"))
+    data = path.read_bytes()
+    path.write_bytes(data[:64] + bytes([data[64] ^ 1]) + data[65:])
+    ended = run("verify", folder)
+    assert ended.code == 1
+    assert path.name in ended.err + ended.out
+    assert "'w'" in ended.err + ended.out
+    assert "chunk at [" in ended.err + ended.out
+
+
+def test_values_that_a_copy_would_not_have_are_named(run: Run, tmp_path: Path) -> None:
+    save(tmp_path, {"w": W}, values={"step": 3})
+    ended = run("convert", tmp_path, tmp_path / "out.zt", "--strict")
+    assert ended.code == 2
+    assert "step" in ended.err + ended.out
+
+
+def test_a_damaged_root_is_kept_beside_the_new_one(tmp_path: Path, run: Run) -> None:
+    save(tmp_path, {"w": W})
+    root = tmp_path / "checkpoint.zt"
+    data = root.read_bytes()
+    root.write_bytes(data[: len(data) // 2])
+    assert run("repair", tmp_path).code == 0
+    with ztensor.open(tmp_path) as reader:
+        assert (reader["w"] == W).all()
+    (kept,) = tmp_path.glob("*.damaged-1")
+    assert kept.read_bytes() == data[: len(data) // 2]
+
+
+def test_compact_removes_what_no_root_names_and_nobody_writes(tmp_path: Path, run: Run) -> None:
+    save(tmp_path, {"w": W})
+    with PartWriter(tmp_path, process=8) as dead:
+        dead.add("x", W)
+        (left,) = (file.name for file in dead.finish().table.files)
+    assert compact(tmp_path) == []  # its writer lives
+    del dead
+    assert compact(tmp_path, dry_run=True) == [left]
+    assert (tmp_path / left).exists()
+    assert run("compact", tmp_path, "--json").json["removed"] == [left]
+    assert not (tmp_path / left).exists()
+    with ztensor.open(tmp_path) as reader:
+        assert (reader["w"] == W).all()
