@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 # Those whose library is not installed are left out.
 MODULES = [
-    "", ".numpy", ".torch", ".jax", ".flax", ".divided", ".edit", ".errors", ".typing", ".fleet", ".dask",
+    "", ".numpy", ".torch", ".jax", ".flax", ".divided", ".edit", ".errors", ".typing", ".fleet",
+    ".dask",
 ]  # fmt: skip
 
 
