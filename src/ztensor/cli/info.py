@@ -37,13 +37,13 @@ def info(terminal: Terminal, file: FileArgument) -> None:
       format and encoding; the file's attributes, and of a training state the
       values that are no tensors, each by its keys joined by dots. For other
       formats also what a copy leaves out, such as a graph or code. For a zTensor
-      file also the place of its manifest; `padding` (alignment between blobs: less than 64 bytes
-      each time, in 2.x less than its alignment); `dead` bytes (removed or
-      replaced data and older manifests); `shared` bytes (used by several
-      components), if any; `commit`, our writer's record of the last change; and
-      of 2.x `canonical`: whether the same tensors always give these bytes, or why
-      not. `container` is the framing: 0.1, 1.0 (releases 1.0.0 and 1.0.1),
-      1 (versions 1.1 and 1.2) or 2.
+      file also the place of its manifest; `padding` (alignment between blobs:
+      less than 64 bytes each time, in 2.x less than its alignment); `dead` bytes
+      (removed or replaced data and older manifests); `shared` bytes (used by
+      several components), if any; `commit`, our writer's record of the last
+      change; and of 2.x `canonical`: whether the same tensors always give these
+      bytes, or why not. `container` is the framing: 0.1, 1.0 (releases 1.0.0 and
+      1.0.1), 1 (versions 1.1 and 1.2) or 2.
 
     JSON:
       file, format    texts; format is `zt`, `safetensors`, `npz` and so on
