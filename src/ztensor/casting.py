@@ -192,10 +192,9 @@ class Casts:
         cast = self._known.get(key)
         if cast is None:
             word = f"{target.name} of {len(self._known)}"
-            encodings = [file.encodings.get(part.encoding) for part in parts]
             has_sum = all(
-                part.digest is not None or getattr(encoding, "has_sum", False)
-                for part, encoding in zip(parts, encodings, strict=True)
+                part.digest is not None or file.stored(part).has_sum()
+                for part in parts
                 if part.length
             )
             cast = self._known[key] = _Cast(word, name, target, pieces, has_sum=has_sum)

@@ -142,6 +142,7 @@ def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, d
         "encodings": projection.encodings,
         "account": projection.account,
         "sums": projection.sums,
+        "faults": projection.faults,
     }
     if projection.source is not None:
         how["source"] = projection.source

@@ -136,7 +136,7 @@ def require_one_file(path: str) -> None:
     from ztensor.contents import only_ours_change
     from ztensor.sharded.naming import is_set
 
-    if is_set(path):
+    if is_set(path) or os.path.isdir(path):
         raise only_ours_change(path, "a folder" if os.path.isdir(path) else "a set of files")
 
 

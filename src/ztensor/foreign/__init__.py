@@ -12,6 +12,7 @@ import dataclasses
 import importlib
 from typing import TYPE_CHECKING
 
+from ztensor.errors import ZTensorError
 from ztensor.foreign.base import Projection
 from ztensor.limits import Budget
 from ztensor.model.account import UNREAD, Tally
@@ -52,7 +53,12 @@ def project(source: Source, limits: Limits) -> Projection | None:
     if name is None:
         return None
     module: Projecting = importlib.import_module(FORMATS[name].module)
-    found = module.project(source, Budget(limits, source.size))
+    try:
+        found = module.project(source, Budget(limits, source.size))
+    except ZTensorError as error:
+        if source.name.endswith(".distcp") and name != "dcp":
+            error.hint = "it is one of the files of a checkpoint: name the folder it is in"
+        raise
     return dataclasses.replace(found, format=name, account=lambda: _whole_account(found))
 
 

@@ -14,7 +14,14 @@ from ztensor.chunks.blocks import Blocks
 from ztensor.digest import Sum
 from ztensor.encoding import ENCODINGS
 from ztensor.encoding.base import Runs, require_decodable
-from ztensor.errors import EncodingError, Reason, UnsupportedError, UsageError, describe
+from ztensor.errors import (
+    EncodingError,
+    Reason,
+    UnsupportedError,
+    UsageError,
+    ZTensorError,
+    describe,
+)
 from ztensor.layout.base import empty_array
 from ztensor.model.account import Unrepresented
 
@@ -52,6 +59,7 @@ class Projection:
             `RAW`, and what is this file's own.
         account: gives what the file says beyond that, when it is asked for.
         sums: checksums over more than one component, which `verify` looks at.
+        faults: gives what is wrong with attributes, by their names, for `verify`.
         source: what the components lie in, where that is more than the file itself.
         format: the format's name in the table, which fills it in.
     """
@@ -61,6 +69,7 @@ class Projection:
     account: Account
     sums: Sequence[Sum] = ()
     source: Source | None = None
+    faults: Callable[[], Mapping[str, ZTensorError]] = dict
     format: str = ""
 
 

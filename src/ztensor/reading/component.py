@@ -234,6 +234,14 @@ class StoredComponent:
             hasher.update(memory)
             require_match(digest, hasher.hexdigest())
 
+    def has_sum(self) -> bool:
+        """Return whether decoding all of it compares a checksum that its format has."""
+        encoding = self._shared.encodings.get(self.component.encoding)
+        is_summed = getattr(encoding, "is_summed", None)
+        if is_summed is not None:  # an encoding that has a sum of some components
+            return bool(is_summed(self.component))
+        return bool(getattr(encoding, "has_sum", False))
+
     # --- Raw bytes --------------------------------------------------------------------------
 
     def view(self) -> memoryview | None:

@@ -87,13 +87,14 @@ class FileObjects:
         encodings: how components are stored, by the word for it.
         account: gives what the file says that neither objects nor attributes do.
         sums: the format's own checksums over more than one component.
+        faults: gives what is wrong with attributes, by their names.
         verify: None checks digests on copying reads, True also before a view is first handed
             out, False never.
         limits: the caps in force.
         reopen: takes a path or bytes and opens the same again, in another process.
 
     Attributes:
-        source: as given, like manifest, frame, format, sums.
+        source: as given, like manifest, frame, format, sums, faults.
         fetching: what the components share: encodings, limits, what was checked.
         is_closed: whether the file was given back.
     """
@@ -110,6 +111,7 @@ class FileObjects:
         encodings: Mapping[str, Encoding] = ENCODINGS,
         account: Callable[[], Sequence[Unrepresented]] = tuple,
         sums: Sequence[Sum] = (),
+        faults: Callable[[], Mapping[str, ZTensorError]] = dict,
         verify: bool | None = None,
         limits: Limits = DEFAULT_LIMITS,
         reopen: Callable[[Any], FileObjects] | None = None,
@@ -119,6 +121,7 @@ class FileObjects:
         self.frame = frame
         self.format = format
         self.sums = sums
+        self.faults = faults
         self.fetching = Fetching(source, encodings, limits, verify=verify)
         self.is_closed = False
         self._views: Views | None = None

@@ -126,6 +126,16 @@ class _Findings:
         (self.unsupported if unsupported else self.problems).append(problem)
 
 
+def _of_attributes(file: FileObjects) -> _Findings:
+    """Return what is wrong with attributes that a format stores as it stores objects."""
+    findings = _Findings()
+    for name, error in file.faults().items():
+        path = ("attributes", name)
+        reason = error.reason or Reason.FIELD_VALUE
+        findings.problems.append(Problem(reason, _sentence(error), path, error.section))
+    return findings
+
+
 def _sentence(error: ZTensorError) -> str:
     facts = [error.message]
     if error.expected is not None:
@@ -198,6 +208,8 @@ def verify_file(
         if found.unchecked is not None and not sums.cover(name, tensor_object, found):
             unchecked[name] = found.unchecked
     findings += damaged.values()
+    if names is None:
+        findings.append(_of_attributes(file))
     is_ours = file.format == "zt"
 
     def told(problem: Problem) -> Problem:
@@ -261,7 +273,7 @@ def _is_unheld(file: FileObjects, component: Component) -> bool:
     """Return whether a component has bytes, and neither a digest nor an encoding that has one."""
     if not component.length or component.digest is not None:
         return False
-    return not getattr(file.encodings.get(component.encoding), "has_sum", False)
+    return not file.stored(component).has_sum()
 
 
 class _Sums:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -226,3 +227,21 @@ def test_the_safetensors_form_of_the_stock_writer(tmp_path: Path) -> None:
         assert reader.attributes == {"step": 3}
         assert reader.unrepresented == ()
         assert reader.verify().outcome == "unchecked"
+
+
+def test_a_conversion_takes_little_memory(tmp_path: Path) -> None:
+    """Tensors that are each as long as all that may be taken are joined piece by piece."""
+    state = {
+        f"{name}{n}": Boxed.of(torch.zeros(4096, 4096), grid((4096, 4096), cuts))
+        for n in range(2)
+        for name, cuts in {"rows": ((1000, 3000), ()), "columns": ((), (1000, 3000))}.items()
+    }
+    save(state, tmp_path / "step")
+    ztensor.convert(tmp_path / "step", tmp_path / "first.safetensors")  # imports are no part
+    tracemalloc.start()
+    try:
+        ztensor.convert(tmp_path / "step", tmp_path / "whole.safetensors")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 64 << 20

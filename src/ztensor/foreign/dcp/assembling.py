@@ -18,7 +18,7 @@ from ztensor.chunks.blocks import Blocks
 from ztensor.chunks.boxes import Fill, overlap, overlapping_pair, touching
 from ztensor.encoding.base import require_equal_length
 from ztensor.errors import DigestMismatchError, FormatError, Reason, ZTensorError, describe
-from ztensor.foreign.base import InBlocks, gather_stored
+from ztensor.foreign.base import ForeignEncoding, InBlocks, gather_stored
 from ztensor.layout.base import empty_array
 from ztensor.source.base import Range
 
@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ztensor.encoding import Stored
+    from ztensor.encoding.base import Runs
     from ztensor.layout.base import Array
     from ztensor.limits import Limits
+    from ztensor.model.manifest import Component
     from ztensor.source.base import Source
 
+WORD = "divided"  # how such a component is said to be stored; no file has this word
 _RUN_BYTES = 1 << 20  # of a block that a slice reads
-_PIECE_BYTES = 8 << 20  # of one that is read in order
+_PIECE_BYTES = 4 << 20  # of one that is read in order; several threads have some each
 _SECTION = "zip, APPNOTE"
 
 
@@ -67,11 +70,68 @@ class Boxes(NamedTuple):
     name: Callable[[int], str]
 
 
+class Divided(ForeignEncoding):
+    """The tensors of a checkpoint that are put together; a component's offset tells which it is.
+
+    Args:
+        first: the offset of the first of them.
+        make: makes what reads one, by its number.
+    """
+
+    def __init__(self, first: int, make: Callable[[int], InBoxes]) -> None:
+        super().__init__(WORD)
+        self._first = first
+        self._make = make
+        self._made: dict[int, InBoxes] = {}
+
+    def _at(self, offset: int) -> InBoxes:
+        number = offset - self._first
+        found = self._made.get(number)
+        if found is None:
+            found = self._made[number] = self._make(number)
+        return found
+
+    def _of(self, stored: Stored) -> InBoxes:
+        return self._at(stored.offset)  # type: ignore[attr-defined]  # all of a reader have one
+
+    def is_summed(self, component: Component) -> bool:
+        """Return whether each box of a tensor has a sum; True where reading it will fail."""
+        return self._at(component.offset).has_sums()
+
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse where boxes are missing or overlap, or the tensor has another length."""
+        self._of(stored).require_length(stored, expected_length, limits)
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Fill `destination` (flat, bytes, writable) exactly, and compare the sums of all boxes."""
+        self._of(stored).decode_into(stored, destination, limits)
+
+    def decode_chunks(
+        self, stored: Stored, expected_length: int | None, limits: Limits
+    ) -> Iterator[memoryview]:
+        """Yield the bytes in pieces, each new memory; at the end compare the sums of all boxes."""
+        return self._of(stored).decode_chunks(stored, expected_length, limits)
+
+    def is_streamed(self, stored: Stored) -> bool:
+        """Return True: pieces are read one by one."""
+        del stored
+        return True
+
+    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
+        """Return blocks of rows: a slice reads those it needs. Offsets are those of the tensor."""
+        return self._of(stored).find_runs(stored, expected_length, limits)
+
+    def decode_run(
+        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
+    ) -> None:
+        """Fill `destination` (flat, bytes, writable) with one block, exactly."""
+        self._of(stored).decode_run(stored, start, stop, destination, limits)
+
+
 class InBoxes(InBlocks):
     """A tensor in several boxes, or one whose box could not be found.
 
     Args:
-        name: the word components have for it.
         shape: the tensor's, in elements of `width` bytes.
         width: bytes of an element.
         source: what the boxes lie in.
@@ -80,13 +140,12 @@ class InBoxes(InBlocks):
 
     def __init__(
         self,
-        name: str,
         shape: tuple[int, ...],
         width: int,
         source: Source,
         boxes: Callable[[], Boxes],
     ) -> None:
-        super().__init__(name, Blocks(shape, width, _RUN_BYTES))
+        super().__init__(WORD, Blocks(shape, width, _RUN_BYTES))
         self._pieces = Blocks(shape, width, _PIECE_BYTES)
         self._shape = shape
         self._dtype = np.dtype(f"u{width}" if width in (1, 2, 4, 8) else f"V{width}")
@@ -95,8 +154,7 @@ class InBoxes(InBlocks):
         self._made: Boxes | None = None
         self._lying: dict[int, Lying] = {}
 
-    @property
-    def has_sum(self) -> bool:  # type: ignore[override]  # known when the records are looked at
+    def has_sums(self) -> bool:
         """Return whether each box has a CRC-32; True as well where reading it will fail."""
         try:
             boxes = self._boxes

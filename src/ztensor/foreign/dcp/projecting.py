@@ -20,7 +20,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.foreign.base import RAW, Projection
-from ztensor.foreign.dcp.assembling import Boxes, InBoxes, Lying, c_strides
+from ztensor.foreign.dcp.assembling import WORD, Boxes, Divided, InBoxes, Lying, c_strides
 from ztensor.foreign.dcp.folders import root_of
 from ztensor.foreign.dcp.metadata import Form, read_table
 from ztensor.foreign.dcp.records import is_safetensors, logical_shape, read_tensor, require_same
@@ -156,8 +156,11 @@ class _Checkpoint:
         long = source.prefers_long_reads
         self._source = LaterFiles(source, files, prefers_long_reads=long)
         self._starts = self._source.starts[1:]
-        self._words = {name: f"tensor-{number}" for number, name in enumerate(table.tensors)}
-        self._encodings: dict[str, Encoding] = dict(RAW)
+        self._names = list(table.tensors)
+        self._numbers = {name: number for number, name in enumerate(self._names)}
+        self._encodings: dict[str, Encoding] = {
+            **RAW, WORD: Divided(self._source.size, self._in_boxes)
+        }  # fmt: skip
 
     def projection(
         self, beside: Mapping[str, int], attributes: Mapping[str, object] | None = None
@@ -169,15 +172,6 @@ class _Checkpoint:
             attributes: those of the whole; by default the values of the table.
         """
         table = self._table
-        for name, entry in table.tensors.items():
-            if entry.element.width:
-                self._encodings[self._words[name]] = InBoxes(
-                    self._words[name],
-                    entry.size,
-                    entry.element.width,
-                    self._source,
-                    functools.partial(self._boxes, name, entry),
-                )
         values = LaterAttributes(table.values, self._stored, self._source, self._limits)
 
         def account() -> list[Unrepresented]:
@@ -192,7 +186,9 @@ class _Checkpoint:
             LaterObjects(table.tensors, self._object),
             (values if table.values else None) if attributes is None else (attributes or None),
         )
-        return Projection(manifest, self._encodings, account, source=self._source)
+        return Projection(
+            manifest, self._encodings, account, source=self._source, faults=values.faults
+        )
 
     # --- Files ------------------------------------------------------------------------------
 
@@ -279,10 +275,10 @@ class _Checkpoint:
         nbytes = math.prod(entry.size) * element.width
         component = Component(
             element.dtype,
-            0,
+            self._source.size + self._numbers[name],
             nbytes,
             element.type,
-            encoding=self._words[name],
+            encoding=WORD,
             decoded_length=nbytes,
         )
         return TensorObject(shape, "dense", {"data": component})
@@ -316,10 +312,16 @@ class _Checkpoint:
         for role, one in record.tensor.components.items():
             word = one.encoding
             if word not in RAW:
-                word = f"{self._words[name]}-{role}"
+                word = f"tensor-{self._numbers[name]}-{role}"
                 self._encodings[word] = record.encodings[one.encoding]
             components[role] = dataclasses.replace(one, encoding=word)
         return dataclasses.replace(record.tensor, components=components)
+
+    def _in_boxes(self, number: int) -> InBoxes:
+        name = self._names[number]
+        entry = self._table.tensors[name]
+        boxes = functools.partial(self._boxes, name, entry)
+        return InBoxes(entry.size, entry.element.width, self._source, boxes)
 
     def _boxes(self, name: str, entry: Entry) -> Boxes:
         if entry.wrong is not None:

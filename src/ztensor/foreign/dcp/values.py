@@ -46,33 +46,51 @@ class LaterAttributes(Mapping[str, object]):
         self._limits = limits
         self._lock = threading.Lock()
         self._left = Tally()
+        self._wrong: Mapping[str, ZTensorError] = {}
         self._found: dict[str, object] | None = None
 
     def __getitem__(self, name: str) -> object:
-        return self._read()[name]
+        return self._good()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._read())
+        return iter(self._good())
 
     def __len__(self) -> int:
-        return len(self._read())
+        return len(self._good())
 
     def left(self) -> list[Unrepresented]:
         """Return what of the values is not given.
 
         Raises:
-            FormatError: a value is damaged.
+            FormatError: a value is damaged, or the file it is in is missing.
         """
-        self._read()
+        self._good()
         return self._left()
+
+    def faults(self) -> Mapping[str, ZTensorError]:
+        """Return what is wrong with values, by their names."""
+        self._read()
+        return self._wrong
+
+    def _good(self) -> dict[str, object]:
+        found = self._read()
+        for error in self._wrong.values():
+            raise error.with_traceback(None)
+        return found
 
     def _read(self) -> dict[str, object]:
         with self._lock:
             if self._found is None:
                 left, found = Tally(), dict[str, object]()
+                wrong: dict[str, ZTensorError] = {}
                 for name, place in self._places.items():
-                    self._read_one(name, place, found, left)
-                self._left, self._found = left, found
+                    try:
+                        self._read_one(name, place, found, left)
+                    except FormatError as error:
+                        where = f"the value {describe(name)}"
+                        error.found = f"{error.found}, {where}" if error.found else where
+                        wrong[name] = error.with_traceback(None)
+                self._left, self._wrong, self._found = left, wrong, found
             return self._found
 
     def _read_one(
@@ -82,7 +100,6 @@ class LaterAttributes(Mapping[str, object]):
             raise FormatError(
                 ".metadata does not say where a value lies",
                 reason=Reason.COMPONENT_MISSING,
-                found=describe(name),
             )
         try:
             at, length, _ = self._stored(place)
@@ -93,9 +110,6 @@ class LaterAttributes(Mapping[str, object]):
                 what = f"value that cannot be read: {error.message}"
             left.add(what, name, nbytes=place.length)
             return
-        except ZTensorError as error:
-            error.found = f"{error.found}, the value {describe(name)}" if error.found else name
-            raise
         for one in value.left:
             left.add(one.kind, f"{name}.{one.where}" if one.where else name, one.count, one.nbytes)
         for inner, tensor in value.tensors.items():
