@@ -413,11 +413,11 @@ def test_one_list_of_boxes_for_many_tensors_is_charged(tmp_path: Path) -> None:
             *(text("size"), numbers((1,))),
             *(text("chunks"), boxes if not n else b"j\x00\x01\x00\x00"),
         )
-        for n in range(3000)
+        for n in range(600)
     )
     (tmp_path / ".metadata").write_bytes(metadata(tensors))
     with pytest.raises(LimitError):
-        ztensor.open(tmp_path, limits=ztensor.Limits(cost_floor=8 << 20))
+        ztensor.open(tmp_path, limits=ztensor.Limits(cost_floor=1 << 20))
 
 
 def test_metadata_without_a_folder_lists_only() -> None:
