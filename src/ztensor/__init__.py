@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from ztensor.model.dtype import LogicalType, register_logical_type
     from ztensor.model.problem import Problem
     from ztensor.opening import Reader, ShardedReader, open
+    from ztensor.page.report import report
     from ztensor.reading.file import Location
     from ztensor.reading.slices import TensorSlice
     from ztensor.reading.verify import VerifyReport
@@ -107,6 +108,7 @@ _HOMES = {
     "ztensor.model.dtype": "LogicalType register_logical_type",
     "ztensor.model.problem": "Problem",
     "ztensor.opening": "Reader ShardedReader open",
+    "ztensor.page.report": "report",
     "ztensor.analysis.plotting": "Picture plot",
     "ztensor.reading.file": "Location",
     "ztensor.reading.slices": "TensorSlice",
@@ -198,6 +200,7 @@ __all__ = [
     "rename_tensors",
     "repair",
     "replace_tensor",
+    "report",
     "safe_open",
     "save_tree",
     "set_attributes",

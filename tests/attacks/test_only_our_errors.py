@@ -395,6 +395,10 @@ FUNCTIONS: dict[str, Make] = {
     "replace_tensor": lambda f: case(
         ztensor.replace_tensor, path=f.zt(), name="w", data=F32, **EDITING
     ),
+    "report": lambda f: case(
+        ztensor.report, source=f.zt(), output=f.out(".html"), other=None, names=None, threads=None,
+        progress=None,
+    ),
     "set_attributes": lambda f: case(
         ztensor.set_attributes, path=f.zt(), attributes={"k": 1}, name="w", replace=False, **EDITING
     ),
@@ -1415,6 +1419,7 @@ VERBS: dict[str, list[str]] = {
     "stats": ["FILE"],
     "plot": ["FILE"],
     "diff": ["FILE", "OTHER"],
+    "report": ["FILE", "-o", "OUT.html"],
     "verify": ["FILE"],
     "hash": ["FILE"],
     "bench": ["FILE", "--alone", "--seconds", "0.01"],
@@ -1637,6 +1642,7 @@ writers = {
     "migrate": lambda: ztensor.migrate(folder + "/large.zt", version="1.1.0"),
     "repair": lambda: ztensor.repair(folder + "/large.zt", write=folder + "/e.zt"),
     "picture": lambda: ztensor.plot(folder + "/large.zt").save(folder + "/p.svg"),
+    "report": lambda: ztensor.report(folder + "/large.zt", folder + "/p.html"),
 } | {
     f"convert {suffix}": functools.partial(
         ztensor.convert, folder + "/large.zt", folder + "/x." + suffix

@@ -8,7 +8,7 @@ import operator
 import re
 from typing import TYPE_CHECKING, Any
 
-from ztensor.analysis.findings import LEVELS, RULES
+from ztensor.analysis.findings import LEVELS, RULES, not_looked_at
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.model.showing import shown_name
 
@@ -58,22 +58,33 @@ def met_conditions(text: str, insight: Insight) -> list[Met]:
     Raises:
         ArgumentValueError: a condition is unknown, or needs what was not looked at.
     """
-    parts = [part.strip() for part in text.split(",")]
-    tests = [_test_of(part, insight) for part in parts]  # all, before any is tried
-    return [met for test in tests for met in test()]
+    tests = require_conditions(text, has_other=len(insight.models) > 1)
+    return [met for test in tests for met in test(insight)]
 
 
-def _test_of(part: str, insight: Insight) -> Callable[[], Iterator[Met]]:
+def require_conditions(text: str, *, has_other: bool) -> list[Callable[[Insight], Iterator[Met]]]:
+    """Return what tries each of several conditions.
+
+    Args:
+        text: as `met_conditions` takes it.
+        has_other: whether there is a second model.
+
+    Raises:
+        ArgumentValueError: a condition is unknown, or needs a second model.
+    """
+    return [_test_of(part.strip(), has_other=has_other) for part in text.split(",")]
+
+
+def _test_of(part: str, *, has_other: bool) -> Callable[[Insight], Iterator[Met]]:
     if (match := _COMPARISON.fullmatch(part)) is not None:
-        metric, sign, number = match.groups()
-        return _comparison(part, metric, sign, number, insight)
+        return _comparison(part, *match.groups(), has_other=has_other)
     if part in RULES:
-        if part in insight.not_looked_at:
+        if part in not_looked_at(is_sampled=False, has_other=has_other):
             raise ArgumentValueError("this rule needs a second model", found=describe(part))
-        return lambda: _findings(part, insight, lambda rule, _: rule == part)
+        return lambda insight: _findings(part, insight, lambda rule, _: rule == part)
     if part in LEVELS[:-1]:
         worst = LEVELS[: LEVELS.index(part) + 1]
-        return lambda: _findings(part, insight, lambda _, level: level in worst)
+        return lambda insight: _findings(part, insight, lambda _, level: level in worst)
     raise ArgumentValueError(
         "there is no such rule",
         expected=f"{', '.join((*LEVELS[:-1], *RULES))}, or a comparison such as crest>500",
@@ -89,14 +100,14 @@ def _findings(part: str, insight: Insight, is_wanted: Callable[[str, str], bool]
 
 
 def _comparison(
-    part: str, metric: str, sign: str, number: str, insight: Insight
-) -> Callable[[], Iterator[Met]]:
+    part: str, metric: str, sign: str, number: str, *, has_other: bool
+) -> Callable[[Insight], Iterator[Met]]:
     every = (*METRICS, ROLE_METRIC, *PAIR_METRICS)
     if metric not in every:
         raise ArgumentValueError(
             "there is no such number of a tensor", expected=", ".join(every), found=describe(metric)
         )
-    if metric in PAIR_METRICS and len(insight.models) < 2:
+    if metric in PAIR_METRICS and not has_other:
         raise ArgumentValueError("this number needs a second model", found=describe(metric))
     try:
         limit = float(number)
@@ -106,7 +117,7 @@ def _comparison(
         raise ArgumentValueError("this is no number to compare with", found=describe(number))
     compare = _OPERATORS[sign]
 
-    def test() -> Iterator[Met]:
+    def test(insight: Insight) -> Iterator[Met]:
         for name, value in _values(metric, insight):
             if value is not None and compare(value, limit):
                 yield Met(part, name, f"{metric} is {value:.6g}")

@@ -195,14 +195,14 @@ def _layer(one: Looked) -> Iterator[_Found]:
     if len(one.stats.shape) < 2 or one.stats.count < _MANY:
         return
     times = 2.0 ** abs(value)
-    text = f"RMS is {times:.3g} times" if value > 0 else f"RMS is 1/{times:.3g} of"
+    text = f"RMS is {_times(times)} times" if value > 0 else f"RMS is 1/{_times(times)} of"
     yield "layer", None, value, f"{text} the median of its {one.peers:,} peers"
 
 
 def _lone_value(one: Looked) -> Iterator[_Found]:
     crest = one.stats.crest
     if crest is not None and crest > RULES["lone-value"].threshold and one.stats.count >= _MANY:
-        yield "lone-value", None, crest, f"the largest value is {crest:.3g} times the RMS"
+        yield "lone-value", None, crest, f"the largest value is {_times(crest)} times the RMS"
 
 
 def _outliers(one: Looked) -> Iterator[_Found]:
@@ -212,7 +212,7 @@ def _outliers(one: Looked) -> Iterator[_Found]:
     for noun, norms in (("row", channels.rows), ("column", channels.columns)):
         if 0 < norms.outliers <= norms.count / 100:
             ratio = norms.max / norms.median
-            text = f"{noun} {norms.argmax:,} is {ratio:.3g} times the median {noun}"
+            text = f"{noun} {norms.argmax:,} is {_times(ratio)} times the median {noun}"
             if norms.outliers > 1:
                 text += f", and {norms.outliers - 1:,} more over 6 times"
             yield "outlier-channel", None, ratio, text
@@ -280,13 +280,17 @@ def pair_findings(
     if relative is not None and medians[0] > 0 and math.isfinite(relative):
         times, limit = relative / medians[0], RULES["change"].threshold
         if times > limit:
-            text = f"it changed by {relative:.3g}, {times:.3g} times the median of its kind"
+            text = f"it changed by {relative:.3g}, {_times(times)} times the median of its kind"
             yield Finding("change", "warn", 1, name, times, limit, text)
     if snr_db is not None:
         below, limit = medians[1] - snr_db, RULES["noisy"].threshold
         if below > limit:
             text = f"SNR is {snr_db:.3g} dB, {below:.3g} dB below the median of its kind"
             yield Finding("noisy", "warn", 1, name, below, limit, text)
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}" if 1000 <= ratio < 1e9 else f"{ratio:.3g}"
 
 
 def ranked(findings: Iterable[Finding], nbytes: Callable[[Finding], int]) -> tuple[Finding, ...]:

@@ -48,6 +48,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "stats": Verb("Show statistics of the values, and find NaN and infinity."),
         "plot": Verb("Draw histograms in the terminal, or as SVG or PNG."),
         "diff": Verb("Compare two files, whatever their formats."),
+        "report": Verb("Write one page that shows a model, or two beside each other."),
         "verify": Verb("Check every byte of files, and list all that is wrong."),
         "hash": Verb("Print an id of the contents, independent of the storage."),
         "ckpt": Verb("List, check or remove the steps of a training run."),

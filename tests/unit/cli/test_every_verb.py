@@ -213,6 +213,7 @@ LOOKING: dict[str, tuple[tuple[str, ...], str]] = {
     "stats": ((), "{}"),
     "plot": ((), "{}"),
     "diff": (("{file}",), "equal"),
+    "report": ((), " tensor"),
     "verify": ((), " digest"),  # ok, or under no digest
     "hash": ((), "  {file}"),
     "bench": (("--seconds", "0.05"), "load mapped, sum"),

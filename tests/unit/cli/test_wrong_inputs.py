@@ -81,6 +81,8 @@ CALLS: dict[str, tuple[str, ...]] = {
     "plot": ("plot", "{}"),
     "diff": ("diff", "{}", "good.zt"),
     "diff, second": ("diff", "good.zt", "{}"),
+    "report": ("report", "{}", "-o", "page.html"),
+    "report, second": ("report", "good.zt", "{}"),
     "verify": ("verify", "{}"),
     "hash": ("hash", "{}"),
     "bench": ("bench", "{}", "--seconds", "0.01"),

@@ -1,0 +1,199 @@
+"""`ztensor report`: what is in a model and what is odd about it, as one page for the browser."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ztensor.cli.changing import require_apart, require_free
+from ztensor.cli.choosing import chosen
+from ztensor.cli.exits import ExitCode
+from ztensor.cli.options import Choice, DryRunOption, ForceOption, ThreadsOption
+from ztensor.cli.spelling import count_text, size_text
+from ztensor.cli.terminal import Styled, Terminal
+from ztensor.cli.verb import open_file
+from ztensor.errors import ArgumentValueError, describe
+
+if TYPE_CHECKING:
+    from ztensor.analysis.conditions import Met
+    from ztensor.analysis.insight import Insight
+
+_STYLES = {"error": "bold red", "warn": "yellow", "info": "dim"}
+_SHOWN = 50
+
+
+def report(
+    terminal: Terminal,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A file of any known format, an index or folder of shards; - is standard input.",
+        ),
+    ],
+    other: Annotated[
+        str | None,
+        typer.Argument(metavar="OTHER", help="A second model to compare it with."),
+    ] = None,
+    *,
+    choice: Choice,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PAGE",
+            help="Write an .html file; without it the findings are only printed.",
+            show_default=False,
+        ),
+    ] = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONDITIONS",
+            help="Exit with 1 if one of these is met: rules, `error`, `warn`, comparisons.",
+            show_default=False,
+        ),
+    ] = None,
+    threads: ThreadsOption = None,
+    force: ForceOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Write one page that shows a model, or two beside each other.
+
+    The page needs no network, no server and nothing installed. It has the findings, a grid of roles
+    and layers, the names as a tree and as a table, a treemap, and of each tensor its numbers, a
+    histogram and a map of its rows and columns; of two models what changed. Nothing in a model can
+    run in it. Of 1,000 tensors it takes up to 3 MB, and 1.5 kB for each one beyond; what did not
+    fit is said in it.
+
+    Everything is read once and checked against its digest; of OTHER only what its digests do not
+    prove to be equal.
+
+    --fail-on takes conditions with commas between them. A rule: damaged, nan, inf, layer,
+    saturated, lone-value, outlier-channel, dead-channel, all-zero, constant, zeros, same-content;
+    of two models also moved, change, noisy. A finding that is excused, such as infinities in a
+    mask, does not count. `error` or `warn`: whatever is of that level or worse. A comparison by <,
+    <=, > or >=: nans, infs, zeros, min, max, mean, std, rms, crest, kurtosis, log2_rms; of two
+    models also relative, cosine, snr_db, max_abs, changed.
+
+    Output:
+      The findings, the worst first: level, name, what is odd, the rule in
+      brackets; 50 at most. Then the conditions of --fail-on that are met, and
+      the size of the page.
+
+    JSON:
+      schema, producer
+                      `ztensor-insight/1`, which the page on insight describes in
+                      full, and who wrote it
+      sampled         false: every element was looked at
+      models          one or two: name, format, version, nbytes, stored_nbytes,
+                      object_count, parameters, attributes (pairs),
+                      attributes_left_out; types, encodings, groups,
+                      optimizer_state (name, tensors, elements, nbytes); tensors
+                      (columns: name, count, nans, infs, rms, crest, kurtosis,
+                      log2_rms; and shape, type, layout, encoding, digest, which
+                      are places in shapes, types, layouts, encodings, digests);
+                      layers (roles, shapes, indices, tensor, log2_rms); detail
+                      (place to what `stats --json` has; histogram with low, high,
+                      counts; row_norms and column_norms with median, max, argmax,
+                      dead, outliers, strip; heat with scale, kind, bits, data)
+      rules           title, threshold and meaning of each: damaged, nan and so on
+      findings        rule, level, model, tensor (its place), value, threshold,
+                      text
+      not_looked_at   rules that could not be tried
+      diff            of two models, columns: a, b, kind, differences, note,
+                      relative, cosine, snr_db, max_abs, changed
+      left_out        what, why, count
+      output          the page, or null
+      dry_run         whether nothing was written
+      met             conditions that are met: condition, tensor, text
+
+    Safety:
+      It never changes a model file, and replaces no page without --force.
+
+    Exit code:
+      0 if everything could be read; 1 if a condition of --fail-on is met; 2 if
+      one is unknown, a pattern matches nothing or the page exists.
+
+    Examples:
+      $ ztensor report model.zt -o model.html
+        one file to look at, to keep or to send
+      $ ztensor report model.zt changed.zt -o change.html
+        what changed between two steps
+      $ ztensor report model.zt --fail-on 'damaged,layer,crest>1e4'
+        as a check; no condition is met here
+    """
+    from ztensor.analysis.conditions import met_conditions, require_conditions
+    from ztensor.analysis.insight import examine
+    from ztensor.page.report import html_of, save_page
+
+    if output is not None:
+        _require_page(output)
+        require_free(output, force=force)
+    if fail_on is not None:
+        require_conditions(fail_on, has_other=other is not None)
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(open_file(file))
+        second = None if other is None else stack.enter_context(open_file(other))
+        readers = [first] if second is None else [first, second]
+        if output is not None:
+            for reader in readers:
+                require_apart(output, reader)
+        names = chosen(readers, choice) if choice.is_given else None
+        progress = stack.enter_context(terminal.progress(os.path.basename(file)))
+        insight = examine(first, second, names, threads=threads, progress=progress)
+    met = [] if fail_on is None else met_conditions(fail_on, insight)
+    _show(terminal, insight)
+    if output is not None and dry_run:
+        nbytes = len(html_of(insight).encode())
+        terminal.line(f"{output}: not written; it would take {size_text(nbytes)}")
+    elif output is not None:
+        terminal.line(f"{output}: {size_text(save_page(insight, output))} written")
+    if met:
+        terminal.fail(ExitCode.FAILED)
+        _show_met(terminal, met)
+    if terminal.wants_json:
+        terminal.result(
+            insight.as_json()
+            | {
+                "output": output,
+                "dry_run": dry_run,
+                "met": [
+                    {"condition": one.condition, "tensor": one.tensor, "text": one.text}
+                    for one in met
+                ],
+            }
+        )
+
+
+def _require_page(path: str) -> None:
+    if not path.lower().endswith((".html", ".htm")):
+        raise ArgumentValueError(
+            "a page has another suffix", expected=".html", found=describe(path)
+        )
+
+
+def _show(terminal: Terminal, insight: Insight) -> None:
+    for one in insight.findings[:_SHOWN]:
+        words = (Styled(f"{one.level:5}", _STYLES[one.level]), f" '{one.tensor}': {one.text}")
+        terminal.line(*words, Styled(f" [{one.rule}]", "dim"))
+    beyond = len(insight.findings) - _SHOWN
+    if beyond > 0:
+        terminal.line(f"and {beyond:,} more")
+    counts = [
+        f"{sum(one.level == level for one in insight.findings):,} {level}"
+        for level in ("error", "warn", "info")
+    ]
+    tensors = " and ".join(count_text(len(model.objects), "tensor") for model in insight.models)
+    terminal.line(Styled(f"{tensors}: {', '.join(counts)}", "bold"))
+
+
+def _show_met(terminal: Terminal, met: list[Met]) -> None:
+    for one in met[:_SHOWN]:
+        terminal.problem(Styled("met", "bold red"), f" {one.condition}: '{one.tensor}': {one.text}")
+    if len(met) > _SHOWN:
+        terminal.problem(f"and {len(met) - _SHOWN:,} more")

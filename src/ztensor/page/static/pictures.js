@@ -1,0 +1,336 @@
+// Pictures: the grid of layers, the treemap.
+
+const LEFT = 4;
+
+// Roles by layers. `choose(tensor, model)` is called with the place of a tensor.
+class Grid {
+  constructor(rows, choose) {
+    this.rows = rows;
+    this.choose = choose;
+    this.canvas = byId("grid");
+    this.model = rows.models[rows.diff ? 0 : 0];
+    this.at = [0, 0];
+    this.modes = rows.diff
+      ? [["change", "Change"], ["rms1", "RMS after"], ["rms0", "RMS before"]]
+      : [["rms0", "RMS"]];
+    this.mode = this.modes[0][0];
+    const layers = this.model.raw.layers;
+    this.layers = layers;
+    if (!layers.roles.length) return;
+    byId("grid-section").hidden = false;
+    this.prefix = commonPrefix(layers.roles);
+    if (this.modes.length > 1) this.addModes();
+    this.canvas.addEventListener("mousemove", (event) => this.hover(event));
+    this.canvas.addEventListener("click", (event) => { if (this.hover(event)) this.enter(); });
+    this.canvas.addEventListener("keydown", (event) => this.pressed(event));
+    this.canvas.addEventListener("focus", () => this.tell());
+    this.canvas.addEventListener("blur", () => this.draw());
+  }
+
+  addModes() {
+    for (const [mode, text] of this.modes) {
+      const button = element("button", "", text);
+      button.type = "button";
+      button.setAttribute("aria-pressed", String(mode === this.mode));
+      button.addEventListener("click", () => {
+        this.mode = mode;
+        for (const one of byId("grid-modes").children) {
+          one.setAttribute("aria-pressed", String(one === button));
+        }
+        this.draw();
+      });
+      byId("grid-modes").append(button);
+    }
+  }
+
+  // Return the place of a tensor in the model that is shown, or null.
+  tensorAt(row, column) {
+    const found = this.layers.tensor[row] && this.layers.tensor[row][column];
+    return found === undefined ? null : found;
+  }
+
+  valueAt(row, column) {
+    const at = this.tensorAt(row, column);
+    if (at === null) return undefined;
+    if (this.mode === "rms0") return this.model.columns.log2_rms[at];
+    const pair = this.rows.rowOf[0][at];
+    if (this.mode === "change") return this.rows.diff.relative[pair];
+    const other = this.rows.diff.b[pair];
+    return other === null ? null : this.rows.models[1].columns.log2_rms[other];
+  }
+
+  colorOf(value) {
+    if (typeof value !== "number") return theme("none");
+    if (this.mode !== "change") return cssOf(this.ramp(value / 3));
+    if (value === 0) return theme("neutral");
+    return cssOf(viridis((Math.log10(value) + 5) / 6));
+  }
+
+  draw() {
+    const { roles, indices } = this.layers;
+    if (!roles.length) return;
+    this.ramp = diverging();
+    const width = byId("grid-box").clientWidth - 2;
+    this.row = roles.length > 24 ? 15 : 19;
+    const context = this.canvas.getContext("2d");
+    context.font = MONO;
+    const texts = roles.map((role) => role.slice(this.prefix.length).replaceAll("*.", "") || role);
+    const widest = Math.max(...texts.slice(0, 400).map((text) => context.measureText(text).width));
+    this.label = Math.min(widest + 10, width * (width < 500 ? 0.42 : 0.34));
+    this.column = Math.max((width - this.label) / indices.length, 3);
+    this.column = Math.min(this.column, 90);
+    const all = this.label + this.column * indices.length;
+    const drawn = sharp(this.canvas, Math.max(all, width), roles.length * this.row + 18);
+    drawn.textBaseline = "middle";
+    for (let row = 0; row < roles.length; row++) {
+      const y = row * this.row;
+      drawn.fillStyle = theme("text");
+      drawn.font = MONO;
+      drawn.fillText(fitted(drawn, texts[row], this.label - 8), LEFT - 4, y + this.row / 2);
+      for (let column = 0; column < indices.length; column++) {
+        const value = this.valueAt(row, column);
+        if (value === undefined) continue;
+        drawn.fillStyle = this.colorOf(value);
+        const gap = this.column > 8 ? 1 : 0;
+        drawn.fillRect(this.label + column * this.column, y + 0.5, this.column - gap, this.row - 1);
+        this.mark(drawn, row, column, y);
+      }
+    }
+    drawn.font = SANS;
+    drawn.fillStyle = theme("dim");
+    drawn.textAlign = "center";
+    const every = Math.ceil(26 / this.column);
+    for (let column = 0; column < indices.length; column += every) {
+      const x = this.label + (column + 0.5) * this.column;
+      drawn.fillText(String(indices[column]), x, roles.length * this.row + 10);
+    }
+    if (document.activeElement === this.canvas) this.frame(drawn);
+    this.describe();
+    this.legend();
+  }
+
+  // A tensor with an error has a diamond on it: a colour alone is not seen by everyone.
+  mark(drawn, row, column, y) {
+    const at = this.tensorAt(row, column);
+    const level = this.rows.level(this.rows.rowOf[0][at]);
+    if (level > 0 || this.column < 9) return;
+    const x = this.label + (column + 0.5) * this.column;
+    const middle = y + this.row / 2;
+    drawn.fillStyle = theme("panel");
+    drawn.strokeStyle = theme("text");
+    drawn.beginPath();
+    drawn.moveTo(x, middle - 4);
+    drawn.lineTo(x + 4, middle);
+    drawn.lineTo(x, middle + 4);
+    drawn.lineTo(x - 4, middle);
+    drawn.closePath();
+    drawn.fill();
+    drawn.stroke();
+  }
+
+  frame(drawn) {
+    const [row, column] = this.at;
+    drawn.strokeStyle = theme("accent");
+    drawn.lineWidth = 2;
+    drawn.strokeRect(this.label + column * this.column, row * this.row, this.column, this.row);
+  }
+
+  describe() {
+    const what = this.mode === "change"
+      ? "Layers: relative change"
+      : "Layers: RMS beside the median of their kind";
+    byId("grid-title").textContent = what;
+    const { roles, indices } = this.layers;
+    this.canvas.setAttribute("aria-label", `${what}: ${roles.length} roles by ${indices.length} ` +
+      "layers. Arrow keys move from cell to cell and tell its value, Enter shows the tensor.");
+  }
+
+  legend() {
+    const canvas = byId("grid-legend");
+    const drawn = sharp(canvas, 230, 26);
+    const isChange = this.mode === "change";
+    for (let x = 0; x < 226; x++) {
+      const part = x / 225;
+      drawn.fillStyle = cssOf(isChange ? viridis(part) : this.ramp(part * 2 - 1));
+      drawn.fillRect(x + 2, 0, 1.5, 8);
+    }
+    drawn.fillStyle = theme("dim");
+    drawn.font = SANS;
+    drawn.textBaseline = "top";
+    const texts = isChange ? ["1e-5", "0.01", "10"] : ["1/8", "as its kind", "8 times"];
+    drawn.fillText(texts[0], 2, 12);
+    drawn.textAlign = "center";
+    drawn.fillText(texts[1], 115, 12);
+    drawn.textAlign = "right";
+    drawn.fillText(texts[2], 228, 12);
+    canvas.setAttribute("aria-label", `Colours from ${texts[0]} to ${texts[2]}`);
+  }
+
+  hover(event) {
+    const box = this.canvas.getBoundingClientRect();
+    const column = Math.floor((event.clientX - box.left - this.label) / this.column);
+    const row = Math.floor((event.clientY - box.top) / this.row);
+    if (row < 0 || column < 0 || this.tensorAt(row, column) === null) return false;
+    this.at = [row, column];
+    this.tell(false);
+    return true;
+  }
+
+  tell(draws = true) {
+    const [row, column] = this.at;
+    const at = this.tensorAt(row, column);
+    const value = this.valueAt(row, column);
+    let text = at === null ? "no tensor" : this.model.names[at];
+    if (at !== null && typeof value === "number") {
+      text += this.mode === "change"
+        ? `: changed by ${numberText(value)}`
+        : `: RMS is ${numberText(2 ** value, 3)} times the median`;
+    }
+    byId("grid-status").textContent = text;
+    if (draws) this.draw();
+  }
+
+  pressed(event) {
+    const steps = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] };
+    if (event.key === "Enter" || event.key === " ") this.enter();
+    else if (event.key in steps) {
+      const [down, right] = steps[event.key];
+      const { roles, indices } = this.layers;
+      this.at = [
+        Math.min(Math.max(this.at[0] + down, 0), roles.length - 1),
+        Math.min(Math.max(this.at[1] + right, 0), indices.length - 1),
+      ];
+      this.tell();
+    } else return;
+    event.preventDefault();
+  }
+
+  enter() {
+    const at = this.tensorAt(...this.at);
+    if (at !== null) this.choose(this.rows.rowOf[0][at]);
+  }
+}
+
+// Return the parts that all roles begin with.
+function commonPrefix(roles) {
+  let prefix = roles[0] || "";
+  for (const role of roles) while (!role.startsWith(prefix)) prefix = prefix.slice(0, -1);
+  return prefix.slice(0, prefix.lastIndexOf(".") + 1);
+}
+
+// --- The treemap ----------------------------------------------------------------------------
+
+// Rectangles as square as possible (squarified treemap); items are sorted by size, falling.
+function squarified(items, x, y, width, height) {
+  const placed = [];
+  let total = items.reduce((sum, item) => sum + item.nbytes, 0);
+  let at = 0;
+  while (at < items.length && total > 0 && width > 0 && height > 0) {
+    const side = Math.min(width, height);
+    const scale = (width * height) / total;
+    let sum = 0;
+    let end = at;
+    let worst = Infinity;
+    while (end < items.length) {
+      const next = sum + items[end].nbytes * scale;
+      const largest = items[at].nbytes * scale;
+      const least = items[end].nbytes * scale;
+      const ratio = Math.max((side * side * largest) / (next * next), (next * next) / (side * side * least));
+      if (ratio > worst) break;
+      worst = ratio;
+      sum = next;
+      end++;
+    }
+    const thick = sum / side;
+    let along = 0;
+    for (; at < end; at++) {
+      const length = (items[at].nbytes * scale) / thick;
+      placed.push(width >= height
+        ? [items[at], x, y + along, thick, length]
+        : [items[at], x + along, y, length, thick]);
+      along += length;
+      total -= items[at].nbytes;
+    }
+    if (width >= height) { x += thick; width -= thick; } else { y += thick; height -= thick; }
+  }
+  return placed;
+}
+
+class Treemap {
+  constructor(rows, choose) {
+    Object.assign(this, { rows, choose, canvas: byId("map"), boxes: [], at: 0 });
+    this.canvas.addEventListener("mousemove", (event) => this.hover(event));
+    this.canvas.addEventListener("click", (event) => { if (this.hover(event)) this.enter(); });
+    this.canvas.addEventListener("keydown", (event) => this.pressed(event));
+  }
+
+  draw(range) {
+    const width = byId("map-box").clientWidth;
+    if (!width) return;
+    this.range = range;
+    const context = (this.context = sharp(this.canvas, width, 460));
+    this.boxes = [];
+    this.place(childrenOf(this.rows, range.first, range.last, range.depth), 0, 0, width, 460, 0);
+    context.textBaseline = "top";
+    for (const { node, x, y, width: w, height: h } of this.boxes) {
+      const [model, at] = this.rows.first(node.first);
+      context.fillStyle = typeColor(model.columns.type[at]);
+      context.globalAlpha = 0.8;
+      context.fillRect(x + 0.5, y + 0.5, Math.max(w - 1, 0.3), Math.max(h - 1, 0.3));
+      context.globalAlpha = 1;
+      if (w < 46 || h < 16) continue;
+      context.fillStyle = "#000";
+      context.font = MONO;
+      context.fillText(fitted(context, node.text, w - 8), x + 4, y + 3);
+    }
+    this.canvas.setAttribute("aria-label", `Bytes of ${this.boxes.length} tensors or groups as ` +
+      "areas, coloured by type. Arrow keys go through them by size, Enter shows one.");
+  }
+
+  place(nodes, x, y, width, height, level) {
+    const items = nodes.filter((node) => node.nbytes > 0).sort((a, b) => b.nbytes - a.nbytes);
+    for (const [node, left, top, w, h] of squarified(items, x, y, width, height)) {
+      if (!node.leaf && w * h > 1500 && level < 12 && this.boxes.length < 4000) {
+        const inner = w > 60 && h > 40 ? 1.5 : 0;
+        const children = childrenOf(this.rows, node.first, node.last, node.depth + 1);
+        if (children.length) {
+          this.place(children, left + inner, top + inner, w - 2 * inner, h - 2 * inner, level + 1);
+          continue;
+        }
+      }
+      this.boxes.push({ node, x: left, y: top, width: w, height: h });
+    }
+  }
+
+  hover(event) {
+    const box = this.canvas.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    const found = this.boxes.findIndex((one) =>
+      x >= one.x && x < one.x + one.width && y >= one.y && y < one.y + one.height);
+    if (found < 0) return false;
+    this.at = found;
+    this.tell();
+    return true;
+  }
+
+  tell() {
+    const { node } = this.boxes[this.at];
+    const more = node.leaf ? "" : ` and ${node.last - node.first - 1} more`;
+    byId("map-status").textContent = `${this.rows.names[node.first]}${more}: ${sizeText(node.nbytes)}`;
+  }
+
+  pressed(event) {
+    const steps = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 };
+    if (!this.boxes.length) return;
+    if (event.key === "Enter" || event.key === " ") this.enter();
+    else if (event.key in steps) {
+      const order = this.boxes.map((_, at) => at).sort((a, b) => this.boxes[b].node.nbytes - this.boxes[a].node.nbytes);
+      const next = order.indexOf(this.at) + steps[event.key];
+      this.at = order[Math.min(Math.max(next, 0), order.length - 1)];
+      this.tell();
+    } else return;
+    event.preventDefault();
+  }
+
+  enter() { this.choose(this.boxes[this.at].node); }
+}

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.unit.cli.conftest import Run
+from ztensor.numpy import save_file
+
+
+def test_findings_and_page(run: Run, model: Path, tmp_path: Path) -> None:
+    ended = run("report", model, "-o", tmp_path / "page.html")
+    assert ended.code == 0
+    assert "error 'bias': 1 of 4 values are NaN [nan]" in ended.lines[:2]
+    assert ended.lines[-1].startswith(f"{tmp_path / 'page.html'}: ")
+    assert (tmp_path / "page.html").read_bytes().startswith(b"<!doctype html>")
+
+
+def test_a_page_that_is_there_stays(run: Run, model: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("mine")
+    assert run("report", model, "-o", page).code == 2
+    assert page.read_text() == "mine"
+    assert run("report", model, "-o", page, "--dry-run", "--force").code == 0
+    assert page.read_text() == "mine"
+    assert run("report", model, "-o", page, "--force").code == 0
+    assert page.read_text() != "mine"
+    assert run("report", model, "-o", tmp_path / "page.png").code == 2
+
+
+@pytest.mark.parametrize(
+    ("conditions", "code"),
+    [("nan", 1), ("error", 1), ("layer", 0), ("rms>1e9", 0), ("rms>0.1,layer", 1),
+     ("nonsense", 2), ("rms>x", 2), ("moved", 2), ("", 2)],
+)  # fmt: skip
+def test_fail_on(run: Run, model: Path, conditions: str, code: int, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    ended = run("report", model, "--fail-on", conditions, "-o", page)
+    assert ended.code == code
+    assert page.exists() is (code != 2)  # the page tells what failed; wrong words write nothing
+
+
+def test_quiet_says_only_what_failed(run: Run, model: Path) -> None:
+    ended = run("report", model, "--fail-on", "nan", "--quiet")
+    assert (ended.code, ended.out) == (1, "")
+    assert "met nan: 'bias'" in ended.err
+
+
+def test_json_is_the_document(run: Run, model: Path) -> None:
+    found = run("report", model, "--json", "--fail-on", "inf").json
+    assert found["schema"] == "ztensor-insight/1"
+    assert found["met"][0]["tensor"] == "bias"
+    assert found["output"] is None
+
+
+def test_two_models_and_names(run: Run, tmp_path: Path) -> None:
+    weight = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
+    save_file({"a": weight, "b": weight}, tmp_path / "a.zt")
+    save_file({"a": weight * 2, "b": weight}, tmp_path / "b.zt")
+    files = tmp_path / "a.zt", tmp_path / "b.zt"
+    assert run("report", *files, "--fail-on", "relative>0.5").code == 1
+    assert run("report", *files, "--fail-on", "relative>0.5", "--include", "b").code == 0
+    assert run("report", *files, "--include", "nope*").code == 2
+
+
+def test_hostile_names_steer_no_terminal(run: Run, hostile: Path, tmp_path: Path) -> None:
+    ended = run("report", hostile, "-o", tmp_path / "page.html")
+    assert ended.code == 0
+    assert all(letter.isprintable() or letter == "\n" for letter in ended.out)
