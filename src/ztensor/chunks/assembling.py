@@ -227,7 +227,7 @@ class Assembler:
         for chunk in self.table.touching(tensor, offsets, sizes):
             common = overlap(chunk.offsets, chunk.sizes, offsets, sizes)
             with self.located(chunk):
-                _Part(self, chunk, common, target[common.target]).read(at_once)
+                _Part(self, chunk, common, _part_of(target, common.target)).read(at_once)
             if see is not None:
                 if at_once is None:
                     see(chunk, common, target)
@@ -425,6 +425,13 @@ class _Part:
                 put()
             else:
                 at_once.later(put)
+
+
+def _part_of(target: Array, place: tuple[slice, ...]) -> Array:
+    """Return a part of an array as a view: without dots, that of one without axes is a copy."""
+    index: Any = (*place, ...)
+    part: Array = target[index]
+    return part
 
 
 def _put(target: Array, window: Array, shape: tuple[int, ...] | None, picks: Any) -> None:
