@@ -76,8 +76,8 @@ EQUAL: dict[tuple[str, str], str] = {
     ("reading/ahead.py", 'if component.encoding == "raw" and component.byte_order'): _SPEED,
     ("reading/ahead.py", "return nbytes is None or nbytes >= _LEAST_BYTES"): _SPEED,
     ("reading/runs.py", "if groups and groups[-1].run < 0:"): _SPEED,
-    ("reading/runs.py", "is_worth_it = len(groups) > 1"): _SPEED,
-    ("reading/runs.py", "if workers == 1:"): _SPEED,
+    ("reading/runs.py", "is_worth_it = len(work) > 1"): _SPEED,
+    ("reading/runs.py", "count = len(work) if workers == 1"): _SPEED,
     ("sharded/index.py", 'if stop < 0 or "\\\\" in around:'): "the map never begins the text",
     ("wire/lockstep.py", "if low + room > len(data):"): "at the edge it copies what it could view",
 }

@@ -97,6 +97,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "reading/portable.py": ("unit/test_converting.py", "unit/writing/test_writer.py"),
     "reading/listing.py": ("unit/container/test_regular.py", "unit/reading/test_reader.py"),
     "reading/names.py": ("unit/cli/test_convert.py", "unit/test_converting.py"),
+    "reading/each.py": ("unit/reading/test_decoding.py", "unit/reading/test_small.py"),
     "reading/overlaps.py": ("attacks/test_decoding.py",),
     "reading/locating.py": ("unit/reading/test_reader.py",),
     "reading/walking.py": ("unit/reading/test_verify.py",),

@@ -13,7 +13,7 @@ import functools
 import re
 import sys
 import zlib
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ztensor.errors import (
     ArgumentValueError,
@@ -92,36 +92,6 @@ def early_crc32c(data: bytes) -> str:
     return f"crc32c:0x{value ^ 0xFFFFFFFF:08X}"
 
 
-def _crc32c_of_zeros(operator: list[int]) -> list[int]:
-    """Return what twice as many zero bytes do to a CRC: a matrix over GF(2), as its columns."""
-    return [shifted(value, operator) for value in operator]
-
-
-def shifted(value: int, operator: list[int]) -> int:
-    """Return the CRC-32C of bytes whose CRC is `value`, followed by the zeros of `operator`."""
-    result = 0
-    for column in operator:
-        if value & 1:
-            result ^= column
-        value >>= 1
-    return result
-
-
-@functools.cache
-def zeros_operator(exponent: int) -> list[int]:
-    """Return what 2**exponent zero bytes do to a CRC-32C, for `shifted`.
-
-    So pieces can be hashed side by side: the CRC of `a + b` is
-    `shifted(crc(a), operator of len(b)) ^ crc(b)`.
-    """
-    operator = [
-        value >> 8 ^ _CRC32C_TABLE[value & 0xFF] for value in (1 << bit for bit in range(32))
-    ]
-    for _ in range(exponent):
-        operator = _crc32c_of_zeros(operator)
-    return operator
-
-
 @functools.cache
 def crc32c() -> Callable[[Buffer, int], int]:
     """Return the function that continues a CRC-32C, from 0 on, over a C-contiguous buffer."""
@@ -164,15 +134,30 @@ def _sha256() -> Hasher:
     return hashlib.sha256()
 
 
-def _xxh3() -> Hasher:
+def _xxhash() -> Any:
     try:
         import xxhash
     except ImportError as error:
         raise MissingDependencyError(
             "an xxh3 digest, and any file of 2.x, needs the xxhash library: pip install xxhash"
         ) from error
-    hasher: Hasher = xxhash.xxh3_64()
+    return xxhash
+
+
+def _xxh3() -> Hasher:
+    hasher: Hasher = _xxhash().xxh3_64()
     return hasher
+
+
+@functools.cache
+def xxh3_function() -> Callable[[Buffer], int]:
+    """Return the function that gives the XXH3-64 of a C-contiguous buffer.
+
+    Raises:
+        MissingDependencyError: the library is not installed.
+    """
+    function: Callable[[Buffer], int] = _xxhash().xxh3_64_intdigest
+    return function
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -325,9 +310,7 @@ def xxh3(data: bytes) -> int:
     Raises:
         MissingDependencyError: the library is not installed.
     """
-    hasher = _xxh3()
-    hasher.update(data)
-    return int(hasher.hexdigest(), 16)
+    return xxh3_function()(data)
 
 
 def check_digest(text: str) -> list[Problem]:

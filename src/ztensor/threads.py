@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import contextlib
+import itertools
 import os
 import threading
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -11,20 +13,45 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from ztensor.errors import ArgumentValueError, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 # More than four readers of one file gain nothing on any disk measured, and cost other processes.
 _MOST = 4
+# Jobs that are handed over before one is waited for, by the thread: what they hold is bounded.
+_AHEAD = 4
+
+_own = threading.local()
+
+
+@contextlib.contextmanager
+def at_most(count: int) -> Iterator[None]:
+    """Have what this thread does within it share its work out to so many threads by default."""
+    before = getattr(_own, "most", None)
+    _own.most = count
+    try:
+        yield
+    finally:
+        _own.most = before
+
+
+def pool(workers: int) -> concurrent.futures.ThreadPoolExecutor:
+    """Return threads that share out nothing of their own work: others are at work beside them."""
+    return concurrent.futures.ThreadPoolExecutor(workers, "ztensor", _work_alone)
+
+
+def _work_alone() -> None:
+    _own.most = 1
 
 
 def thread_count(threads: int | None = None) -> int:
     """Return how many threads to use: what was asked for, `ZTENSOR_NUM_THREADS`, or the cores.
 
     Args:
-        threads: what the caller asked for; None for the default, at most four.
+        threads: what the caller asked for; None for the default, at most four, or what `at_most`
+            says.
 
     Raises:
         ArgumentValueError: the number, or the variable's text, is no positive integer.
@@ -35,6 +62,9 @@ def thread_count(threads: int | None = None) -> int:
                 "threads must be a positive integer", found=describe(threads, 40)
             )
         return threads
+    most: int | None = getattr(_own, "most", None)
+    if most is not None:
+        return most
     text = os.environ.get("ZTENSOR_NUM_THREADS")
     if text:
         if not text.isascii() or not text.isdigit() or int(text) < 1:
@@ -136,7 +166,7 @@ class Crew:
     ) -> concurrent.futures.Future[_T]:
         """Start work on one of the threads."""
         if self._pool is None:
-            self._pool = concurrent.futures.ThreadPoolExecutor(self.count, "ztensor")
+            self._pool = pool(self.count)
         return self._pool.submit(work, *args, **kwargs)
 
     def close(self) -> None:
@@ -146,21 +176,31 @@ class Crew:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def run_jobs(jobs: Sequence[Callable[[], None]], workers: int) -> None:
-    """Do all jobs, with several threads where there are several of both.
+def run_jobs(jobs: Iterable[Callable[[], None]], workers: int) -> None:
+    """Do all jobs, with several threads where there are several; each begins in its turn.
+
+    Args:
+        jobs: gone through as they are begun, few ahead.
+        workers: how many threads.
 
     Raises:
         Exception: what the first job that failed raised; those not begun are dropped.
     """
-    if workers <= 1 or len(jobs) < 2:
-        for job in jobs:
+    left = iter(jobs)
+    first = list(itertools.islice(left, 2 if workers > 1 else 0))
+    if len(first) < 2:
+        for job in itertools.chain(first, left):
             job()
         return
-    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(job) for job in jobs]
+    begun: collections.deque[concurrent.futures.Future[None]] = collections.deque()
+    with pool(workers) as threads:
         try:
-            for future in futures:
-                future.result()
+            for job in itertools.chain(first, left):
+                begun.append(threads.submit(job))
+                if len(begun) > _AHEAD * workers:
+                    begun.popleft().result()
+            while begun:
+                begun.popleft().result()
         except BaseException:
-            pool.shutdown(cancel_futures=True)
+            threads.shutdown(cancel_futures=True)
             raise

@@ -11,14 +11,11 @@ from ztensor.digest import (
     ALGORITHMS,
     Digest,
     check_digest,
-    crc32c,
     digest_of,
     early_crc32c,
     parse_digest,
     require_match,
     require_writable,
-    shifted,
-    zeros_operator,
     zip_crc32,
 )
 from ztensor.errors import (
@@ -191,12 +188,3 @@ def test_an_early_crc32c_needs_no_library(data: bytes, monkeypatch: pytest.Monke
     # What follows is more than importing the library takes: then it is hashed by that.
     monkeypatch.setattr(digest, "crc32c", lambda: lambda *_: 0xAB)
     assert early_crc32c(b"1") == "crc32c:0x000000AB"
-
-
-@pytest.mark.parametrize("exponent", [0, 1, 5, 23])
-@pytest.mark.parametrize("front", [b"", b"\x00", NINE])
-def test_pieces_can_be_hashed_side_by_side(front: bytes, exponent: int) -> None:
-    back = (NINE * (1 + (1 << exponent) // 9))[: 1 << exponent]
-    crc = crc32c()
-    whole = shifted(crc(front, 0), zeros_operator(exponent)) ^ crc(back, 0)
-    assert whole == crc(front + back, 0)

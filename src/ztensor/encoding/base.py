@@ -148,7 +148,10 @@ class Runs(NamedTuple):
 
 @runtime_checkable
 class EncodingInRuns(Protocol):
-    """What an encoding has beside `Encoding` whose stored bytes are runs."""
+    """What an encoding has beside `Encoding` whose stored bytes are runs.
+
+    If it has a true attribute `runs_tell_length`, who has found runs need not `require_length`.
+    """
 
     def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
         """Return the runs of stored bytes that decode to `expected_length`; decode nothing.
@@ -210,7 +213,7 @@ class EncodingOfSmall(Protocol):
     """What an encoding has beside `Encoding` that decodes little data in few steps."""
 
     def decoding_small(
-        self,
+        self, limits: Limits
     ) -> contextlib.AbstractContextManager[Callable[[memoryview, memoryview], bool]]:
         """Lend what decodes the form that little data usually has, for one thread.
 

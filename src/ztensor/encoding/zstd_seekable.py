@@ -14,6 +14,7 @@ to decode to exactly what it says.
 from __future__ import annotations
 
 import array
+import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from ztensor.encoding.zstd import RUN_BYTES, Held, Zstd, walk_frames
 from ztensor.errors import EncodingError, Reason, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
     from ztensor.encoding.base import Stored
@@ -36,6 +37,10 @@ FRAME_MOST = 16 << 20
 
 _HEAD_BYTES, _FOOT_BYTES = 8, 9
 _SKIPPABLE, _MAGIC = bytes.fromhex("5E2A4D18"), bytes.fromhex("B1EA928F")
+# A table of one entry.
+_BEFORE_ONE = _SKIPPABLE + (8 + _FOOT_BYTES).to_bytes(4, "little")
+_BEHIND_ONE = (1).to_bytes(4, "little") + b"\0" + _MAGIC
+_ONE_ENTRY_BYTES = _HEAD_BYTES + 8 + _FOOT_BYTES
 _PIECE_BYTES = 1 << 20
 
 
@@ -61,6 +66,7 @@ class ZstdSeekable:
     name = "zt.zstd-seekable/1"
     is_written = False  # by this name: who asks for zstd gets it in files of 2.x
     must_shrink = True  # what it makes no smaller is stored raw
+    runs_tell_length = False  # the table is believed
 
     def __init__(self, zstd: Zstd) -> None:
         self._zstd = zstd
@@ -143,6 +149,21 @@ class ZstdSeekable:
             first = last
             if chunk.nbytes:
                 yield chunk
+
+    @contextlib.contextmanager
+    def decoding_small(self, limits: Limits) -> Iterator[Callable[[memoryview, memoryview], bool]]:
+        """Lend what decodes one frame of one block; see `EncodingOfSmall`."""
+        with self._zstd.decoding_small(limits) as decode_frame:
+
+            def decode(stored: memoryview, destination: memoryview) -> bool:
+                length = len(stored) - _ONE_ENTRY_BYTES
+                if length < 0:
+                    return False
+                sizes = length.to_bytes(4, "little") + len(destination).to_bytes(4, "little")
+                is_one = stored[length:] == _BEFORE_ONE + sizes + _BEHIND_ONE
+                return is_one and decode_frame(stored[:length], destination)
+
+            yield decode
 
     def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs:
         """Return which frames decode to which bytes; only the table is read."""

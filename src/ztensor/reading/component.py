@@ -27,13 +27,14 @@ from ztensor.errors import (
 )
 from ztensor.layout.base import empty_array
 from ztensor.layout.elements import is_native
+from ztensor.reading.decoding import LEAST_SHARED_BYTES, decoding_jobs
 from ztensor.reading.runs import RunCache, RunReader
 from ztensor.source.ahead import exact
 from ztensor.source.base import Range
-from ztensor.threads import WINDOWS
+from ztensor.threads import WINDOWS, run_jobs, thread_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.digest import Hasher
     from ztensor.encoding import Encoding
@@ -165,12 +166,17 @@ class StoredComponent:
 
     # --- Is it right? -----------------------------------------------------------------------
 
-    def _hasher(self) -> Hasher | None:
+    def hasher(self) -> Hasher | None:
         """Return what computes its digest; None where that is not to be checked, or cannot be."""
         digest = None if self._shared.verify is False else digest_of(self.component)
         return None if digest is None or digest.known is None else digest.known.hasher()
 
-    def _require(self, hasher: Hasher | None) -> None:
+    def require(self, hasher: Hasher | None) -> None:
+        """Check the digest of bytes that were hashed; nothing without a hasher.
+
+        Raises:
+            DigestMismatchError: it does not match.
+        """
         digest = digest_of(self.component)
         if hasher is not None and digest is not None:
             require_match(digest, hasher.hexdigest())
@@ -217,10 +223,10 @@ class StoredComponent:
         Raises:
             DigestMismatchError: it does not match.
         """
-        hasher = self._hasher()
+        hasher = self.hasher()
         if hasher is not None:
             hasher.update(memory)
-            self._require(hasher)
+            self.require(hasher)
 
     def require_copy(self, memory: memoryview) -> None:
         """Check the digest over a copy of what it covers, whatever `verify` says.
@@ -299,12 +305,12 @@ class StoredComponent:
             DigestMismatchError: the bytes do not match their digest.
             SourceError: they could not be read.
         """
-        hasher, source, offset = self._hasher(), self._shared.source, self.component.offset
+        hasher, source, offset = self.hasher(), self._shared.source, self.component.offset
         for start, piece in pieces:
             source.read_into(offset + start, piece)
             if hasher is not None:
                 hasher.update(piece)
-        self._require(hasher)
+        self.require(hasher)
 
     # --- Decoded bytes ----------------------------------------------------------------------
 
@@ -320,18 +326,51 @@ class StoredComponent:
             LimitError: a safety cap is exceeded.
             SourceError: the bytes could not be read.
         """
-        stored = self._kept()
+        memory, jobs = self.decoding(expected)
+        run_jobs(jobs, thread_count() if len(jobs) > 1 else 1)
+        return memory
+
+    def decoding(
+        self, expected: int | None, memory: Array | None = None
+    ) -> tuple[Array, Sequence[Callable[[], None]]]:
+        """Return memory for the decoded bytes, and the jobs that fill it, to be begun in order.
+
+        What can be seen without decoding is checked before. The last job ends with the digest.
+
+        Args:
+            expected: as `decoded` takes it.
+            memory: what to fill, of as many bytes; new memory by default.
+
+        Raises:
+            ZTensorError: what `decoded` raises; here, or when the jobs are done.
+        """
+        encoding, limits, stored = self.encoding(), self._shared.limits, self._kept()
         covers_stored = self._shared.verify is False or self.check(once=False, stored=stored)
         if expected is None:
             expected = self._count(stored)  # decoded once to count, and only then allocated
         else:
-            require_decodable(expected, self._shared.limits)
-        self._require_length(stored, expected)
-        buffer = empty_array((expected,), np.dtype(np.uint8))
-        self.encoding().decode_into(stored, buffer.data, self._shared.limits)
-        if not covers_stored:
-            self.require_copy(buffer.data)
-        return buffer
+            require_decodable(expected, limits)
+        require_declared(self.component, expected)
+        runs, in_runs = None, cast("EncodingInRuns", encoding)
+        is_large = expected >= LEAST_SHARED_BYTES and not self._shared.source.prefers_long_reads
+        if is_large and _has_runs(type(encoding)):
+            runs = in_runs.find_runs(stored, expected, limits)
+        if runs is None or not getattr(encoding, "runs_tell_length", False):
+            encoding.require_length(stored, expected, limits)
+        buffer = empty_array((expected,), np.dtype(np.uint8)) if memory is None else memory
+        if runs is not None and len(runs.decoded) > 2:
+            digest = None if covers_stored else digest_of(self.component)
+            hasher = None if digest is None or digest.known is None else digest.known.hasher()
+            return buffer, decoding_jobs(
+                in_runs, stored, runs, buffer.data, limits, hasher, self.require
+            )
+
+        def decode() -> None:
+            encoding.decode_into(stored, buffer.data, limits)
+            if not covers_stored:
+                self.require_copy(buffer.data)
+
+        return buffer, [decode]
 
     def decode_into(self, destination: memoryview) -> None:
         """Fill memory with all decoded bytes of an encoded component, every check done.
@@ -342,13 +381,8 @@ class StoredComponent:
         Raises:
             ZTensorError: what `decoded` raises.
         """
-        stored = self._kept()
-        covers_stored = self._shared.verify is False or self.check(once=False, stored=stored)
-        require_decodable(destination.nbytes, self._shared.limits)
-        self._require_length(stored, destination.nbytes)
-        self.encoding().decode_into(stored, destination, self._shared.limits)
-        if not covers_stored:
-            self.require_copy(destination)
+        _, jobs = self.decoding(destination.nbytes, np.asarray(destination))
+        run_jobs(jobs, thread_count() if len(jobs) > 1 else 1)
 
     def _kept(self) -> Range:
         """Return the stored bytes, read at once where they are few and lie where they should."""
@@ -356,10 +390,6 @@ class StoredComponent:
         if self.component.digest is not None or self.component.encoding in ENCODINGS:
             stored.keep()
         return stored
-
-    def _require_length(self, stored: Range, expected: int) -> None:
-        require_declared(self.component, expected)
-        self.encoding().require_length(stored, expected, self._shared.limits)
 
     def decoded_length(self) -> int:
         """Return how many bytes it decodes to, by decoding it.
@@ -397,14 +427,14 @@ class StoredComponent:
             DigestMismatchError: they do not match their digest.
             ZTensorError: what `pieces` raises.
         """
-        hasher = self._hasher()
+        hasher = self.hasher()
         if hasher is not None and self.component.encoding != "raw" and self.check(once=True):
             hasher = None
         for piece in self.pieces(expected):
             if hasher is not None:
                 hasher.update(piece)
             yield piece
-        self._require(hasher)
+        self.require(hasher)
 
     def require_listed(self, expected: int | None) -> None:
         """Raise where the manifest lists runs that are not there.

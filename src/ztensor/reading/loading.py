@@ -8,7 +8,6 @@ one read into shared memory, digests computed by the same thread while the bytes
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import functools
@@ -17,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.digest import crc32c, shifted, zeros_operator
 from ztensor.errors import UnsupportedError
-from ztensor.layout.base import empty_array
 from ztensor.model.table import Table, TableObjects
-from ztensor.reading.component import digest_of, lengths_of
-from ztensor.reading.plain import NO_CHECK, OTHER_CHECK, PlainTypes, checks_of
+from ztensor.reading.component import digest_of
+from ztensor.reading.decoding import InOrder
+from ztensor.reading.each import OWN_BYTES, SLAB_BYTES, aligned, read_each
+from ztensor.reading.plain import NO_CHECK, OTHER_CHECK, Checks, PlainTypes, usual_checks
 from ztensor.reading.small import small_jobs
 from ztensor.source.ahead import walked
-from ztensor.threads import run_jobs, thread_count, worth
+from ztensor.threads import run_jobs, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -37,15 +36,10 @@ if TYPE_CHECKING:
 
     Ints = np.ndarray[Any, np.dtype[np.int64]]
 
-# From here on a tensor gets an array of its own; below, neighbours share one slab.
-_OWN_BYTES = 4 << 20
-_SLAB_BYTES = 64 << 20
 # Small neighbours are read together up to this long, which also is the unit threads share.
-_JOB_EXPONENT = 23
-_JOB_BYTES = 1 << _JOB_EXPONENT  # 8 MiB
+_JOB_BYTES = 8 << 20
 # Dead bytes between two tensors that are cheaper to read than to jump over.
 _GAP_BYTES = 64 << 10
-_ALIGNMENT = 64
 # A run of equal tensors is laid at once from this many on.
 _LEAST_RUN = 8
 _MOST_RANK = 16
@@ -77,7 +71,7 @@ def load_all(
             return _load_owned(file, workers, separate=separate)
         if file.verify is True:  # every view is checked before it is handed out
             result: dict[str, Any] = {}
-            _read_each(file, file.names, workers, result, copy=False)
+            read_each(file, file.names, workers, result, copy=False, separate=False)
             return result
         file.source.require_unchanged()
         return _load_views(file, whole, workers)
@@ -165,16 +159,18 @@ class _Rows:
     Attributes:
         table: the tensors, none of them of 0 bytes.
         dtypes: the element types, by the table's types.
-        checks: (count,) the crc32c of the bytes, or one of `NO_CHECK` and `OTHER_CHECK`.
+        checks: (count,) the digests of the bytes as numbers.
+        kind: the kind of digest these are.
     """
 
     table: Table
     dtypes: list[np.dtype[Any]]
     checks: Ints
+    kind: Checks
 
     def take(self, places: Ints) -> _Rows:
         """Return some of the rows."""
-        return _Rows(self.table.take(places), self.dtypes, self.checks[places])
+        return _Rows(self.table.take(places), self.dtypes, self.checks[places], self.kind)
 
     def dtype(self, row: int) -> np.dtype[Any]:
         """Return the element type of one."""
@@ -194,10 +190,12 @@ def _rows_of(objects: Mapping[str, TensorObject], most_rank: int, *, checked: bo
     for used in np.unique(table.types).tolist():
         dtypes[used] = known.spelled(*table.spellings[used], is_exact=table.is_exact)
     has_dtype = np.array([dtype is not None for dtype in dtypes])
+    kind = usual_checks(covers_decoded=table.digest_covers_decoded)
     rows = _Rows(
         table,
         [dtype or np.dtype(np.uint8) for dtype in dtypes],
-        checks_of(table) if checked else np.full(len(table), NO_CHECK),
+        kind.numbers(table) if checked else np.full(len(table), NO_CHECK),
+        kind,
     )
     is_plain = table.is_raw & (table.lengths > 0) & has_dtype[table.types]
     is_plain &= table.ranks <= most_rank
@@ -205,7 +203,7 @@ def _rows_of(objects: Mapping[str, TensorObject], most_rank: int, *, checked: bo
 
 
 def _rows_of_few(objects: Mapping[str, TensorObject], most_rank: int, *, checked: bool) -> _Rows:
-    dtypes = PlainTypes()
+    dtypes, kind_of_digest = PlainTypes(), usual_checks(covers_decoded=False)
     names, found = [], []
     kinds: dict[tuple[tuple[str, str | None], tuple[int, ...]], int] = {}
     for name, tensor_object in objects.items():
@@ -214,9 +212,10 @@ def _rows_of_few(objects: Mapping[str, TensorObject], most_rank: int, *, checked
             continue
         if dtypes.of(tensor_object) is None or len(tensor_object.shape) > most_rank:
             continue
-        digest, check = digest_of(component) if checked else None, NO_CHECK
-        if digest is not None and digest.known is not None:
-            check = int(digest.expected, 16) if digest.algorithm == "crc32c" else OTHER_CHECK
+        kind_of_digest = usual_checks(covers_decoded=component.digest_covers_decoded)
+        check = kind_of_digest.number(component.digest) if checked else NO_CHECK
+        if check == OTHER_CHECK and ((digest := digest_of(component)) is None or not digest.known):
+            check = NO_CHECK
         names.append(name)
         kind = kinds.setdefault(
             ((component.dtype, component.type), tensor_object.shape), len(kinds)
@@ -225,7 +224,8 @@ def _rows_of_few(objects: Mapping[str, TensorObject], most_rank: int, *, checked
     codes, offsets, lengths, checks = np.array(found, np.int64).reshape(-1, 4).T
     table = Table.of_raw(names, list(kinds), codes, offsets, lengths)
     found_dtypes = [dtypes.spelled(*spelling) for spelling in table.spellings]
-    return _Rows(table, [dtype or np.dtype(np.uint8) for dtype in found_dtypes], checks)
+    dtype_of = [dtype or np.dtype(np.uint8) for dtype in found_dtypes]
+    return _Rows(table, dtype_of, checks, kind_of_digest)
 
 
 def _lay(rows: _Rows, memory: memoryview, start: int) -> list[Array | None]:
@@ -313,30 +313,7 @@ def _read_rest(
         jobs, is_shared = small_jobs(file, objects, result, separate=separate)
         run_jobs(jobs, workers if is_shared else 1)
     others = file.in_file_order(name for name, value in result.items() if value is None)
-    _read_each(file, others, workers, result, copy=copy)
-
-
-def _read_each(
-    file: FileObjects,
-    names: Iterable[str],
-    workers: int,
-    result: dict[str, Any],
-    *,
-    copy: bool,
-) -> None:
-    """Read objects one by one, several at a time: compressed, sparse, quantized, unusual ones."""
-
-    def read(name: str) -> Any:
-        return file.value(name, copy=copy)
-
-    names = list(names)
-    if workers > 1 and len(names) > 1:
-        workers = worth(workers, lengths_of(file, map(file.object, names)))
-    if workers > 1 and len(names) > 1:
-        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-            result.update(zip(names, pool.map(read, names), strict=True))
-    else:
-        result.update((name, read(name)) for name in names)
+    read_each(file, others, workers, result, copy=copy, separate=separate)
 
 
 # --- Owned memory ---------------------------------------------------------------------------
@@ -350,13 +327,12 @@ def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str,
     in_file = rows if (order[1:] > order[:-1]).all() else rows.take(order)
     values: list[Array | None] = []
     jobs: list[Callable[[], None]] = []
-    last: list[Callable[[], None]] = []  # what can be checked when all is read
     at_once: list[tuple[int, memoryview]] = []
     for group in _groups(in_file.table, separate=separate):
         part = in_file.take(group)
         table = part.table
         start = table.offsets.item(0)
-        slab = _aligned(int((table.offsets + table.lengths).max()) - start)
+        slab = aligned(int((table.offsets + table.lengths).max()) - start)
         values += _lay(part, slab.data, start)
         if file.source.prefers_long_reads:
             at_once.append((start, slab.data))
@@ -364,17 +340,13 @@ def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str,
             continue
         if len(table) > 1:
             jobs.extend(_fill_runs(file, part, slab.data, start))
-        elif workers > 1 and part.checks[0] != OTHER_CHECK:
-            large = _InPieces(file, part, slab.data)
-            jobs.extend(large.jobs())
-            last.append(large.check)
+        elif workers > 1:
+            jobs.extend(_in_pieces(file, part, slab.data))
         else:
             jobs.append(functools.partial(_fill_one, file, table.names[0], slab.data))
     if at_once:
         file.source.read_many(at_once)
     run_jobs(jobs, workers)
-    for check in last:
-        check()
     # In the order of the file's names, which need not be that of its bytes.
     result = _in_order(objects, in_file.table.names, values)
     if in_file is not rows:
@@ -388,73 +360,36 @@ def _groups(table: Table, *, separate: bool) -> Iterable[Ints]:
     count = len(table)
     if count == 0:
         return
-    is_alone = (table.lengths >= _OWN_BYTES) | separate
+    is_alone = (table.lengths >= OWN_BYTES) | separate
     ends = np.maximum.accumulate(table.offsets + table.lengths)
     is_border = is_alone[1:] | is_alone[:-1] | (table.offsets[1:] > ends[:-1] + _GAP_BYTES)
     borders = [0, *(np.flatnonzero(is_border) + 1).tolist(), count]
     for start, stop in itertools.pairwise(borders):
         first = start
         while first < stop:
-            bound = table.offsets[first] + _SLAB_BYTES
+            bound = table.offsets[first] + SLAB_BYTES
             after = int(np.searchsorted(ends[first:stop], bound, "right")) + first
             after = max(after, first + 1)
             yield np.arange(first, after)
             first = after
 
 
-def _aligned(length: int) -> Array:
-    """Return `length` bytes of new memory that begin at a multiple of 64, as blobs do in files."""
-    memory = empty_array((length + _ALIGNMENT,), np.dtype(np.uint8))
-    shift = -memory.ctypes.data % _ALIGNMENT
-    return memory[shift : shift + length]
+def _in_pieces(file: FileObjects, rows: _Rows, memory: memoryview) -> Iterable[Callable[[], None]]:
+    """Yield the reads of one large tensor, each hashed while it is in cache."""
+    name, offset = rows.table.names[0], rows.table.offsets.item(0)
+    stored = file.stored(file.object(name).components["data"])
+    starts = range(0, len(memory), _JOB_BYTES)
+    pieces = [memory[start : start + _JOB_BYTES] for start in starts]
+    hasher = stored.hasher()
+    in_order = None if hasher is None else InOrder(hasher, pieces, stored.require)
 
+    def fill(number: int) -> None:
+        with file.located(name, "data"):
+            file.source.read_into(offset + starts[number], pieces[number])
+            if in_order is not None:
+                in_order.ready(number)
 
-class _InPieces:
-    """One large tensor read in pieces by several threads, each hashed while it is in cache.
-
-    Args:
-        file: an open file.
-        rows: the tensor; its digest is a crc32c, or it has none.
-        memory: where it goes.
-    """
-
-    def __init__(self, file: FileObjects, rows: _Rows, memory: memoryview) -> None:
-        self._file = file
-        self._name = rows.table.names[0]
-        self._offset = rows.table.offsets.item(0)
-        self._check = rows.checks.item(0)
-        self._memory = memory
-        # The last piece, which may be shorter, continues the CRC of the others in the end.
-        self._starts = range(0, len(memory), _JOB_BYTES)
-        self._parts = [0] * (len(self._starts) - 1)
-
-    def jobs(self) -> Iterable[Callable[[], None]]:
-        """Yield the reads."""
-        for number in range(len(self._starts)):
-            yield functools.partial(self._fill, number)
-
-    def _fill(self, number: int) -> None:
-        start = self._starts[number]
-        piece = self._memory[start : start + _JOB_BYTES]
-        with self._file.located(self._name, "data"):
-            self._file.source.read_into(self._offset + start, piece)
-        if self._check != NO_CHECK and number < len(self._parts):
-            self._parts[number] = crc32c()(piece, 0)
-
-    def check(self) -> None:
-        """Raise unless the bytes have their digest.
-
-        Raises:
-            DigestMismatchError: they have not.
-        """
-        if self._check == NO_CHECK:
-            return
-        value = 0
-        for part in self._parts:
-            value = shifted(value, zeros_operator(_JOB_EXPONENT)) ^ part
-        value = crc32c()(self._memory[self._starts[-1] :], value)
-        if value != self._check:
-            _require_digest(self._file, self._name, self._memory)
+    return [functools.partial(fill, number) for number in range(len(pieces))]
 
 
 def _require_digest(file: FileObjects, name: str, memory: memoryview) -> None:
@@ -499,8 +434,8 @@ def _check_filled(file: FileObjects, rows: _Rows, memory: memoryview, start: int
     ends = (table.offsets + table.lengths - start).tolist()
     if not (rows.checks != NO_CHECK).any():
         return
-    crc = crc32c()
-    found = [crc(memory[begin:end], 0) for begin, end in zip(begins, ends, strict=True)]
+    number = rows.kind.function()
+    found = [number(memory[begin:end]) for begin, end in zip(begins, ends, strict=True)]
     checks = rows.checks.tolist()
     if found == checks:
         return

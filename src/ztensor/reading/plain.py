@@ -7,27 +7,27 @@ what it was, and the array. What is not plain it leaves to `file.py`, which know
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from ztensor.digest import ALGORITHMS, crc32c
+from ztensor.digest import crc32c, xxh3_function
 from ztensor.errors import ZTensorError
 from ztensor.layout.elements import is_native, result_dtype
 from ztensor.model.manifest import Component, TensorObject
 from ztensor.model.table import TableObjects
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from typing_extensions import Buffer
 
     from ztensor.layout.base import Array
     from ztensor.model.table import Ints, Table
     from ztensor.reading.component import Fetching
 
-# What a digest is as a number where it is no crc32c.
+# What a digest is as a number where there is none, and where it is of another kind.
 NO_CHECK, OTHER_CHECK = -1, -2
-CRC32C = ALGORITHMS["crc32c"]
-BEFORE_DIGITS = len(CRC32C.spell(""))
 # What is longer is read in pieces, each hashed while it is in cache.
 _MOST_AT_ONCE = 256 << 10
 # Places that are remembered: more are looked up anew.
@@ -47,11 +47,14 @@ class PlainTypes:
 
     def of(self, tensor_object: TensorObject) -> np.dtype[Any] | None:
         """Return the element type of a plain dense tensor, None for everything else."""
+        dtype = self.decoded(tensor_object)
+        return dtype if dtype and tensor_object.components["data"].encoding == "raw" else None
+
+    def decoded(self, tensor_object: TensorObject) -> np.dtype[Any] | None:
+        """Return the element type of a dense tensor that is plain once it is decoded, or None."""
         if tensor_object.format != "dense":
             return None
         component = tensor_object.components["data"]
-        if component.encoding != "raw":
-            return None
         key = (
             component.dtype,
             component.type,
@@ -80,36 +83,80 @@ class PlainTypes:
             return None  # who reads it says why
 
 
-def check_of(digest: str | None) -> int:
-    """Return a digest as a number: a crc32c, or what stands for none and for another one."""
-    if digest is None:
-        return NO_CHECK
-    if len(digest) != BEFORE_DIGITS + CRC32C.digits or not digest.startswith("crc32c:0x"):
-        return OTHER_CHECK
-    try:
-        return int(digest[BEFORE_DIGITS:], 16)
-    except ValueError:
-        return OTHER_CHECK
-
-
 # The value of a hexadecimal digit by its character.
 _HEXADECIMAL = np.zeros(256, np.int64)
 for _digits in (b"0123456789abcdef", b"0123456789ABCDEF"):
     _HEXADECIMAL[list(_digits)] = range(16)
+# From here on numbers of 64 bits are those below zero; the last two stand for something else.
+_SIGN, _TAKEN = 1 << 63, (1 << 64) + OTHER_CHECK
 
 
-def checks_of(table: Table, rows: slice = slice(None)) -> Ints:
-    """Return the digests as numbers: a crc32c, or what stands for none and for another one."""
-    starts, lengths = table.digest_starts[rows], table.digest_lengths[rows]
-    checks = np.where(lengths == 0, NO_CHECK, OTHER_CHECK)
-    some = np.flatnonzero(lengths == BEFORE_DIGITS + CRC32C.digits)
-    if len(some):
+class Checks(NamedTuple):
+    """Digests of one kind as numbers of 64 bits, negative ones among them.
+
+    Attributes:
+        before: what the text of a digest begins with.
+        digits: how many hexadecimal digits follow.
+        function: gives what computes the number of bytes; no digest of this kind has the number
+            where it does not fit beside `NO_CHECK` and `OTHER_CHECK`.
+    """
+
+    before: bytes
+    digits: int
+    function: Callable[[], Callable[[Buffer], int]]
+
+    def number(self, digest: str | None) -> int:
+        """Return a digest as a number, or what stands for none and for one of another kind."""
+        if digest is None:
+            return NO_CHECK
+        text = digest.encode()
+        if len(text) != len(self.before) + self.digits or not text.startswith(self.before):
+            return OTHER_CHECK
+        try:
+            number = int(text[len(self.before) :], 16)
+        except ValueError:
+            return OTHER_CHECK
+        return OTHER_CHECK if number >= _TAKEN else _signed(number)
+
+    def numbers(self, table: Table, rows: slice = slice(None)) -> Ints:
+        """Return what `number` gives for the objects of a table, or some of them."""
+        starts, lengths = table.digest_starts[rows], table.digest_lengths[rows]
+        numbers = np.where(lengths == 0, NO_CHECK, OTHER_CHECK)
+        some = np.flatnonzero(lengths == len(self.before) + self.digits)
         characters = np.frombuffer(table.digest_text, np.uint8)
+        for place, character in enumerate(self.before):
+            some = some[characters[starts[some] + place] == character]
         value = np.zeros(len(some), np.int64)
-        for place in range(BEFORE_DIGITS, BEFORE_DIGITS + CRC32C.digits):
-            value = value * 16 + _HEXADECIMAL[characters[starts[some] + place]]
-        checks[some] = value
-    return checks
+        for place in range(len(self.before), len(self.before) + self.digits):
+            value = value << 4 | _HEXADECIMAL[characters[starts[some] + place]]
+        numbers[some] = np.where(value == NO_CHECK, OTHER_CHECK, value)
+        return numbers
+
+
+def _signed(number: int) -> int:
+    return number if not _SIGN <= number < _TAKEN else number - 2 * _SIGN
+
+
+def _crc32c() -> Callable[[Buffer], int]:
+    return cast("Callable[[Buffer], int]", crc32c())  # what to continue is 0 by default
+
+
+def _xxh3() -> Callable[[Buffer], int]:
+    function = xxh3_function()
+    return lambda data: _signed(function(data))
+
+
+_CRC32C = Checks(b"crc32c:0x", 8, _crc32c)
+_XXH3 = Checks(b"xxh3:", 16, _xxh3)
+
+
+def usual_checks(*, covers_decoded: bool) -> Checks:
+    """Return the kind of digest that writers give by default.
+
+    Args:
+        covers_decoded: whether digests cover decoded bytes, as those of 2.x do.
+    """
+    return _XXH3 if covers_decoded else _CRC32C
 
 
 class _Following:
@@ -147,6 +194,7 @@ class Views:
         self._digests: dict[str, int] = {}
         self._shapes: dict[tuple[int, int], tuple[int, ...]] = {}  # by place and rank
         self._located, self._checked = _Following(), _Following()
+        self._kind = _CRC32C  # of these; a file has one
         self._is_viewed = shared.verify is not True  # else every view is checked first
         self._whole: memoryview | None = None
 
@@ -211,7 +259,7 @@ class Views:
         shape, dtype, offset, length = place
         memory = np.empty(length, np.uint8)
         self._source.read_into(offset, memory.data)
-        if check != NO_CHECK and crc32c()(memory.data, 0) != check:
+        if check != NO_CHECK and self._kind.function()(memory.data) != check:
             return None
         try:
             return np.ndarray(shape, dtype, memory)
@@ -227,10 +275,13 @@ class Views:
         objects = self._objects
         row = objects.row(name) if isinstance(objects, TableObjects) else None
         if not isinstance(objects, TableObjects) or row is None:
-            check = self._digests[name] = check_of(objects[name].components["data"].digest)
+            component = objects[name].components["data"]
+            self._kind = usual_checks(covers_decoded=component.digest_covers_decoded)
+            check = self._digests[name] = self._kind.number(component.digest)
             return check
         rows = self._checked.rows(row)
-        checks: list[int] = checks_of(objects.table, rows).tolist()
+        self._kind = usual_checks(covers_decoded=objects.table.digest_covers_decoded)
+        checks: list[int] = self._kind.numbers(objects.table, rows).tolist()
         self._digests.update(zip(objects.table.names[rows], checks, strict=True))
         return checks[0]
 

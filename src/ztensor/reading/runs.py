@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import bisect
 import collections
-import concurrent.futures
+import functools
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from ztensor.layout.base import empty_array
 from ztensor.source.ahead import exact
-from ztensor.threads import thread_count
+from ztensor.threads import run_jobs, thread_count
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Callable, Hashable, Iterable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from ztensor.encoding.base import EncodingInRuns, Runs
     from ztensor.layout.base import Array
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from ztensor.reading.selection import Indices
     from ztensor.source.at_once import AtOnce
     from ztensor.source.base import Range, Source
+
+_T = TypeVar("_T")
 
 KEPT_BYTES = 4 << 20  # decoded bytes that a reader keeps: some frames of rows
 KEPT_TABLE_BYTES = 16 << 20  # of what `Runs` take: 64 GiB of tensors in frames of 64 KiB
@@ -173,13 +175,29 @@ class RunReader:
                 part = target[begin - offset : end - offset]
                 self._with_stored(some)(begin, part)
             return
+        parts: list[tuple[int, int, memoryview]] = []
+        nbytes = len(target)
         while len(target):
             begin, end = decoded[number], decoded[number + 1]
             count = min(end - offset, len(target))
-            self._copy(number, offset - begin, target[:count])
+            parts.append((number, offset - begin, target[:count]))
             target = target[count:]
             offset += count
             number += 1
+        self._share_out(parts, nbytes, self._copy_parts)
+
+    def _copy_parts(self, parts: Sequence[tuple[int, int, memoryview]]) -> None:
+        for number, start, target in parts:
+            self._copy(number, start, target)
+
+    @staticmethod
+    def _share_out(work: Sequence[_T], nbytes: int, do: Callable[[Sequence[_T]], None]) -> None:
+        """Do work on some runs, which decode to so many bytes, by several threads if that pays."""
+        is_worth_it = len(work) > 1 and nbytes >= _WORTH_BYTES
+        workers = thread_count() if is_worth_it else 1
+        count = len(work) if workers == 1 else max(1, _BATCH_BYTES * len(work) // nbytes)
+        starts = range(0, len(work), max(1, count))
+        run_jobs((functools.partial(do, work[at : at + count]) for at in starts), workers)
 
     def rows(self, rows: Indices, target: Array) -> bool:
         """Fill `target` with rows, each run decoded once and several at a time.
@@ -205,16 +223,7 @@ class RunReader:
     def _decode_groups(self, groups: list[_Group], rows: Indices, target: Array) -> None:
         decoded = self._runs.decoded
         each = max(1, decoded[-1] // (len(decoded) - 1))  # on average
-        is_worth_it = len(groups) > 1 and len(groups) * each >= _WORTH_BYTES
-        workers = thread_count() if is_worth_it else 1
-        if workers == 1:
-            self._take(groups, rows, target)
-            return
-        count = max(1, _BATCH_BYTES // each)
-        batches = [groups[start : start + count] for start in range(0, len(groups), count)]
-        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-            for done in [pool.submit(self._take, batch, rows, target) for batch in batches]:
-                done.result()
+        self._share_out(groups, len(groups) * each, lambda some: self._take(some, rows, target))
 
     @property
     def _is_read_at_once(self) -> bool:
@@ -295,7 +304,7 @@ class RunReader:
             yield _Group(run, first, last)
             first = last
 
-    def _take(self, groups: list[_Group], rows: Indices, target: Array) -> None:
+    def _take(self, groups: Sequence[_Group], rows: Indices, target: Array) -> None:
         decoded, row_bytes = self._runs.decoded, target.shape[1]
         for number, first, last in groups:
             start, low = int(rows[first]) * row_bytes - decoded[number], int(rows[first])

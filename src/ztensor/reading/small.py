@@ -13,24 +13,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.digest import crc32c
 from ztensor.encoding.base import EncodingOfSmall
 from ztensor.layout.base import empty_array
 from ztensor.model.dtype import element_count
-from ztensor.reading.plain import NO_CHECK, OTHER_CHECK, PlainTypes, check_of, checks_of
+from ztensor.reading.plain import NO_CHECK, OTHER_CHECK, PlainTypes, usual_checks
 from ztensor.threads import run_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
+    from ztensor.limits import Limits
     from ztensor.model.table import TableObjects
     from ztensor.reading.file import FileObjects
 
 _MOST_STORED = 128 << 10  # of one tensor
 _MOST_DECODED = 128 << 10
-# A run, which is one job: so much is read at once, and so much memory is shared.
+# A run, which is one job: so much is read, and decoded.
 _RUN_STORED = 512 << 10
 _RUN_DECODED = 2 << 20
+# Dead bytes between two that are cheaper to read than to jump over, where a read costs little.
+_GAP_BYTES = 16 << 10
+# Memory that neighbours share: long, as the system gives the first byte of a few MiB as slowly.
+_SLAB_BYTES = 64 << 20
 # Threads pay where decoding takes longer than to hand it over, which holds the interpreter.
 _LEAST_FOR_THREADS = 4 << 10
 # One in so many names, and fewer, are looked at one by one.
@@ -62,13 +66,24 @@ def small_jobs(
     encoding = _encoding(file, objects)
     if encoding is None:
         return [], False
-    runs = list(_runs(_small(file, objects)))
+    runs = list(_runs(file, _small(file, objects)))
     count = sum(map(len, runs))
     total = sum(one.nbytes for run in runs for one in run)
-    jobs = [
-        functools.partial(_decode, file, encoding, run, result, separate=separate) for run in runs
-    ]
+    rooms = [sum(map(_room, run)) for run in runs]
+    slab, place, left = _BYTES_OF_NONE, 0, 0 if separate else sum(rooms)
+    jobs = []
+    for run, room in zip(runs, rooms, strict=True):
+        if not separate and place + room > len(slab):
+            slab, place = empty_array((max(room, min(left, _SLAB_BYTES)),), _BYTES).data, 0
+        memory = None if separate else slab[place : place + room]
+        jobs.append(functools.partial(_decode, file, encoding, run, result, memory))
+        place, left = place + room, left - room
     return jobs, total > _LEAST_FOR_THREADS * count
+
+
+def _room(one: _Small) -> int:
+    """Return the shared memory that one takes: the next begins where blobs may."""
+    return -(-one.nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def _small(file: FileObjects, objects: TableObjects) -> Iterator[_Small]:
@@ -79,6 +94,7 @@ def _small(file: FileObjects, objects: TableObjects) -> Iterator[_Small]:
     dtypes: dict[int, np.dtype[Any] | None] = {}
     most = min(_MOST_DECODED, file.limits.decoded_bytes)
     is_checked = file.verify is not False
+    checks = usual_checks(covers_decoded=table.digest_covers_decoded)
     for row, kind, offset, length, declared in zip(
         order.tolist(),
         table.types[order].tolist(),
@@ -94,26 +110,53 @@ def _small(file: FileObjects, objects: TableObjects) -> Iterator[_Small]:
             continue
         shape = table.shape(row)
         nbytes = element_count(shape) * dtype.itemsize
-        check = check_of(table.digest(row)) if is_checked else NO_CHECK
-        if table.digest_covers_decoded and check != NO_CHECK:
-            continue
+        check = checks.number(table.digest(row)) if is_checked else NO_CHECK
         if 0 < nbytes <= most and declared in (-1, nbytes) and check != OTHER_CHECK:
             yield _Small(table.names[row], offset, length, shape, dtype, nbytes, check)
 
 
-def _runs(tensors: Iterator[_Small]) -> Iterator[list[_Small]]:
-    """Yield neighbours that are read at once."""
+def _runs(file: FileObjects, tensors: Iterator[_Small]) -> Iterator[list[_Small]]:
+    """Yield neighbours that are one job."""
     run: list[_Small] = []
-    nbytes = 0
+    stored = nbytes = end = 0
+    gap = _gap(file)
     for one in tensors:
-        end = one.offset + one.length
-        if run and (end - run[0].offset > _RUN_STORED or nbytes + one.nbytes > _RUN_DECODED):
+        stop = one.offset + one.length
+        more = stop - one.offset if not run or one.offset > end + gap else max(0, stop - end)
+        if run and (stored + more > _RUN_STORED or nbytes + one.nbytes > _RUN_DECODED):
             yield run
-            run, nbytes = [], 0
+            run, stored, nbytes, more = [], 0, 0, one.length
         run.append(one)
-        nbytes += one.nbytes
+        stored, nbytes, end = stored + more, nbytes + one.nbytes, max(end, stop)
     if run:
         yield run
+
+
+def _gap(file: FileObjects) -> int:
+    """Return how many bytes nobody asked for are read, so as to read once."""
+    return _RUN_STORED if file.source.prefers_long_reads else _GAP_BYTES
+
+
+def _stored(file: FileObjects, run: list[_Small]) -> list[memoryview]:
+    """Return the stored bytes of a run's tensors, those of neighbours read at once."""
+    gap, pieces = _gap(file), []
+    first = 0
+    with file.located(run[0].name):
+        file.source.require_unchanged()
+        while first < len(run):
+            start, last, end = run[first].offset, first, run[first].offset
+            while last < len(run) and run[last].offset <= end + gap:
+                end = max(end, run[last].offset + run[last].length)
+                last += 1
+            memory = empty_array((end - start,), _BYTES).data
+            file.source.read_into(start, memory)
+            begins = [one.offset - start for one in run[first:last]]
+            pieces += [
+                memory[begin : begin + one.length]
+                for begin, one in zip(begins, run[first:last], strict=True)
+            ]
+            first = last
+    return pieces
 
 
 def _decode(
@@ -121,33 +164,50 @@ def _decode(
     encoding: EncodingOfSmall,
     run: list[_Small],
     result: dict[str, Any],
-    *,
-    separate: bool,
+    slab: memoryview | None,
 ) -> None:
-    start = run[0].offset
-    stored = empty_array((max(one.offset + one.length for one in run) - start,), _BYTES).data
-    with file.located(run[0].name):
-        file.source.require_unchanged()
-        file.source.read_into(start, stored)
-    crc, ndarray = crc32c(), np.ndarray
-    slab, place = _BYTES_OF_NONE, 0
-    if not separate:
-        room = sum(-(-one.nbytes // _ALIGNMENT) * _ALIGNMENT for one in run)
-        slab = empty_array((room,), _BYTES).data
-    with encoding.decoding_small() as decode:
-        for name, offset, length, shape, dtype, nbytes, check in run:
-            piece = stored[offset - start : offset - start + length]
-            if check != NO_CHECK and crc(piece, 0) != check:
-                continue
-            if separate:
-                slab, place = empty_array((nbytes,), _BYTES).data, 0
-            if not decode(piece, slab[place : place + nbytes]):
+    stored, ndarray, place = _stored(file, run), np.ndarray, 0
+    table = file.manifest.objects.table  # type: ignore[attr-defined]  # they are from one
+    with _checking(encoding, file.limits, covers_decoded=table.digest_covers_decoded) as is_right:
+        for one, piece in zip(run, stored, strict=True):
+            if slab is None:
+                memory, start = empty_array((one.nbytes,), _BYTES).data, 0
+            else:
+                memory, start = slab, place
+            if not is_right(one, piece, memory[start : start + one.nbytes]):
                 continue
             try:
-                result[name] = ndarray(shape, dtype, slab, place)
+                result[one.name] = ndarray(one.shape, one.dtype, memory, start)
             except (ValueError, TypeError):  # more than NumPy can hold
                 continue
-            place += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+            place += _room(one)
+
+
+@contextlib.contextmanager
+def _checking(
+    encoding: EncodingOfSmall | None, limits: Limits, *, covers_decoded: bool
+) -> Iterator[Callable[[_Small, memoryview, memoryview], bool]]:
+    """Lend what decodes one tensor, and says whether that was done and all is right with it.
+
+    Args:
+        encoding: theirs; None where all are raw.
+        limits: the caps in force.
+        covers_decoded: whether their digests cover decoded bytes.
+    """
+    number = usual_checks(covers_decoded=covers_decoded).function()
+    lending = contextlib.nullcontext(None) if encoding is None else encoding.decoding_small(limits)
+    with lending as decode:
+
+        def is_right(one: _Small, stored: memoryview, memory: memoryview) -> bool:
+            is_checked, is_raw = one.check != NO_CHECK, not one.nbytes
+            is_early = is_raw or not covers_decoded
+            if is_checked and is_early and number(stored) != one.check:
+                return False
+            if not is_raw and (decode is None or not decode(stored, memory)):
+                return False
+            return is_early or not is_checked or number(memory) == one.check
+
+        yield is_right
 
 
 # --- Checked --------------------------------------------------------------------------------
@@ -162,7 +222,7 @@ def checked_small(
 ) -> set[str]:
     """Return the small tensors of which every byte was looked at and found right.
 
-    They have a crc32c that matches, and decode to what their shape needs. Those that are not
+    They have a digest that matches, and decode to what their shape needs. Those that are not
     returned may be right as well.
 
     Args:
@@ -174,15 +234,17 @@ def checked_small(
     """
     table, types = objects.table, PlainTypes()
     # Of few among many the whole table is not gone through.
-    if table.digest_covers_decoded or len(names) < len(objects) // _FEW:
+    if len(names) < len(objects) // _FEW:
         return set()
     kinds = [
         # Any byte is a number; of bools there are two.
         pair[0] != "bool" and types.spelled(*pair, is_exact=table.is_exact) is not None
         for pair in table.spellings
     ]
-    checks, offsets, lengths = checks_of(table), table.offsets, table.lengths
-    chosen = (checks >= 0) & (lengths > 0) & (lengths <= _MOST_STORED)
+    covers_decoded, offsets, lengths = table.digest_covers_decoded, table.offsets, table.lengths
+    checks = usual_checks(covers_decoded=covers_decoded).numbers(table)
+    chosen = (checks != NO_CHECK) & (checks != OTHER_CHECK)
+    chosen &= (lengths > 0) & (lengths <= _MOST_STORED)
     chosen &= np.array(kinds, np.bool_)[table.types] & (table.ranks <= file.limits.rank)
     encoding = _encoding(file, objects)
     if encoding is None:
@@ -216,7 +278,8 @@ def checked_small(
             plain.append(_Small(*encoded[name][:-1], check))
     found: set[str] = set()
     jobs = [
-        functools.partial(_check, file, encoding, run, found, report) for run in _runs(iter(plain))
+        functools.partial(_check, file, encoding, run, found, report, covers_decoded)
+        for run in _runs(file, iter(plain))
     ]
     is_shared = sum(one.nbytes for one in plain) > _LEAST_FOR_THREADS * len(plain)
     run_jobs(jobs, workers if is_shared else 1)
@@ -229,24 +292,15 @@ def _check(
     run: list[_Small],
     found: set[str],
     report: Callable[[int], None],
+    covers_decoded: bool,  # noqa: FBT001  # of one form
 ) -> None:
-    start = run[0].offset
-    stored = empty_array((max(one.offset + one.length for one in run) - start,), _BYTES).data
-    with file.located(run[0].name):
-        file.source.require_unchanged()
-        file.source.read_into(start, stored)
-    crc, right, nbytes = crc32c(), [], 0
+    right, nbytes = [], 0
     scratch = empty_array((max(one.nbytes for one in run),), _BYTES).data
-    lending = contextlib.nullcontext(None) if encoding is None else encoding.decoding_small()
-    with lending as decode:
-        for one in run:
-            piece = stored[one.offset - start : one.offset - start + one.length]
-            if crc(piece, 0) != one.check:
-                continue
-            if one.nbytes and (decode is None or not decode(piece, scratch[: one.nbytes])):
-                continue
-            right.append(one.name)
-            nbytes += one.length
+    with _checking(encoding, file.limits, covers_decoded=covers_decoded) as is_right:
+        for one, piece in zip(run, _stored(file, run), strict=True):
+            if is_right(one, piece, scratch[: one.nbytes]):
+                right.append(one.name)
+                nbytes += one.length
     found.update(right)
     report(nbytes)
 

@@ -7,7 +7,6 @@ encoding to the last byte, bool bytes, and what its layout demands of its elemen
 from __future__ import annotations
 
 import bisect
-import concurrent.futures
 import dataclasses
 import threading
 from typing import TYPE_CHECKING, Literal
@@ -34,7 +33,7 @@ from ztensor.reading.file import roles_in_order
 from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.small import checked_small
 from ztensor.reading.walking import ComponentWalk
-from ztensor.threads import WINDOWS, worth
+from ztensor.threads import WINDOWS, pool, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -199,8 +198,8 @@ def verify_file(
     if workers <= 1 or len(objects) < 2:
         findings = [walk(item) for item in objects]
     else:
-        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-            findings = list(pool.map(walk, objects))
+        with pool(workers) as crew:
+            findings = list(crew.map(walk, objects))
     whole = len(chosen) - len(objects) - len(damaged)  # that were checked in runs
     sums = _Sums(file)
     unchecked = {}

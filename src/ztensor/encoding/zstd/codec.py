@@ -8,7 +8,13 @@ import contextlib
 from typing import TYPE_CHECKING, TypeVar
 
 from ztensor.encoding.base import Runs, require_decodable
-from ztensor.encoding.zstd.frames import Frame, is_small_frame, require_window, walk_frames
+from ztensor.encoding.zstd.frames import (
+    Frame,
+    is_small_frame,
+    require_window,
+    telling_frame,
+    walk_frames,
+)
 from ztensor.encoding.zstd.held import Held, hold
 from ztensor.encoding.zstd.libraries import Binding, Decoder, Encoder, Span, find_binding
 from ztensor.encoding.zstd.listing import FRAME_FIELD, runs_of_field
@@ -53,6 +59,7 @@ class Zstd:
     name = "zstd"
     is_written = True
     must_shrink = True  # what it makes no smaller is stored raw
+    runs_tell_length = True
 
     def __init__(self, binding: Binding | None = None) -> None:
         """Take the library to use; without it, the installed one is looked for at first use."""
@@ -85,16 +92,16 @@ class Zstd:
         self.decode_run(stored, 0, stored.length, destination, limits)
 
     @contextlib.contextmanager
-    def decoding_small(self) -> Iterator[Callable[[memoryview, memoryview], bool]]:
+    def decoding_small(self, limits: Limits) -> Iterator[Callable[[memoryview, memoryview], bool]]:
         """Lend what decodes one frame of one block; see `EncodingOfSmall`."""
         binding = self._bound()
-        decompress = binding.small()
+        decompress, most_window = binding.small(), min(KEPT_WINDOW, 1 << limits.window_log)
 
         def decode(stored: memoryview, destination: memoryview) -> bool:
-            if not is_small_frame(stored, len(destination)):
+            if not is_small_frame(stored, len(destination), most_window):
                 return False
             try:
-                decoded = decompress(stored)
+                decoded = decompress(stored, len(destination))
             except binding.error:
                 return False
             if len(decoded) != len(destination):
@@ -185,7 +192,7 @@ class Zstd:
             is_whole: `chunk` takes all of them.
         """
         binding, decoder, largest = self._bound(), self._take_decoder(), 0
-        is_held = isinstance(stored, Held)
+        held_whole = stored if isinstance(stored, Held) else None
         filled = 0  # of this chunk
         left = most  # decoded bytes still allowed, this chunk's included
         for frame in walk_frames(stored, limits, start=start, stop=stop):
@@ -193,7 +200,14 @@ class Zstd:
                 continue
             if frame.content_length is not None and frame.content_length > left - filled:
                 raise _long(most, "more") if is_exact else _over(most)
-            if is_whole and _is_one_pass(frame, is_held=is_held):
+            if is_whole and frame.stop == stop and held_whole is not None:
+                told = telling_frame(held_whole, frame, left - filled)
+                if told is not None:
+                    if _decode_told(binding, decoder, told, chunk[filled:]):
+                        filled = len(chunk)
+                        continue
+                    decoder = self._take_decoder()
+            if is_whole and _is_one_pass(frame, is_held=held_whole is not None):
                 held, piece_bytes = 0, frame.stop - frame.start
             else:
                 window, piece_bytes = _streaming_window(frame, limits), CHUNK_BYTES
@@ -289,6 +303,18 @@ class Zstd:
 
 _SCRATCH = memoryview(bytearray(1))  # what is beyond the end; written, never read
 _NOTHING = memoryview(b"")
+
+
+def _decode_told(
+    binding: Binding, decoder: Decoder, stored: memoryview, destination: memoryview
+) -> bool:
+    """Decode one frame in one pass, which is faster; say whether it filled `destination`."""
+    try:
+        reader = decoder(Span(Held(stored), 0, len(stored), len(stored)))
+        is_filled = reader.readinto(destination) == len(destination)
+        return is_filled and not reader.readinto(_SCRATCH)
+    except binding.error:
+        return False  # who decodes it as it is says what is wrong
 
 
 _Context = TypeVar("_Context")

@@ -80,30 +80,71 @@ def walk_frames(
         position = frame.stop
 
 
-# By the descriptors of frames in one segment without checksum and dictionary: how many bytes the
-# content size takes, and what is added to it.
-_ONE_SEGMENT = {0x20: (1, 0), 0x60: (2, 256), 0xA0: (4, 0)}
+# By the two high bits of the descriptor of frames in one segment: how many bytes the content size
+# takes, and what is added to it.
+_ONE_SEGMENT = ((1, 0), (2, 256), (4, 0), (8, 0))
+_HAS_CHECKSUM, _IS_ONE_SEGMENT = 0x04, 0x20
 
 
-def is_small_frame(stored: memoryview, length: int) -> bool:
-    """Return whether all bytes are one frame of one block that says it decodes to `length` bytes.
+def is_small_frame(stored: memoryview, length: int, most_window: int) -> bool:
+    """Return whether all bytes are one frame of one block that may decode to `length` bytes.
 
-    So is what `walk_frames` finds nothing wrong with, in the form that writers give little data.
+    So is what `walk_frames` finds nothing wrong with, in the forms that writers give little data:
+    one segment that says its length, or a window, of at most so many bytes, and no length.
     """
-    head = bytes(stored[:12])
+    head = bytes(stored[:16])
     if head[:4] != _MAGIC or len(head) < 9 or length > _BLOCK_MOST:
         return False
-    count, added = _ONE_SEGMENT.get(head[4], (0, 0))
-    behind = 5 + count
-    if not count or int.from_bytes(head[5:behind], "little") + added != length:
+    descriptor, behind = head[4], 6
+    if descriptor & _IS_ONE_SEGMENT:
+        count, added = _ONE_SEGMENT[descriptor >> 6]
+        behind = 5 + count
+        if int.from_bytes(head[5:behind], "little") + added != length:
+            return False
+        block_most = length
+    else:
+        window = window_of(head[5])
+        block_most = min(_BLOCK_MOST, window)
+        if descriptor >> 6 or window > most_window:
+            return False
+    if descriptor & 0x1B or length > block_most:  # reserved bits, or a dictionary
         return False
     header = int.from_bytes(head[behind : behind + 3], "little")
     kind, size = header >> 1 & 3, header >> 3
+    end = len(stored) - (4 if descriptor & _HAS_CHECKSUM else 0)
     if kind == _COMPRESSED:
-        return bool(header & 1) and 2 <= size <= length and behind + 3 + size == len(stored)
+        return bool(header & 1) and 2 <= size <= block_most and behind + 3 + size == end
     takes = size if kind == _RAW else 1
     is_known = kind < _COMPRESSED and bool(header & 1)
-    return is_known and size == length and behind + 3 + takes == len(stored)
+    return is_known and size == length and behind + 3 + takes == end
+
+
+def telling_frame(stored: Held, frame: Frame, length: int) -> memoryview | None:
+    """Return a frame as if it declared its decoded length, where it declares none.
+
+    Libraries decode it in one pass then, not through a window they copy from. None where the frame
+    is of another form, or its window is not all of it.
+
+    Args:
+        stored: the frame, and others.
+        frame: its headers.
+        length: what it has to decode to.
+    """
+    if frame.content_length is not None or not 0 < length <= min(frame.window, frame.most_length):
+        return None
+    data = stored.read(frame.start, frame.stop - frame.start)
+    if data[4] & ~_HAS_CHECKSUM:  # a dictionary, for one
+        return None
+    descriptor = 0xC0 | _IS_ONE_SEGMENT | data[4]  # a content size of 8 bytes
+    return memoryview(
+        b"".join((_MAGIC, bytes((descriptor,)), length.to_bytes(8, "little"), data[6:]))
+    )
+
+
+def window_of(descriptor: int) -> int:
+    """Return the window that a frame's descriptor of it demands, in bytes."""
+    base = 1 << (10 + (descriptor >> 3))
+    return base + (base >> 3) * (descriptor & 7)
 
 
 class _Look:
@@ -162,8 +203,7 @@ def _parse_frame(look: _Look, start: int, limits: Limits) -> Frame:
     if is_single_segment and content_length is not None:
         window = content_length
     else:
-        base = 1 << (10 + (head[5] >> 3))
-        window = base + (base >> 3) * (head[5] & 7)
+        window = window_of(head[5])
         require_window(window, start, limits)
     stop, most_length = _walk_blocks(look, start, start + position, min(_BLOCK_MOST, window))
     if descriptor & 0x04:

@@ -62,13 +62,13 @@ class Binding(NamedTuple):
         error: what the library raises for damaged bytes.
         decoder: makes a decoding context.
         encoder: makes an encoding context of a level, and of whether frames have a checksum.
-        small: makes what decodes one frame that declares its size, given as a whole.
+        small: makes what decodes one frame, given as a whole, to at most so many bytes.
     """
 
     error: type[Exception]
     decoder: Callable[[], Decoder]
     encoder: Callable[[int, bool], Encoder]
-    small: Callable[[], Callable[[memoryview], bytes]]
+    small: Callable[[], Callable[[memoryview, int], bytes]]
 
 
 def bind_zstandard(module: Any) -> Binding:
@@ -110,7 +110,11 @@ def bind_standard_library(module: Any) -> Binding:
 
         return encode
 
-    return Binding(module.ZstdError, decoder, encoder, lambda: module.decompress)
+    def small() -> Callable[[memoryview, int], bytes]:
+        # One block: it cannot decode to more than 128 KiB.
+        return lambda stored, _: module.decompress(stored)
+
+    return Binding(module.ZstdError, decoder, encoder, small)
 
 
 class _StandardReader:
