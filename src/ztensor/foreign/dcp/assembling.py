@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 WORD = "divided"  # how such a component is said to be stored; no file has this word
 _RUN_BYTES = 1 << 20  # of a block that a slice reads
-_PIECE_BYTES = 4 << 20  # of one that is read in order; several threads have some each
+_PIECE_BYTES = 2 << 20  # of one that is read in order: some wait while others are written
 _SECTION = "zip, APPNOTE"
 
 
