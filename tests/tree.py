@@ -55,6 +55,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "container/v1": ("unit/container/test_v1.py", "unit/container/test_regular.py"),
     "converting": ("unit/test_converting.py", "unit/cli/test_convert.py"),
     "divided/part.py": ("unit/divided/test_commit.py",),
+    "divided/rows.py": ("unit/divided/test_commit.py",),
     "divided/place.py": ("unit/divided/test_root.py",),
     "divided/cleaning.py": ("unit/divided/test_commit.py",),
     "edit/repairing.py": ("unit/edit/test_repair.py",),

@@ -87,23 +87,6 @@ def touching(offsets: Array, sizes: Array, others: Sequence[int], lengths: Seque
     return np.flatnonzero(hits)
 
 
-def are_inside(offsets: Array, sizes: Array, shape: Array) -> Array:
-    """Return which boxes lie in their shapes.
-
-    Args:
-        offsets: flat or of any shape, not negative.
-        sizes: likewise, of the same shape.
-        shape: likewise: how long the axis of each number is.
-
-    Returns:
-        One bool for each number: whether it lies within its axis.
-    """
-    lengths = shape.astype(np.uint64)
-    starts = offsets.astype(np.uint64)
-    inside: Array = (starts <= lengths) & (sizes.astype(np.uint64) <= lengths - starts)
-    return inside
-
-
 class Fill:
     """Tells whether boxes fill shapes, each element exactly once, in time that is linear.
 

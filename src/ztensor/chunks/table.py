@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.chunks.boxes import Fill, are_inside, overlapping_pair, touching
+from ztensor.chunks.boxes import Fill, overlapping_pair, touching
 from ztensor.digest import ALGORITHMS
 from ztensor.errors import FormatError, Reason, ZTensorError, describe
 from ztensor.layout.elements import result_dtype, storage_dtype
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 # Of the encodings of a table: where the manifest of the file it lies in tells how it is stored.
 WHOLE_OBJECT = "object"
+_BATCH = 1 << 16  # rows that are looked at together: they stay in cache
 
 
 class Kind(NamedTuple):
@@ -252,17 +253,15 @@ class ChunkTable:
                 found=f"{len(self.offsets)} and {len(self.sizes)}",
             )
         self._require_places()
-        self._require_lengths()
-        self._require_filled()
+        self._require_boxes()
 
-    def _wrong(self, wrong: Array, message: str, found: str | None = None) -> FormatError:
-        """Return the error for the first of some rows."""
-        chunk = self.chunk(int(np.flatnonzero(wrong)[0]))
+    def _wrong(self, row: int, message: str) -> FormatError:
+        """Return the error for a row."""
+        chunk = self.chunk(row)
         error = broken(
-            message,
-            found=found
-            or f"chunk at {list(chunk.offsets)} of sizes {list(chunk.sizes)}, {chunk.length} bytes "
-            f"at {chunk.at}",
+            f"a chunk {message}",
+            found=f"chunk at {list(chunk.offsets)} of sizes {list(chunk.sizes)}, {chunk.length} "
+            f"bytes at {chunk.at}",
         )
         error.object_name = self.names[chunk.tensor]
         return error
@@ -271,90 +270,119 @@ class ChunkTable:
         """Raise where a file, an encoding or a place in a file is none."""
         if not len(self):
             return
-        wrong = self.file.astype(np.int64) >= len(self.files)
-        if wrong.any():
+        if int(self.file.max()) >= len(self.files):
             raise broken(
                 "a chunk lies in a file that is not listed",
                 expected=f"one of {len(self.files)}",
-                found=str(int(self.file[wrong][0])),
+                found=str(int(self.file.max())),
             )
-        if self.encoding is not None and int(self.encoding.max()) >= len(self.encodings):
+        if (0 if self.encoding is None else int(self.encoding.max())) >= len(self.encodings):
             raise broken("a chunk has an encoding that is not listed")
-        sizes = np.fromiter((file.size for file in self.files), np.uint64, len(self.files))
-        ends = sizes[self.file]
-        wrong = (self.at.astype(np.uint64) > ends) | (
-            self.length.astype(np.uint64) > ends - np.minimum(self.at.astype(np.uint64), ends)
-        )
-        if wrong.any():
-            raise self._wrong(wrong, "a chunk does not lie in its file")
-
-    def _require_lengths(self) -> None:
-        """Raise where raw chunks are not as long as their boxes."""
-        raw = [number for number, word in enumerate(self.encodings) if word == "raw"]
-        if not raw:
-            return
-        is_raw = np.ones(len(self), np.bool_)
-        if self.encoding is not None:
-            is_raw = np.isin(self.encoding, raw)
-        elif 0 not in raw:
-            return
-        counts = self._counts()
-        for number, kind in enumerate(self.kinds):
-            unit = kind.unit
-            if unit is None or kind.format != "dense":
-                continue
-            of_kind = is_raw & (self.kind[self.tensor] == number)
-            nbytes = np.ceil(counts / unit[1]) * unit[0]
-            wrong = of_kind & (nbytes != self.length.astype(np.float64))
+        sizes = np.fromiter((file.size for file in self.files), np.int64, len(self.files))
+        for start in range(0, len(self), _BATCH):
+            some = slice(start, start + _BATCH)
+            ends = self.at[some].astype(np.int64) + self.length[some].astype(np.int64)
+            wrong = ends > sizes[self.file[some]]
             if wrong.any():
-                raise self._wrong(wrong, "a chunk is not as long as its box")
+                raise self._wrong(start + int(np.flatnonzero(wrong)[0]), "does not lie in its file")
 
-    def _counts(self) -> Array:
-        """Return the elements of each box, as floats: exact below 2^53, more lies in no file."""
-        counts = np.ones(len(self), np.float64)
-        for _, rows, _, sizes in self._by_rank():
-            counts[rows] = sizes.astype(np.float64).prod(axis=1)
-        return counts
-
-    def _by_rank(self) -> Iterator[tuple[int, Array, Array, Array]]:
-        """Yield for each number of axes the rows that have so many, and their boxes."""
-        of_row = self.ranks[self.tensor]
-        ends = np.cumsum(of_row)
-        for rank in np.unique(of_row).tolist():
-            rows = np.flatnonzero(of_row == rank)
-            if rank == 0:
-                empty = np.zeros((len(rows), 0), np.int64)
-                yield rank, rows, empty, empty
-            elif len(rows) == len(of_row):
-                shape = len(rows), rank
-                yield rank, rows, self.offsets.reshape(shape), self.sizes.reshape(shape)
-            else:
-                places = (ends[rows] - rank)[:, None] + np.arange(rank)
-                yield rank, rows, self.offsets[places], self.sizes[places]
-
-    def _require_filled(self) -> None:
-        """Raise where boxes leave their shape, overlap, or leave elements out."""
-        fill = Fill()
+    def _require_boxes(self) -> None:
+        """Raise where boxes leave their shape, overlap, leave elements out, or are too long."""
         count = len(self.names)
+        slabs = _Slabs(len(self))
+        of_row = self.ranks[self.tensor]
+        ranks = np.unique(self.ranks).tolist()
+        firsts = np.cumsum(of_row) - of_row if len(ranks) > 1 else None
+        shapes = {rank: self._shapes_of_rank(rank) for rank in ranks}
+        is_raw = self._is_raw()
+        units = [kind.unit if kind.format == "dense" else None for kind in self.kinds]
+        for start in range(0, len(self), _BATCH):
+            some = np.arange(start, min(start + _BATCH, len(self)))
+            for rank in ranks:
+                rows = some if firsts is None else some[of_row[some] == rank]
+                if not len(rows):
+                    continue
+                offsets, sizes = self._boxes_of(rows, rank, firsts)
+                tensors = self.tensor[rows]
+                whole = shapes[rank][tensors]
+                wrong = (offsets + sizes > whole).any(axis=1)
+                if wrong.any():
+                    row = int(rows[np.flatnonzero(wrong)[0]])
+                    raise self._wrong(row, "does not lie in its tensor")
+                counts = sizes.astype(np.float64).prod(axis=1)
+                self._require_lengths(rows, tensors, counts, is_raw, units)
+                slabs.see(rows, offsets, sizes, whole)
+        is_slabs = slabs.fill(self.tensor, self._first_rows)
+        left = np.flatnonzero(~is_slabs)
+        if len(left):
+            self._require_filled(left, is_slabs, shapes, firsts, count)
+
+    def _boxes_of(self, rows: Array, rank: int, firsts: Array | None) -> tuple[Array, Array]:
+        """Return the boxes of rows of one rank: (rows, axes) int64 each."""
+        if firsts is None and len(rows) == int(rows[-1]) - int(rows[0]) + 1:  # all are neighbours
+            part = slice(int(rows[0]) * rank, (int(rows[-1]) + 1) * rank)
+            offsets, sizes = self.offsets[part], self.sizes[part]
+        else:
+            first = rows * rank if firsts is None else firsts[rows]
+            places = first[:, None] + np.arange(rank)
+            offsets, sizes = self.offsets[places], self.sizes[places]
+        shape = len(rows), rank
+        return offsets.reshape(shape).astype(np.int64), sizes.reshape(shape).astype(np.int64)
+
+    def _is_raw(self) -> Array | None:
+        """Return which encodings are raw, by their numbers; None where no chunk is."""
+        raw = np.array([word == "raw" for word in self.encodings] or [False], np.bool_)
+        return raw if raw.any() else None
+
+    def _require_lengths(
+        self,
+        rows: Array,
+        tensors: Array,
+        counts: Array,
+        is_raw: Array | None,
+        units: list[tuple[int, int] | None],
+    ) -> None:
+        """Raise where raw chunks are not as long as their boxes.
+
+        Counts are floats: exact below 2^53, and more lies in no file.
+        """
+        if is_raw is None:
+            return
+        words = np.zeros(len(rows), np.intp) if self.encoding is None else self.encoding[rows]
+        kinds = self.kind[tensors]
+        for number, unit in enumerate(units):
+            if unit is None:
+                continue
+            nbytes = np.ceil(counts / unit[1]) * unit[0]
+            wrong = is_raw[words] & (kinds == number)
+            wrong &= nbytes != self.length[rows].astype(np.float64)
+            if wrong.any():
+                row = int(rows[np.flatnonzero(wrong)[0]])
+                raise self._wrong(row, "is not as long as its box")
+
+    def _require_filled(
+        self,
+        left: Array,
+        is_done: Array,
+        shapes: Mapping[int, Array],
+        firsts: Array | None,
+        count: int,
+    ) -> None:
+        """Raise where the boxes of some tensors overlap, or leave elements out."""
+        fill = Fill()
         found = np.zeros((count, 2), np.uint64)
-        for rank, rows, offsets, sizes in self._by_rank():
-            tensors = self.tensor[rows]
-            shapes = self._shapes_of_rank(rank)[tensors]
-            wrong = ~are_inside(offsets, sizes, shapes).all(axis=1)
+        rows = np.flatnonzero(~is_done[self.tensor])
+        of_row = self.ranks[self.tensor[rows]]
+        for rank, whole in shapes.items():
+            own = rows[of_row == rank]
+            if len(own):
+                found += fill.sums(*self._boxes_of(own, rank, firsts), self.tensor[own], count)
+            some = left[self.ranks[left] == rank]
+            zeros = np.zeros((len(some), rank), np.int64)
+            expected = fill.sums(zeros, whole[some], np.arange(len(some)), len(some))
+            wrong = (expected != found[some]).any(axis=1)
             if wrong.any():
-                every = np.zeros(len(self), np.bool_)
-                every[rows[wrong]] = True
-                raise self._wrong(every, "a chunk does not lie in its tensor")
-            found += fill.sums(offsets, sizes, tensors, count)
-        for rank in np.unique(self.ranks).tolist():
-            of_rank = np.flatnonzero(self.ranks == rank)
-            shapes = self._shapes_of_rank(rank)[of_rank]
-            expected = fill.sums(
-                np.zeros_like(shapes), shapes, np.arange(len(of_rank)), len(shapes)
-            )
-            wrong = (expected != found[of_rank]).any(axis=1)
-            if wrong.any():
-                raise self._unfilled(int(of_rank[np.flatnonzero(wrong)[0]]))
+                raise self._unfilled(int(some[np.flatnonzero(wrong)[0]]))
 
     def _shapes_of_rank(self, rank: int) -> Array:
         """Return the shapes of the tensors of so many axes, zeros for the others."""
@@ -383,6 +411,63 @@ class ChunkTable:
             )
         error.object_name = self.names[tensor]
         return error
+
+
+class _Slabs:
+    """Tells which tensors are cut along one axis, chunk behind chunk: most are, and these are full.
+
+    Args:
+        count: how many chunks there are.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._axis = np.zeros(count, np.int16)  # -1 where a box is cut along several
+        self._start = np.zeros(count, np.int64)
+        self._stop = np.zeros(count, np.int64)
+        self._length = np.zeros(count, np.int64)
+
+    def see(self, rows: Array, offsets: Array, sizes: Array, whole: Array) -> None:
+        """Take the boxes of some rows, all of one rank and in their shapes."""
+        part: Any = rows
+        if len(rows) == int(rows[-1]) - int(rows[0]) + 1:
+            part = slice(int(rows[0]), int(rows[-1]) + 1)
+        cut = np.zeros(len(rows), np.int16)
+        axis = np.zeros(len(rows), np.int16)
+        rank = offsets.shape[1]
+        for one in range(rank):
+            is_cut = sizes[:, one] != whole[:, one]
+            cut += is_cut
+            axis[is_cut] = one
+        axis[cut > 1] = -1
+        self._axis[part] = axis
+        if rank:
+            place = np.maximum(axis, 0).astype(np.intp)
+            every = np.arange(len(rows))
+            self._start[part] = offsets[every, place]
+            self._stop[part] = offsets[every, place] + sizes[every, place]
+            self._length[part] = whole[every, place]
+        else:
+            self._stop[part] = self._length[part] = 1
+
+    def fill(self, tensor: Array, first_rows: Array) -> Array:
+        """Return which tensors are full.
+
+        Args:
+            tensor: the tensor of each row.
+            first_rows: the first row of each tensor, and behind the last one how many there are.
+        """
+        counts = np.diff(first_rows)
+        full: Array = counts > 0
+        if not len(tensor):
+            return full
+        firsts = first_rows[:-1][full]
+        lasts = first_rows[1:][full] - 1
+        full[full] = (self._start[firsts] == 0) & (self._stop[lasts] == self._length[lasts])
+        follows = (self._start[1:] == self._stop[:-1]) & (self._axis[1:] == self._axis[:-1])
+        wrong = (tensor[1:] == tensor[:-1]) & ~follows
+        full[tensor[1:][wrong]] = False
+        full[tensor[self._axis < 0]] = False
+        return full
 
 
 def nbytes_of(kind: Kind, shape: tuple[int, ...]) -> int | None:

@@ -13,9 +13,9 @@ import numpy as np
 from ztensor.boundary import public
 from ztensor.chunks.assembling import Assembler
 from ztensor.divided.cleaning import has_parts
-from ztensor.divided.part import SEPARATOR
 from ztensor.divided.place import ATTRIBUTE, ROOT, Place
 from ztensor.divided.root import is_root, open_root, parse_root
+from ztensor.divided.rows import SEPARATOR
 from ztensor.errors import (
     FormatError,
     Reason,

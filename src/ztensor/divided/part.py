@@ -5,25 +5,26 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from ztensor.boundary import public
-from ztensor.chunks.table import WHOLE_OBJECT, ChunkTable, Kind, TableFile
-from ztensor.digest import ALGORITHMS, digest_of, parse_digest
-from ztensor.divided.place import ATTRIBUTE, ROOT, Place, part_name
+from ztensor.chunks.table import ChunkTable, Kind, TableFile
+from ztensor.digest import ALGORITHMS, digest_of, xxh3_128
+from ztensor.divided.place import ATTRIBUTE, ROOT, Place, is_own, part_name
+from ztensor.divided.rows import SEPARATOR as SEPARATOR  # others know it by this room
+from ztensor.divided.rows import Row, Tensors, Written, kind_of_tensor, own_name, row_of, table_of
+from ztensor.divided.since import Older
 from ztensor.errors import (
     ArgumentValueError,
     ClosedError,
     NotRepresentableError,
     SourceError,
-    UsageError,
     describe,
 )
 from ztensor.frameworks import adapter_of
-from ztensor.layout import LAYOUTS
-from ztensor.layout.elements import spell
+from ztensor.layout.elements import blocks, spell
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.reading.listing import find_manifest
 from ztensor.sharded.naming import parse_size
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import TracebackType
 
-    from ztensor.model.manifest import TensorObject
+    from ztensor.chunks.table import Chunk
+    from ztensor.reading.file import FileObjects
     from ztensor.source.descriptor import Descriptor
     from ztensor.source.sink import Durable
     from ztensor.typing import Path, TensorLike
@@ -46,8 +48,9 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-# Behind the name of a tensor, before the number of its second and later objects in one file.
-SEPARATOR = "\x1f"
+
+# The word of `checksum=` for digests that tell equal bytes from others.
+STRONG = "xxh3-128"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -83,15 +86,21 @@ class PartWriter:
         folder: the folder, which must be there, or the URL of a prefix.
         process: the number of this process; of no matter to readers.
         compression: as for `ztensor.Writer`.
-        checksum: as for `ztensor.Writer`: True or `"crc32c"`, `"sha256"`, or None.
+        checksum: as for `ztensor.Writer`: True or `"crc32c"`, `"sha256"`, or None. `"xxh3-128"` is
+            crc32c, and beside it what later saves with `since` need.
         threads: as for `ztensor.Writer`.
         durable: True flushes to disk before `finish` returns; "auto" does so where the folder has
             a checkpoint already; False leaves it to the system.
         storage: how the store of a URL is opened; see `ztensor.open`.
         max_shard_size: most bytes of a file, such as `"5GB"`; more files then. No limit by default.
+        since: an older checkpoint. A chunk of the same place and the same bytes is not written: the
+            file that has it becomes one of this folder's, too, by a link, or a copy in the store.
+            So the older checkpoint may be removed. Bytes are the same where their xxh3-128 is,
+            which the older one has if it was saved with `since` or `checksum="xxh3-128"`.
 
     Raises:
-        SourceError: nothing can be written there.
+        SourceError: nothing can be written there, or `since` cannot be read.
+        FormatError: `since` is damaged.
         ArgumentValueError: an argument has an unknown value.
     """
 
@@ -106,6 +115,7 @@ class PartWriter:
         durable: Durable = "auto",
         storage: object = None,
         max_shard_size: int | str | None = None,
+        since: Path | None = None,
     ) -> None:
         if type(process) is not int or process < 0:
             raise ArgumentValueError(
@@ -113,9 +123,11 @@ class PartWriter:
             )
         self._place = Place(folder, storage)
         self.process = process
+        self._older = None if since is None else Older(since, self._place, storage)
+        self._is_strong = since is not None or checksum == STRONG
         self._options: dict[str, Any] = {
             "compression": compression,
-            "checksum": checksum,
+            "checksum": True if checksum == STRONG else checksum,
             "threads": threads,
         }
         self._durable = _is_durable(self._place, durable)
@@ -172,12 +184,19 @@ class PartWriter:
                 object_name=name,
                 found=f"layout {tensor.format}",
             )
-        kind = Kind(*spell(given.dtype)) if tensor is None else _kind_of(tensor)
+        kind = Kind(*spell(given.dtype)) if tensor is None else kind_of_tensor(tensor)
         number = self._tensors.number(name, whole, kind, is_whole=shape is None)
         if tensor is None and not given.size:
             if 0 in whole:
                 self._empty[name] = [name, kind.dtype, kind.type or "", list(whole)]
             return  # no element: nothing has to lie anywhere
+        content = None
+        if self._is_strong and tensor is None:
+            content = xxh3_128(blocks(given))
+            if self._older is not None:
+                place = name, whole, offset, tuple(given.shape), kind
+                if self._older.has(number, place, content, self._algorithm):
+                    return
         self._roll(given.nbytes)
         output = self._require_open()
         count = self._counts.get(name, 0)
@@ -185,11 +204,33 @@ class PartWriter:
             **({} if tensor is None else tensor.attributes),
             ATTRIBUTE: {"of": name, "shape": list(whole), "offsets": list(offset)},
         }
-        own = f"{name}{SEPARATOR}{count}" if count else name
+        own = own_name(name, count)
         output.write(own, given, attributes)
         self._counts[name] = count + 1
         sizes = tuple(given.shape)
-        self._written.append(Written(own, number, count, offset, sizes, tensor is not None))
+        self._written.append(
+            Written(own, number, count, offset, sizes, tensor is not None, content)
+        )
+
+    @property
+    def _algorithm(self) -> str:
+        algorithm = self._require_open().algorithm
+        return "" if algorithm is None else algorithm.name
+
+    def _copy(self, objects: FileObjects, chunk: Chunk, number: int, content: bytes) -> None:
+        """Copy a chunk of an older file, as it is stored there, of which little else is needed."""
+        name = self._older_name(number)
+        self._roll(chunk.length)
+        count = self._counts.get(name, 0)
+        own = own_name(name, count)
+        self._require_open().copy(own, objects, own_name(name, chunk.number))
+        self._counts[name] = count + 1
+        self._written.append(
+            Written(own, number, count, chunk.offsets, chunk.sizes, is_whole=False, content=content)
+        )
+
+    def _older_name(self, number: int) -> str:
+        return next(itertools.islice(self._tensors.numbers, number, None))
 
     def _roll(self, nbytes: int) -> None:
         """Go on in another file where this one would become too long."""
@@ -222,8 +263,8 @@ class PartWriter:
         if output is None:
             return
         if self._empty:
-            own = {"process": self.process, "empty": list(self._empty.values())}
-            output.attributes = {ATTRIBUTE: own}
+            told = {"process": self.process, "empty": list(self._empty.values())}
+            output.attributes = {ATTRIBUTE: told}
         elif not output.objects:  # no file for nothing
             output.abort()
             self._output = None
@@ -252,7 +293,12 @@ class PartWriter:
         """
         self._require_open()
         try:
+            if self._older is not None:
+                self._older.copy_little(self._copy)
             self._end_file()
+            if self._older is not None:
+                self._rows += self._older.rows(len(self._files))
+                self._files += self._older.files
             record = PartRecord(self.process, table_of(self._tensors, self._rows, self._files))
         except BaseException:
             self.abort()
@@ -268,7 +314,9 @@ class PartWriter:
         if self._output is not None:
             self._output.abort()
             self._output = None
-        remove_files(self._place, [file.name for file in self._files])
+        own = [file.name for file in self._files if is_own(file.name, self.process)]
+        linked = [] if self._older is None else self._older.linked
+        remove_files(self._place, [*own, *linked])
         self._held.clear()
 
     def _require_open(self) -> Output:
@@ -298,152 +346,6 @@ class PartWriter:
         return (
             f"<PartWriter {describe(self._place.name, 200)} process {self.process}, {self.state}>"
         )
-
-
-class Written(NamedTuple):
-    """An object of the file that is being written.
-
-    Attributes:
-        own: its name in the file.
-        tensor: the number of the tensor.
-        number: which of the tensor's objects in this file it is.
-        offsets: where the box begins.
-        sizes: how long it is.
-        is_whole: only the file tells what it is made of.
-    """
-
-    own: str
-    tensor: int
-    number: int
-    offsets: tuple[int, ...]
-    sizes: tuple[int, ...]
-    is_whole: bool
-
-
-class Row(NamedTuple):
-    """A row of the table to be."""
-
-    tensor: int
-    file: int
-    number: int
-    encoding: str
-    offsets: tuple[int, ...]
-    sizes: tuple[int, ...]
-    at: int
-    length: int
-    digest: str | None
-
-
-class Tensors:
-    """The tensors a process writes, each with its shape and kind."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-        self.shapes: list[tuple[int, ...]] = []
-        self.kinds: list[Kind] = []
-        self._whole: set[str] = set()
-
-    def number(self, name: str, shape: tuple[int, ...], kind: Kind, *, is_whole: bool) -> int:
-        """Return the number of a tensor; its first chunk tells what it is.
-
-        Raises:
-            UsageError: another chunk of it said otherwise, or it was written as a whole.
-        """
-        number = self.numbers.get(name)
-        if number is None:
-            number = self.numbers[name] = len(self.shapes)
-            self.shapes.append(shape)
-            self.kinds.append(kind)
-            if is_whole:
-                self._whole.add(name)
-            return number
-        if is_whole or name in self._whole:
-            raise UsageError("the whole tensor was written before", object_name=name)
-        if self.shapes[number] != shape or self.kinds[number] != kind:
-            raise UsageError(
-                "the chunks of a tensor differ in shape or type",
-                object_name=name,
-                expected=f"{self.kinds[number]} of shape {self.shapes[number]}",
-                found=f"{kind} of shape {shape}",
-            )
-        return number
-
-
-def _kind_of(tensor: Tensor) -> Kind:
-    """Return the kind of a tensor: its layout, and the types of its main component."""
-    layout = LAYOUTS.get(tensor.format)
-    role = next(iter(tensor.components)) if layout is None else layout.main_role
-    storage, logical = spell(tensor.components[role].dtype)
-    return Kind(storage, logical, tensor.format)
-
-
-def kind_of_object(found: TensorObject) -> Kind:
-    """Return the kind of an object of a file: its layout, and the types of its main component."""
-    layout = LAYOUTS.get(found.format)
-    main = None if layout is None else found.components.get(layout.main_role)
-    one = main or next(iter(found.components.values()))
-    return Kind(one.dtype, one.type, found.format)
-
-
-def row_of(written: Written, file: int, found: TensorObject) -> Row:
-    """Return the row of an object that was written."""
-    one = found.components.get("data")
-    is_whole = written.is_whole or one is None
-    return Row(
-        written.tensor,
-        file,
-        written.number,
-        WHOLE_OBJECT if is_whole or one is None else one.encoding,
-        written.offsets,
-        written.sizes,
-        0 if is_whole or one is None else one.offset,
-        found.stored_nbytes,
-        None if is_whole or one is None else one.digest,
-    )
-
-
-def table_of(tensors: Tensors, rows: Sequence[Row], files: Sequence[TableFile]) -> ChunkTable:
-    """Return rows as columns, in the order of the tensors."""
-    rows = sorted(rows, key=lambda row: row.tensor)
-    kinds = {kind: number for number, kind in enumerate(dict.fromkeys(tensors.kinds))}
-    encodings = {
-        word: n for n, word in enumerate(dict.fromkeys(["raw", *(r.encoding for r in rows)]))
-    }
-    texts = [row.digest for row in rows if row.encoding != WHOLE_OBJECT]
-    algorithm = next((parse_digest(text).algorithm for text in texts if text), "")
-    digest = None
-    if algorithm:
-        width = ALGORITHMS[algorithm].digits // 2
-        empty = bytes(width)
-        digest = np.frombuffer(
-            b"".join(
-                empty if row.digest is None else bytes.fromhex(parse_digest(row.digest).expected)
-                for row in rows
-            ),
-            np.uint8,
-        ).reshape(len(rows), width)
-
-    def column(values: Iterable[int]) -> Array:
-        return np.fromiter(values, np.int64)
-
-    return ChunkTable(
-        names=list(tensors.numbers),
-        kinds=list(kinds),
-        kind=column(kinds[kind] for kind in tensors.kinds),
-        shapes=list(tensors.shapes),
-        files=list(files),
-        encodings=list(encodings),
-        tensor=column(row.tensor for row in rows),
-        file=column(row.file for row in rows),
-        number=column(row.number for row in rows),
-        encoding=column(encodings[row.encoding] for row in rows),
-        offsets=column(itertools.chain.from_iterable(row.offsets for row in rows)),
-        sizes=column(itertools.chain.from_iterable(row.sizes for row in rows)),
-        at=column(row.at for row in rows),
-        length=column(row.length for row in rows),
-        digest=digest,
-        algorithm=algorithm,
-    )
 
 
 def _box(

@@ -27,6 +27,11 @@ def part_name(process: int) -> str:
     return f"{process:05d}-{secrets.token_hex(4)}.zt"
 
 
+def is_own(name: str, process: int) -> bool:
+    """Return whether a file is called as one of a process."""
+    return is_part_name(name) and name.startswith(f"{process:05d}-")
+
+
 def is_part_name(name: str) -> bool:
     """Return whether a file is called as those of processes are."""
     return _PART.fullmatch(name) is not None

@@ -12,8 +12,8 @@ import numpy as np
 from ztensor.chunks.table import WHOLE_OBJECT
 from ztensor.contents import open_file
 from ztensor.digest import ALGORITHMS, digest_of, parse_digest
-from ztensor.divided.part import SEPARATOR
 from ztensor.divided.place import ATTRIBUTE, opener
+from ztensor.divided.rows import SEPARATOR
 from ztensor.errors import LimitError, ManifestError, Reason, UnsupportedError, ZTensorError
 from ztensor.model.problem import MOST_PROBLEMS, Problem
 from ztensor.reading.objects import not_found

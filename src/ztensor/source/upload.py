@@ -310,6 +310,25 @@ def is_there(remote: Remote) -> bool:
     return bool(asked(look, "cannot look whether it exists", place.name))
 
 
+def copy(source: Remote, target: Remote) -> bool:
+    """Have a store copy an object; return False where the two are not in one.
+
+    Raises:
+        SourceError: it could not be done.
+    """
+    first, second = place_of(source), place_to_write(target)
+    is_one = first.store is second.store or (
+        source.url.split("/")[:3] == target.url.split("/")[:3] and source.storage == target.storage
+    )
+    if is_one:
+        asked(
+            lambda library: library.copy(second.store, first.key, second.key),
+            "cannot copy",
+            second.name,
+        )
+    return is_one
+
+
 def remove(remote: Remote) -> None:
     """Remove an object, whether it is there or not.
 

@@ -1,0 +1,188 @@
+"""What a process wrote, object by object, as rows of a table."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ztensor.chunks.table import WHOLE_OBJECT, ChunkTable, Kind, TableFile
+from ztensor.digest import ALGORITHMS, parse_digest
+from ztensor.errors import UsageError
+from ztensor.layout import LAYOUTS
+from ztensor.layout.elements import spell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ztensor.model.manifest import TensorObject
+    from ztensor.tensor import Tensor
+
+    Array = np.ndarray[Any, Any]
+
+# Behind the name of a tensor, before the number of its second and later objects in one file.
+SEPARATOR = "\x1f"
+CONTENT_BYTES = 16  # of an xxh3-128
+
+
+def own_name(name: str, number: int) -> str:
+    """Return what the objects of a tensor are called in a file."""
+    return f"{name}{SEPARATOR}{number}" if number else name
+
+
+class Written(NamedTuple):
+    """An object of the file that is being written.
+
+    Attributes:
+        own: its name in the file.
+        tensor: the number of the tensor.
+        number: which of the tensor's objects in this file it is.
+        offsets: where the box begins.
+        sizes: how long it is.
+        is_whole: only the file tells what it is made of.
+        content: xxh3-128 over its decoded bytes, where that is wanted.
+    """
+
+    own: str
+    tensor: int
+    number: int
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    is_whole: bool
+    content: bytes | None = None
+
+
+class Row(NamedTuple):
+    """A row of the table to be."""
+
+    tensor: int
+    file: int
+    number: int
+    encoding: str
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    at: int
+    length: int
+    digest: str | None
+    content: bytes | None = None
+
+
+class Tensors:
+    """The tensors a process writes, each with its shape and kind."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.shapes: list[tuple[int, ...]] = []
+        self.kinds: list[Kind] = []
+        self._whole: set[str] = set()
+
+    def number(self, name: str, shape: tuple[int, ...], kind: Kind, *, is_whole: bool) -> int:
+        """Return the number of a tensor; its first chunk tells what it is.
+
+        Raises:
+            UsageError: another chunk of it said otherwise, or it was written as a whole.
+        """
+        number = self.numbers.get(name)
+        if number is None:
+            number = self.numbers[name] = len(self.shapes)
+            self.shapes.append(shape)
+            self.kinds.append(kind)
+            if is_whole:
+                self._whole.add(name)
+            return number
+        if is_whole or name in self._whole:
+            raise UsageError("the whole tensor was written before", object_name=name)
+        if self.shapes[number] != shape or self.kinds[number] != kind:
+            raise UsageError(
+                "the chunks of a tensor differ in shape or type",
+                object_name=name,
+                expected=f"{self.kinds[number]} of shape {self.shapes[number]}",
+                found=f"{kind} of shape {shape}",
+            )
+        return number
+
+
+def kind_of_tensor(tensor: Tensor) -> Kind:
+    """Return the kind of a tensor: its layout, and the types of its main component."""
+    layout = LAYOUTS.get(tensor.format)
+    role = next(iter(tensor.components)) if layout is None else layout.main_role
+    storage, logical = spell(tensor.components[role].dtype)
+    return Kind(storage, logical, tensor.format)
+
+
+def kind_of_object(found: TensorObject) -> Kind:
+    """Return the kind of an object of a file: its layout, and the types of its main component."""
+    layout = LAYOUTS.get(found.format)
+    main = None if layout is None else found.components.get(layout.main_role)
+    one = main or next(iter(found.components.values()))
+    return Kind(one.dtype, one.type, found.format)
+
+
+def row_of(written: Written, file: int, found: TensorObject) -> Row:
+    """Return the row of an object that was written."""
+    one = found.components.get("data")
+    is_whole = written.is_whole or one is None
+    return Row(
+        written.tensor,
+        file,
+        written.number,
+        WHOLE_OBJECT if is_whole or one is None else one.encoding,
+        written.offsets,
+        written.sizes,
+        0 if is_whole or one is None else one.offset,
+        found.stored_nbytes,
+        None if is_whole or one is None else one.digest,
+        written.content,
+    )
+
+
+def table_of(tensors: Tensors, rows: Sequence[Row], files: Sequence[TableFile]) -> ChunkTable:
+    """Return rows as columns, in the order of the tensors."""
+    rows = sorted(rows, key=lambda row: row.tensor)
+    kinds = {kind: number for number, kind in enumerate(dict.fromkeys(tensors.kinds))}
+    encodings = {
+        word: n for n, word in enumerate(dict.fromkeys(["raw", *(r.encoding for r in rows)]))
+    }
+    texts = [row.digest for row in rows if row.encoding != WHOLE_OBJECT]
+    algorithm = next((parse_digest(text).algorithm for text in texts if text), "")
+    digest = None
+    if algorithm:
+        width = ALGORITHMS[algorithm].digits // 2
+        empty = bytes(width)
+        digest = np.frombuffer(
+            b"".join(
+                empty if row.digest is None else bytes.fromhex(parse_digest(row.digest).expected)
+                for row in rows
+            ),
+            np.uint8,
+        ).reshape(len(rows), width)
+
+    content = None
+    if rows and any(row.content is not None for row in rows):
+        none = bytes(CONTENT_BYTES)
+        whole = b"".join(none if row.content is None else row.content for row in rows)
+        content = np.frombuffer(whole, np.uint8).reshape(len(rows), CONTENT_BYTES)
+
+    def column(values: Iterable[int]) -> Array:
+        return np.fromiter(values, np.int64)
+
+    return ChunkTable(
+        names=list(tensors.numbers),
+        kinds=list(kinds),
+        kind=column(kinds[kind] for kind in tensors.kinds),
+        shapes=list(tensors.shapes),
+        files=list(files),
+        encodings=list(encodings),
+        tensor=column(row.tensor for row in rows),
+        file=column(row.file for row in rows),
+        number=column(row.number for row in rows),
+        encoding=column(encodings[row.encoding] for row in rows),
+        offsets=column(itertools.chain.from_iterable(row.offsets for row in rows)),
+        sizes=column(itertools.chain.from_iterable(row.sizes for row in rows)),
+        at=column(row.at for row in rows),
+        length=column(row.length for row in rows),
+        digest=digest,
+        algorithm=algorithm,
+        content=content,
+    )

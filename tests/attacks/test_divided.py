@@ -1,0 +1,217 @@
+"""Hostile roots of divided checkpoints: one error of ours each, in bounded time and memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from tests.unit.divided.saving import save
+from ztensor.chunks.table import ChunkTable, Kind, TableFile
+from ztensor.divided.root import columns_of, encode_values, read_root, write_root
+from ztensor.source.sink import FileSink
+
+W = np.arange(40, dtype="f4").reshape(8, 5)
+
+Told = dict[str, Any]
+Columns = dict[str, Any]
+
+
+def _changed(folder: Path, change: Callable[[Told, Columns], None]) -> None:
+    """Write the root of a folder anew, with its attributes and columns changed."""
+    table = read_root(folder).table
+    columns = columns_of(table)
+    told: Told = {
+        "version": 1,
+        "writer": "",
+        "kinds": [[kind.dtype, kind.type or "", kind.format] for kind in table.kinds],
+        "encodings": list(table.encodings),
+        "algorithm": table.algorithm,
+        "files": {
+            "names": [file.name for file in table.files],
+            "sizes": [file.size for file in table.files],
+            "digests": [file.digest for file in table.files],
+        },
+    }
+    change(told, columns)
+    path = folder / "checkpoint.zt"
+    with ztensor.Writer(path, compression=True, attributes={"divided": told}) as writer:
+        for name, column in columns.items():
+            writer.write(name, column)
+
+
+def _set(name: str, row: int, value: int, dtype: Any = np.int64) -> Callable[..., None]:
+    def change(told: Told, columns: Columns) -> None:
+        columns[name] = columns[name].astype(dtype)
+        columns[name][row] = value
+
+    return change
+
+
+def _column(name: str, make: Callable[[Any], Any]) -> Callable[..., None]:
+    def change(told: Told, columns: Columns) -> None:
+        columns[name] = make(columns[name])
+
+    return change
+
+
+def _told(key: str, value: Any) -> Callable[..., None]:
+    return lambda told, columns: told.__setitem__(key, value)
+
+
+def _file(key: str, value: Any) -> Callable[..., None]:
+    return lambda told, columns: told["files"][key].__setitem__(0, value)
+
+
+def _nested(told: Told, columns: Columns) -> None:
+    # A tree of 20,000 lists in each other, as the columns of a shape tell it.
+    deep: Any = []
+    for _ in range(20_000):
+        deep = [deep]
+    columns["values"] = np.frombuffer(encode_values({"x": deep}).shape, np.uint8)
+
+
+ROOTS: dict[str, Callable[..., None]] = {
+    "overlapping": _set("chunks/offsets", 2, 1),
+    "out of bounds": _set("chunks/offsets", 2, 1000),
+    "negative": _set("chunks/offsets", 2, -1),
+    "beyond 63 bits": _set("chunks/offsets", 2, 1 << 63, np.uint64),
+    "not covered": _set("chunks/sizes", 0, 1),
+    "outside its file": _set("chunks/at", 0, 1 << 40),
+    "too long": _set("chunks/length", 0, 1 << 61),
+    "unknown file": _set("chunks/file", 0, 77),
+    "unknown tensor": _set("chunks/tensor", 2, 77),
+    "tensors out of order": _set("chunks/tensor", 0, 1),
+    "other shape": _set("tensors/shape", 0, 1 << 61),
+    "deep rank": _set("tensors/rank", 0, 255),
+    "unknown kind": _set("tensors/kind", 0, 9),
+    "floats": _column("chunks/at", lambda c: c.astype("f8")),
+    "texts": _column("chunks/at", lambda c: np.zeros(len(c), bool)),
+    "two axes": _column("chunks/at", lambda c: c.reshape(-1, 1)),
+    "short": _column("chunks/at", lambda c: c[:-1]),
+    "long": _column("chunks/sizes", lambda c: np.concatenate((c, c))),
+    "no digests": _column("chunks/digest", lambda c: c[:-3]),
+    "bad names": _column("tensors/names", lambda c: np.full_like(c, 255)),
+    "equal names": lambda told, columns: columns.update(
+        {"tensors/names": np.frombuffer(b"aa", np.uint8),
+         "tensors/name_lengths": np.array([1, 1])}
+    ),
+    "long names": _set("tensors/name_lengths", 0, 1 << 61),
+    "values are noise": lambda told, columns: columns.update(values=np.arange(200, dtype="u1")),
+    **{
+        f"named {name}": _file("names", name)
+        for name in ("../a.zt", "/etc/passwd", "a/b.zt", "s3://b/x", "file:///x", "", ".", "..", 7)
+    },
+    "named twice": lambda told, columns: told["files"].update(
+        names=[told["files"]["names"][0]] * len(told["files"]["names"])
+    ),
+    "file without size": _file("sizes", "5"),
+    "huge file": _file("sizes", 1 << 61),
+    "negative file": _file("sizes", -1),
+    "digest of a file": _file("digests", 3),
+    "no files": _told("files", []),
+    "no kinds": _told("kinds", {"a": 1}),
+    "kinds": _told("kinds", [["f32"]]),
+    "no version": _told("version", "1"),
+    "newer": _told("version", 2),
+    "algorithm": _told("algorithm", "md5"),
+    "encodings": _told("encodings", []),
+}  # fmt: skip
+
+
+def _used(folder: Path) -> None:
+    """Open a folder; what opening does not show, the first use of it does."""
+    with ztensor.open(folder) as reader:
+        reader.unrepresented  # noqa: B018
+        reader["w"]
+
+
+def test_values_nested_deeply_are_read_and_cost_little(tmp_path: Path) -> None:
+    save(tmp_path, {"w": W, "v": W[:4]}, processes=2)
+    _changed(tmp_path, _nested)
+    tracemalloc.start()
+    deep = read_root(tmp_path).values["x"]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    depth = 0
+    while deep:
+        (deep,), depth = deep, depth + 1
+    assert depth == 20_000
+    assert peak < 64 << 20
+
+
+@pytest.mark.parametrize("name", ROOTS)
+def test_a_hostile_root_is_one_error(tmp_path: Path, name: str) -> None:
+    save(tmp_path, {"w": W, "v": W[:4]}, processes=2)
+    _changed(tmp_path, ROOTS[name])
+    begin = time.process_time()
+    tracemalloc.start()
+    try:
+        with pytest.raises(ztensor.ZTensorError) as caught:
+            _used(tmp_path)
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert not isinstance(caught.value, ztensor.errors.InternalError), caught.value
+    assert peak < 64 << 20
+    assert time.process_time() - begin < 20
+
+
+@pytest.mark.parametrize("shape", [(10**12,), (10**9,)])
+def test_a_claim_of_many_chunks_costs_nothing(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    """The manifest says so; the stored bytes are a few."""
+    save(tmp_path, {"w": W}, processes=2)
+    path = tmp_path / "checkpoint.zt"
+    from ztensor.contents import open_file
+    from ztensor.divided.root import parse_root
+
+    file = open_file(path, mmap=False)
+    objects = dict(file.manifest.objects)
+    for name in objects:
+        if name.startswith("chunks/"):
+            data = objects[name].components["data"]
+            more = dataclasses.replace(data, decoded_length=shape[0])
+            objects[name] = dataclasses.replace(
+                objects[name], shape=shape, components={"data": more}
+            )
+    tracemalloc.start()
+    with pytest.raises(ztensor.ZTensorError):
+        parse_root(file.with_objects(objects))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    file.close()
+    assert peak < 64 << 20
+
+
+def test_boxes_of_many_axes_and_none_that_are_regular_take_linear_time(tmp_path: Path) -> None:
+    count = 50_000
+    random = np.random.default_rng(0)
+    offsets = random.integers(0, 1000, (count, 6))
+    table = ChunkTable(
+        names=["w"],
+        kinds=[Kind("u8")],
+        kind=np.zeros(1, np.int64),
+        shapes=[(1001,) * 6],
+        files=[TableFile("00000-00000000.zt", 1 << 40)],
+        encodings=["raw"],
+        tensor=np.zeros(count, np.int64),
+        file=np.zeros(count, np.int64),
+        number=None,
+        encoding=None,
+        offsets=offsets.reshape(-1),
+        sizes=np.ones(count * 6, np.int64),
+        at=np.arange(count),
+        length=np.ones(count, np.int64),
+    )
+    write_root(FileSink(str(tmp_path / "checkpoint.zt")), table, encode_values({}), "")
+    begin = time.process_time()
+    with pytest.raises(ztensor.FormatError, match="cover"):
+        read_root(tmp_path)
+    assert time.process_time() - begin < 20
