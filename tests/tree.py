@@ -62,6 +62,8 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "encoding/base.py": ("unit/encoding/test_raw.py", "unit/encoding/test_zstd.py"),
     "encoding/zstd": ("unit/encoding/test_zstd.py", "property/test_zstd.py"),
     "jax": ("unit/test_jax.py",),
+    "divided/sending.py": ("unit/test_jax_sharded.py",),
+    "jax/sharded.py": ("unit/test_jax_sharded.py",),
     "jax/tree.py": ("unit/test_jax_tree.py",),
     "torch/tree.py": ("unit/torch/test_torch_tree.py",),
     "tree": ("unit/tree/test_encode.py", "unit/tree/test_decode.py"),

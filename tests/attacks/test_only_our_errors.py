@@ -477,6 +477,12 @@ FUNCTIONS: dict[str, Make] = {
     "jax.load_tree": lambda f: case(ztensor_jax().load_tree, filename=tree(f), **OF_TREE),
     "jax.save_tree": lambda f: saved_tree(ztensor_jax().save_tree, f),
     "jax.save": lambda _: case(ztensor_jax().save, **SAVED),
+    "jax.leaf_names": lambda _: case(ztensor_jax().leaf_names, tree={"a": {"b": F32}, "c": 1}),
+    "jax.save_sharded": lambda f: case(
+        ztensor_jax().save_sharded, tree={"a": {"b": F32}, "c": 1}, folder=f.new_folder(),
+        compression=False, checksum=True, threads=None, durable="auto", max_shard_size=None,
+        overwrite=True, storage=None, process_index=None, exchange=None,
+    ),
     "jax.save_file": lambda f: case(ztensor_jax().save_file, filename=f.out(), **SAVED, **SHARED),
 }  # fmt: skip
 

@@ -20,7 +20,8 @@ root is there nothing of a save counts; from then on nothing of the one before d
 
 Read `root.py` (what the root says, as columns), `part.py` (what one process writes), `commit.py`
 (how a save becomes the checkpoint), `cleaning.py` (what is removed then), `opened.py` (a folder or
-URL to whole tensors), `verifying.py` and `repair.py` (a lost root). The arithmetic of boxes and the
+URL to whole tensors), `verifying.py`, `repair.py` (a lost root), and `sending.py` (what a process
+wrote as bytes, for those that exchange no more). The arithmetic of boxes and the
 encoding are in `ztensor/chunks/`.
 """
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from ztensor import numpy as znumpy
 from ztensor.boundary import public
+from ztensor.divided.opened import DividedObjects
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -35,6 +36,7 @@ try:
 except ImportError as error:
     raise MissingDependencyError("ztensor.jax needs JAX: pip install 'pyztensor[jax]'") from error
 
+from ztensor.jax.sharded import leaf_names, save_sharded
 from ztensor.jax.tree import load_tree, save_tree
 from ztensor.jax.values import is_value, named_device, no_jax_value, placed, require_held, stored
 
@@ -57,12 +59,14 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "leaf_names",
     "load",
     "load_abstract",
     "load_file",
     "load_tree",
     "save",
     "save_file",
+    "save_sharded",
     "save_tree",
 ]
 
@@ -392,6 +396,27 @@ def _as_sharding(chosen: Any, name: str) -> Any:
     )
 
 
+def _slices(reader: ObjectReader, name: str, *, copy: bool) -> Callable[[Any], Array]:
+    lazy = reader.get_slice(name)
+    return lambda index: lazy[index].copy() if copy else lazy[index]
+
+
+def _boxes(reader: ObjectReader, name: str, struct: Any) -> Callable[[Any], Array] | None:
+    """Return what reads boxes of an object that lies in boxes, and no byte beside them; or None."""
+    file = reader.objects.part(name)
+    if not isinstance(file, DividedObjects):
+        return None
+
+    def read(index: tuple[slice, ...]) -> Array:
+        places = [each.indices(length) for each, length in zip(index, struct.shape, strict=True)]
+        sizes = [max(stop - start, 0) for start, stop, _ in places]
+        box = np.empty(sizes, struct.dtype)
+        file.read_box(name, [start for start, _, _ in places], sizes, box)
+        return box
+
+    return read
+
+
 def _sharded(reader: ObjectReader, name: str, struct: Any, sharding: Any, *, copy: bool) -> Any:
     if not isinstance(struct, jax.ShapeDtypeStruct):
         raise NotRepresentableError(
@@ -401,13 +426,13 @@ def _sharded(reader: ObjectReader, name: str, struct: Any, sharding: Any, *, cop
             found=f"format {describe(struct.format)}",
         )
     require_held(struct.dtype, name, reader.name)
-    lazy = reader.get_slice(name)
     parts: dict[Any, Array] = {}
+    read = _boxes(reader, name, struct) or _slices(reader, name, copy=copy)
 
     def part(index: tuple[slice, ...]) -> Array:
         key = tuple((each.start, each.stop) for each in index)
         if key not in parts:  # devices that hold the same part read it once
-            parts[key] = lazy[index].copy() if copy else lazy[index]
+            parts[key] = read(index)
         return parts[key]
 
     try:

@@ -50,13 +50,19 @@ def stored(value: Any) -> Array | Tensor:
         NotRepresentableError: it cannot be stored; the message says what would work.
     """
     if isinstance(value, jax.Array):
-        _require_readable(value)
+        require_readable(value)
+        _require_here(value)
         return np.asarray(value)
     return _stored_sparse(value)
 
 
-def _require_readable(array: Any) -> None:
-    """Raise where the elements of a JAX array cannot be had."""
+def require_readable(array: Any) -> None:
+    """Raise where the elements of a JAX array cannot be had, not even by the processes they are in.
+
+    Raises:
+        ArgumentTypeError: it is traced or deleted.
+        NotRepresentableError: it is a key of random numbers.
+    """
     if isinstance(array, jax.core.Tracer):
         raise ArgumentTypeError(
             "the value is traced and has no elements yet; save outside of jit, grad and vmap",
@@ -71,10 +77,13 @@ def _require_readable(array: Any) -> None:
         raise ArgumentTypeError(
             "the array was deleted, as a donated argument is; save before the call it is given to",
         )
+
+
+def _require_here(array: Any) -> None:
+    """Raise where other processes have some of the elements."""
     if not (array.is_fully_addressable or array.is_fully_replicated):
         raise NotRepresentableError(
-            "parts of the array are with other processes; gather it first with "
-            "jax.experimental.multihost_utils.process_allgather",
+            "parts of the array are with other processes; save_sharded saves them from there",
             found=describe(str(array.sharding), 200),
         )
 
@@ -88,7 +97,8 @@ def _stored_sparse(matrix: Any) -> Tensor:
             "bcoo_update_layout(matrix, n_batch=0, n_dense=0), or todense()",
             found=describe(matrix),
         )
-    _require_readable(matrix.data)
+    require_readable(matrix.data)
+    _require_here(matrix.data)
     values, indices = np.asarray(matrix.data), np.asarray(matrix.indices)
     if isinstance(matrix, sparse.BCSR):
         pointers = np.asarray(matrix.indptr)

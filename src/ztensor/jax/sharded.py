@@ -1,0 +1,301 @@
+"""`save_sharded`: arrays that are spread over processes, each saving what it has.
+
+Every process writes its own shards, those of which no other has the first replica, into files of
+its own. Process 0 names them all in the root, once all have written. `load_file` reads the result
+under any sharding, with any number of processes. No array is ever gathered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from ztensor.boundary import public
+from ztensor.divided.commit import commit
+from ztensor.divided.part import PartWriter
+from ztensor.divided.root import encode_values
+from ztensor.divided.sending import record_from_bytes, record_to_bytes
+from ztensor.errors import (
+    ArgumentValueError,
+    SourceError,
+    ZTensorError,
+    describe,
+)
+from ztensor.jax.values import is_value, require_readable, stored
+from ztensor.source.paths import path_text
+from ztensor.source.table import is_remote
+from ztensor.tensor import Tensor
+from ztensor.wire import cbor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ztensor.source.sink import Durable
+    from ztensor.typing import Path, Storage
+
+    Exchange = Callable[[bytes], Sequence[bytes]]
+
+__all__ = ["leaf_names", "save_sharded"]
+
+_DONE, _FAILED = b"\1", b"\0"
+_LEAST_BYTES = 4096
+
+
+@public
+def save_sharded(
+    tree: object,
+    folder: Path,
+    *,
+    compression: bool | int | str = False,
+    checksum: str | bool | None = True,
+    threads: int | None = None,
+    durable: Durable = "auto",
+    max_shard_size: int | str | None = None,
+    overwrite: bool = True,
+    storage: Storage | None = None,
+    process_index: int | None = None,
+    exchange: Exchange | None = None,
+) -> None:
+    """Save arrays that may be spread over processes as a divided checkpoint; all call it.
+
+    Each process writes the shards of which it has the first replica, so that what several devices
+    or processes hold is written once. Process 0 then writes the root: until that is there the old
+    checkpoint of the folder counts, and from then on the new one. `load_file(folder, sharding=...)`
+    reads it under any other sharding, and `ztensor.open(folder)` gives whole tensors.
+
+    What a process has as a whole, as arrays of NumPy and of its own devices are, is taken to be the
+    same in all that have it: the first writes it. Plain values are those of process 0; they are in
+    `ztensor.divided.read_root(folder).values`.
+
+    Args:
+        tree: a dict of arrays, or any tree of JAX. A leaf has the name that `leaf_names` gives: its
+            keys, joined by dots.
+        folder: a folder that all processes see, which is made if it is not there, or the URL of a
+            prefix.
+        compression: as for `ztensor.Writer`.
+        checksum: as for `ztensor.Writer`: True or `"crc32c"`, `"sha256"`, or None.
+        threads: as for `ztensor.Writer`.
+        durable: True flushes to disk before this returns; "auto" does so where a checkpoint is
+            replaced; False leaves it to the system.
+        max_shard_size: most bytes of a file, such as `"5GB"`; more files then.
+        overwrite: False refuses to replace a checkpoint.
+        storage: how the store of a URL is opened; see `ztensor.open`.
+        process_index: which process this is; by default `jax.process_index()`.
+        exchange: called by all processes with bytes, and returns those of all, in the order of
+            processes; it is a barrier, too. By default JAX's own collectives.
+
+    Raises:
+        NotRepresentableError: a leaf cannot be stored, such as a key of random numbers; by its
+            name.
+        ArgumentTypeError: an array is traced or deleted.
+        ArgumentValueError: two leaves have one name, or another argument has an unknown value.
+        UsageError: the shards leave gaps or overlap, the processes disagree about an array, or
+            there is a checkpoint and `overwrite` is False.
+        SourceError: this or another process could not write; every process raises then. What was
+            there before still is.
+    """
+    own = jax.process_index() if process_index is None else process_index
+    share = _gathered if exchange is None else exchange
+    leaves: list[tuple[str, Any]] = []
+    values: dict[str, object] = {}
+
+    def look() -> bytes:
+        leaves.extend(_named(tree))
+        values.update((name, leaf) for name, leaf in leaves if not _is_array(leaf))
+        encode_values(values)  # raises for what cannot be kept, before anything is written
+        _make(folder)
+        return cbor.encode([name for name, leaf in leaves if _is_of_one_process(leaf)])
+
+    whole = _each_first(_together(share, look))
+    with contextlib.ExitStack() as kept:  # while the writer lives, no clean-up takes its files
+
+        def write() -> bytes:
+            writer = kept.enter_context(
+                PartWriter(
+                    folder,
+                    process=own,
+                    compression=compression,
+                    checksum=checksum,
+                    threads=threads,
+                    durable=durable,
+                    storage=storage,
+                    max_shard_size=max_shard_size,
+                )
+            )
+            for name, leaf in leaves:
+                if name not in values:
+                    _write(writer, name, leaf, is_ours=whole.get(name, own) == own)
+            return record_to_bytes(writer.finish())
+
+        records = _together(share, write)
+
+        def end() -> bytes:
+            if own == 0:
+                commit(
+                    folder,
+                    map(record_from_bytes, records),
+                    values,
+                    overwrite=overwrite,
+                    durable=durable,
+                    storage=storage,
+                    writer="jax",
+                )
+            return b""
+
+        _together(share, end)
+
+
+@public
+def leaf_names(tree: object) -> object:
+    """Return a tree with the name that `save_sharded` gives each leaf in the leaf's place.
+
+    With what `load_file` returns it makes a tree of arrays again:
+    `jax.tree.map(arrays.__getitem__, leaf_names(tree))`.
+
+    Args:
+        tree: any tree of JAX, of arrays or of what stands for them.
+
+    Raises:
+        ArgumentValueError: two leaves have one name.
+    """
+    names = [name for name, _ in _named(tree)]
+    found: object = jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(tree), names)
+    return found
+
+
+# --- Leaves ----------------------------------------------------------------------------------
+
+
+def _named(tree: Any) -> list[tuple[str, Any]]:
+    """Return the leaves of a tree with their names, in JAX's order.
+
+    Raises:
+        ArgumentValueError: two have one name.
+    """
+    leaves, _ = jax.tree_util.tree_flatten_with_path(
+        tree, is_leaf=lambda one: isinstance(one, Tensor) or is_value(one)
+    )
+    seen: set[str] = set()
+    named = []
+    for path, leaf in leaves:
+        name = ".".join(map(_word, path))
+        if name in seen:
+            raise ArgumentValueError("two leaves of the tree have one name", object_name=name)
+        seen.add(name)
+        named.append((name, leaf))
+    return named
+
+
+def _word(key: Any) -> str:
+    for field in ("key", "name", "idx"):
+        if hasattr(key, field):
+            return str(getattr(key, field))
+    return str(key)
+
+
+def _is_array(leaf: Any) -> bool:
+    return is_value(leaf) or isinstance(leaf, (np.ndarray, np.generic, Tensor))
+
+
+def _is_of_one_process(leaf: Any) -> bool:
+    """Return whether a process has all of an array, so that others may have it as well."""
+    return _is_array(leaf) and not (isinstance(leaf, jax.Array) and not leaf.is_fully_addressable)
+
+
+def _each_first(every: list[bytes]) -> dict[str, int]:
+    """Return of each array that processes have as a whole the first that does: that one writes."""
+    first: dict[str, int] = {}
+    for process, names in enumerate(every):
+        listed: Any = cbor.decode(names)
+        for name in listed:
+            first.setdefault(name, process)
+    return first
+
+
+def _write(writer: PartWriter, name: str, leaf: Any, *, is_ours: bool) -> None:
+    """Write of an array what this process is the one to write.
+
+    Raises:
+        ZTensorError: it cannot be stored, by its name.
+    """
+    if not is_ours:
+        return
+    try:
+        if isinstance(leaf, jax.Array):
+            require_readable(leaf)
+            for shard in leaf.addressable_shards:
+                if shard.replica_id == 0:
+                    _write_shard(writer, name, leaf, shard)
+        else:
+            writer.add(name, stored(leaf) if is_value(leaf) else leaf)
+    except ZTensorError as error:
+        raise error.locate(object_name=name) from error.__cause__
+
+
+def _write_shard(writer: PartWriter, name: str, array: Any, shard: Any) -> None:
+    offsets = tuple(part.start or 0 for part in shard.index)
+    writer.add(name, np.asarray(shard.data), shape=tuple(array.shape), offsets=offsets)
+
+
+def _make(folder: Any) -> None:
+    path = path_text(folder)
+    if is_remote(path):
+        return
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot make the folder", path) from error
+
+
+# --- Processes -------------------------------------------------------------------------------
+
+
+def _together(share: Exchange, work: Callable[[], bytes]) -> list[bytes]:
+    """Do a step in all processes, and return what each tells, where none of them failed.
+
+    Raises:
+        SourceError: another process failed, or cannot be reached.
+        Exception: what this one failed with.
+    """
+    failure: Exception | None = None
+    try:
+        told = _DONE + work()
+    except Exception as error:  # noqa: BLE001  # the others wait for what this process tells
+        failure = error
+        told = _FAILED + f"{type(error).__name__}: {error}".encode("utf-8", "replace")
+    try:
+        every = [bytes(one) for one in share(told)]
+    except RuntimeError as error:  # JAX's is one
+        if failure is not None:
+            raise failure from None
+        raise SourceError(
+            "the processes cannot reach one another", found=describe(str(error), 200)
+        ) from error
+    if failure is not None:
+        raise failure
+    for process, one in enumerate(every):
+        if one[:1] != _DONE:
+            raise SourceError(
+                f"nothing was saved: process {process} failed",
+                found=describe(one[1:].decode("utf-8", "replace"), 400),
+            )
+    return [one[1:] for one in every]
+
+
+def _gathered(own: bytes) -> Sequence[bytes]:
+    """Return what every process passes, by JAX's collectives."""
+    if jax.process_count() == 1:
+        return [own]
+    from jax.experimental import multihost_utils
+
+    lengths = multihost_utils.process_allgather(np.array([len(own)], np.uint32)).reshape(-1)
+    # JAX compiles the exchange of each length anew: few lengths, then.
+    padded = np.zeros(max(_LEAST_BYTES, 1 << int(lengths.max()).bit_length()), np.uint8)
+    padded[: len(own)] = np.frombuffer(own, np.uint8)
+    every = np.asarray(multihost_utils.process_allgather(padded))
+    every = every.reshape(len(lengths), len(padded))
+    return [row[:length].tobytes() for row, length in zip(every, lengths.tolist(), strict=True)]
