@@ -94,12 +94,13 @@ real-files: $(VENV)/dev.stamp $(VENV)/torch.stamp ## hold 400 real files of othe
 	$(BIN)/python -W ignore tests/real/run.py $(REAL)
 
 # BENCH="--torch --write-docs" adds peers of gigabytes and writes the page.
-bench: $(VENV)/dev.stamp $(VENV)/bench.stamp ## measure everything beside other libraries, an hour and a half
+bench: $(VENV)/dev.stamp $(VENV)/bench.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) ## measure everything beside other libraries, an hour and a half
 	$(BIN)/python benchmarks/run.py --full $(BENCH)
 	$(BIN)/python benchmarks/run.py --full --foreign --peers ztensor-2,ours-ztensor-2 --minutes 15 \
 		--json build/benchmarks/2.x.json
 	$(BIN)/python benchmarks/edit.py
 	$(BIN)/python -m benchmarks.remote
+	$(if $(strip $(TORCH)),$(BIN)/python benchmarks/training.py)
 
 bench-quick: $(VENV)/dev.stamp ## measure what the goals ask, under ten minutes
 	$(BIN)/python benchmarks/run.py $(BENCH)
