@@ -28,6 +28,7 @@ _TENSOR, _PARAMETER = "torch.Tensor", "torch.nn.Parameter"
 _SIZE, _DTYPE, _DEVICE = "torch.Size", "torch.dtype", "torch.device"
 _GRADIENT = "requires_grad"
 _ORDERS = {"channels_last": torch.channels_last, "channels_last_3d": torch.channels_last_3d}
+_LEAST_ORDERED = 4  # dimensions
 _DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 
 
@@ -108,10 +109,10 @@ def tree_form(value: Any) -> Leaf | Made | None:
 
 
 def _of_tensor(tensor: Any, kind: type) -> Leaf | Made:
-    if tensor.is_cpu or tensor.layout is not torch.strided or tensor.is_meta:
+    is_cpu = tensor.is_cpu
+    if is_cpu or tensor.layout is not torch.strided or tensor.is_meta:
         stored = from_torch(tensor)
-        is_array = kind in PLAIN and tensor.layout is torch.strided
-        memory = memory_of(stored, "torch") if is_array else None
+        memory = _memory_of(tensor, stored) if kind in PLAIN else None
     else:  # the writer fetches it when its turn comes
         numpy_type(tensor.dtype)
         stored = tensor.detach()
@@ -124,12 +125,23 @@ def _of_tensor(tensor: Any, kind: type) -> Leaf | Made:
             "(torch.Tensor)",
             found=f"{kind.__module__}.{kind.__qualname__}",
         )
-    words = [] if tensor.is_cpu else [tensor.device.type]
-    words += [name for name, order in _ORDERS.items() if _is_in(tensor, order)]
-    words += [_GRADIENT] if tensor.requires_grad else []
+    words = [] if is_cpu else [tensor.device.type]
+    if tensor.dim() >= _LEAST_ORDERED:
+        words += [name for name, order in _ORDERS.items() if _is_in(tensor, order)]
+    if tensor.requires_grad:
+        words.append(_GRADIENT)
     if kind is torch.Tensor and not words:
         return leaf
     return Made(_TENSOR if kind is torch.Tensor else _PARAMETER, (leaf, " ".join(words)))
+
+
+def _memory_of(tensor: Any, stored: Any) -> object:
+    """Return what is equal for tensors over the same elements; None where that is not asked."""
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return None
+    if tensor.is_conj() or tensor.is_neg():  # stored is a copy of what they stand for
+        return memory_of(stored, "torch")
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def _is_in(tensor: Any, order: Any) -> bool:

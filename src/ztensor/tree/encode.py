@@ -16,7 +16,7 @@ from ztensor.tree.names import ROOT, Place, key_step, named, unique
 from ztensor.tree.record import fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 # Keys and elements of sets are hashed, which recurses: deeper ones are not kept.
 KEY_DEPTH = 32
@@ -66,6 +66,7 @@ class _Encoder:
         self._numbers: dict[object, int] = {}
         self._tries: dict[str, int] = {}
         self._held: list[object] = []  # an id says nothing once its object is gone
+        self._forms: dict[type, Callable[[Any], Leaf | Made | None]] = {}
 
     def encoded(self, tree: object) -> Encoded:
         """Return the whole tree as it is saved."""
@@ -181,8 +182,12 @@ class _Encoder:
     def _other(self, value: Any, key: object, step: str | None, place: Place) -> Any:
         """Append a node of a type that is looked up: by ours, by its framework, by its fields."""
         columns = self._columns
+        kind = type(value)
         try:
-            form = _form(value)
+            told = self._forms.get(kind)
+            if told is None:
+                told = self._forms[kind] = _told_by(value)
+            form = told(value)
         except ZTensorError as error:
             where = str(_inner(place, key, step))
             error.message = f"{where}: {error.message}"
@@ -243,19 +248,20 @@ class _Encoder:
             self._key(item, place, depth + 1)
 
 
-def _form(value: Any) -> Leaf | Made | None:
+def _told_by(value: Any) -> Callable[[Any], Leaf | Made | None]:
+    """Return what tells the form of all values of one's exact type."""
     kind = type(value)
     if kind is Leaf:
-        return value  # type: ignore[no-any-return]
+        return lambda leaf: leaf
     if kind is Tensor:
-        return Leaf(value, None, "")
-    form = form_of(value)
-    if form is not None:
-        return form
+        return lambda tensor: Leaf(tensor, None, "")
+    if form_of(value) is not None:
+        return form_of
     trees = tree_adapter_beside(value)
-    if trees is not None:
-        told: Leaf | Made | None = trees.tree_form(value)
-        return told
+    return _array_form if trees is None else trees.tree_form
+
+
+def _array_form(value: Any) -> Leaf | None:
     home = adapter_of(value)  # one without types of its own in trees: its arrays are NumPy's
     return None if home is None else Leaf(home.stored(value), None, "numpy")
 

@@ -245,3 +245,13 @@ def test_a_run_goes_on_as_if_nothing_had_happened(
         resumed.resume(load_tree(tmp_path / "state.zt", copy=how))
         resumed.train(3)
         assert_alike(resumed.state(), unbroken.state())
+
+
+def test_views_that_torch_only_notes_are_no_second_name_of_what_they_are_of(tmp_path: Path) -> None:
+    value = torch.tensor([1 + 2j, 3 - 1j])
+    tree = {"a": value, "conj": value.conj(), "imag": value.conj().imag, "again": value}
+    save_tree(tree, tmp_path / "a.zt")
+    found = load_tree(tmp_path / "a.zt")
+    assert found["again"] is found["a"]
+    for name, tensor in tree.items():
+        assert torch.equal(found[name], tensor), name
