@@ -65,6 +65,11 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "divided/sending.py": ("unit/test_jax_sharded.py",),
     "jax/sharded.py": ("unit/test_jax_sharded.py",),
     "jax/tree.py": ("unit/test_jax_tree.py",),
+    "torch/checkpoint": (
+        "unit/torch/test_checkpoint.py",
+        "distributed/test_processes.py",
+        "distributed/test_faults.py",
+    ),
     "torch/tree.py": ("unit/torch/test_torch_tree.py",),
     "tree": ("unit/tree/test_encode.py", "unit/tree/test_decode.py"),
     "tree/fitting.py": ("unit/test_states.py",),

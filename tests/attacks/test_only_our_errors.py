@@ -1040,7 +1040,9 @@ def divided() -> Any:
 
 
 def part_of(f: Files) -> Any:
-    return divided().PartWriter(f.new_folder())
+    part = divided().PartWriter(f.new_folder())
+    part.add("first", F32)
+    return part
 
 
 def divided_record(folder: Path) -> Any:
@@ -1077,6 +1079,9 @@ def of_part(f: Files) -> dict[str, Case]:
         "__repr__": case(part.__repr__),
         "abort": case(part.abort),
         "add": case(part.add, name="w", value=F32, shape=(8, 6), offsets=(4, 0)),
+        "share": case(
+            part.share, name="v", of="first", at=(0, 0), shape=(8, 6), offsets=(4, 0)
+        ),
         "finish": case(part.finish),
     }  # fmt: skip
 
@@ -1098,7 +1103,102 @@ def of_checkpoint(f: Files) -> dict[str, Case]:
     }  # fmt: skip
 
 
+def checkpoint_writer(f: Files) -> Any:
+    return ztensor_torch().StorageWriter(f.new_folder())
+
+
+def checkpoint_reader(f: Files) -> Any:
+    writer = checkpoint_writer(f)
+    dcp().save({"w": torch.ones(3), "n": 1}, storage_writer=writer, no_dist=True)
+    reader = ztensor_torch().StorageReader(writer.checkpoint_id)
+    reader.read_metadata()
+    return reader
+
+
+def dcp() -> Any:
+    return importlib.import_module("torch.distributed.checkpoint")
+
+
+def save_plan(f: Files) -> tuple[Any, Any]:
+    planner = dcp().DefaultSavePlanner()
+    planner.set_up_planner({"w": torch.ones(3), "n": 1}, is_coordinator=True)
+    return planner.create_local_plan(), planner
+
+
+def written(f: Files) -> Any:
+    writer = checkpoint_writer(f)
+    return writer.write_data(*save_plan(f)).value()
+
+
+def load_data(f: Files) -> Any:
+    reader, planner = checkpoint_reader(f), dcp().DefaultLoadPlanner()
+    planner.set_up_planner({"w": torch.zeros(3), "n": 0}, reader.read_metadata(), True)
+    return reader.read_data(planner.create_local_plan(), planner).value()
+
+
+def finished(f: Files) -> Any:
+    writer, (plan, planner) = checkpoint_writer(f), save_plan(f)
+    _, metadata = planner.create_global_plan([plan])
+    return writer.finish(metadata, [writer.write_data(plan, planner).value()])
+
+
+def planned(thing: Any, name: str) -> Any:
+    """Return a property, or what a method makes of a plan of torch."""
+    if name == "checkpoint_id":
+        return thing.checkpoint_id
+    plan = dcp().planner.LoadPlan([])
+    return getattr(thing, name)([plan] if name == "prepare_global_plan" else plan)
+
+
+def of_storage(kind: str, make: Callable[[Files], Any]) -> dict[str, Make]:
+    """Return cases for what both classes have."""
+
+    def on(name: str, **arguments: Any) -> Make:
+        return lambda f: case(getattr(make(f), name), **arguments)
+
+    def with_plan(name: str) -> Make:
+        return lambda f: case(lambda: planned(make(f), name))
+
+    return {
+        f"{kind}.reset": on("reset", checkpoint_id="folder"),
+        f"{kind}.validate_checkpoint_id": on("validate_checkpoint_id", checkpoint_id="folder"),
+        **{
+            f"{kind}.{name}": with_plan(name)
+            for name in ("checkpoint_id", "prepare_local_plan", "prepare_global_plan")
+        },
+    }
+
+
+# What torch calls with plans and planners of its own is tried with those.
+CHECKPOINTS: dict[str, Make] = {
+    "StorageWriter.__init__": lambda f: case(
+        ztensor_torch().StorageWriter, path=f.new_folder(), compression=False, checksum=True,
+        threads=None, overwrite=True, max_shard_size=None, durable="auto", since=None, storage=None,
+    ),
+    "StorageReader.__init__": lambda f: case(
+        ztensor_torch().StorageReader, path=f.new_folder(), verify=None, threads=None, types=(),
+        storage=None, limits=None,
+    ),
+    "StorageWriter.storage_meta": lambda f: case(checkpoint_writer(f).storage_meta),
+    "StorageWriter.set_up_storage_writer": lambda f: case(
+        lambda: checkpoint_writer(f).set_up_storage_writer(True, rank=0)
+    ),
+    "StorageWriter.write_data": lambda f: case(lambda: written(f)),
+    "StorageWriter.finish": lambda f: case(lambda: finished(f)),
+    "StorageReader.read_metadata": lambda f: case(
+        lambda: dict(checkpoint_reader(f).read_metadata().state_dict_metadata)
+    ),
+    "StorageReader.set_up_storage_reader": lambda f: case(
+        lambda: checkpoint_reader(f).set_up_storage_reader(None, True)
+    ),
+    "StorageReader.read_data": lambda f: case(lambda: load_data(f)),
+    **of_storage("StorageWriter", checkpoint_writer),
+    **of_storage("StorageReader", checkpoint_reader),
+}  # fmt: skip
+
+
 OTHERS: dict[str, Make] = {
+    **under("torch", CHECKPOINTS),
     "fleet.FileHash.__repr__": lambda f: case(
         lambda: repr(list(importlib.import_module("ztensor.fleet").hash_files(f.zt())))
     ),
@@ -1123,7 +1223,7 @@ OTHERS: dict[str, Make] = {
         divided().repair, folder=divided_folder(f), durable="auto", dry_run=False
     ),
     **of_each("divided.PartWriter", of_part, (
-        "__enter__ __exit__ __init__ __repr__ abort add finish"
+        "__enter__ __exit__ __init__ __repr__ abort add finish share"
     )),
     **of_each("divided.DividedCheckpoint", of_checkpoint, (
         "__enter__ __exit__ __init__ __repr__ close read_box"
@@ -1274,6 +1374,9 @@ def test_every_public_name_has_the_edge() -> None:
         outer, _, inner = name.rpartition(".")
         if outer in ("numpy", "torch", "jax", "v2", "conformance", "fleet", "dask", "divided"):
             call = getattr(importlib.import_module(f"ztensor.{outer}"), inner)
+        elif outer.startswith("torch."):
+            kind = getattr(ztensor_torch(), outer.removeprefix("torch."))
+            call = inspect.getattr_static(kind, inner)
         elif outer.startswith("v2."):
             call = inspect.getattr_static(getattr(v2(), outer.removeprefix("v2.")), inner)
         elif outer.startswith("divided."):

@@ -227,7 +227,7 @@ class Assembler:
         for chunk in self.table.touching(tensor, offsets, sizes):
             common = overlap(chunk.offsets, chunk.sizes, offsets, sizes)
             with self.located(chunk):
-                _Part(self, chunk, common, _part_of(target, common.target)).read(at_once)
+                _Part(self, chunk, common, target[common.in_target]).read(at_once)
             if see is not None:
                 if at_once is None:
                     see(chunk, common, target)
@@ -427,13 +427,6 @@ class _Part:
                 at_once.later(put)
 
 
-def _part_of(target: Array, place: tuple[slice, ...]) -> Array:
-    """Return a part of an array as a view: without dots, that of one without axes is a copy."""
-    index: Any = (*place, ...)
-    part: Array = target[index]
-    return part
-
-
 def _put(target: Array, window: Array, shape: tuple[int, ...] | None, picks: Any) -> None:
     if shape is None:
         target[...] = window.reshape(target.shape)
@@ -614,7 +607,7 @@ class _Sums:
             running = self._running.get(chunk.row) or self._begin(stored, chunk)
             if running is None:
                 return
-            part = np.ascontiguousarray(target[common.target])
+            part = np.ascontiguousarray(target[common.in_target])
             running.hasher.update(part.reshape(-1).view(np.uint8).data)
             left = running.left - element_count(common.sizes)
             if left:

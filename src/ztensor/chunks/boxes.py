@@ -43,6 +43,11 @@ class Overlap(NamedTuple):
         """Return whether there is none."""
         return 0 in self.sizes
 
+    @property
+    def in_target(self) -> Any:
+        """Return `target` as an index that gives a view: without dots, no axes give a copy."""
+        return (*self.target, ...)
+
 
 def overlap(
     offsets: Sequence[int], sizes: Sequence[int], others: Sequence[int], lengths: Sequence[int]

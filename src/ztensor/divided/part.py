@@ -13,7 +13,6 @@ from ztensor.boundary import public
 from ztensor.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.digest import ALGORITHMS, digest_of, xxh3_128
 from ztensor.divided.place import ATTRIBUTE, ROOT, Place, is_own, part_name
-from ztensor.divided.rows import SEPARATOR as SEPARATOR  # others know it by this room
 from ztensor.divided.rows import Row, Tensors, Written, kind_of_tensor, own_name, row_of, table_of
 from ztensor.divided.since import Older
 from ztensor.errors import (
@@ -140,6 +139,7 @@ class PartWriter:
         self._output: Output | None = None
         self._counts: dict[str, int] = {}
         self._written: list[Written] = []
+        self._places: dict[tuple[int, tuple[int, ...]], Written] = {}  # of this file
         self.state = "open"
         self._begin()
 
@@ -199,18 +199,68 @@ class PartWriter:
                     return
         self._roll(given.nbytes)
         output = self._require_open()
-        count = self._counts.get(name, 0)
+        own, count = self._own(name)
         attributes = {
             **({} if tensor is None else tensor.attributes),
-            ATTRIBUTE: {"of": name, "shape": list(whole), "offsets": list(offset)},
+            ATTRIBUTE: _told(name, whole, offset),
         }
-        own = own_name(name, count)
         output.write(own, given, attributes)
-        self._counts[name] = count + 1
         sizes = tuple(given.shape)
-        self._written.append(
-            Written(own, number, count, offset, sizes, tensor is not None, content)
-        )
+        self._note(Written(own, number, count, offset, sizes, tensor is not None, content))
+
+    def share(
+        self,
+        name: str,
+        of: str,
+        *,
+        at: Sequence[int] | None = None,
+        shape: Sequence[int] | None = None,
+        offsets: Sequence[int] | None = None,
+    ) -> bool:
+        """Write a chunk that has the bytes of one written before, without writing them again.
+
+        Args:
+            name: the tensor's name.
+            of: the tensor that has a chunk alike in type, layout, shape and every element.
+            at: where that chunk begins; where the tensor does, by default.
+            shape: as for `add`, like `offsets`.
+            offsets: where the box begins along each axis.
+
+        Returns:
+            Whether it was written; not where that chunk is in another file, or has no element.
+
+        Raises:
+            ArgumentValueError: the box does not lie in the shape, or only one of both is given.
+            UsageError: the whole tensor was written before.
+        """
+        output = self._require_open()
+        known = self._tensors.numbers.get(of)
+        if known is None:
+            return False
+        begin = (0,) * len(self._tensors.shapes[known]) if at is None else tuple(at)
+        like = self._places.get((known, begin))
+        if like is None:
+            return False
+        whole, offset = _box(name, like.sizes, shape, offsets)
+        kind = self._tensors.kinds[known]
+        number = self._tensors.number(name, whole, kind, is_whole=shape is None)
+        own, count = self._own(name)
+        output.share(own, like.own)
+        before = output.objects[own]
+        attributes = {**(before.attributes or {}), ATTRIBUTE: _told(name, whole, offset)}
+        output.objects[own] = dataclasses.replace(before, attributes=attributes)
+        self._note(like._replace(own=own, tensor=number, number=count, offsets=offset))
+        return True
+
+    def _note(self, written: Written) -> None:
+        self._written.append(written)
+        self._places[written.tensor, written.offsets] = written
+
+    def _own(self, name: str) -> tuple[str, int]:
+        """Return what the next object of a tensor is called in this file, and its number."""
+        count = self._counts.get(name, 0)
+        self._counts[name] = count + 1
+        return own_name(name, count), count
 
     @property
     def _algorithm(self) -> str:
@@ -221,10 +271,8 @@ class PartWriter:
         """Copy a chunk of an older file, as it is stored there, of which little else is needed."""
         name = self._older_name(number)
         self._roll(chunk.length)
-        count = self._counts.get(name, 0)
-        own = own_name(name, count)
+        own, count = self._own(name)
         self._require_open().copy(own, objects, own_name(name, chunk.number))
-        self._counts[name] = count + 1
         self._written.append(
             Written(own, number, count, chunk.offsets, chunk.sizes, is_whole=False, content=content)
         )
@@ -257,6 +305,7 @@ class PartWriter:
         self._name = name
         self._counts = {}
         self._written = []
+        self._places = {}
 
     def _end_file(self) -> None:
         output = self._output
@@ -346,6 +395,11 @@ class PartWriter:
         return (
             f"<PartWriter {describe(self._place.name, 200)} process {self.process}, {self.state}>"
         )
+
+
+def _told(name: str, shape: tuple[int, ...], offsets: tuple[int, ...]) -> dict[str, object]:
+    """Return what an object says of the chunk that it is."""
+    return {"of": name, "shape": list(shape), "offsets": list(offsets)}
 
 
 def _box(

@@ -49,13 +49,15 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.frameworks import tree_adapter
 from ztensor.limits import Budget
 from ztensor.tree.decode import decode
 from ztensor.tree.encode import encode
+from ztensor.tree.kinds import MAKERS
 from ztensor.writing.creating import create
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ztensor.limits import Limits
     from ztensor.reading.file import FileObjects
@@ -80,7 +82,9 @@ class Root:
 
     table: ChunkTable
     writer: str
-    _values: Callable[[], Mapping[str, object]] | None = dataclasses.field(repr=False, default=None)
+    _values: Callable[..., Mapping[str, object]] | None = dataclasses.field(
+        repr=False, default=None
+    )
 
     @property
     def names(self) -> Sequence[str]:
@@ -120,8 +124,7 @@ class Root:
             FormatError: what the root says of them is damaged.
             LimitError: a safety cap is exceeded.
         """
-        values: Mapping[str, Any] = {} if self._values is None else self._values()
-        return values
+        return values_as(self, None)
 
 
 @public
@@ -170,6 +173,21 @@ def is_root(file: FileObjects) -> bool:
 
 
 # --- Reading --------------------------------------------------------------------------------
+
+
+def values_as(root: Root, framework: str | None, types: Iterable[type] = ()) -> Mapping[str, Any]:
+    """Return the values of an open root, with those of a framework as they were.
+
+    Args:
+        root: what `parse_root` gave, of a file that is open.
+        framework: its name in `ztensor.frameworks`; None gives NumPy's arrays for all.
+        types: classes of namedtuples, dataclasses and enums; see `ztensor.load_tree`.
+
+    Raises:
+        ZTensorError: as for `Root.values`, and what `ztensor.load_tree` raises for classes.
+    """
+    values: Mapping[str, Any] = {}
+    return values if root._values is None else root._values(framework, types)
 
 
 def parse_root(file: FileObjects) -> Root:
@@ -364,7 +382,11 @@ _NAME_COST = 120  # bytes of memory that a name and its place take, or a shape
 _INTEGERS = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
 
 
-def _values_of(file: FileObjects, budget: Budget) -> Mapping[str, Any]:
+def _values_of(
+    file: FileObjects, budget: Budget, framework: str | None, types: Iterable[type]
+) -> Mapping[str, Any]:
+    home = None if framework is None else tree_adapter(framework)
+    own = {} if home is None else home.tree_makers()
     stored = file.object(_VALUES).components["data"].length
     if file.object(_VALUES).shape[:1] > (file.limits.manifest_bytes,):
         raise LimitError(
@@ -376,9 +398,13 @@ def _values_of(file: FileObjects, budget: Budget) -> Mapping[str, Any]:
     def leaf(at: Any) -> Any:
         if at.name not in names:
             raise broken("the root lacks an array of its values", found=describe(at.name))
-        return file.value(f"{_VALUES}/{at.name}", copy=True)
+        value = file.value(f"{_VALUES}/{at.name}", copy=True)
+        return home.tree_leaf(value) if home is not None and at.framework == framework else value
 
-    tree = decode(shape.tobytes(), budget, leaf, stored=stored).tree
+    def maker_of(name: str) -> Callable[[Any], Any] | None:
+        return own.get(name) or MAKERS.get(name)
+
+    tree = decode(shape.tobytes(), budget, leaf, stored=stored, types=types, maker_of=maker_of).tree
     if not isinstance(tree, dict) or not all(isinstance(name, str) for name in tree):
         raise broken("the values have no names", found=describe(tree))
     return tree

@@ -3,12 +3,16 @@
 The functions have the names and arguments of those, and more. Shared and non-contiguous tensors
 are no errors here: tied weights are stored once, under all their names.
 
+`StorageWriter` and `StorageReader` are what `torch.distributed.checkpoint` takes, for checkpoints
+of many processes; they are in `checkpoint/`, which is imported when one of them is used.
+
 `values.py` turns one tensor into what is stored and back, `devices.py` brings objects onto other
 devices than the CPU, `quantized.py` makes floats of quantized ones.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -68,6 +72,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "StorageReader",
+    "StorageWriter",
     "dequantize",
     "load",
     "load_file",
@@ -85,6 +91,13 @@ __all__ = [
 def __dir__() -> list[str]:
     """Return the public names."""
     return __all__
+
+
+def __getattr__(name: str) -> Any:
+    """Return a name of `checkpoint/`, which takes a while to import."""
+    if name in ("StorageReader", "StorageWriter"):
+        return getattr(importlib.import_module("ztensor.torch.checkpoint"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 # --- Dicts ----------------------------------------------------------------------------------

@@ -103,6 +103,11 @@ def numpy_type(dtype: Any) -> np.dtype[Any]:
     return numpy_dtype(name)
 
 
+def is_packed(dtype: Any) -> bool:
+    """Return whether each element of a `torch.dtype` holds two, along the last dimension."""
+    return PACKED in _TORCH_DTYPES and dtype is _TORCH_DTYPES[PACKED]
+
+
 def torch_shape(dtype: np.dtype[Any], shape: Sequence[int]) -> tuple[int, ...]:
     """Return the shape of the torch tensor that holds an array's elements.
 
@@ -164,6 +169,24 @@ def _new_form(dtype: np.dtype[Any]) -> _Form:
         carrier = _CARRIERS[dtype.itemsize][0]
     form = _FORMS[dtype] = _Form(torch_dtype(dtype), carrier)
     return form
+
+
+def writable_array(tensor: Any, dtype: np.dtype[Any]) -> Array | None:
+    """Return an array over the memory of a torch tensor, to be filled with elements of a type.
+
+    Strides are the tensor's. None where there is no such array: the tensor is of another type or
+    on another device, it is sparse or only notes a conjugation, or its elements share memory.
+    """
+    if not tensor.is_cpu or tensor.layout is not torch.strided or dtype.name == PACKED:
+        return None
+    if tensor.dtype is not _TORCH_DTYPES.get(dtype.name) or tensor.is_conj() or tensor.is_neg():
+        return None
+    if 0 in tensor.stride() and tensor.numel() > 1:
+        return None
+    if dtype.name in _CARRIED:
+        tensor = tensor.view(_CARRIERS[dtype.itemsize][1])
+    array: Array = tensor.numpy()
+    return array.view(dtype)
 
 
 def to_torch(tensor: Tensor) -> Any:
@@ -399,12 +422,15 @@ def tied(state: Mapping[str, Any]) -> list[list[str]]:
     """Return the names of each tensor that has several."""
     groups: dict[tuple[Any, ...], list[str]] = {}
     for name, value in state.items():
-        groups.setdefault(_identity(value), []).append(name)
+        groups.setdefault(identity(value), []).append(name)
     return [names for names in groups.values() if len(names) > 1]
 
 
-def _identity(tensor: Any) -> tuple[Any, ...]:
-    """Return what is the same for tensors that are one, or views of the same elements."""
+def identity(tensor: Any) -> tuple[Any, ...]:
+    """Return what is the same for tensors that are one, or views of the same elements.
+
+    That holds for as long as both live: memory that was given back is given out again.
+    """
     if type(tensor) in PLAIN and tensor.layout is torch.strided and not tensor.is_meta:
         address = tensor.data_ptr()
         if address:

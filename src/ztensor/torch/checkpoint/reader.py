@@ -1,0 +1,316 @@
+"""`StorageReader`: what `torch.distributed.checkpoint.load` calls."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import io
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    StorageMeta,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadItemType
+
+from ztensor.boundary import public
+from ztensor.errors import (
+    ObjectNotFoundError,
+    Reason,
+    SourceError,
+    UsageError,
+    ZTensorError,
+)
+from ztensor.layout.elements import result_dtype
+from ztensor.source.paths import path_text
+from ztensor.threads import run_jobs, thread_count
+from ztensor.torch.checkpoint.opened import Apart, Opened, opened_at
+from ztensor.torch.checkpoint.planner import asking, elements, require_shape
+from ztensor.torch.values import (
+    SPARSE,
+    TORCH_ERRORS,
+    array_to_torch,
+    first_line,
+    to_torch,
+    torch_dtype,
+    torch_shape,
+    writable_array,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner
+
+    from ztensor.limits import Limits
+    from ztensor.typing import Path, Storage
+
+
+@public
+class StorageReader(dcp.StorageReader):  # type: ignore[misc]  # torch is untyped here
+    """Read a checkpoint that `StorageWriter` wrote, for `torch.distributed.checkpoint.load`.
+
+        dcp.load(state, storage_reader=ztensor.torch.StorageReader("step-100"))
+
+    Any number of processes, any placement: each reads the boxes that it needs, straight into its
+    tensors. A tensor of another element type or on another device is filled by `copy_`. Plain
+    values are made of what the file has; then torch's planner gets them as a pickle that was made
+    in this process, in memory.
+
+    A damaged, cut or missing file is an error in every process, as is a checkpoint that is
+    replaced while processes open it.
+
+    Args:
+        path: the folder, or a URL of a prefix on an object store.
+        verify: None checks the digests of chunks that are read whole; True also of those of which a
+            part is needed, which are then read whole; False checks none.
+        threads: how many read in each process.
+        types: classes of namedtuples, dataclasses and enums among the values; see `load_tree`.
+        storage: how the store of a URL is opened; see `ztensor.Reader`.
+        limits: caps other than the default ones; see `ztensor.Limits`.
+
+    Raises:
+        ArgumentTypeError: `path` is no path.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        verify: bool | None = None,
+        threads: int | None = None,
+        types: Iterable[type] = (),
+        storage: Storage | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        super().__init__()
+        self._path: Any = path
+        self._name = path_text(path)
+        self._options: dict[str, Any] = {"verify": verify, "storage": storage, "limits": limits}
+        self._threads = thread_count(threads)
+        self._types = tuple(types)
+        self._opened: Opened | Apart | None = None
+        self._failure: ZTensorError | None = None
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Return whether a checkpoint can be read from there: whether it is a path or a URL."""
+        return isinstance(checkpoint_id, (str, os.PathLike))
+
+    @property
+    def checkpoint_id(self) -> str:
+        """The folder or URL."""
+        return self._name
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Take another folder for what is read from now on; None keeps the old one."""
+        if checkpoint_id is not None:
+            self._path, self._name = checkpoint_id, path_text(checkpoint_id)
+        self._close()
+
+    def read_metadata(self, *args: object, **kwargs: object) -> Metadata:
+        """Return what the checkpoint holds; called by torch, in every process.
+
+        The entries are made when they are asked for. Where the root cannot be read the error comes
+        with the first of them: torch takes one that is raised here for a sign that there is
+        another root, and raises one of its own.
+
+        Returns:
+            A `torch.distributed.checkpoint.metadata.Metadata`.
+        """
+        del args, kwargs
+        self._close()
+        paths = None
+        try:
+            paths = self._checkpoint().paths
+        except ZTensorError as error:
+            self._failure = error
+        return Metadata(
+            state_dict_metadata=_Entries(self),
+            planner_data=paths,
+            storage_meta=StorageMeta(checkpoint_id=self._name),
+        )
+
+    def set_up_storage_reader(
+        self,
+        metadata: Metadata,
+        is_coordinator: bool,  # noqa: FBT001  # torch's
+        *args: object,
+        **kwargs: object,
+    ) -> None:
+        """Open the checkpoint where that was not done; called by torch, in every process.
+
+        Raises:
+            ZTensorError: it cannot be opened, and why.
+        """
+        del metadata, is_coordinator, args, kwargs
+        self._checkpoint()
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """Note which checkpoint this process has opened; called by torch, in every process."""
+        return dataclasses.replace(plan, storage_data=self._checkpoint().identity)
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """See that all processes read one checkpoint; called by torch, in the coordinator.
+
+        Raises:
+            SourceError: it was replaced while they opened it.
+        """
+        if len({plan.storage_data for plan in plans}) > 1:
+            raise SourceError(
+                "the checkpoint was replaced while processes opened it; load it again",
+                file=self._name,
+                reason=Reason.SOURCE_CHANGED,
+            )
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> torch.futures.Future[None]:
+        """Read what this process needs; called by torch, in every process.
+
+        Returns:
+            A `torch.futures.Future` that is done.
+
+        Raises:
+            FormatError: a file is damaged, cut or missing; the error names file and tensor.
+            UsageError: a tensor of the planner has another shape than it planned, or cannot be
+                filled.
+        """
+        opened = self._checkpoint()
+        jobs: list[Callable[[], None]] = []
+        targets = []
+        try:
+            for item in plan.items:
+                name = item.storage_index.fqn
+                if item.type == LoadItemType.BYTE_IO:
+                    data = io.BytesIO()
+                    torch.save(opened.values[name], data)
+                    data.seek(0)
+                    with asking(planner, name):
+                        planner.load_bytes(item, data)
+                    continue
+                with asking(planner, name):
+                    target = planner.resolve_tensor(item)
+                if target.layout is torch.strided:  # a sparse one would be filled beside itself
+                    target = target.detach()
+                targets.append((item, target))
+                jobs.append(functools.partial(_fill, opened, item, target))
+            run_jobs(jobs, self._threads)
+            for item, target in targets:
+                with asking(planner, item.storage_index.fqn):
+                    planner.commit_tensor(item, target)
+        finally:
+            self._close()
+        done: Any = torch.futures.Future()
+        done.set_result(None)
+        return done
+
+    def _checkpoint(self) -> Opened | Apart:
+        """Return the open checkpoint.
+
+        Raises:
+            ZTensorError: it cannot be opened.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._opened is None:
+            self._opened = opened_at(self._path, self._types, **self._options)
+        return self._opened
+
+    def _close(self) -> None:
+        opened, self._opened, self._failure = self._opened, None, None
+        if opened is not None:
+            opened.close()
+
+
+class _Entries(Mapping[str, Any]):
+    """What torch's planners are shown of a checkpoint: an entry is made when it is asked for."""
+
+    def __init__(self, reader: StorageReader) -> None:
+        self._reader = reader
+
+    def __getitem__(self, name: str) -> Any:
+        opened = self._reader._checkpoint()
+        entry = opened.entry(name)
+        if entry is None:
+            if name in opened.values:
+                return BytesStorageMetadata()
+            raise KeyError(name)
+        try:
+            dtype = result_dtype(entry.kind.component)
+            kind, size = torch_dtype(dtype), torch.Size(torch_shape(dtype, entry.shape))
+        except ZTensorError as error:
+            error.locate(file=opened.name, object_name=name)
+            raise
+        whole = ChunkStorageMetadata(torch.Size([0] * len(size)), size)
+        return TensorStorageMetadata(TensorProperties(dtype=kind), size, [whole])
+
+    def __contains__(self, name: object) -> bool:
+        opened = self._reader._checkpoint()
+        return isinstance(name, str) and (opened.entry(name) is not None or name in opened.values)
+
+    def __iter__(self) -> Iterator[str]:
+        opened = self._reader._checkpoint()
+        yield from opened.names
+        yield from opened.values
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _fill(opened: Opened | Apart, item: Any, target: Any) -> None:
+    """Fill a tensor of the planner with a box of one of the checkpoint.
+
+    Raises:
+        ZTensorError: the files are damaged, or the tensor cannot be filled.
+    """
+    name = item.storage_index.fqn
+    entry = opened.entry(name)
+    if entry is None:
+        raise ObjectNotFoundError.named(name, opened.names, opened.name)
+    require_shape(name, target, item.lengths)
+    if entry.kind.format in SPARSE:
+        with _copying(name):
+            _copy_sparse(to_torch(opened.tensor(name)), target)
+        return
+    dtype = result_dtype(entry.kind.component)
+    offsets, sizes = (
+        elements(one, torch_dtype(dtype)) for one in (item.storage_offsets, item.lengths)
+    )
+    array = writable_array(target, dtype)
+    if array is not None:
+        opened.read_box(name, offsets, sizes, array)
+        return
+    array = np.empty(sizes, dtype)
+    opened.read_box(name, offsets, sizes, array)
+    with _copying(name):
+        target.copy_(array_to_torch(array))
+
+
+def _copy_sparse(source: Any, target: Any) -> None:
+    if target.layout is torch.strided:
+        source = source.to_dense()
+    elif target.layout is torch.sparse_csr:  # which takes only as many entries as it has
+        target.resize_as_sparse_(source)
+    target.copy_(source)
+
+
+@contextlib.contextmanager
+def _copying(name: str) -> Iterator[None]:
+    try:
+        with torch.no_grad():
+            yield
+    except TORCH_ERRORS as error:
+        raise UsageError(
+            f"torch cannot copy the tensor into that of the state: {first_line(error)}",
+            object_name=name,
+        ) from error

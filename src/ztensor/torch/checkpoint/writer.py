@@ -1,0 +1,362 @@
+"""`StorageWriter`: what `torch.distributed.checkpoint.save` calls."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint.metadata import MetadataIndex, StorageMeta
+from torch.distributed.checkpoint.planner import WriteItemType
+from torch.distributed.checkpoint.storage import WriteResult
+
+from ztensor.boundary import public
+from ztensor.divided import PartWriter, commit
+from ztensor.divided.place import ROOT, Place
+from ztensor.divided.rows import own_name
+from ztensor.errors import NotRepresentableError, SourceError, ZTensorError
+from ztensor.source.paths import path_text
+from ztensor.source.targets import require_free
+from ztensor.torch.checkpoint.opened import BOXES, PATHS, folder_of
+from ztensor.torch.checkpoint.planner import asking, elements, require_shape
+from ztensor.torch.values import first_line, from_torch, identity
+from ztensor.tree import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.distributed.checkpoint.metadata import Metadata
+    from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+
+    from ztensor.divided import PartRecord
+    from ztensor.source.sink import Durable
+    from ztensor.typing import Path, Storage
+
+    Boxes = dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]]
+
+# What turns an object into a pickle in torch's own planners; those that leave it as it is can be
+# asked for the object itself.
+_PICKLING: Callable[..., Any] = dcp.DefaultSavePlanner.transform_object
+
+
+class _Written(NamedTuple):
+    """What one process tells the coordinator.
+
+    Attributes:
+        record: of its files; None where it wrote none.
+        values: plain values by name.
+        boxes: of a process that is alone: objects to the tensors they are of, the whole shapes of
+            these, and where the boxes begin; else None.
+    """
+
+    record: PartRecord | None
+    values: dict[str, Any]
+    boxes: Boxes | None
+
+
+@public
+class StorageWriter(dcp.StorageWriter):  # type: ignore[misc]  # torch is untyped here
+    """Write a checkpoint of any number of processes, for `torch.distributed.checkpoint.save`.
+
+        dcp.save(state, storage_writer=ztensor.torch.StorageWriter("step-100"))
+
+    The folder gets one `.zt` file for each process and the root `checkpoint.zt`, written last.
+    Until the root is there the old checkpoint is what is read, also if a process or the machine
+    dies; then the files that only the old one needed are removed. Nothing is pickled.
+
+    Kept: dense tensors of every type that zTensor has, `DTensor` and `ShardedTensor` (each process
+    its own shards), sparse COO and CSR tensors, and plain values, as `ztensor.save_tree` keeps
+    them. Tensors over the same memory that one process writes are stored once.
+
+    Works with `dcp.save` and `dcp.async_save` (in a thread and in a process), with the planners of
+    torch and those derived from them, with cached plans, and with `no_dist`. With
+    `use_collectives=False` there is no process that could write the root: each gets a folder of its
+    own, such as `00003`, beneath this one, and that folder must have no checkpoint yet, since
+    processes that do not talk cannot replace one together.
+
+    Args:
+        path: the folder, or a URL of a prefix on an object store. Made where it is missing.
+        compression: as for `ztensor.Writer`: False stores raw, True compresses with zstd.
+        checksum: as for `ztensor.Writer`: True for crc32c, a name, or None.
+        threads: how many hash and compress in each process.
+        overwrite: False refuses a folder that has a checkpoint, before anything is written.
+        max_shard_size: most bytes of tensors in a file; a process with more writes several.
+        durable: True flushes to disk before the root is written; "auto" does so where a checkpoint
+            is replaced; False leaves it to the system.
+        since: an older checkpoint. Chunks of the same place and the same bytes are not written
+            again: the older files get another name here (a hard link, or a copy by the store), so
+            that the older checkpoint can be removed. It was saved with `since` itself, or with
+            `checksum="xxh3-128"`.
+        storage: how the store of a URL is opened; see `ztensor.Reader`.
+
+    Raises:
+        ArgumentTypeError: `path` is no path.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        compression: bool | int | str = False,
+        checksum: str | bool | None = True,
+        threads: int | None = None,
+        overwrite: bool = True,
+        max_shard_size: int | str | None = None,
+        durable: Durable = "auto",
+        since: Path | None = None,
+        storage: Storage | None = None,
+    ) -> None:
+        super().__init__()
+        self._path: Any = path
+        self._name = path_text(path)
+        self._options: dict[str, Any] = {
+            "compression": compression,
+            "checksum": checksum,
+            "threads": threads,
+            "max_shard_size": max_shard_size,
+            "since": since,
+        }
+        self._durable: Durable = durable
+        self._storage = storage
+        self._overwrite = overwrite
+        self._rank = 0
+        self._is_alone = False
+        self._part: PartWriter | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what another process needs, without files that are being written here."""
+        return {**vars(self), "_part": None}
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Return whether a checkpoint can be written there: whether it is a path or a URL."""
+        return isinstance(checkpoint_id, (str, os.PathLike))
+
+    @property
+    def checkpoint_id(self) -> str:
+        """The folder or URL."""
+        return self._name
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Take another folder for what is written from now on; None keeps the old one."""
+        if checkpoint_id is not None:
+            self._path, self._name = checkpoint_id, path_text(checkpoint_id)
+        self._part = None
+
+    def storage_meta(self) -> StorageMeta:
+        """Return what planners are told of the place."""
+        return StorageMeta(checkpoint_id=self._name)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: object, **kwargs: object) -> None:  # noqa: FBT001  # torch's
+        """Learn which process this is; called by torch, in every process."""
+        del is_coordinator, args
+        rank = kwargs.get("rank")
+        self._rank = rank if isinstance(rank, int) else 0
+        self._is_alone = not kwargs.get("use_collectives", True)
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Return the plan as it is: what belongs to one save is in no plan, as these are cached."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """Refuse a folder that must not be overwritten; called by torch, in the coordinator.
+
+        Raises:
+            UsageError: there is a checkpoint, and `overwrite` is False, or the processes do not
+                talk.
+        """
+        for home in (self._path, self._home):
+            target = Place(home, self._storage).target(ROOT)
+            require_free(target, overwrite=self._overwrite and not self._is_alone)
+        return plans
+
+    def write_data(
+        self, plan: SavePlan, planner: SavePlanner
+    ) -> torch.futures.Future[list[WriteResult]]:
+        """Write what this process has to write; called by torch, in every process.
+
+        Returns:
+            A `torch.futures.Future` of a list of one `WriteResult`, which is done.
+
+        Raises:
+            NotRepresentableError: a value that cannot be stored, by its name; nothing is left.
+            SourceError: a file could not be written; nothing is left.
+        """
+        values: dict[str, Any] = {}
+        tensors = []
+        for item in plan.items:
+            if item.type == WriteItemType.BYTE_IO:
+                values[item.index.fqn] = _plain(item, planner)
+            elif 0 not in item.tensor_data.chunk.sizes or 0 in item.tensor_data.size:
+                tensors.append(item)
+        boxes: Boxes | None = {} if self._is_alone else None
+        record, size = None, 0
+        self._make_folder()
+        if tensors:
+            part = PartWriter(
+                self._home,
+                process=self._rank,
+                durable=self._durable,
+                storage=self._storage,
+                **self._options,
+            )
+            with part:
+                alike = {} if self._is_alone else _alike(tensors, planner)
+                for item in tensors:
+                    size += _write(part, item, planner, alike.get(item.index), boxes)
+                record = part.finish()
+            self._part = part  # while it lives no other save takes its files for a dead one's
+        index = MetadataIndex(f"process {self._rank}")
+        done: Any = torch.futures.Future()
+        done.set_result([WriteResult(index, size, _Written(record, values, boxes))])
+        return done
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Write the root behind all files; called by torch, in the coordinator.
+
+        Raises:
+            SourceError: it could not be written. The old checkpoint is still there.
+        """
+        written = [result.storage_data for some in results for result in some]
+        values: dict[str, Any] = {}
+        for one in written:
+            values.update(one.values)
+        if metadata.planner_data is not None:
+            values[PATHS] = metadata.planner_data
+        if self._is_alone:
+            values[BOXES] = {key: box for one in written for key, box in (one.boxes or {}).items()}
+        commit(
+            self._home,
+            [one.record for one in written if one.record is not None],
+            values,
+            overwrite=self._overwrite and not self._is_alone,
+            durable=self._durable,
+            storage=self._storage,
+            writer="torch",
+        )
+        metadata.storage_meta = self.storage_meta()
+
+    @property
+    def _home(self) -> Any:
+        """Where the root goes: into a folder of this process' own where processes do not talk."""
+        if not self._is_alone:
+            return self._path
+        return folder_of(self._path, self._storage, self._rank)
+
+    def _make_folder(self) -> None:
+        folder = Place(self._home, self._storage).folder
+        if folder is not None:
+            try:
+                os.makedirs(folder, exist_ok=True)
+            except OSError as error:
+                raise SourceError.from_os(error, "cannot make the folder", folder) from error
+
+
+def _plain(item: Any, planner: Any) -> Any:
+    """Return the plain value of an item.
+
+    Raises:
+        NotRepresentableError: it is none.
+    """
+    name = item.index.fqn
+    with asking(planner, name):
+        if getattr(type(planner), "transform_object", None) is _PICKLING:
+            value = planner.lookup_object(item.index)
+        else:
+            data = planner.resolve_data(item)
+            data.seek(0)
+            try:
+                value = torch.load(data, weights_only=True)
+            except Exception as error:
+                raise NotRepresentableError(
+                    "the planner gives no plain value but a pickle of something else",
+                    object_name=name,
+                    found=first_line(error),
+                ) from error
+    try:
+        encode({name: value})
+    except ZTensorError as error:
+        error.locate(object_name=name)
+        raise
+    return value
+
+
+class _Alike(NamedTuple):
+    """A tensor over the same elements as one that is written before it.
+
+    Attributes:
+        identity: of both; see `ztensor.torch.values.identity`.
+        of: the name of the other.
+        at: where its box begins.
+    """
+
+    identity: object
+    of: str
+    at: tuple[int, ...]
+
+
+def _alike(items: list[Any], planner: Any) -> dict[Any, _Alike]:
+    """Return the items, by their index, whose elements another item has, too.
+
+    All are looked up while all live, so that no memory is given out twice meanwhile. Planners that
+    make tensors only when they are resolved are asked for none here.
+    """
+    found: dict[Any, _Alike] = {}
+    if not hasattr(planner, "lookup_object"):
+        return found
+    first: dict[object, _Alike] = {}
+    held = []
+    for item in items:
+        with asking(planner, item.index.fqn):
+            tensor = planner.lookup_object(item.index)
+        held.append(tensor)
+        one = identity(tensor)
+        if one in first:
+            found[item.index] = first[one]
+        else:
+            at = elements(item.tensor_data.chunk.offsets, tensor.dtype)
+            first[one] = _Alike(one, item.index.fqn, at)
+    return found
+
+
+def _write(
+    part: PartWriter, item: Any, planner: Any, alike: _Alike | None, boxes: Boxes | None
+) -> int:
+    """Write the tensor of an item, or the box of one; return its bytes.
+
+    With `boxes` the box is a tensor by itself, and is noted there.
+
+    Raises:
+        NotRepresentableError: zTensor has no such elements or layout.
+        UsageError: the planner gives a tensor of another shape than it planned.
+    """
+    name, data = item.index.fqn, item.tensor_data
+    with asking(planner, name):
+        tensor = planner.resolve_data(item)
+    require_shape(name, tensor, data.chunk.sizes)
+    try:
+        box: dict[str, Any] = {}
+        if tuple(data.size) != tuple(data.chunk.sizes):
+            box = {
+                "shape": elements(data.size, tensor.dtype),
+                "offsets": elements(data.chunk.offsets, tensor.dtype),
+            }
+        if (
+            alike is not None
+            and identity(tensor) == alike.identity
+            and part.share(name, alike.of, at=alike.at, **box)
+        ):
+            return 0
+        stored = from_torch(tensor)
+        if boxes is not None:
+            own, whole = name, tuple(stored.shape)
+            while own in boxes:
+                own = own_name(name, len(boxes))
+            boxes[own] = name, box.get("shape", whole), box.get("offsets", (0,) * len(whole))
+            name, box = own, {}
+        part.add(name, stored, **box)
+    except ZTensorError as error:
+        error.locate(object_name=item.index.fqn)
+        raise
+    return stored.nbytes

@@ -1,0 +1,26 @@
+"""The process that forks others, started once for each process of tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.distributed.processes import Processes
+
+
+@pytest.fixture(scope="session")
+def processes() -> Iterator[Processes]:
+    """Give what runs functions in several processes."""
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    dist = pytest.importorskip("torch.distributed")
+    pytest.importorskip("safetensors", reason="torch's writer of safetensors is beside ours")
+    if not dist.is_gloo_available():
+        pytest.skip("this build of PyTorch has no gloo")
+    from tests.distributed.processes import Processes
+
+    with Processes() as held:
+        yield held

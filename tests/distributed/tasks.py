@@ -1,0 +1,168 @@
+"""What processes of a run do: save a state, load it, and say what they found."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from torch import distributed as dist
+from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint.hf_storage import (
+    HuggingFaceStorageReader,
+    HuggingFaceStorageWriter,
+)
+
+import ztensor.torch
+from tests.distributed import states
+
+warnings.simplefilter("ignore")  # what torch says of gloo and of its own old names
+
+
+def writer_of(library: str, folder: str, options: dict[str, Any]) -> Any:
+    """Return a writer of a library: "ztensor", "torch" or "hf"."""
+    if library == "ztensor":
+        return ztensor.torch.StorageWriter(folder, **options)
+    if library == "torch":
+        return dcp.FileSystemWriter(folder, **options)
+    return HuggingFaceStorageWriter(folder, save_distributed=True, **options)
+
+
+def reader_of(library: str, folder: str, options: dict[str, Any]) -> Any:
+    """Return a reader of a library."""
+    if library == "ztensor":
+        return ztensor.torch.StorageReader(folder, **options)
+    return dcp.FileSystemReader(folder) if library == "torch" else HuggingFaceStorageReader(folder)
+
+
+def state_of(placement: str, step: int, *, plain: bool) -> dict[str, Any]:
+    """Return a state in a placement, or with a `ShardedTensor` in a layout of boxes."""
+    if placement in states.BOXES:
+        state: dict[str, Any] = {"sharded": states.shards(placement, step)}
+    else:
+        state = {"model": states.tensors(placement, step)}
+    return {**state, **states.values(step)} if plain else state
+
+
+def save(
+    folder: str,
+    placement: str,
+    step: int = 1,
+    library: str = "ztensor",
+    writer: dict[str, Any] | None = None,
+    *,
+    values: bool = True,
+    **options: Any,
+) -> None:
+    """Save a state.
+
+    Args:
+        folder: where to.
+        placement: a name of `states.PLACEMENTS` or `states.BOXES`.
+        step: which numbers.
+        library: whose writer.
+        writer: its options.
+        values: whether plain values are part of the state.
+        options: of `dcp.save`.
+    """
+    state = state_of(placement, step, plain=values)
+    dcp.save(state, storage_writer=writer_of(library, folder, writer or {}), **options)
+
+
+def load(
+    folder: str,
+    placement: str,
+    step: int = 1,
+    library: str = "ztensor",
+    reader: dict[str, Any] | None = None,
+    *,
+    values: bool = True,
+    **options: Any,
+) -> list[str]:
+    """Load a state into one that is wrong everywhere; return what differs from what it should be.
+
+    Args:
+        folder: where from.
+        placement: how the loading processes hold it.
+        step: which numbers there should be.
+        library: whose reader.
+        reader: its options.
+        values: whether plain values are part of the state.
+        options: of `dcp.load`.
+    """
+    state = states.emptied(state_of(placement, step, plain=values))
+    dcp.load(state, storage_reader=reader_of(library, folder, reader or {}), **options)
+    return states.differences(state, state_of(placement, step, plain=values))
+
+
+def save_each(folder: str, placements: list[str], **options: Any) -> None:
+    """Save a state in several placements, each into a folder of its name."""
+    for name in placements:
+        save(f"{folder}/{name}", name, values=_has_values(name), **options)
+
+
+def load_each(folder: str, saved: list[str], placements: list[str]) -> list[str]:
+    """Load each of several checkpoints in several placements; return what differs."""
+    return [
+        f"{name} as {other}: {wrong}"
+        for name in saved
+        for other in placements
+        for wrong in load(f"{folder}/{name}", other, values=_has_values(name))
+    ]
+
+
+def _has_values(placement: str) -> bool:
+    # Where a process holds no box of a `ShardedTensor`, torch's planner forgets about keys of
+    # nested values.
+    return placement in states.PLACEMENTS
+
+
+def save_async(folder: str, placement: str, kind: str, steps: int = 2) -> None:
+    """Save several times one after another, in a thread or a process beside this one."""
+    from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
+
+    for step in range(1, steps + 1):
+        dcp.async_save(
+            state_of(placement, step, plain=True),
+            storage_writer=writer_of("ztensor", folder, {}),
+            async_checkpointer_type=AsyncCheckpointerType(kind),
+        ).result(60)
+
+
+def save_cached(folder: str, placement: str) -> int:
+    """Save three steps with a plan that is made once; return how many plans torch has kept."""
+    for step in range(3):
+        planner = dcp.DefaultSavePlanner(enable_plan_caching=True)
+        state = state_of(placement, step, plain=True)
+        dcp.save(
+            state, storage_writer=writer_of("ztensor", f"{folder}/{step}", {}), planner=planner
+        )
+    return len(dcp.SavePlanner._cached_final_save_plan)
+
+
+def tied(folder: str) -> int:
+    """Save and load two names of one `ShardedTensor` of several boxes; return what differs."""
+    one = states.shards("tiles", 1)
+    dcp.save({"in": one, "out": one}, storage_writer=writer_of("ztensor", folder, {}))
+    state = states.emptied({"in": states.shards("tiles", 1), "out": states.shards("rows", 1)})
+    dcp.load(state, storage_reader=reader_of("ztensor", folder, {}))
+    right = {"in": one, "out": states.shards("rows", 1)}
+    return len(states.differences(state, right))
+
+
+def steps_seen(folder: str, placement: str, library: str = "ztensor") -> list[int]:
+    """Load, and return of which steps the elements on this process are."""
+    state = states.emptied(state_of(placement, 1, plain=False))
+    dcp.load(state, storage_reader=reader_of(library, folder, {}))
+    return sorted(states.step_of(state))
+
+
+def rank() -> int:
+    """Return which process this is."""
+    number: int = dist.get_rank()
+    return number
+
+
+def save_lambda(folder: str) -> None:
+    """Save what no file can hold, beside tensors."""
+    state = {**state_of("0", 1, plain=True), "schedule": {"factor": rank}}
+    dcp.save(state, storage_writer=writer_of("ztensor", folder, {}))
