@@ -61,6 +61,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "edit/repairing.py": ("unit/edit/test_repair.py",),
     "encoding/base.py": ("unit/encoding/test_raw.py", "unit/encoding/test_zstd.py"),
     "encoding/zstd": ("unit/encoding/test_zstd.py", "property/test_zstd.py"),
+    "fleet": ("unit/test_fleet.py",),
     "jax": ("unit/test_jax.py",),
     "divided/sending.py": ("unit/test_jax_sharded.py",),
     "jax/sharded.py": ("unit/test_jax_sharded.py",),
