@@ -147,6 +147,14 @@ def length_beneath(beside: str, parts: tuple[str, ...]) -> int | None:
         return None
 
 
+def names_in(folder: str) -> list[str]:
+    """Return the names in a folder; none where it cannot be listed."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
 def files_in(folder: str) -> dict[str, int]:
     """Return the names and lengths of the files in a folder; empty where it cannot be listed."""
     found: dict[str, int] = {}

@@ -24,6 +24,7 @@ from ztensor.errors import (
     FormatError,
     LimitError,
     Reason,
+    SourceError,
     UnsupportedError,
     UsageError,
     ZTensorError,
@@ -309,8 +310,12 @@ RECORD = record((2, 3))
 
 
 def boxed(size: tuple[int, ...], *boxes: tuple[tuple[int, ...], tuple[int, ...]]) -> bytes:
-    """Return what says a tensor has boxes, each where `a.distcp` has six floats."""
-    places = b"".join(a_place("w", one, "a.distcp", 0, len(RECORD)) for one, _ in boxes)
+    """Return what says a tensor has boxes, each where `a.distcp` has six floats again."""
+    length = len(RECORD)
+    places = b"".join(
+        a_place("w", offset, "a.distcp", number * length, length)
+        for number, (offset, _) in enumerate(boxes)
+    )
     return metadata(text("w") + a_tensor(size, *boxes), places)
 
 
@@ -349,7 +354,7 @@ LIES = {
 def test_a_tensor_that_cannot_be_is_listed_and_refused(tmp_path: Path, lie: str) -> None:
     data, message = LIES[lie]
     (tmp_path / ".metadata").write_bytes(data)
-    (tmp_path / "a.distcp").write_bytes(RECORD)
+    (tmp_path / "a.distcp").write_bytes(2 * RECORD)
     with ztensor.open(tmp_path) as reader:
         assert list(reader) == ["w"]
         with pytest.raises(ZTensorError, match=message):
@@ -489,3 +494,82 @@ def test_a_copy_gives_nobody_more_than_the_folder_did(stock: Path) -> None:
             "__0_0.distcp",
             "__1_0.distcp",
         }
+
+
+def test_what_megatron_says_beside_is_told(tmp_path: Path) -> None:
+    root = a_record(
+        "MCoreMetadata",
+        *(text("state_dict_metadata"), a_dict(text("w") + a_tensor((2, 3), ((0, 0), (2, 3))))),
+        *(text("storage_data"), a_dict(a_place("w", (0, 0), "a.distcp", 0, len(RECORD)))),
+        *(text("mcore_data"), a_dict(text("w"), a_dict(text("shape"), numbers((6,))))),
+        module="megatron.core.dist_checkpointing.strategies.torch",
+    )
+    (tmp_path / ".metadata").write_bytes(b"\x80\x02" + root + b".")
+    (tmp_path / "a.distcp").write_bytes(RECORD)
+    for path in (tmp_path, tmp_path / ".metadata"):
+        with ztensor.open(path) as reader:
+            assert reader.format == "dcp"
+            assert reader["w"].shape == (2, 3)
+            assert [(one.kind, one.where) for one in reader.unrepresented] == [
+                ("field of .metadata", "mcore_data")
+            ]
+
+
+def test_folders_above_checkpoints_say_what_is_beneath(tmp_path: Path) -> None:
+    for name in ("model_0", "optimizer_0"):
+        shutil.copytree(STOCK, tmp_path / name)
+    with pytest.raises(ZTensorError) as caught:
+        ztensor.open(tmp_path)
+    assert "model_0" in str(caught.value.hint)
+    assert "optimizer_0" in str(caught.value.hint)
+
+
+def test_a_file_of_several_records_says_to_open_its_folder() -> None:
+    with pytest.raises(FormatError) as caught:
+        ztensor.open(STOCK / "__0_0.distcp")
+    assert "folder" in str(caught.value.hint)
+
+
+def test_nothing_is_written_to_a_folder(stock: Path) -> None:
+    before = {path.name: path.read_bytes() for path in stock.iterdir()}
+    for call in (
+        lambda: ztensor.remove_tensors(stock, names=["rows"]),
+        lambda: ztensor.rename_tensors(stock, {"rows": "r"}),
+        lambda: ztensor.set_attributes(stock, {"a": 1}),
+        lambda: ztensor.replace_tensor(stock, "rows", ROWS),
+        lambda: ztensor.compact(stock),
+        lambda: ztensor.repair(stock),
+        lambda: ztensor.numpy.save_file({"w": ROWS}, stock),
+    ):
+        with pytest.raises((SourceError, UsageError)) as caught:
+            call()
+        assert "step-1" in str(caught.value)
+    assert {path.name: path.read_bytes() for path in stock.iterdir()} == before
+
+
+def test_few_bytes_are_not_very_many_tensors(tmp_path: Path) -> None:
+    tensors = b"".join(text(f"{n}") + a_tensor((2, 3), ((0, 0), (2, 3))) for n in range(9))
+    places = b"".join(a_place(f"{n}", (0, 0), "a.distcp", 0, len(RECORD)) for n in range(9))
+    (tmp_path / ".metadata").write_bytes(metadata(tensors, places))
+    (tmp_path / "a.distcp").write_bytes(RECORD)
+    with pytest.raises(FormatError) as caught:
+        ztensor.open(tmp_path)
+    assert caught.value.reason is Reason.OUT_OF_BOUNDS
+
+
+def test_a_long_name_costs_no_more_where_it_is_there_often(tmp_path: Path) -> None:
+    """A name of a megabyte in the index of each of very many chunks of one tensor."""
+    box = a_record(
+        "ChunkStorageMetadata", text("offsets"), numbers((0,)), text("sizes"), numbers((1,))
+    )
+    boxes = a_list(box + b"q\x05", *[b"h\x05"] * 60_000)
+    state = named("torch.float32") + b"N\x89" + number(0) + b"\x89"
+    one = a_record(
+        "TensorStorageMetadata",
+        *(text("properties"), named(f"{MODULE}.TensorProperties") + b")\x81" + group(state) + b"b"),
+        *(text("size"), numbers((1,))),
+        *(text("chunks"), boxes),
+    )
+    (tmp_path / ".metadata").write_bytes(metadata(text("n" * (1 << 20)) + one))
+    with ztensor.open(tmp_path) as reader:  # where each chunk copied the name, it took minutes
+        assert len(reader) == 1

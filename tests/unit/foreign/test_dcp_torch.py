@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import tracemalloc
 import warnings
@@ -244,3 +245,14 @@ def test_a_conversion_takes_little_memory(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 64 << 20
+
+
+def test_a_stream_in_memory_is_its_bytes(tmp_path: Path) -> None:
+    """So layers keep a state of their own, and Megatron saves it."""
+    state = {"w": some((2, 3), torch.float32), "layer._extra_state": io.BytesIO(b"state")}
+    save(state, tmp_path)
+    with ztensor.open(tmp_path) as reader:
+        assert reader.attributes == {"layer._extra_state": b"state"}
+        assert [(one.kind, one.where) for one in reader.unrepresented] == [
+            ("stream in memory", "layer._extra_state")
+        ]

@@ -6,7 +6,7 @@ import os
 import re
 
 from ztensor.errors import ArgumentValueError, SourceError, describe
-from ztensor.source.beneath import files_in
+from ztensor.source.beneath import names_in
 
 ROOT = ".metadata"
 # Where processes save without one another, each has a root of its own.
@@ -23,7 +23,7 @@ def is_checkpoint(folder: str) -> bool:
     Files of zTensor, safetensors, or an index beside `.metadata` mean the folder is what they are:
     an export of the model beside its checkpoint is what most readers are asked for.
     """
-    names = list(files_in(folder))
+    names = names_in(folder)
     if has_shards(names):
         return True
     if any(name.endswith(_OTHERS) for name in names):
@@ -44,7 +44,7 @@ def root_of(folder: str) -> str | None:
         ArgumentValueError: it has a root for each process; the message names them.
         SourceError: it has none any more.
     """
-    names = sorted(files_in(folder))
+    names = sorted(names_in(folder))
     if has_shards(names):
         return None
     if ROOT in names:

@@ -33,6 +33,7 @@ _FIELDS = frozenset(
     ("state_dict_metadata", "planner_data", "storage_data", "storage_meta", "version")
 )
 _NO_PLACE = -1
+_PLACE_STEPS = 8  # of a chunk, and of its place
 
 
 class Form(enum.IntEnum):
@@ -165,6 +166,17 @@ class Table:
         file, at, length, form = (column[entry.first + chunk] for column in self._columns)
         return None if file == _NO_PLACE else Place(file, at, length, Form(form))
 
+    def every_place(self) -> Array:
+        """Return where all chunks and values lie that lie anywhere: (places, 3) int64 numbers.
+
+        A row has the number of the file, the first byte and how many.
+        """
+        chunks = np.stack([np.array(one, np.int64) for one in self._columns[:3]], axis=1)
+        others = [place[:3] for place in self.values.values() if place is not None]
+        values = np.array(others, np.int64).reshape(-1, 3)
+        found: Array = np.concatenate((chunks[chunks[:, 0] >= 0], values))
+        return found
+
 
 def read_table(value: object, budget: Budget, left: Tally) -> Table:
     """Return the table that the value of a pickle `.metadata` says.
@@ -182,7 +194,7 @@ def read_table(value: object, budget: Budget, left: Tally) -> Table:
     table = Table()
     version = root.get("version")
     table.version = version if isinstance(version, str) else ""
-    places = _places(table, root.get("storage_data"), budget)
+    places = _Places(table, root.get("storage_data"), budget)
     for name, stored in _items(root.get("state_dict_metadata"), "state_dict_metadata").pairs:
         if not isinstance(name, str):
             raise misfit("a name in .metadata", "text", name)
@@ -193,7 +205,7 @@ def read_table(value: object, budget: Budget, left: Tally) -> Table:
         kind = _record(stored, "TensorStorageMetadata", "BytesStorageMetadata")
         if kind.kind == "BytesStorageMetadata":
             budget.charge_bytes(_VALUE_COST)
-            table.values[name] = places.get(_key(name, None))
+            table.values[name] = places.find(name, None)
         else:
             _add_tensor(table, name, kind.fields(), places, budget)
     for name, other in root.items():
@@ -203,57 +215,73 @@ def read_table(value: object, budget: Budget, left: Tally) -> Table:
     return table
 
 
-def _places(table: Table, storage: object, budget: Budget) -> dict[str, Place]:
-    """Return where everything lies, by name and offset."""
-    places: dict[str, Place] = {}
-    files: dict[str, int] = {}
-    pairs = [] if storage is None else _items(storage, "storage_data").pairs
-    for index, stored in pairs:
-        budget.charge_steps(1)
-        named = _record(index, "MetadataIndex").fields()
-        info = _record(stored, "_StorageInfo").fields()
-        name, offset = named.get("fqn"), named.get("offset")
-        path = info.get("relative_path")
-        if not isinstance(name, str) or not isinstance(path, str):
-            raise misfit("a name in .metadata", "text", path if isinstance(name, str) else name)
-        at, length = counts((info.get("offset"), info.get("length")), "the place of a chunk")
-        descriptors = info.get("transform_descriptors")
-        file = files.get(path)
-        if file is None:
-            budget.charge_bytes(_VALUE_COST + 2 * sys.getsizeof(path))
-            file = files[path] = table.add_file(parts_of(path), 0)
-        table.ends[file] = max(table.ends[file], at + length)
-        table.last[file] = max(table.last[file], at)
-        table.taken[file] += length
-        key = _key(name, None if offset is None else counts(offset, "the offset of a chunk"))
-        budget.charge_bytes(_PLACE_COST + len(key))
-        if key in places:
-            raise FormatError(
-                "a chunk is said to lie in two places",
-                reason=Reason.DUPLICATE_NAME,
-                found=describe(name),
-            )
-        places[key] = Place(file, at, length, Form.CHANGED if descriptors else Form.RECORD)
-    return places
+class _Places:
+    """Where everything lies, by name and offset.
+
+    Keys are texts, as numbers of a file could be chosen to have equal hashes, and have the number
+    of a name in its place, as a long one may be there very often.
+
+    Args:
+        table: where the files are added.
+        storage: what the pickle says.
+        budget: what listing may cost.
+    """
+
+    def __init__(self, table: Table, storage: object, budget: Budget) -> None:
+        self._numbers: dict[str, int] = {}
+        self._found: dict[str, Place] = {}
+        files: dict[str, int] = {}
+        pairs = [] if storage is None else _items(storage, "storage_data").pairs
+        for index, stored in pairs:
+            budget.charge_steps(_PLACE_STEPS)
+            named = _record(index, "MetadataIndex").fields()
+            info = _record(stored, "_StorageInfo").fields()
+            name, offset = named.get("fqn"), named.get("offset")
+            path = info.get("relative_path")
+            if not isinstance(name, str) or not isinstance(path, str):
+                raise misfit("a name in .metadata", "text", path if isinstance(name, str) else name)
+            at, length = counts((info.get("offset"), info.get("length")), "the place of a chunk")
+            file = files.get(path)
+            if file is None:
+                budget.charge_bytes(_VALUE_COST + 2 * sys.getsizeof(path))
+                file = files[path] = table.add_file(parts_of(path), 0)
+            table.ends[file] = max(table.ends[file], at + length)
+            table.last[file] = max(table.last[file], at)
+            table.taken[file] += length
+            number = self._numbers.setdefault(name, len(self._numbers))
+            key = _key(number, None if offset is None else counts(offset, "the offset of a chunk"))
+            budget.charge_bytes(_PLACE_COST + len(key))
+            if key in self._found:
+                raise FormatError(
+                    "a chunk is said to lie in two places",
+                    reason=Reason.DUPLICATE_NAME,
+                    found=describe(name),
+                )
+            form = Form.CHANGED if info.get("transform_descriptors") else Form.RECORD
+            self._found[key] = Place(file, at, length, form)
+
+    def find(self, name: str, offset: tuple[int, ...] | None) -> Place | None:
+        """Return where a chunk of a tensor lies, or a value; None where nothing tells."""
+        number = self._numbers.get(name)
+        return None if number is None else self._found.get(_key(number, offset))
 
 
-def _key(name: str, offset: tuple[int, ...] | None) -> str:
-    """Return a chunk's key, as text: numbers of a file could be chosen to have equal hashes."""
-    return name if offset is None else f"{offset} {name}"
+def _key(number: int, offset: tuple[int, ...] | None) -> str:
+    return f"{number}" if offset is None else f"{number} {offset}"
 
 
 def _add_tensor(
     table: Table,
     name: str,
     fields: Mapping[str, object],
-    places: Mapping[str, Place],
+    places: _Places,
     budget: Budget,
 ) -> None:
     size = counts(fields.get("size"), "the size of a tensor")
     chunks = fields.get("chunks")
     if not isinstance(chunks, list):
         raise misfit("the chunks of a tensor", "a list", chunks)
-    budget.charge_steps(len(chunks))
+    budget.charge_steps(len(chunks) * (_PLACE_STEPS + len(size)))
     cost = _CHUNK_COST + _AXIS_COST * len(size)
     budget.charge_bytes(_TENSOR_COST + len(chunks) * cost)
     element, wrong = _element(fields.get("properties"))
@@ -269,13 +297,13 @@ def _add_tensor(
             )
         if 0 in sizes and size:
             continue  # a process that holds nothing of it
-        key = _key(name, offsets)
-        if f"{key} {sizes}" in seen:
+        key = f"{offsets} {sizes}"
+        if key in seen:
             continue  # of a tensor that several processes hold
-        seen.add(f"{key} {sizes}")
-        place = places.get(key)
+        seen.add(key)
+        place = places.find(name, offsets)
         if place is None and len(chunks) == 1:
-            place = places.get(_key(name, None))
+            place = places.find(name, None)
         found.append((offsets, sizes, place))
     table.add(name, element, size, found, wrong)
 

@@ -9,6 +9,8 @@ import math
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from ztensor.digest import zip_crc32
 from ztensor.errors import (
     ContainerError,
@@ -156,6 +158,7 @@ class _Checkpoint:
         long = source.prefers_long_reads
         self._source = LaterFiles(source, files, prefers_long_reads=long)
         self._starts = self._source.starts[1:]
+        self._require_apart()
         self._names = list(table.tensors)
         self._numbers = {name: number for number, name in enumerate(self._names)}
         self._encodings: dict[str, Encoding] = {
@@ -208,6 +211,29 @@ class _Checkpoint:
         self._lengths.append(length)
         opened = functools.partial(open_beneath, root.path, parts)
         return LaterFile(path, path, needed if length is None else length, opened)
+
+    def _require_apart(self) -> None:
+        """Raise where what is said to lie in a file is more than the file.
+
+        Else few bytes could be very many tensors and values, and reading all of them take for ever.
+
+        Raises:
+            FormatError: so it is.
+        """
+        places = self._table.every_place()
+        lengths = np.array([length or 0 for length in self._lengths], np.int64)
+        there = lengths[places[:, 0]]
+        inside = (places[:, 1] <= there) & (places[:, 2] <= there - places[:, 1])
+        some = places[inside]
+        taken = np.bincount(some[:, 0], weights=some[:, 2], minlength=len(lengths))
+        if (taken > lengths).any():
+            file = int(np.flatnonzero(taken > lengths)[0])
+            raise FormatError(
+                "chunks and values of a checkpoint lie over one another",
+                reason=Reason.OUT_OF_BOUNDS,
+                expected=f"at most {lengths[file]} bytes",
+                found=f"{taken[file]:.0f} in {describe('/'.join(self._table.files[file]), 200)}",
+            )
 
     def _stored(self, place: Place) -> tuple[int, int, int]:
         """Return where in the whole something begins, its length, and where its file ends.

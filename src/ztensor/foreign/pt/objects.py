@@ -25,6 +25,7 @@ from ztensor.foreign.base import (
 from ztensor.foreign.pt.encodings import Gathered, Geometry, Held
 from ztensor.foreign.pt.pickled import Global, Items, misfit
 from ztensor.foreign.pt.values import (
+    BytesStream,
     NumpyArray,
     NumpyType,
     QuantizedTensor,
@@ -223,6 +224,8 @@ class Objects:
                 return value
             self._left.add("integer of more than 64 bits")
             value = hex(value)  # decimal digits take quadratic time
+        if isinstance(value, BytesStream):
+            value = value.data
         if isinstance(value, (str, bytes)):
             self._budget.charge_bytes(len(value))  # it may be there often: who writes it copies it
             return value

@@ -181,6 +181,21 @@ class QuantizedTensor:
     state: Items | None = None
 
 
+class BytesStream(Buildable):
+    """A stream in memory, which becomes its bytes: so programs keep states of their own."""
+
+    __slots__ = ("data",)
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def build(self, state: object) -> None:
+        """Take the bytes, and leave where in them the stream was."""
+        if not isinstance(state, tuple) or not state or not isinstance(state[0], bytes):
+            raise misfit("the state of an io.BytesIO", "a tuple with its bytes", state)
+        self.data = state[0]
+
+
 class NumpyType(Buildable):
     """A `numpy.dtype` in the making: its kind and width, then its byte order."""
 

@@ -12,6 +12,7 @@ from ztensor.foreign.pt.pickled import Call, Global, Items, kind_of, misfit, ref
 from ztensor.foreign.pt.values import (
     ELEMENT_TYPES,
     QUANTIZED,
+    BytesStream,
     ElementType,
     NumpyArray,
     NumpyType,
@@ -318,6 +319,7 @@ def _table() -> Mapping[str, Call]:
         ("argparse.Namespace", Items, 0, 0),
         ("types.SimpleNamespace", Items, 0, 0),
         ("_codecs.encode", _encoded, 1, 2),
+        ("_io.BytesIO", BytesStream, 0, 0),
         ("numpy.dtype", NumpyType, 1, 3),
         *(
             (f"{module}.{pure}{kind}Path", _path, 0, 64)
@@ -369,6 +371,7 @@ _PLAINER = {
     "bytearray": "bytearray",
     "device": "torch.device",
     "scalar": "NumPy scalar",
+    "BytesIO": "stream in memory",
 }
 
 
