@@ -77,6 +77,7 @@ faults: $(VENV)/dev.stamp ## kill, cut the power and fill the disk under every c
 
 remote: $(VENV)/dev.stamp ## read and write through S3, HTTP and a hub on loopback, under faults, and print what came of each
 	$(BIN)/python -m pytest tests/remote $(PYTEST_ARGS)
+	$(BIN)/python -m tests.remote.requests
 	$(BIN)/python -m tests.remote.faults
 
 interop: $(VENV)/dev.stamp ## exchange files with the released wheels of each version

@@ -28,7 +28,7 @@ from ztensor.model.later import LaterObjects
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import component_extents, read_manifest
 from ztensor.source import locking
-from ztensor.source.ahead import AheadSource
+from ztensor.source.ahead import AheadSource, exact, extents_of
 from ztensor.source.base import read_bytes
 from ztensor.source.directory import FolderSource
 from ztensor.source.local import FileSource
@@ -56,6 +56,8 @@ def open_file(
     until = None
     while True:
         opened = _source_of(path, mapped=mmap)
+        if opened.prefers_long_reads:  # also what a format keeps and reads later goes through it
+            opened = AheadSource(opened)
         try:
             frame, manifest, how = _contents(opened, caps)
             if frame is not None and frame.container is Container.V2:
@@ -84,10 +86,14 @@ def open_file(
     if manifest.shards:
         from ztensor.reading.shards import join_shards  # few files have any
 
-        opened = join_shards(opened, manifest.shards, caps)
-    # Where objects are described later, nobody knows yet where they lie.
-    if opened.prefers_long_reads and not isinstance(manifest.objects, LaterObjects):
-        opened = AheadSource(opened, functools.partial(component_extents, manifest))
+        opened = join_shards(exact(opened), manifest.shards, caps)
+    if opened.prefers_long_reads:
+        opened = opened if isinstance(opened, AheadSource) else AheadSource(opened)
+        objects = manifest.objects
+        if isinstance(objects, LaterObjects):
+            opened.expect(lambda: extents_of(*objects.extents()), is_patient=True)
+        else:
+            opened.expect(functools.partial(component_extents, manifest))
     reopen = functools.partial(open_file, verify=verify, mmap=mmap, limits=limits, recover=recover)
     return FileObjects(
         opened, manifest, frame=frame, verify=verify, limits=caps, reopen=reopen, **how

@@ -124,7 +124,7 @@ def test_all_of_them_with_a_folder(folder: str, s3: S3Server, tmp_path: Path) ->
     assert any((tmp_path / "kept").iterdir())
 
 
-READ = ("ls", "info", "verify", "hash", "stats", "show", "diff", "plot", "bench")
+READ = ("ls", "info", "verify", "hash", "stats", "show", "diff", "plot", "bench", "report")
 WRITTEN = ("convert", "export", "merge", "split")
 CHANGING = ("append", "replace", "rm", "mv", "set", "compact", "repair")
 
@@ -150,6 +150,7 @@ def test_every_verb_with_a_folder(
         "show": [url, "weight"], "plot": [url, "weight"], "diff": [url, url],
         "convert": [url, str(tmp_path / "c.zt")], "export": [url, str(tmp_path / "e.safetensors")],
         "merge": [url, "-o", str(tmp_path / "m.zt")],
+        "report": [url, "-o", str(tmp_path / "r.html")],
         "bench": [url, "--seconds", "0.1"],
         "split": [url, "--into", str(tmp_path / "s"), "--max-shard-size", "4KB"],
         "append": [url, str(tmp_path / "x.zt")],
@@ -174,7 +175,7 @@ def test_every_verb_with_a_folder(
         assert "bug" not in text
     # Those that are not here take one file, or none; with a folder they are refused, too.
     named = {verb for verbs in VERBS.values() for verb in verbs}
-    others = {"conformance", "demo", "completions", "migrate", "compress", "decompress"}
+    others = {"ckpt", "conformance", "demo", "completions", "migrate", "compress", "decompress"}
     assert named == {*READ, *WRITTEN, *CHANGING} | others
 
 
@@ -185,6 +186,10 @@ def test_what_takes_readers_takes_a_url_with_its_storage(
     local = tmp_path / "local"
     more: dict[str, list[Any]] = {"diff": [local], "plot": ["weight"]}
     for name, function in takers("Readable").items():
+        if name == "report":
+            function(place, tmp_path / "report.html")
+            assert (tmp_path / "report.html").stat().st_size
+            continue
         if name == "convert":
             ztensor.convert(place, tmp_path / "c.zt")
             assert ztensor.diff(tmp_path / "c.zt", place).ok

@@ -21,6 +21,7 @@ from ztensor.errors import (
     Reason,
     SourceError,
     SourceNotFoundError,
+    SourcePermissionError,
     UsageError,
     describe,
 )
@@ -258,7 +259,7 @@ def open_if_divided(
         return _open_if_in_folder(path, verify=verify, limits=limits)
     whole = path.partition("?")[0]
     if whole.endswith("/") or whole.rpartition("/")[2] == ROOT:
-        with contextlib.suppress(SourceNotFoundError):
+        with contextlib.suppress(SourceNotFoundError, SourcePermissionError):
             return divided_of(Place(given), verify=verify, limits=limits)
     return None
 
@@ -274,7 +275,7 @@ def open_instead(
     path = path_text(given) if isinstance(given, (str, os.PathLike)) else ""
     if not isinstance(given, Remote) and not is_remote(path):
         return None
-    with contextlib.suppress(SourceNotFoundError):
+    with contextlib.suppress(SourceNotFoundError, SourcePermissionError):
         return divided_of(Place(given), verify=verify, limits=limits)
     return None
 

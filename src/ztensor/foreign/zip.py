@@ -20,7 +20,7 @@ from ztensor.model.account import Unrepresented
 from ztensor.source.base import Range, read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ztensor.limits import Budget
     from ztensor.source.base import Source
@@ -187,6 +187,16 @@ def place(source: Source, entry: Entry, ahead: int = 0) -> tuple[Member, Range]:
     offset = entry.begin + start
     member = Member(name, method, offset, entry.length, entry.size, entry.crc)
     return member, Range(source, offset, entry.length, head[start : start + entry.length])
+
+
+def extents(entries: Iterable[Entry]) -> tuple[list[int], list[int], list[bool]]:
+    """Return where members lie with what stands before them, and whether they are compressed."""
+    every = list(entries)
+    return (
+        [one.begin for one in every],
+        [one.end - one.begin for one in every],
+        [one.method == DEFLATED for one in every],
+    )
 
 
 def unread_bytes(source: Source) -> Iterator[Unrepresented]:

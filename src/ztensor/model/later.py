@@ -20,11 +20,28 @@ class LaterObjects(Mapping[str, TensorObject]):
         names: all of them, each once, in the order of the file.
         make: describes one. What it raises of ours is told the object's name, and the next who
             asks for the object gets it again.
+        where: about where the bytes of one begin in the file, those that say what it is included;
+            by default they lie in the order of the names.
+        extents: where all of that lies, as `extents_of` takes it: offsets, lengths, and whether
+            each is encoded; by default nobody knows.
+
+    Attributes:
+        where: as given.
+        extents: as given.
     """
 
-    __slots__ = ("_found", "_lock", "_make")
+    __slots__ = ("_found", "_lock", "_make", "extents", "where")
 
-    def __init__(self, names: Iterable[str], make: Callable[[str], TensorObject]) -> None:
+    def __init__(
+        self,
+        names: Iterable[str],
+        make: Callable[[str], TensorObject],
+        *,
+        where: Callable[[str], int] = lambda _: 0,
+        extents: Callable[[], tuple[list[int], list[int], list[bool]]] = lambda: ([], [], []),
+    ) -> None:
+        self.where = where
+        self.extents = extents
         self._found: dict[str, TensorObject | None] = dict.fromkeys(names)
         self._make = make
         self._lock = threading.Lock()

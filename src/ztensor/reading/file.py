@@ -332,8 +332,11 @@ class FileObjects:
 
     def in_file_order(self, names: Iterable[str]) -> list[str]:
         """Return names in the order of their bytes, where going through them so costs less."""
-        if not self.source.prefers_long_reads or isinstance(self.manifest.objects, LaterObjects):
+        objects = self.manifest.objects
+        if not self.source.prefers_long_reads:
             return list(names)
+        if isinstance(objects, LaterObjects):
+            return sorted(names, key=objects.where)
 
         def place(name: str) -> int:
             found = self.object(name).components.values()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import UnsupportedError
+from ztensor.model.later import LaterObjects
 from ztensor.model.table import Table, TableObjects
 from ztensor.reading.component import digest_of
 from ztensor.reading.decoding import InOrder
@@ -67,6 +68,8 @@ def load_all(
     workers = thread_count(threads)
     whole = None if copy else file.source.view()
     try:
+        if file.source.prefers_long_reads and isinstance(file.manifest.objects, LaterObjects):
+            return _load_later(file, copy=copy)
         if whole is None:
             return _load_owned(file, workers, separate=separate)
         if file.verify is True:  # every view is checked before it is handed out
@@ -309,11 +312,22 @@ def _read_rest(
     file: FileObjects, workers: int, result: dict[str, Any], *, copy: bool, separate: bool
 ) -> None:
     objects = file.manifest.objects
-    if isinstance(objects, TableObjects):
+    if isinstance(objects, TableObjects) and not file.source.prefers_long_reads:
         jobs, is_shared = small_jobs(file, objects, result, separate=separate)
         run_jobs(jobs, workers if is_shared else 1)
     others = file.in_file_order(name for name, value in result.items() if value is None)
     read_each(file, others, workers, result, copy=copy, separate=separate)
+
+
+def _load_later(file: FileObjects, *, copy: bool) -> dict[str, Any]:
+    """Read objects that say beside their bytes what they are: each with its bytes, in their order.
+
+    To look at each before would be a request for each.
+    """
+    objects = file.manifest.objects
+    with walked(file.source):
+        found = {name: file.value(name, copy=copy) for name in file.in_file_order(objects)}
+    return {name: found[name] for name in objects}
 
 
 # --- Owned memory ---------------------------------------------------------------------------
@@ -322,6 +336,8 @@ def _read_rest(
 def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str, Any]:
     objects = file.manifest.objects
     rows = _rows_of(objects, file.limits.rank, checked=file.verify is not False)
+    if file.source.prefers_long_reads and 2 * int(rows.table.lengths.sum()) < file.source.size:
+        rows = rows.take(np.empty(0, np.int64))  # most is encoded: all in one pass, in its order
     offsets = rows.table.offsets
     order = np.argsort(offsets, kind="stable")
     in_file = rows if (order[1:] > order[:-1]).all() else rows.take(order)

@@ -71,17 +71,18 @@ class AheadSource:
 
     Args:
         source: what it reads from; it is closed with this.
-        find: gives the extents, when the first component is read.
+        find: gives the extents, when the first component is read; None until `expect` says it.
     """
 
     prefers_long_reads = True
 
-    def __init__(self, source: Source, find: Callable[[], Extents]) -> None:
+    def __init__(self, source: Source, find: Callable[[], Extents] | None = None) -> None:
         self.source = source
         self.name = source.name
         self.path = source.path
         self.size = source.size
-        self._find: Callable[[], Extents] | None = find
+        self._find = find
+        self._is_patient = False
         self._extents = Extents(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
         self._lock = threading.Lock()
         self._windows: list[list[tuple[int, memoryview]]] = []
@@ -90,13 +91,24 @@ class AheadSource:
         self._walks = 0
         self._waiting: tuple[int, int, IO[bytes]] | None = None
 
+    def expect(self, find: Callable[[], Extents], *, is_patient: bool = False) -> None:
+        """Say where components lie.
+
+        Args:
+            find: gives the extents, when the first component is read.
+            is_patient: whether nothing is brought ahead before somebody goes through all of them:
+                what is read before may be what only stands in front of components.
+        """
+        self._find = find
+        self._is_patient = is_patient
+
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Fill `destination` from `offset`.
 
         Raises:
             SourceError: the bytes could not be read.
         """
-        if self.source.held() is not None:
+        if self.source.held() is not None or (self._is_patient and not self._walks):
             self.source.read_into(offset, destination)
             return
         with self._lock:

@@ -40,7 +40,7 @@ _CACHE_BYTES = 16 << 20
 _AHEAD = 8  # a read that goes on where the last ended takes so many times as much
 # By the end of the name, which only tells what to fetch first: bytes of the head and of the tail.
 _FIRST = {".zt": (4 << 10, 256 << 10), ".gguf": (1 << 20, 4 << 10), ".npz": (4 << 10, 1 << 20)}
-_FIRST_OF_OTHERS = 256 << 10, 64 << 10
+_FIRST_OF_OTHERS = 256 << 10, 68 << 10  # a zip archive is looked through for 64 KiB and a record
 # A server that knows no ranges is asked for the whole, up to so much.
 _MOST_WHOLE = 64 << 20
 _PIECE_BYTES = 1 << 20  # of a body that is copied while the next arrives

@@ -20,7 +20,7 @@ from ztensor.foreign.base import RAW, Projection
 from ztensor.foreign.deflate import entry_step
 from ztensor.foreign.npz import sparse
 from ztensor.foreign.npz.members import SUFFIX, Whole, header_of, is_array
-from ztensor.foreign.zip import DEFLATED, Entry, read_entries, unread_bytes
+from ztensor.foreign.zip import DEFLATED, Entry, extents, read_entries, unread_bytes
 from ztensor.model.account import Tally
 from ztensor.model.later import LaterObjects
 from ztensor.model.manifest import Component, Manifest, TensorObject
@@ -66,7 +66,10 @@ def project(source: Source, budget: Budget) -> Projection:
         else:
             found[name] = entry
     objects: Mapping[str, TensorObject] = LaterObjects(
-        found, lambda name: _object(source, found[name], encodings, step, budget)
+        found,
+        lambda name: _object(source, found[name], encodings, step, budget),
+        where=lambda name: found[name].begin,
+        extents=lambda: extents(found.values()),
     )
     if sparse.are_parts(entries):
         objects = sparse.combined(source, entries, objects, encodings, budget)

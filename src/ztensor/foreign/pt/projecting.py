@@ -35,7 +35,15 @@ from ztensor.foreign.pt.pickle_reader import read_pickle
 from ztensor.foreign.pt.pickled import Global, Vocabulary, kind_of, misfit
 from ztensor.foreign.pt.values import storage_key, storage_of
 from ztensor.foreign.pt.vocabulary import CALLS
-from ztensor.foreign.zip import DEFLATED, LOCAL_MAGIC, place, read_entries, sum_of, unread_bytes
+from ztensor.foreign.zip import (
+    DEFLATED,
+    LOCAL_MAGIC,
+    extents,
+    place,
+    read_entries,
+    sum_of,
+    unread_bytes,
+)
 from ztensor.model.account import Tally
 from ztensor.model.later import LaterObjects
 from ztensor.source.base import Range, read_bytes
@@ -200,7 +208,10 @@ def _placed(
         components = {role: moved(one) for role, one in waiting[name].components.items()}
         return dataclasses.replace(waiting.pop(name), components=components)
 
-    return LaterObjects(objects, make)
+    def where(name: str) -> int:
+        return min((one.offset for one in objects[name].components.values()), default=0)
+
+    return LaterObjects(objects, make, where=where, extents=lambda: extents(by_place))
 
 
 def _kind_of_member(name: str) -> str:
