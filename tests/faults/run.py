@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # started by path
 
+from tests.faults.divided import DIVIDED
 from tests.faults.judge import Outcome
 from tests.faults.kills import RUNS
 from tests.faults.operations import OPERATIONS, TARGET
-from tests.faults.steps import CHANGES, cut_power_of_run, fail_run, kill_run
+from tests.faults.steps import CHANGES, AnyChange, cut_power_of_run, fail_run, kill_run
 from tests.faults.test_kill import kill_in_a_process
 from tests.faults.test_processes import Worker, together
 from tests.faults.trials import (
@@ -38,7 +39,7 @@ from tests.faults.worker import tensors
 from ztensor.numpy import save_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from tests.faults.operations import Operation
 
@@ -66,7 +67,8 @@ def main() -> int:
         options.only,
     )
     bad += failing_calls(options.only)
-    bad += steps_of_runs(options.cuts, options.seed, options.only)
+    bad += changes_of_folders("Steps of a run", "steps", CHANGES, 13, options)
+    bad += changes_of_folders("Divided checkpoints", "divided", DIVIDED, 97, options)
     bad += real_kills(options.kills, options.seed, options.only)
     bad += 0 if options.only else races(options.seconds)
     print(f"{bad} bad; {time.monotonic() - begin:.0f} s")
@@ -118,19 +120,34 @@ def crash_table(title: str, judge: Callable[[Operation, bool, Path], Tally], onl
     return total.bad
 
 
-def steps_of_runs(cuts: int, seed: int, only: str) -> int:
-    """Judge the folder of a run at every moment of a save or a removal of steps."""
-    changes = {name: change for name, change in CHANGES.items() if only in f"steps: {name}"}
+def changes_of_folders(
+    title: str,
+    group: str,
+    every: Mapping[str, AnyChange],
+    stride: int,
+    options: argparse.Namespace,
+) -> int:
+    """Judge a folder at every moment of its changes.
+
+    Args:
+        title: what is printed above the table.
+        group: stands before the names of the changes, for `--only`.
+        every: the changes.
+        stride: bytes between two places of a write where it is killed.
+        options: of the command.
+    """
+    cuts, seed, only = options.cuts, options.seed, options.only
+    changes = {name: change for name, change in every.items() if only in f"{group}: {name}"}
     if not changes:
         return 0
-    print("Steps of a run: killed at every call and in every write, power cuts, calls that fail")
+    print(f"{title}: killed at every call and in every write, power cuts, calls that fail")
     _row("change", COLUMNS)
     total = Tally()
     for name, change in changes.items():
         tally = Tally()
         tries: list[Callable[[Path], Tally]] = [
-            lambda folder: kill_run(change, folder, stride=13),  # noqa: B023  # called at once
-            lambda folder: kill_run(change, folder, stride=13, nameless=False),  # noqa: B023
+            lambda folder: kill_run(change, folder, stride=stride),  # noqa: B023  # called at once
+            lambda folder: kill_run(change, folder, stride=stride, nameless=False),  # noqa: B023
             lambda folder: cut_power_of_run(change, folder, count=cuts, seed=seed),  # noqa: B023
             lambda folder: fail_run(change, folder),  # noqa: B023
         ]

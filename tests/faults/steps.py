@@ -7,12 +7,13 @@ that opens and has other bytes than were saved is *silently wrong*.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import logging
 import random
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -90,6 +91,32 @@ class Change:
             data[100] ^= 1
             path.write_bytes(data)
 
+    def judge(self, folder: Path) -> FolderJudge:
+        """Return what knows what may be in a folder while this is made."""
+        return StepJudge(self, folder)
+
+
+class AnyChange(Protocol):
+    """A change of a folder, whatever is in it."""
+
+    @property
+    def before(self) -> object:
+        """Return what was there before."""
+        ...
+
+    @property
+    def run(self) -> Callable[[Path], object]:
+        """Return what makes it."""
+        ...
+
+    def prepare(self, folder: Path) -> None:
+        """Make what is there before."""
+        ...
+
+    def judge(self, folder: Path) -> FolderJudge:
+        """Return what knows what may be in a folder while it is made."""
+        ...
+
 
 CHANGES = {
     "first save": Change(_save_next, (), (5,), 5),
@@ -104,16 +131,14 @@ CHANGES = {
 }
 
 
-class StepJudge:
+class FolderJudge(abc.ABC):
     """Knows what may be in a folder while a change is made.
 
     Args:
-        change: the change.
         folder: an empty folder, where images are looked at.
     """
 
-    def __init__(self, change: Change, folder: Path) -> None:
-        self._change = change
+    def __init__(self, folder: Path) -> None:
         self._folder = folder / "image"
         self._known: dict[int, tuple[Outcome, bool]] = {}
 
@@ -123,7 +148,7 @@ class StepJudge:
         return len(self._known)
 
     def of(self, files: dict[str, bytes]) -> tuple[Outcome, bool]:
-        """Return what a folder is, and whether the next save leaves anything but steps."""
+        """Return what a folder is, and whether the next save leaves anything that is not needed."""
         key = hash(frozenset(files.items()))
         if key not in self._known:
             self._folder.mkdir()
@@ -134,6 +159,23 @@ class StepJudge:
             finally:
                 shutil.rmtree(self._folder)
         return self._known[key]
+
+    @abc.abstractmethod
+    def look(self, folder: Path) -> tuple[Outcome, bool]:
+        """Return the same of a folder that is there; it is saved to."""
+
+
+class StepJudge(FolderJudge):
+    """Knows what may be in the folder of a run.
+
+    Args:
+        change: the change.
+        folder: as for `FolderJudge`.
+    """
+
+    def __init__(self, change: Change, folder: Path) -> None:
+        super().__init__(folder)
+        self._change = change
 
     def look(self, folder: Path) -> tuple[Outcome, bool]:
         """Return the same of a folder that is there; it is saved to."""
@@ -176,7 +218,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _recorded(change: Change, folder: Path, **options: Any) -> Calls:
+def _recorded(change: AnyChange, folder: Path, **options: Any) -> Calls:
     run = folder / "run"
     run.mkdir()
     change.prepare(run)
@@ -185,7 +227,7 @@ def _recorded(change: Change, folder: Path, **options: Any) -> Calls:
     return calls
 
 
-def _tally(judge: StepJudge, worlds: Iterator[dict[str, bytes]]) -> Tally:
+def _tally(judge: FolderJudge, worlds: Iterator[dict[str, bytes]]) -> Tally:
     tally = Tally()
     with _quiet():
         for files in worlds:
@@ -196,15 +238,15 @@ def _tally(judge: StepJudge, worlds: Iterator[dict[str, bytes]]) -> Tally:
     return tally
 
 
-def kill_run(change: Change, folder: Path, *, stride: int, nameless: bool = True) -> Tally:
+def kill_run(change: AnyChange, folder: Path, *, stride: int, nameless: bool = True) -> Tally:
     """Judge the folder behind every call, and inside every write."""
     calls = _recorded(change, folder, nameless=nameless)
     worlds = after_kill(calls, stride=stride, dense_bytes=0)
-    return _tally(StepJudge(change, folder), (world.files() for _, world in worlds))
+    return _tally(change.judge(folder), (world.files() for _, world in worlds))
 
 
 def cut_power_of_run(
-    change: Change,
+    change: AnyChange,
     folder: Path,
     *,
     count: int,
@@ -220,15 +262,15 @@ def cut_power_of_run(
             moment = dice.randint(0, len(calls.log))
             yield after_power_cut(calls, dice, moment).files()
 
-    return _tally(StepJudge(change, folder), worlds())
+    return _tally(change.judge(folder), worlds())
 
 
-def fail_run(change: Change, folder: Path, *, faults: tuple[str, ...] | None = None) -> Tally:
+def fail_run(change: AnyChange, folder: Path, *, faults: tuple[str, ...] | None = None) -> Tally:
     """Let each call fail in each way, until the change gets through; judge what is there then."""
     template = folder / "template"
     template.mkdir()
     change.prepare(template)
-    judge = StepJudge(change, folder)
+    judge = change.judge(folder)
     every = {name: [fault] for name, fault in FAULTS.items()} | COMPOUND
     tally = Tally()
     with _quiet():
@@ -256,7 +298,7 @@ def _numbered(faults: list[Fault], number: int) -> list[Fault]:
     return [dataclasses.replace(faults[0], number=number), *faults[1:]]
 
 
-def _raised_by(change: Change, folder: Path) -> BaseException | None:
+def _raised_by(change: AnyChange, folder: Path) -> BaseException | None:
     try:
         change.run(folder)
     except (ztensor.ZTensorError, KeyboardInterrupt) as error:

@@ -12,10 +12,11 @@ import re
 from typing import TYPE_CHECKING
 
 from ztensor.boundary import public
+from ztensor.container.framing import MAGIC_1
 from ztensor.contents import open_file
 from ztensor.divided.place import ATTRIBUTE, Place, is_part_name
 from ztensor.divided.root import is_root, open_root, parse_root
-from ztensor.errors import SourceError, UsageError, ZTensorError
+from ztensor.errors import FormatError, SourceError, UsageError
 from ztensor.source import locking
 from ztensor.source.upload import remove
 
@@ -143,23 +144,24 @@ def has_parts(folder: str) -> bool:
 
 
 def is_of_a_process(path: str) -> bool:
-    """Return whether a file is one of a process, or one that a power cut left without its bytes."""
+    """Return whether a file is one of a process, or what a power cut left of one."""
     try:
         file = open_file(path, mmap=False)
+    except FormatError:
+        return _is_unfinished(path)
     except ZTensorError:
-        return _is_empty(path)
+        return False  # who knows what it is
     try:
         return ATTRIBUTE in (file.manifest.attributes or {})
     finally:
         file.close()
 
 
-def _is_empty(path: str) -> bool:
-    """Return whether a file has no bytes but zeros at its end: it was never flushed."""
+def _is_unfinished(path: str) -> bool:
+    """Return whether a file is as a power cut leaves one: it begins as ours do, or with zeros."""
     try:
         with open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - 64))
-            return not any(file.read())
+            head = file.read(len(MAGIC_1))
     except OSError:
         return False
+    return head == MAGIC_1[: len(head)] or not any(head)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+import weakref
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
+# The last writer of each folder and process, for as long as it lives.
+_LAST: weakref.WeakValueDictionary[tuple[str, int], PartWriter] = weakref.WeakValueDictionary()
 # The word of `checksum=` for digests that tell equal bytes from others.
 STRONG = "xxh3-128"
 
@@ -78,8 +81,8 @@ class PartWriter:
     """Writes the part of one process of a divided checkpoint.
 
     Its files get names that no file had before, so nothing that is there is touched. They count
-    once `commit` names them. Keep the writer until then: while it lives, no clean-up of another
-    save takes its files for those of a dead one.
+    once `commit` names them. Keep the writer until then: while it lives, and there is no newer one
+    of this folder and process, no clean-up of another save takes its files for a dead one's.
 
     Args:
         folder: the folder, which must be there, or the URL of a prefix.
@@ -142,6 +145,15 @@ class PartWriter:
         self._places: dict[tuple[int, tuple[int, ...]], Written] = {}  # of this file
         self.state = "open"
         self._begin()
+        self._release_older()
+
+    def _release_older(self) -> None:
+        """Give up the files of an earlier save of this process that nobody committed."""
+        key = self._place.name, self.process
+        older = _LAST.get(key)
+        if older is not None and older.state == "finished":
+            older._held.clear()
+        _LAST[key] = self
 
     # --- Tensors ----------------------------------------------------------------------------
 
