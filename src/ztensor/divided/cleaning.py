@@ -16,7 +16,7 @@ from ztensor.container.framing import MAGIC_1
 from ztensor.contents import open_file
 from ztensor.divided.place import ATTRIBUTE, Place, is_part_name
 from ztensor.divided.root import is_root, open_root, parse_root
-from ztensor.errors import FormatError, SourceError, UsageError
+from ztensor.errors import FormatError, SourceError, UsageError, ZTensorError
 from ztensor.source import locking
 from ztensor.source.upload import remove
 
