@@ -17,6 +17,7 @@ from ztensor.errors import (
     ArgumentValueError,
     FormatError,
     ObjectNotFoundError,
+    UsageError,
     ZTensorError,
     describe,
 )
@@ -182,6 +183,7 @@ class History:
             FormatError: the step, or every step, is damaged.
             ArgumentValueError: the step has another tree than `into`.
             SourceError: the folder or a file cannot be read, which is not taken for damage.
+            UsageError: the step is divided; see `ztensor.divided` for reading it.
             ZTensorError: what else `ztensor.load_tree` raises.
         """
         self._settle()
@@ -227,6 +229,11 @@ class History:
     def _restored(
         self, entry: Entry, into: Any, only: Any, types: Any, threads: int | None
     ) -> Restored:
+        if entry.is_divided:
+            raise UsageError(
+                f"step {entry.step} is divided: each process reads its own part of it",
+                file=str(self._place.path(entry.name)),
+            )
         with open_files(self._place.path(entry.name)) as reader:
             metrics, _ = told_by(reader, entry.step)
             tree = read_tree(reader, AS_SAVED, only=only, types=types, copy=True, threads=threads)

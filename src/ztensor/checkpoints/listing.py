@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ztensor.checkpoints.step import Checkpoint, is_damage, told_by
+from ztensor.checkpoints.step import Checkpoint, is_damage, told_by, told_by_root
+from ztensor.divided import read_root
 from ztensor.errors import FormatError, UnsupportedError, ZTensorError
 from ztensor.opening import open as open_files
 
@@ -89,11 +90,18 @@ class Listing:
         return found
 
     def _opened(self, entry: Entry, *, whole: bool) -> Checkpoint:
+        path = self._place.path(entry.file)
+        told: dict[str, Any] = {}
         try:
-            with open_files(self._place.path(entry.name), mmap=False) as reader:
-                metrics, is_pinned = told_by(reader, entry.step)
-                told = _checked(reader) if whole else {}
-            return self._of(entry, metrics=metrics, is_pinned=is_pinned, **told)
+            if entry.is_divided:
+                root = read_root(path)
+                told["metrics"] = told_by_root(root.values, entry.step, str(path))
+            if whole or not entry.is_divided:
+                with open_files(path, mmap=False) as reader:
+                    if not entry.is_divided:
+                        told["metrics"], told["is_pinned"] = told_by(reader, entry.step)
+                    told |= _checked(reader) if whole else {}
+            return self._of(entry, **told)
         except ZTensorError as error:
             if not is_damage(error) and not isinstance(error, UnsupportedError):
                 raise

@@ -47,7 +47,9 @@ class CheckpointManager(History):
 
     A step is one file, `step-00000100.zt`, that `ztensor.load_tree` reads, too. It appears as a
     whole or not at all, on disk before anything older is removed. There is no other file: what
-    the folder has is what its files say.
+    the folder has is what its files say. A divided checkpoint (see `ztensor.divided`) in a folder
+    `step-00000100` is a step, too: it is listed, checked and removed, but not saved or restored
+    here. `prune` applies the rules once a process has committed one.
 
     Nothing is read from a clock, and two managers may use one folder: what one removed is gone for
     the other, too.
@@ -301,13 +303,16 @@ class CheckpointManager(History):
 
         Raises:
             ObjectNotFoundError: there is no such step.
-            UsageError: the step is in a store, where nothing is changed in place.
+            UsageError: the step is in a store, where nothing is changed in place; or is divided.
             ZTensorError: what `ztensor.set_attributes` raises.
         """
         self._settle()
-        path = self.path(step)
+        entry = self._entry(step_number(step))
+        path = self._place.path(entry.name)
+        if entry.is_divided:
+            raise UsageError("a divided step is not pinned: no attribute says so", file=str(path))
         with open_files(path) as reader:
-            told_by(reader, step_number(step))
+            told_by(reader, entry.step)
             told = dict(reader.attributes[ATTRIBUTE])
         told.pop("pinned", None)
         set_attributes(path, {ATTRIBUTE: told | ({"pinned": True} if pinned else {})}, atomic=True)

@@ -39,6 +39,16 @@ class Entry(NamedTuple):
     modified: float
     stamp: object
 
+    @property
+    def is_divided(self) -> bool:
+        """Return whether it is a folder, whose root makes it a step."""
+        return not self.name.endswith(SUFFIX)
+
+    @property
+    def file(self) -> str:
+        """Return the name of what is opened."""
+        return f"{self.name}/{ROOT}" if self.is_divided else self.name
+
 
 class StepPlace(Protocol):
     """Where steps are."""
@@ -154,7 +164,7 @@ class Folder:
         """Remove a step: of a folder the root first, so that it is none at once."""
         path = self.path(entry.name)
         try:
-            if entry.name.endswith(SUFFIX):
+            if not entry.is_divided:
                 _unlink(path)
                 return
             _unlink(os.path.join(path, ROOT))
@@ -205,10 +215,9 @@ class Prefix:
 
     def remove(self, entry: Entry) -> None:
         """Remove a step: of several objects the root first, so that it is none at once."""
-        if entry.name.endswith(SUFFIX):
-            remove_object(self.path(entry.name))
+        remove_object(self.path(entry.file))
+        if not entry.is_divided:
             return
-        remove_object(self.path(f"{entry.name}/{ROOT}"))
         for one in listed(self.path(f"{entry.name}/")):
             if one.nbytes >= 0:
                 remove_object(self.path(f"{entry.name}/{one.name}"))

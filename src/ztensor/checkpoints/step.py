@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import re
-from typing import TYPE_CHECKING, SupportsFloat
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from ztensor.boundary import public
 from ztensor.errors import (
@@ -94,21 +94,40 @@ def told_by(reader: Reader, step: int) -> tuple[dict[str, float], bool]:
     attributes, tree = split_tree(reader.attributes)
     told = attributes.get(ATTRIBUTE)
     if not isinstance(told, dict) or tree is None:
-        raise _no_step("the file is no step of a run", describe(told, 40), reader)
+        raise _no_step("the file is no step of a run", describe(told, 40), reader.name)
+    return _metrics_told(told, step, reader.name), told.get("pinned") is True
+
+
+def told_by_root(values: Mapping[str, Any], step: int, name: str) -> dict[str, float]:
+    """Return the metrics of a divided step: its value `checkpoint` may say them, as a file does.
+
+    Args:
+        values: of its root.
+        step: what its name says.
+        name: of the root, for messages.
+
+    Raises:
+        FormatError: it is another step than its name says.
+    """
+    told = values.get(ATTRIBUTE)
+    return _metrics_told(told, step, name) if isinstance(told, dict) else {}
+
+
+def _metrics_told(told: dict[str, Any], step: int, name: str) -> dict[str, float]:
     if told.get("step") != step or isinstance(told.get("step"), bool):
-        error = _no_step("the file is another step than its name says", "", reader)
+        error = _no_step("the file is another step than its name says", "", name)
         error.expected, error.found = str(step), describe(told.get("step"), 40)
         raise error
     metrics = told.get("metrics", {})
     if not isinstance(metrics, dict) or not all(
-        isinstance(name, str) and isinstance(value, float) for name, value in metrics.items()
+        isinstance(one, str) and isinstance(value, float) for one, value in metrics.items()
     ):
-        raise _no_step("its metrics are no numbers by their names", describe(metrics, 60), reader)
-    return metrics, told.get("pinned") is True
+        raise _no_step("its metrics are no numbers by their names", describe(metrics, 60), name)
+    return metrics
 
 
-def _no_step(message: str, found: str, reader: Reader) -> ManifestError:
-    return ManifestError(message, reason=Reason.FIELD_VALUE, file=reader.name, found=found or None)
+def _no_step(message: str, found: str, name: str) -> ManifestError:
+    return ManifestError(message, reason=Reason.FIELD_VALUE, file=name, found=found or None)
 
 
 def is_damage(error: BaseException) -> bool:

@@ -19,6 +19,7 @@ from tests.unit.tree.alike import assert_alike
 from ztensor import CheckpointManager
 from ztensor.checkpoints import manager as module
 from ztensor.checkpoints import place
+from ztensor.divided import PartWriter, commit
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -576,3 +577,52 @@ def test_steps_in_a_store(tmp_path: Path) -> None:
             manager.pin(2)
         manager.delete(2)
         assert [one.step for one in manager.checkpoints()] == [3]
+
+
+def divided(folder: Path, step: int, **values: Any) -> Path:
+    path = folder / f"step-{step:08d}"
+    path.mkdir(parents=True)
+    with PartWriter(path, process=0) as part:
+        part.add("w", np.full((4, 3), step), shape=(4, 3), offsets=(0, 0))
+        records = [part.finish()]
+    commit(path, records, values=values)
+    return path
+
+
+def test_divided_steps_are_listed_checked_and_removed(tmp_path: Path) -> None:
+    paths = [divided(tmp_path, step, lr=0.1) for step in (1, 2, 3)]
+    divided(tmp_path, 4, checkpoint={"step": 4, "metrics": {"loss": 0.5}})
+    divided(tmp_path, 5, checkpoint={"step": 6})
+    (tmp_path / "step-00000009").mkdir()  # a save that is under way, or was killed
+    manager = CheckpointManager(tmp_path, keep=2)
+    assert manager.steps() == [1, 2, 3, 4]
+    assert [one.is_damaged for one in manager.checkpoints()] == [False] * 4 + [True]
+    assert manager.best("loss", "min") == manager.latest() == 4
+    assert all(one.is_checked for one in manager.verify()[:4])
+    part = next(path for path in paths[1].iterdir() if path.name != "checkpoint.zt")
+    data = bytearray(part.read_bytes())
+    data[100] ^= 1
+    part.write_bytes(data)
+    assert [one.step for one in manager.verify() if one.is_damaged] == [2, 5]
+    with pytest.raises(UsageError, match="divided"):
+        manager.restore(4)
+    with pytest.raises(UsageError, match="divided"):
+        manager.pin(4)
+    assert manager.prune() == [1]
+    assert manager.prune(damaged=True) == [2, 5]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"step-0000000{step}" for step in (3, 4, 9)
+    ]
+
+
+def test_divided_steps_in_a_store() -> None:
+    store = pytest.importorskip("obstore.store", reason="obstore is not installed").MemoryStore()
+    for step in (1, 2):
+        url = ztensor.remote(f"memory://run/step-{step:08d}", store)
+        with PartWriter(url, process=0) as part:
+            part.add("w", np.full((4, 3), step), shape=(4, 3), offsets=(0, 0))
+            commit(url, [part.finish()])
+    manager = CheckpointManager("memory://run", keep=1, storage=store)
+    assert manager.steps() == [1, 2]
+    assert manager.prune() == [1]
+    assert [one.step for one in manager.verify() if one.is_checked] == [2]
