@@ -25,7 +25,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo check test lint test-pythons test-minimum mutants honest budget fuzz faults interop frameworks formats real-files bench bench-quick bench-paths remote docs cli-page versions-page release-check clean
+.PHONY: help demo check test lint test-pythons test-minimum mutants honest budget fuzz faults distributed interop frameworks formats real-files bench bench-quick bench-paths remote docs cli-page versions-page release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -75,6 +75,12 @@ fuzz: $(VENV)/dev.stamp ## feed damaged files of every format to the reader, ten
 faults: $(VENV)/dev.stamp ## kill, cut the power and fill the disk under every change to a file
 	$(BIN)/python tests/faults/run.py
 
+# Half an hour: every placement in every other, kills at every call of the system, other writers too.
+distributed: $(VENV)/dev.stamp $(VENV)/torch.stamp ## save and load with several processes, kill and damage, beside torch's own writers
+	ZTENSOR_DISTRIBUTED_FULL=1 $(BIN)/python -m pytest tests/distributed tests/unit/torch/test_checkpoint.py $(PYTEST_ARGS)
+	$(BIN)/python -W ignore -m tests.distributed.matrix
+	$(BIN)/python -W ignore -m tests.distributed.kills
+
 remote: $(VENV)/dev.stamp ## read and write through S3, HTTP and a hub on loopback, under faults, and print what came of each
 	$(BIN)/python -m pytest tests/remote $(PYTEST_ARGS)
 	$(BIN)/python -m tests.remote.requests
@@ -101,6 +107,7 @@ bench: $(VENV)/dev.stamp $(VENV)/bench.stamp $(if $(strip $(TORCH)),$(VENV)/torc
 		--json build/benchmarks/2.x.json
 	$(BIN)/python benchmarks/edit.py
 	$(BIN)/python -m benchmarks.remote
+	$(BIN)/python -m benchmarks.divided
 	$(if $(strip $(TORCH)),$(BIN)/python benchmarks/training.py)
 
 bench-quick: $(VENV)/dev.stamp ## measure what the goals ask, under ten minutes

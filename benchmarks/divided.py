@@ -48,6 +48,7 @@ SAVES = [
     Ratio("save, not flushed", "ours", "FileSystemWriter(sync_files=False)", 0.5),
     Ratio("save, flushed", "ours, durable", "FileSystemWriter", 0.8),
     Ratio("save, not flushed", "ours", "HuggingFaceStorageWriter", 0.5),
+    Ratio("save of 6 % changed", "ours, since", "ours, durable", 0.35),
 ]
 LOADS = [
     Ratio("load, checked", "ours", "FileSystemReader", 0.75),
@@ -92,6 +93,8 @@ def measure_processes(processes: Processes, folder: Path, megabytes: int, rounds
     given = {"folder": str(folder), "megabytes": megabytes, "rounds": rounds, "seconds": _SECONDS}
     saved = processes.right(4, f"{_TASKS}.save", **given)
     shown(SAVES, slowest([one["times"] for one in saved]), "4 processes")
+    changed, full = (saved[0]["nbytes"][name] for name in ("since", "full"))
+    line("bytes of 6 % changed", f"{changed:,}", "ours, full", f"{full:,}", changed / full, 0.07)
     for name, goal in (("ours", 32.0), ("HuggingFaceStorageWriter", None)):
         most = max(one["memory"][name] for one in saved) / 1e6
         state = max(one["state"] for one in saved) / 1e6
@@ -120,11 +123,13 @@ def measure_one_file(folder: Path, rounds: int) -> None:
 
     import ztensor
 
+    with ztensor.open(folder / "ours") as reader:
+        names = list(reader)
     times: list[dict[str, float]] = []
     calls: dict[str, Callable[[], object]] = {
         "ours": lambda: ztensor.convert(folder / "ours", folder / "one.safetensors"),
         "consolidate_safetensors_files": lambda: consolidate_safetensors_files(
-            str(folder / "HuggingFaceStorageWriter"), str(folder / "of-hf")
+            str(folder / "HuggingFaceStorageWriter"), str(folder / "of-hf"), dict.fromkeys(names, 1)
         ),
         "dcp_to_torch_save": lambda: dcp_to_torch_save(
             folder / "FileSystemWriter", folder / "one.pt"

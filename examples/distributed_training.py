@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # what every process would else load for itself, as it has a DTensor
 from torch import distributed as dist
 from torch import multiprocessing as mp
 from torch.distributed import checkpoint as dcp

@@ -195,3 +195,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # all is done, and torch takes its time to end

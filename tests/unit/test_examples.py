@@ -16,6 +16,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 # Examples that need a library that may be missing.
 NEEDS = {
     "data_loader.py": ("torch",),
+    "distributed_training.py": ("torch",),
     "fine_tune.py": ("torch",),
     "resume_training.py": ("torch",),
     "remote_model.py": ("obstore", "moto"),
