@@ -9,6 +9,7 @@ such objects are refused, with what to do instead.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,10 +26,13 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.model.dtype import element_count
 from ztensor.opening import open as open_files
 from ztensor.opening import reader_of_bytes
+from ztensor.reading.each import aligned
 from ztensor.reading.loading import load_all, load_files
 from ztensor.tensor import Tensor
+from ztensor.threads import run_jobs, worth
 from ztensor.writing.saving import attributes_given
 
 try:
@@ -327,14 +331,20 @@ def _load(
     reader: ObjectReader, device: Any, sharding: Any, *, copy: bool, threads: int | None
 ) -> dict[str, Any]:
     if sharding is not None:
-        return _read(reader, reader.keys(), device, sharding, copy=copy)
+        return _read(reader, reader.keys(), device, sharding, copy=copy, threads=threads)
     target = named_device(device)
     arrays = load_files(reader.objects, load_all, copy=copy, threads=threads)
     return placed(arrays, target, reader.name)
 
 
 def _read(
-    reader: ObjectReader, names: Iterable[str], device: Any, sharding: Any, *, copy: bool
+    reader: ObjectReader,
+    names: Iterable[str],
+    device: Any,
+    sharding: Any,
+    *,
+    copy: bool,
+    threads: int | None = None,
 ) -> dict[str, Any]:
     """Read objects one by one, those that have a sharding only where it says."""
     if device is not None and sharding is not None:
@@ -349,7 +359,7 @@ def _read(
         chosen = None if struct is None else choose(name, struct)
         result[name] = None  # keeps the order
         if chosen is not None:
-            result[name] = _sharded(reader, name, struct, chosen, copy=copy)
+            result[name] = _sharded(reader, name, struct, chosen, copy=copy, threads=threads)
         elif reader.metadata(name).format == "dense":
             whole[name] = reader.read_numpy(name, copy=copy)
         else:
@@ -410,14 +420,24 @@ def _boxes(reader: ObjectReader, name: str, struct: Any) -> Callable[[Any], Arra
     def read(index: tuple[slice, ...]) -> Array:
         places = [each.indices(length) for each, length in zip(index, struct.shape, strict=True)]
         sizes = [max(stop - start, 0) for start, stop, _ in places]
-        box = np.empty(sizes, struct.dtype)
+        # Where JAX on the CPU takes it without another copy.
+        memory = aligned(element_count(sizes) * struct.dtype.itemsize)
+        box: Array = memory.view(struct.dtype).reshape(sizes)
         file.read_box(name, [start for start, _, _ in places], sizes, box)
         return box
 
     return read
 
 
-def _sharded(reader: ObjectReader, name: str, struct: Any, sharding: Any, *, copy: bool) -> Any:
+def _sharded(
+    reader: ObjectReader,
+    name: str,
+    struct: Any,
+    sharding: Any,
+    *,
+    copy: bool,
+    threads: int | None,
+) -> Any:
     if not isinstance(struct, jax.ShapeDtypeStruct):
         raise NotRepresentableError(
             "only dense objects can be sharded; pass a function, or a mapping without this one",
@@ -427,7 +447,8 @@ def _sharded(reader: ObjectReader, name: str, struct: Any, sharding: Any, *, cop
         )
     require_held(struct.dtype, name, reader.name)
     parts: dict[Any, Array] = {}
-    read = _boxes(reader, name, struct) or _slices(reader, name, copy=copy)
+    boxes = _boxes(reader, name, struct)
+    read = boxes or _slices(reader, name, copy=copy)
 
     def part(index: tuple[slice, ...]) -> Array:
         key = tuple((each.start, each.stop) for each in index)
@@ -436,7 +457,15 @@ def _sharded(reader: ObjectReader, name: str, struct: Any, sharding: Any, *, cop
         return parts[key]
 
     try:
-        sharding.shard_shape(struct.shape)
+        own = sharding.shard_shape(struct.shape)
+        if boxes is not None:
+            workers = reader.objects.part(name).thread_count(threads)
+            indices = sharding.addressable_devices_indices_map(struct.shape).values()
+            jobs: dict[str, Callable[[], Any]] = {
+                str(index): functools.partial(part, index) for index in indices
+            }
+            nbytes = element_count(own) * struct.dtype.itemsize
+            run_jobs(list(jobs.values()), worth(workers, [nbytes] * len(jobs)))
         return jax.make_array_from_callback(struct.shape, sharding, part)
     except ZTensorError:
         raise
