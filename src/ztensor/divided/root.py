@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ztensor.limits import Limits
+    from ztensor.model.manifest import Manifest
     from ztensor.reading.file import FileObjects
     from ztensor.source.sink import Durable, Sink
     from ztensor.typing import Path
@@ -168,7 +169,12 @@ def open_root(
 
 def is_root(file: FileObjects) -> bool:
     """Return whether a file is the root of a divided checkpoint."""
-    told = (file.manifest.attributes or {}).get(ATTRIBUTE) if file.format == "zt" else None
+    return file.format == "zt" and says_root(file.manifest)
+
+
+def says_root(manifest: Manifest) -> bool:
+    """Return whether a file of ours says that it is the root of a divided checkpoint."""
+    told = (manifest.attributes or {}).get(ATTRIBUTE)
     return isinstance(told, Mapping) and "version" in told
 
 

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 from ztensor.boundary import public
 from ztensor.container import LATEST, Container, emitter_of
 from ztensor.container.framing import FOOTER_2_BYTES, HEAD_BYTES
-from ztensor.contents import refuse_not_ours
+from ztensor.contents import only_ours_change, refuse_not_ours
 from ztensor.converting.versions import emitter_for
 from ztensor.digest import writable
+from ztensor.divided.place import ROOT
+from ztensor.divided.root import says_root
 from ztensor.errors import (
     FormatError,
     NotRepresentableError,
@@ -384,7 +386,7 @@ class Editor(Writer):
 
 def _read_committed(source: AppendSink) -> tuple[Frame, Manifest]:
     try:
-        return read_manifest(source, DEFAULT_LIMITS)
+        frame, manifest = read_manifest(source, DEFAULT_LIMITS)
     except FormatError as error:
         if error.reason is Reason.NOT_ZTENSOR:
             refuse_not_ours(source, error)
@@ -393,6 +395,9 @@ def _read_committed(source: AppendSink) -> tuple[Frame, Manifest]:
             f"`ztensor repair {describe(source.name, 200)}` shows what can be saved"
         )
         raise
+    if os.path.basename(source.name) == ROOT and says_root(manifest):
+        raise only_ours_change(source.name, "the root of a divided checkpoint")
+    return frame, manifest
 
 
 def _trial_file(name: str, position: int = 0) -> StreamSink:

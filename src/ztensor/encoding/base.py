@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from ztensor.errors import EncodingError, LimitError, Reason, describe
 
 if TYPE_CHECKING:
     import contextlib
     from array import array
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.limits import Limits
 
@@ -203,6 +203,28 @@ class EncodingWithTable(EncodingInRuns, Protocol):
 
         Raises:
             EncodingError: the stored bytes are damaged, or cannot give that length.
+            LimitError: a safety cap is exceeded.
+        """
+        ...
+
+
+@runtime_checkable
+class EncodingInBoxes(Protocol):
+    """What an encoding has beside `Encoding` that reads any box of an array without the rest."""
+
+    def read_box(
+        self, stored: Stored, offsets: Sequence[int], sizes: Sequence[int], target: Any
+    ) -> None:
+        """Fill an array with a box of the component.
+
+        Args:
+            stored: the component's bytes.
+            offsets: where the box begins along each axis; it lies in the array.
+            sizes: how long it is.
+            target: (sizes) array of the component's elements, of any strides.
+
+        Raises:
+            EncodingError: the stored bytes are damaged.
             LimitError: a safety cap is exceeded.
         """
         ...

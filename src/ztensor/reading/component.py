@@ -15,7 +15,12 @@ import numpy as np
 
 from ztensor.digest import Digest, parse_digest, parse_strict_digest, require_match
 from ztensor.encoding import ENCODINGS
-from ztensor.encoding.base import EncodingInRuns, EncodingWithTable, require_decodable
+from ztensor.encoding.base import (
+    EncodingInBoxes,
+    EncodingInRuns,
+    EncodingWithTable,
+    require_decodable,
+)
 from ztensor.encoding.zstd import FRAME_FIELD, runs_of_field
 from ztensor.errors import (
     DigestMismatchError,
@@ -42,6 +47,7 @@ if TYPE_CHECKING:
     from ztensor.limits import Limits
     from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.file import FileObjects
+    from ztensor.reading.selection import Indices
     from ztensor.source.at_once import AtOnce
     from ztensor.source.base import Source
 
@@ -467,6 +473,27 @@ class StoredComponent:
                 found=describe(listed),
             )
 
+    def read_box(self, wanted: Sequence[Indices], target: Array) -> bool:
+        """Fill an array with a box of decoded elements, where the encoding reads boxes; say whether.
+
+        Args:
+            wanted: the indices along each axis.
+            target: an array of the component's elements.
+
+        Raises:
+            ZTensorError: what `decoded` raises.
+        """
+        encoding = self._shared.encodings.get(self.component.encoding)
+        if self.component.encoding in ENCODINGS or not _has_boxes(type(encoding)):
+            return False
+        boxes = [one for one in wanted if isinstance(one, range) and one.step == 1]
+        if len(boxes) < len(wanted):
+            return False
+        offsets = [one.start for one in boxes]
+        in_boxes = cast("EncodingInBoxes", encoding)
+        in_boxes.read_box(self.stored(), offsets, list(map(len, boxes)), target)
+        return True
+
     def reading(self, needed: int, key: Hashable) -> ReadInto | None:
         """Return what reads any of the decoded bytes; None where only the whole can be read.
 
@@ -552,6 +579,11 @@ def lengths_of(file: FileObjects, objects: Iterable[TensorObject]) -> Iterator[i
 @functools.cache
 def _has_runs(kind: type) -> bool:
     return issubclass(kind, EncodingInRuns)  # 10 us: hence once for a kind, not for a row
+
+
+@functools.cache
+def _has_boxes(kind: type) -> bool:
+    return issubclass(kind, EncodingInBoxes)
 
 
 @functools.cache

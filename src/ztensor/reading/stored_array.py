@@ -239,6 +239,10 @@ class StoredArray:
     def _read(self, key: Any) -> Any:
         """Return the part that `key` selects, as memory of its own."""
         selection = select(key, self.shape)
+        if not selection.is_whole and self._decoded is None:
+            block = empty_array(tuple(map(len, selection.wanted)), self.dtype)
+            if block.size and self._stored.read_box(selection.wanted, block):
+                return block[selection.key]
         read_into = self._reading()
         if read_into is None or selection.is_whole:  # only the whole can be checked by its digest
             whole = self._whole(is_kept=read_into is None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,7 @@ def test_what_changes_one_file_changes_no_folder(run: Run, folder: Path, verb: s
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     more = {"rm": ["w"], "mv": ["w", "v"], "set": ["a=1"], "migrate": []}[verb]
     assert run(verb, folder, *more).code != 0
+    assert run(verb, folder / "checkpoint.zt", *more).code != 0
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -92,6 +94,21 @@ def test_damage_is_told_with_file_tensor_and_chunk(run: Run, folder: Path) -> No
     assert path.name in ended.err + ended.out
     assert "'w'" in ended.err + ended.out
     assert "chunk at [" in ended.err + ended.out
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_copy_takes_little_memory(tmp_path: Path, axis: int) -> None:
+    large = np.zeros((8_000, 8_000), np.int8)
+    large[::100] = 3
+    (tmp_path / "step-1").mkdir()
+    save(tmp_path / "step-1", {"w": large}, axis=axis, durable=False)
+    tracemalloc.start()
+    ztensor.convert(tmp_path / "step-1", tmp_path / "out.zt", durable=False)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 40 << 20
+    with ztensor.open(tmp_path / "out.zt") as reader:
+        assert (reader["w"] == large).all()
 
 
 def test_values_that_a_copy_would_not_have_are_named(run: Run, tmp_path: Path) -> None:
