@@ -474,7 +474,7 @@ class StoredComponent:
             )
 
     def read_box(self, wanted: Sequence[Indices], target: Array) -> bool:
-        """Fill an array with a box of decoded elements, where the encoding reads boxes; say whether.
+        """Fill an array with a box, where the encoding reads boxes; say whether.
 
         Args:
             wanted: the indices along each axis.
@@ -484,7 +484,9 @@ class StoredComponent:
             ZTensorError: what `decoded` raises.
         """
         encoding = self._shared.encodings.get(self.component.encoding)
-        if self.component.encoding in ENCODINGS or not _has_boxes(type(encoding)):
+        if encoding is None or self.component.encoding in ENCODINGS:
+            return False
+        if not _has_boxes(type(encoding)):
             return False
         boxes = [one for one in wanted if isinstance(one, range) and one.step == 1]
         if len(boxes) < len(wanted):
