@@ -120,6 +120,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "source/later.py": ("unit/divided/test_opened.py",),
     "source/directory.py": ("unit/foreign/test_dcp.py",),
     "source/within.py": ("unit/foreign/test_dcp.py", "unit/foreign/test_keras.py"),
+    "source/requested.py": ("unit/cli/test_verify.py",),
     "source/joined.py": ("unit/reading/test_shards.py",),
     "source/base.py": ("unit/source/test_local.py", "unit/source/test_memory.py"),
     "source/caching.py": ("unit/reading/test_caching.py",),

@@ -65,6 +65,7 @@ class Scene:
     proxy: FaultProxy
     elsewhere: RangeServer
     bucket: str
+    cache: str | None = None
     url: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,7 +85,8 @@ class Scene:
 
     def at(self, key: str) -> Any:
         """Return what a caller passes, for an object behind the proxy."""
-        return ztensor.remote(f"{self.url}{key}", limits(self.s3.storage(self.proxy.url)))
+        storage = limits(self.s3.storage(self.proxy.url))
+        return ztensor.remote(f"{self.url}{key}", storage, cache=self.cache)
 
     def restore(self) -> None:
         """Put everything back."""
@@ -339,24 +341,39 @@ def scene_of(s3: S3Server, bucket: str) -> Any:
         yield Scene(s3, proxy, elsewhere, bucket)
 
 
-def main() -> int:
-    """Print the table; return 1 where something is wrong."""
+def _table(scene: Scene) -> int:
+    """Print what came of every fault against every operation; return how many are wrong."""
     out = sys.stdout
     wrong = 0
-    with S3Server() as s3:
+    for fault in FAULTS:
+        out.write(f"{fault}\n")
+        for operation in OPERATIONS:
+            found = attempt(scene, fault, operation)
+            wrong += bool(found.wrong)
+            mark = f"   WRONG: {found.wrong}" if found.wrong else ""
+            out.write(f"    {operation:<14} {found.text:<52} {found.seconds:5.1f} s{mark}\n")
+            out.flush()
+        if scene.cache is not None:  # what is kept now is right
+            scene.restore()
+            if not _load(scene) or not _rows(scene):
+                out.write("    WRONG: the cache keeps what is wrong\n")
+                wrong += 1
+    how = "without a cache" if scene.cache is None else "through a cache on disk"
+    out.write(f"{len(FAULTS)} faults x {len(OPERATIONS)} operations {how}: {wrong} wrong\n\n")
+    return wrong
+
+
+def main() -> int:
+    """Print the tables; return 1 where something is wrong."""
+    with (
+        S3Server() as s3,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         s3.make_bucket("bucket")
         with scene_of(s3, "bucket") as scene:
-            for fault in FAULTS:
-                out.write(f"{fault}\n")
-                for operation in OPERATIONS:
-                    found = attempt(scene, fault, operation)
-                    wrong += bool(found.wrong)
-                    mark = f"   WRONG: {found.wrong}" if found.wrong else ""
-                    out.write(
-                        f"    {operation:<14} {found.text:<52} {found.seconds:5.1f} s{mark}\n"
-                    )
-                    out.flush()
-    out.write(f"{len(FAULTS)} faults x {len(OPERATIONS)} operations: {wrong} wrong\n")
+            wrong = _table(scene)
+            scene.cache = folder
+            wrong += _table(scene)
     return 1 if wrong else 0
 
 

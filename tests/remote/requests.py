@@ -117,13 +117,19 @@ def build(folder: Path) -> list[str]:
     return [name for name in BUDGETS if (folder / name).exists()]
 
 
-def _onnx(tensors: dict[str, Any]) -> bytes:
+def onnx_maker() -> Any:
+    """Return the script that writes the corpus of ONNX, as a module."""
     place = Path(__file__).parents[1] / "corpus" / "foreign" / "make_onnx.py"
     spec = importlib.util.spec_from_file_location("make_onnx", place)
     assert spec is not None
     assert spec.loader is not None
     make = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(make)
+    return make
+
+
+def _onnx(tensors: dict[str, Any]) -> bytes:
+    make = onnx_maker()
     kinds = {"float32": 1, "int32": 6}
     made: bytes = make.model(
         *(

@@ -6,19 +6,37 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import ztensor
 from tests.remote.fault_proxy import Fault
-from tests.remote.faults import FAULTS, KEY, LARGE, OPERATIONS, Scene, attempt, scene_of
+from tests.remote.faults import (
+    FAULTS,
+    KEY,
+    LARGE,
+    OLD,
+    OPERATIONS,
+    READING,
+    Scene,
+    attempt,
+    scene_of,
+)
 from ztensor.errors import ZTensorError
 from ztensor.numpy import save_file
 from ztensor.source import upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.remote.s3_server import S3Server
 
 # Each operation waits for its limits: one that reads and one that writes are enough.
 SLOW = ("slow trickle always", "silent always")
+# What could leave half a block or one of another version in a cache.
+CUT_OR_CHANGED = (
+    "dropped from the third on", "body cut once", "body cut always", "too short always",
+    "too long always", "another range always", "200 for 206 always", "replaced while opening",
+    "replaced while reading", "shrunk while reading", "deleted while reading",
+)  # fmt: skip
 # create, three parts, finish; and the look at what is there before.
 REQUESTS = 6
 
@@ -38,6 +56,23 @@ def test_a_right_result_or_one_error_of_ours(scene: Scene, fault: str) -> None:
         assert {o for o, outcome in found.items() if not outcome.text.startswith("right")} == set()
     if "while reading" in fault:
         assert "source_changed" in found["load"].text
+
+
+@pytest.mark.parametrize("is_filled", [False, True])
+def test_the_same_through_a_cache(scene: Scene, tmp_path: Path, *, is_filled: bool) -> None:
+    """What is kept is never half, nor of another version: a good read after the fault is right."""
+    for fault in CUT_OR_CHANGED:  # `make remote` tries every fault against every operation so
+        scene.cache = str(tmp_path / fault.replace(" ", "-"))
+        if is_filled:
+            scene.restore()
+            assert READING["load"](scene)
+        for operation in ("rows", "load"):
+            assert attempt(scene, fault, operation).wrong == "", (fault, operation)
+        scene.restore()
+        assert READING["load"](scene), fault
+        assert READING["rows"](scene), fault
+        with ztensor.open(scene.at(KEY)) as reader:
+            assert (reader["a"] == OLD["a"]).all(), fault
 
 
 def save_large(scene: Scene) -> str:

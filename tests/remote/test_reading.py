@@ -280,6 +280,56 @@ def test_a_token_is_not_sent_to_another_host(models: Path) -> None:
         assert not any("authorization" in one.headers for one in there.record.seen)
 
 
+# --- Data of ONNX in files beside the model ----------------------------------------------------
+
+
+def onnx_beside(location: str) -> bytes:
+    made: bytes = requests.onnx_maker().model(
+        requests.onnx_maker().tensor(
+            "a",
+            1,
+            [200, 500],
+            requests.onnx_maker().external(location=location, offset="8", length="400000"),
+        )
+    )
+    return made
+
+
+def test_data_beside_a_model_of_onnx(s3: S3Server, bucket: str, tmp_path: Path) -> None:
+    data = np.arange(100_000, dtype="<f4").reshape(200, 500)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/w.bin").write_bytes(b"12345678" + data.tobytes() + b"rest")
+    (tmp_path / "m.onnx").write_bytes(onnx_beside("sub/w.bin"))
+    for name in ("m.onnx", "sub/w.bin"):
+        s3.put(bucket, f"x/{name}", (tmp_path / name).read_bytes())
+    with RangeServer(tmp_path) as server:
+        stored = ztensor.remote(f"s3://{bucket}/x/m.onnx", s3.storage())
+        for place in (f"{server.url}/m.onnx", stored):
+            with ztensor.open(place) as reader:
+                assert (reader["a"] == data).all()
+                assert (reader.get_slice("a")[7:9] == data[7:9]).all()
+                assert not reader.verify().problems
+            assert (znumpy.load_file(place)["a"] == data).all()
+            ztensor.convert(place, tmp_path / "new.zt", overwrite=True)
+            assert (znumpy.load_file(tmp_path / "new.zt")["a"] == data).all()
+        assert len([one for one in server.record.seen if "w.bin" in one.path]) <= 20
+        (tmp_path / "sub/w.bin").unlink()
+        with ztensor.open(f"{server.url}/m.onnx") as reader, pytest.raises(SourceNotFoundError):
+            reader["a"]
+        with ztensor.open(f"{server.url}/m.onnx?sig=s3cret") as reader:
+            with pytest.raises(UsageError, match="signed") as caught:
+                reader["a"]
+            assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+def test_data_of_onnx_that_leads_elsewhere(tmp_path: Path, name: str) -> None:
+    (tmp_path / "m.onnx").write_bytes(onnx_beside(name))
+    with RangeServer(tmp_path) as server, pytest.raises(FormatError):
+        znumpy.load_file(f"{server.url}/m.onnx")
+    assert all(one.path == "/m.onnx" for one in server.record.seen)
+
+
 # --- Everything that reads takes a URL ---------------------------------------------------------
 
 

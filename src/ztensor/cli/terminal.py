@@ -20,6 +20,7 @@ from ztensor.cli.exits import ExitCode, code_of
 from ztensor.cli.spelling import cut
 from ztensor.errors import ZTensorError
 from ztensor.model.showing import visible
+from ztensor.source.requested import requests_made
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -192,7 +193,9 @@ class Terminal:
 
     @contextlib.contextmanager
     def progress(self, label: str) -> Iterator[Progress | None]:
-        """Give a function that shows how many bytes of how many are done.
+        """Give a function that shows how many bytes of how many are done, and how fast.
+
+        Where the work reads or writes behind URLs, it also shows how many requests that took.
 
         The bar is on standard error and goes away; it is there only on a terminal, and only when
         the work takes a while.
@@ -201,6 +204,7 @@ class Terminal:
             yield None
             return
         bar: ProgressBar | None = None
+        before = requests_made()
         due = time.monotonic() + PATIENCE_SECONDS
 
         def show(done: int, total: int) -> None:
@@ -212,8 +216,10 @@ class Terminal:
             if bar is None:
                 bar = _bar()
                 bar.start()
-                bar.add_task(cut(visible(label), self.width // 3), total=total)
-            bar.update(bar.task_ids[0], completed=done)
+                bar.add_task(cut(visible(label), self.width // 3), total=total, requests="")
+            count = requests_made() - before
+            requests = f"{count} request{'s' * (count != 1)}" if count else ""
+            bar.update(bar.task_ids[0], completed=done, requests=requests)
 
         try:
             yield show
@@ -288,6 +294,7 @@ def _bar() -> ProgressBar:
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
+        TextColumn("{task.fields[requests]}", markup=False),
         TimeRemainingColumn(),
         console=_console(sys.stderr),
         transient=True,

@@ -212,8 +212,8 @@ class FileObjects:
         for encoding in self.encodings.values():
             # Only encodings of other formats have bytes in other files: ONNX.
             rights_beside = getattr(encoding, "rights", None)
-            if rights_beside is not None:
-                found.add(rights_beside())
+            if rights_beside is not None and (rights := rights_beside()) is not None:
+                found.add(rights)
         return found
 
     def identity(self) -> object:

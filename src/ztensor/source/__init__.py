@@ -7,6 +7,6 @@ Of stores and HTTP servers: `urls.py` (what a URL means), `hub.py` (the same of 
 `remote.py` (reading), `cache.py` (what is kept of it on disk), `ahead.py` (long reads for who goes
 through a file in order), `at_once.py` (many parts by few requests), `upload.py` (writing),
 `prefixes.py` (patterns over keys), `folders.py` and `hub_tree.py` (what is in a folder) and
-`failures.py` (what they refuse).
+`failures.py` (what they refuse); `requested.py` counts requests.
 `open` and `mmap` live here and nowhere else in the library.
 """

@@ -16,6 +16,7 @@ from ztensor.errors import (
     SourcePermissionError,
     UsageError,
 )
+from ztensor.source.requested import note_request
 
 WRITING = "cannot write"  # an attempt, as `failure` takes it
 _STATUS = re.compile(r"\b(?:status(?: code)?|HTTP error)\W{1,4}([1-5]\d\d)\b", re.IGNORECASE)
@@ -151,7 +152,7 @@ def changed(name: str, expected: str | None = None, found: str | None = None) ->
 
 
 def require_process(name: str) -> None:
-    """Raise in a process that was forked from one which used the library: it would hang.
+    """Count a request; raise in a process forked from one which used the library: it would hang.
 
     Args:
         name: the URL without secrets.
@@ -159,6 +160,7 @@ def require_process(name: str) -> None:
     Raises:
         UsageError: so it is.
     """
+    note_request()
     process = os.getpid()
     if not _first_process:
         _first_process.append(process)

@@ -100,6 +100,14 @@ def opened_by(source: Source) -> Any:
     return first.path
 
 
+def path_or_url(source: Source) -> str | Remote | None:
+    """Return what files beside a source are looked for by: its path or its URL, if it has one."""
+    if source.path is not None:
+        return source.path
+    inner = exact(source)
+    return inner.remote if isinstance(inner, RemoteSource) else None
+
+
 def known_schemes() -> str:
     """Return the schemes of URLs that are read, for messages."""
     return ", ".join(f"{scheme}://" for scheme in SCHEMES)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -225,6 +227,16 @@ def test_long_work_shows_a_bar_on_a_terminal(
     assert "?25l" in ended.err  # the cursor is hidden
     assert ended.err.rstrip().endswith(("\x1b[2K", "\x1b[?25h"))  # and all is taken away again
     assert "━" not in ended.out
+
+
+def test_the_bar_says_how_many_requests_were_made(
+    run_on_terminal: Run, hostile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "time", Slow())
+    assert "request" not in run_on_terminal("verify", hostile, width=200).err
+    made = itertools.count(7)
+    monkeypatch.setattr(terminal, "requests_made", lambda: next(made))
+    assert re.search(r"\b\d+ requests?\b", run_on_terminal("verify", hostile, width=200).err)
 
 
 @pytest.mark.parametrize("options", [[], ["-q"], ["--json"]], ids=["plain", "quiet", "json"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from array import array
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ from ztensor.layout.base import empty_array
 from ztensor.model.dtype import STORAGE_TYPES
 from ztensor.source.base import read_bytes
 from ztensor.source.beneath import open_beneath
+from ztensor.source.joined import identity_of
+from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,14 +32,58 @@ if TYPE_CHECKING:
     from ztensor.layout.base import Array
     from ztensor.limits import Limits
     from ztensor.source.base import Source
+    from ztensor.source.local import FileSource
     from ztensor.source.rights import Rights
 
 
+class Neighbours:
+    """The files beneath the folder of a model: on disk, or in the place of its URL.
+
+    Those on disk are opened for each call, and nothing is held between. Those behind a URL are
+    opened once, which takes requests; they have no handle to give back.
+
+    Args:
+        beside: the model.
+    """
+
+    def __init__(self, beside: str | Remote) -> None:
+        self._beside = beside
+        self._kept: dict[tuple[str, ...], Source] = {}
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def opened(self, parts: tuple[str, ...]) -> Iterator[Source]:
+        """Give a file's bytes.
+
+        Args:
+            parts: as `parts_of` gives them.
+
+        Raises:
+            SourceError: it cannot be read.
+            UnsupportedError: a link leads to another place.
+            UsageError: the model's URL is signed, and opens nothing else.
+        """
+        if isinstance(self._beside, Remote):
+            with self._lock:
+                source = self._kept.get(parts)
+                if source is None:
+                    place = self._beside.beside("/".join(parts))
+                    source = self._kept[parts] = place.open()
+            yield source
+        else:
+            with contextlib.closing(open_beneath(self._beside, parts)) as file:
+                yield file
+
+    def on_disk(self, parts: tuple[str, ...]) -> FileSource | None:
+        """Return an opened file, which the caller closes; None behind a URL."""
+        return None if isinstance(self._beside, Remote) else open_beneath(self._beside, parts)
+
+
 class External(ForeignEncoding):
-    """Bytes of another file, opened for each call: nothing is held between."""
+    """Bytes of another file, which is opened when they are asked for."""
 
     def __init__(
-        self, name: str, beside: str, parts: tuple[str, ...], offset: int, length: int
+        self, name: str, beside: Neighbours, parts: tuple[str, ...], offset: int, length: int
     ) -> None:
         super().__init__(name)
         self._beside = beside
@@ -46,8 +93,7 @@ class External(ForeignEncoding):
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Source]:
-        source = open_beneath(self._beside, self._parts)
-        try:
+        with self._beside.opened(self._parts) as source:
             if self._offset + self._length > source.size:
                 raise EncodingError(
                     "the file of external data is too short",
@@ -56,18 +102,19 @@ class External(ForeignEncoding):
                     found=f"{source.size} bytes in {describe('/'.join(self._parts))}",
                 )
             yield source
-        finally:
-            source.close()
 
-    def rights(self) -> Rights:
-        """Return the rights of the file."""
-        with contextlib.closing(open_beneath(self._beside, self._parts)) as source:
-            return source.rights()
+    def rights(self) -> Rights | None:
+        """Return the rights of the file; None behind a URL."""
+        file = self._beside.on_disk(self._parts)
+        if file is None:
+            return None
+        with contextlib.closing(file):
+            return file.rights()
 
-    def identity(self) -> tuple[int, ...]:
+    def identity(self) -> tuple[object, ...]:
         """Return what tells the file from one that takes its place."""
-        with contextlib.closing(open_beneath(self._beside, self._parts)) as source:
-            return source.identity()
+        with self._beside.opened(self._parts) as source:
+            return identity_of(source) or ()
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse a file that is too short."""

@@ -12,7 +12,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.foreign.base import RAW, Absent, Projection
-from ztensor.foreign.onnx.encodings import Coordinates, Elements, External
+from ztensor.foreign.onnx.encodings import Coordinates, Elements, External, Neighbours
 from ztensor.foreign.onnx.protobuf import (
     BYTES,
     ENCODING_COST,
@@ -46,6 +46,7 @@ from ztensor.model.account import Tally
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.source.beneath import parts_of
+from ztensor.source.table import path_or_url
 
 if TYPE_CHECKING:
     from ztensor.encoding import Encoding
@@ -146,6 +147,8 @@ _GRAPH_PARTS = {
 class _Model:
     def __init__(self, source: Source, budget: Budget) -> None:
         self._source = source
+        place = path_or_url(source)
+        self._beside = None if place is None else Neighbours(place)
         self._budget = budget
         self._message = Message(source, budget)
         self._objects: dict[str, TensorObject] = {}
@@ -498,12 +501,12 @@ class _Model:
         offset = number_of(tensor, "offset", 0)
         if number_of(tensor, "length", length) != length:
             raise unfit(tensor, f"{length} bytes", tensor.external["length"])
-        if self._source.path is None:
+        if self._beside is None:
             what = "external data of a model without a path"
             return Component(what, 0, 0, encoding="onnx:unread", decoded_length=0)
         self._budget.charge_bytes(ENCODING_COST + 4 * len(tensor.external.get("location", "")))
         word = f"onnx:external{len(self._encodings)}"
-        away = External(word, self._source.path, parts, offset, length)
+        away = External(word, self._beside, parts, offset, length)
         self._encodings[word] = away
         if kind.bits:
             self._encodings[word] = Elements(

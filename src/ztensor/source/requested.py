@@ -1,0 +1,19 @@
+"""How many requests this process has made of stores and servers, for who shows progress."""
+
+from __future__ import annotations
+
+import threading
+
+_LOCK = threading.Lock()
+_made = [0]
+
+
+def note_request() -> None:
+    """Count one more; tries again are not counted."""
+    with _LOCK:
+        _made[0] += 1
+
+
+def requests_made() -> int:
+    """Return how many requests were made since the process began."""
+    return _made[0]
