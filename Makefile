@@ -25,7 +25,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo check test lint test-pythons test-minimum mutants honest budget fuzz faults distributed interop frameworks formats real-files bench bench-quick bench-paths remote docs cli-page versions-page release-check clean
+.PHONY: help demo check test lint test-pythons test-minimum mutants honest budget fuzz faults browser distributed interop frameworks formats real-files bench bench-quick bench-paths remote docs cli-page versions-page release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -85,6 +85,11 @@ remote: $(VENV)/dev.stamp ## read and write through S3, HTTP and a hub on loopba
 	$(BIN)/python -m pytest tests/remote $(PYTEST_ARGS)
 	$(BIN)/python -m tests.remote.requests
 	$(BIN)/python -m tests.remote.faults
+
+# Debian's package is 86 MB; `playwright install` needs a host of its own and is never called.
+browser: $(VENV)/browser.stamp ## install a browser where that is allowed, and click through the page of a model
+	@$(BIN)/python tests/browser/installing.py
+	$(BIN)/python -m pytest tests/browser $(PYTEST_ARGS)
 
 interop: $(VENV)/dev.stamp ## exchange files with the released wheels of each version
 	$(BIN)/python tests/interop/run.py
@@ -164,6 +169,10 @@ $(VENV)/jax.stamp: $(VENV)/dev.stamp
 
 $(VENV)/bench.stamp: pyproject.toml $(VENV)/pip.stamp
 	$(PIP) install --editable . --group bench
+	@touch $@
+
+$(VENV)/browser.stamp: pyproject.toml $(VENV)/dev.stamp
+	$(PIP) install --group browser
 	@touch $@
 
 $(VENV)/docs.stamp: pyproject.toml $(VENV)/pip.stamp

@@ -33,7 +33,7 @@ SCHEMA = "ztensor-insight/1"
 BITS = 4  # of a tile of a heat map
 _SAFE = 1 << 53
 _ATTRIBUTES, _ATTRIBUTE_CHARACTERS = 50, 300
-_CONTRAST = 4  # between the largest and the smallest tile of a map, at least
+_CONTRAST = 8  # between the largest and the smallest tile of a map, at least
 _DEPTH = 1e4  # and at most
 
 

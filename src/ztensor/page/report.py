@@ -6,7 +6,7 @@ import base64
 import functools
 import html
 import importlib.resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ztensor.analysis.insight import Insight, examine
 from ztensor.boundary import public
@@ -17,7 +17,7 @@ from ztensor.source.sink import FileSink
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from ztensor.typing import Progress, Readable
 
@@ -44,15 +44,27 @@ def html_of(insight: Insight) -> str:
     Args:
         insight: what `examine` returned.
     """
-    main, details = packed(insight.as_json())
+    title = " and ".join(model.name for model in insight.models)
+    return page_of(insight.as_json(), title, _sentence(insight))
+
+
+def page_of(document: Mapping[str, Any], title: str, plain: str) -> str:
+    """Return the page of a document.
+
+    Args:
+        document: a `ztensor-insight/1`.
+        title: of the page.
+        plain: what it says without a script.
+    """
+    main, details = packed(document)
     style = page_text("page.css")
     script = "".join(map(page_text, SCRIPTS))
     blocks = {"data": main, **details}
     parts = {
         "policy": _POLICY.format(script=_sha256(script), style=_sha256(style)),
-        "title": html.escape(" and ".join(model.name for model in insight.models)),
+        "title": html.escape(title),
         "style": style,
-        "plain": html.escape(_sentence(insight)),
+        "plain": html.escape(plain),
         "data": "\n".join(
             f'<script type="text/plain" id="{name}">{block}</script>'
             for name, block in blocks.items()

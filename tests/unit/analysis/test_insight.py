@@ -142,4 +142,4 @@ def test_a_map_tells_zero_and_orders_of_magnitude() -> None:
     assert 0 < again[4] <= 0.011
     assert heat_of(np.zeros(4), (2, 2))["data"] == "AAA="
     even = tiles_of(heat_of(np.array([1.0, 1.1, 0.9, 1.0]), (2, 2)))
-    assert even == pytest.approx([1, 1.1, 0.9, 1], rel=0.06)
+    assert even == pytest.approx([1, 1.1, 0.9, 1], rel=0.09)

@@ -51,6 +51,20 @@ function sharp(canvas, width, height) {
 const MONO = '11.5px ui-monospace, "SF Mono", Consolas, "DejaVu Sans Mono", monospace';
 const SANS = '11.5px system-ui, "DejaVu Sans", sans-serif';
 
+// Return a name in lines that fit a width, cut in its middle where they are too few.
+function inLines(context, name, width, most) {
+  const letter = context.measureText("m").width;
+  const room = Math.max(Math.floor(width / letter), 1);
+  if (name.length > room * most) {
+    if (most < 2) return [fitted(context, name, width)];
+    const tail = room * (most - 1);
+    return [name.slice(0, room - 1) + "\u2026", ...inLines(context, name.slice(-tail), width, most - 1)];
+  }
+  const lines = [];
+  for (let at = 0; at < name.length; at += room) lines.push(name.slice(at, at + room));
+  return lines;
+}
+
 // Return a text that fits a width, cut in its middle: names differ at their ends.
 function fitted(context, text, width) {
   if (context.measureText(text).width <= width) return text;

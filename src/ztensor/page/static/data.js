@@ -121,7 +121,9 @@ class Rows {
       : models[0].names;
     this.rowOf = models.map((model) => new Int32Array(model.count).fill(-1));
     for (let row = 0; row < this.count; row++) {
-      for (const [number, at] of this.places(row)) this.rowOf[number][at] = row;
+      if (!diff) { this.rowOf[0][row] = row; continue; }
+      if (diff.a[row] !== null) this.rowOf[0][diff.a[row]] = row;
+      if (diff.b[row] !== null) this.rowOf[1][diff.b[row]] = row;
     }
     this.lower = null;
     const sums = (this.sums = new Float64Array(this.count + 1));
@@ -142,7 +144,11 @@ class Rows {
     return [this.models[number], at];
   }
 
-  nbytes(row) { const [model, at] = this.first(row); return model.nbytes[at]; }
+  nbytes(row) {
+    if (!this.diff) return this.models[0].nbytes[row];
+    const [model, at] = this.first(row);
+    return model.nbytes[at];
+  }
 
   level(row) {
     let worst = 3;

@@ -61,6 +61,8 @@ class VirtualList {
     const first = this.seen();
     const begin = Math.max(Math.floor(first) - 6, 0);
     const end = Math.min(Math.ceil(first + this.room() / ROW) + 6, this.count);
+    // Asked once, before anything is changed: each answer later would be a layout of its own.
+    const top = this.count * ROW > TALLEST ? this.box.scrollTop - first * ROW : 0;
     for (const [at, row] of this.live) {
       if (at < begin || at >= end) { row.remove(); this.live.delete(at); }
     }
@@ -76,8 +78,7 @@ class VirtualList {
         this.live.set(at, row);
         added.append(row);
       }
-      row.style.top = this.box.scrollTop + (at - first) * ROW + "px";
-      if (this.count * ROW <= TALLEST) row.style.top = at * ROW + "px";
+      row.style.top = top + at * ROW + "px";
       row.classList.toggle("active", at === this.active);
     }
     this.space.append(added);
@@ -86,7 +87,8 @@ class VirtualList {
     else this.box.removeAttribute("aria-activedescendant");
   }
 
-  move(at, scrolls = true) {
+  // Args: the row; whether it is brought into view; where, as a part of the box, if it was not.
+  move(at, scrolls = true, part = null) {
     if (!this.count) return;
     this.active = Math.min(Math.max(at, 0), this.count - 1);
     if (scrolls) {
@@ -95,6 +97,7 @@ class VirtualList {
       let to = first;
       if (this.active < first) to = this.active;
       else if (this.active + 1 > first + room) to = this.active + 1 - room;
+      if (to !== first && part !== null) to = Math.max(this.active - room * part, 0);
       if (to !== first) {
         const scaled = this.height - this.room();
         const true_ = this.count * ROW - this.room();

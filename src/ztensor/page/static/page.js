@@ -12,7 +12,7 @@ const linkTo = (rows, row) => `#t=${row}-${nameHash(rows.names[row])}`;
 
 const ONE = [
   { key: "name", title: "name", wide: false, size: "minmax(120px, 1fr)" },
-  { key: "shape", title: "shape", wide: false, size: "90px" },
+  { key: "shape", title: "shape", wide: true, size: "90px" },
   { key: "type", title: "type", wide: true, size: "72px" },
   { key: "nbytes", title: "size", num: true, size: "68px" },
   { key: "rms", title: "RMS", num: true, wide: true, size: "68px" },
@@ -38,20 +38,23 @@ class Page {
       if (!of.has(one.tensor)) of.set(one.tensor, []);
       of.get(one.tensor).push(one);
     }
-    this.rows = new Rows(models, document_.diff);
     this.models = models;
     this.columns = document_.diff ? TWO : ONE;
+  }
+
+  async build() {
+    await pause(); // between pieces of work, so that none is long
+    this.rows = new Rows(this.models, this.document.diff);
     this.range = { first: 0, last: this.rows.count, depth: 0 };
     this.words = [];
     this.chips = new Set();
     this.sort = { key: "name", down: false };
     this.panel = new TensorPanel(this.rows, byId("detail"));
-  }
-
-  async build() {
+    await pause();
     this.header();
     this.findings();
     this.table();
+    await pause();
     this.filter();
     this.about();
     await pause();
@@ -350,7 +353,8 @@ class Page {
       const of = this.models.length > 1 ? ` of ${model.raw.name}` : "";
       add("Types" + of, tally(model.raw.types));
       if (model.raw.groups.length > 1) add("Groups" + of, tally(model.raw.groups));
-      add("Encodings" + of, tally(model.raw.encodings));
+      const { encodings } = model.raw;
+      if (encodings.some((one) => one.name !== "raw")) add("Encodings" + of, tally(encodings));
       if (model.raw.attributes.length) add("Attributes" + of, tableOf(model.raw.attributes));
     }
     const left = this.document.left_out;
@@ -366,7 +370,7 @@ class Page {
     if (row < 0 || row >= this.rows.count) return;
     this.chosen = row;
     const at = this.shown.indexOf(row);
-    if (reveals && at >= 0) this.list.move(at);
+    if (reveals && at >= 0) this.list.move(at, true, 0.4);
     this.list.redraw();
     this.panel.show(row).then(() => {
       document.body.dataset.shown = row;
@@ -501,7 +505,9 @@ function themeButton(changed) {
 
 async function start() {
   try {
-    const page = new Page(await unpacked("data"));
+    const data = await unpacked("data");
+    await pause();
+    const page = new Page(data);
     await page.build();
     document.body.dataset.ready = "1";
   } catch (error) {

@@ -272,16 +272,22 @@ class Treemap {
     this.boxes = [];
     this.place(childrenOf(this.rows, range.first, range.last, range.depth), 0, 0, width, 460, 0);
     context.textBaseline = "top";
+    const named = this.boxes.slice(0, 500).map((one) => this.rows.names[one.node.first]);
+    const prefix = commonPrefix(named);
     for (const { node, x, y, width: w, height: h } of this.boxes) {
       const [model, at] = this.rows.first(node.first);
-      context.fillStyle = typeColor(model.columns.type[at]);
-      context.globalAlpha = 0.8;
+      const color = rgbOf(typeColor(model.columns.type[at]));
+      context.fillStyle = cssOf(color);
       context.fillRect(x + 0.5, y + 0.5, Math.max(w - 1, 0.3), Math.max(h - 1, 0.3));
-      context.globalAlpha = 1;
-      if (w < 46 || h < 16) continue;
-      context.fillStyle = "#000";
+      if (w < 40 || h < 16) continue;
+      const light = color[0] * 0.3 + color[1] * 0.59 + color[2] * 0.11;
+      context.fillStyle = light > 120 ? "#000" : "#fff";
       context.font = MONO;
-      context.fillText(fitted(context, node.text, w - 8), x + 4, y + 3);
+      const name = node.leaf ? this.rows.names[node.first].slice(prefix.length) : node.text;
+      const lines = Math.min(Math.floor((h - 4) / 14), 3);
+      inLines(context, name, w - 8, lines).forEach((line, i) => {
+        context.fillText(line, x + 4, y + 3 + i * 14);
+      });
     }
     this.canvas.setAttribute("aria-label", `Bytes of ${this.boxes.length} tensors or groups as ` +
       "areas, coloured by type. Arrow keys go through them by size, Enter shows one.");

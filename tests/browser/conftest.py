@@ -1,0 +1,72 @@
+"""One browser for all tests, one fresh context for each; no request may leave a page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.browser.installing import ADVICE, found_browser
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+Opened = Callable[..., "Page"]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Give a running browser; without one the tests are skipped, and say what to do."""
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason=f"playwright is not installed: {ADVICE}"
+    )
+    path = found_browser()
+    if path is None:
+        pytest.skip(f"no browser: {ADVICE}")
+    arguments = ["--disable-dev-shm-usage"]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        arguments.append("--no-sandbox")  # which Chromium refuses to root
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=path, args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Opened]:
+    """Open a file as a page; at the end nothing was asked of the network, and nothing failed."""
+    contexts: list[Any] = []
+    wrong: list[str] = []
+
+    def open_page(
+        path: Path, *, width: int = 1440, height: int = 900, dark: bool = False, hash_: str = ""
+    ) -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            offline=True,
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: wrong.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: wrong.append(f"dialog: {dialog.message}"))
+        page.on(
+            "request",
+            lambda request: (
+                wrong.append(f"request: {request.url[:200]}")
+                if not request.url.startswith(("file:", "data:"))
+                else None
+            ),
+        )
+        page.goto(path.as_uri() + hash_)
+        page.wait_for_selector("body[data-ready]")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert wrong == []

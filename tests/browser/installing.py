@@ -1,0 +1,59 @@
+"""Find a browser, or install one: `make browser`.
+
+Only Debian's own package is installed, and only by root or by who may be root without a password;
+elsewhere the command to run is printed, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+NAMES = (
+    "chromium-headless-shell", "chromium", "chromium-browser", "google-chrome-stable",
+    "google-chrome",
+)  # fmt: skip
+INSTALL = ("apt-get", "install", "--yes", "--no-install-recommends", "chromium-headless-shell")
+ADVICE = "run `make browser`, or install Chromium and set ZTENSOR_BROWSER to its path"
+
+
+def found_browser() -> str | None:
+    """Return the path of a browser: what ZTENSOR_BROWSER says, else the first that is found."""
+    stated = os.environ.get("ZTENSOR_BROWSER")
+    if stated:
+        return shutil.which(stated)
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def main() -> int:
+    """Install a browser where there is none and that is allowed."""
+    browser = found_browser()
+    if browser is not None:
+        print(f"browser: {browser}")
+        return 0
+    rights = _rights()
+    if rights is None:
+        print(f"no browser; as root, run: {' '.join(INSTALL)}")
+        return 0
+    subprocess.run([*rights, "apt-get", "update", "--quiet"], check=False)
+    subprocess.run([*rights, *INSTALL, "--quiet"], check=False)
+    browser = found_browser()
+    print(f"browser: {browser}" if browser else f"apt-get has none here; {ADVICE}")
+    return 0
+
+
+def _rights() -> list[str] | None:
+    """Return what a command of apt needs before it; None where it may not be run."""
+    if shutil.which("apt-get") is None:
+        return None
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        return []
+    if shutil.which("sudo") and not subprocess.run(["sudo", "-n", "true"], check=False).returncode:
+        return ["sudo", "-n"]
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,281 @@
+"""The page of a model in a real browser: by mouse, by keyboard, with hostile names, with many."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ztensor
+from tests.unit.page.test_report import HOSTILE, hostile_model
+from ztensor.numpy import save_file
+from ztensor.page.report import page_of
+
+if TYPE_CHECKING:
+    from tests.browser.conftest import Opened
+
+RNG = np.random.default_rng(1)
+
+
+def tensors() -> dict[str, Any]:
+    found: dict[str, Any] = {"embed.weight": RNG.normal(0, 0.02, (300, 64)).astype(np.float32)}
+    for i in range(8):
+        for part in ("attn.q", "attn.k", "mlp.up"):
+            found[f"layers.{i}.{part}.weight"] = RNG.normal(0, 0.04, (96, 64)).astype(np.float32)
+        found[f"layers.{i}.norm.weight"] = RNG.normal(1, 0.01, 64).astype(ml_dtypes.bfloat16)
+    found["layers.5.mlp.up.weight"] *= 8
+    return found
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return pages of one model, of two, of one with hostile names, and of 100,000 tensors."""
+    folder: Path = tmp_path_factory.mktemp("pages")
+    first = tensors()
+    save_file(first, folder / "a.zt")
+    other = dict(first)
+    other["layers.2.attn.q.weight"] = first["layers.2.attn.q.weight"] * np.float32(1.5)
+    other["new"] = np.ones((4, 4), np.float32)
+    del other["layers.7.norm.weight"]
+    save_file(other, folder / "b.zt")
+    hostile_model(folder / "hostile.zt")
+    ztensor.report(folder / "a.zt", folder / "one.html")
+    ztensor.report(folder / "a.zt", folder / "two.html", folder / "b.zt")
+    ztensor.report(folder / "hostile.zt", folder / "hostile.html")
+    (folder / "many.html").write_text(many(folder / "a.zt"), "utf-8")
+    return {name: folder / f"{name}.html" for name in ("one", "two", "hostile", "many")}
+
+
+def many(path: Path, count: int = 100_000) -> str:
+    """Return the page of a model of many tensors, made of the document of a small one."""
+    document = ztensor.examine(path, names=["layers.0.attn.q.weight"]).as_json()
+    (model,) = document["models"]
+    columns = model["tensors"]
+    tables = {"shapes", "types", "layouts", "encodings", "digests"}
+    for name, column in columns.items():
+        if name not in tables:
+            columns[name] = column * count
+    columns["name"] = [
+        f"model.layers.{i // 2500}.experts.{i % 2500 // 5}.w{i % 5}.weight" for i in range(count)
+    ]
+    columns["rms"] = RNG.random(count).tolist()
+    model["object_count"] = count
+    model["detail"] = {str(i): {"note": "one of many", "quantiles": []} for i in range(count)}
+    return page_of(document, "many", "many")
+
+
+def text_of(page: Any, selector: str) -> str:
+    return " ".join((page.text_content(selector) or "").split())
+
+
+def rows_of(page: Any) -> list[str]:
+    return [row.text_content() or "" for row in page.query_selector_all("#table .row")]
+
+
+def test_search_filters_and_sorts(pages: dict[str, Path], opened: Opened) -> None:
+    page = opened(pages["one"])
+    assert text_of(page, "#count") == "33"
+    page.fill("#search", "attn Q")
+    assert text_of(page, "#count") == "8 of 33"
+    assert all("attn.q" in row for row in rows_of(page))
+    page.press("#search", "Escape")
+    assert text_of(page, "#count") == "33"
+    page.click("#chips button:has-text('bfloat16')")
+    assert text_of(page, "#count") == "8 of 33"
+    page.click("#chips button:has-text('bfloat16')")
+    page.click("#chips button:has-text('findings')")
+    assert text_of(page, "#count") == "1 of 33"
+    page.click("#chips button:has-text('findings')")
+    page.click("#table [role=columnheader]:has-text('RMS') >> nth=0")
+    assert "norm" in rows_of(page)[0]
+    page.click("#table [role=columnheader]:has-text('name')")
+    assert "embed.weight" in rows_of(page)[0]
+
+
+def test_a_finding_the_grid_and_the_tree_lead_to_a_tensor(
+    pages: dict[str, Path], opened: Opened
+) -> None:
+    page = opened(pages["one"])
+    assert "Layer out of line" in text_of(page, "#findings")
+    page.click("#findings button")
+    page.wait_for_selector("#detail-title")
+    assert text_of(page, "#detail-title") == "layers.5.mlp.up.weight"
+    assert page.locator("#detail canvas").count() == 2
+    assert re.fullmatch(r"#t=\d+-[0-9a-f]{4}", page.evaluate("location.hash"))
+    box = page.locator("#grid").bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] - 5, box["y"] + 5)
+    page.wait_for_selector("#detail-title:has-text('layers.7')")
+    page.click("#tree .row:has-text('layers')")
+    assert text_of(page, "#count").startswith("32 of 33")
+    page.click("#tree .row:has-text('embed')")
+    page.wait_for_selector("#detail-title:has-text('embed.weight')")
+
+
+def test_by_keyboard_alone(pages: dict[str, Path], opened: Opened) -> None:
+    page = opened(pages["one"])
+    press = page.keyboard.press
+    press("/")
+    page.keyboard.type("mlp")
+    press("Enter")
+    assert page.evaluate("document.activeElement.id") == "table"
+    press("ArrowDown")
+    press("End")
+    press("Home")
+    press("ArrowDown")
+    active = page.get_attribute("#table", "aria-activedescendant") or ""
+    assert "layers.1.mlp.up" in (page.text_content(f"#{active}") or "")
+    press("Enter")
+    page.wait_for_selector("#detail-title:has-text('layers.1.mlp.up.weight')")
+    assert page.get_attribute(f"#{active}", "aria-selected") == "true"
+    page.focus("#tree")
+    press("End")
+    press("ArrowRight")
+    press("ArrowDown")
+    assert page.get_attribute("#tree .active", "aria-level") == "2"
+    press("ArrowLeft")
+    press("ArrowLeft")
+    assert page.get_attribute("#tree .active", "aria-expanded") == "false"
+    page.focus("#grid")
+    press("ArrowDown")
+    press("ArrowRight")
+    assert "times the median" in text_of(page, "#grid-status")
+    press("Enter")
+    page.wait_for_selector("#detail-title:has-text('layers.1.attn.q')")
+
+
+def test_every_control_is_reached_by_tab(pages: dict[str, Path], opened: Opened) -> None:
+    page = opened(pages["two"])
+    seen = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        seen.add(page.evaluate("document.activeElement.id || document.activeElement.textContent"))
+    assert {"theme", "search", "tree", "grid", "table", "Treemap", "Change"} <= seen
+
+
+def test_a_link_opens_its_tensor_and_notices_another_file(
+    pages: dict[str, Path], opened: Opened
+) -> None:
+    page = opened(pages["one"])
+    page.click("#findings button")
+    page.wait_for_selector("#detail-title")
+    link = page.evaluate("location.hash")
+    again = opened(pages["one"], hash_=link)
+    again.wait_for_selector("#detail-title:has-text('layers.5.mlp.up.weight')")
+    moved = opened(pages["one"], hash_="#t=2-" + link[-4:])
+    moved.wait_for_selector("#detail-title:has-text('layers.5.mlp.up.weight')")
+    other = opened(pages["one"], hash_="#t=3-zzzz")
+    assert "Choose a tensor" in text_of(other, "#detail")
+    other = opened(pages["hostile"], hash_="#t=3-0000")
+    assert "not in this file" in text_of(other, "#detail")
+
+
+def test_two_models(pages: dict[str, Path], opened: Opened) -> None:
+    page = opened(pages["two"])
+    assert "a.zt" in text_of(page, "#title")
+    page.click("#chips button:has-text('changed')")
+    assert text_of(page, "#count") == "1 of 34"
+    page.click("#table .row")
+    page.wait_for_selector("#detail-title:has-text('layers.2.attn.q.weight')")
+    assert "relative change0.5" in text_of(page, "#detail").replace(" 0.5", "0.5")
+    page.click("#grid-modes button:has-text('RMS after')")
+    assert page.get_attribute("#grid-modes button:has-text('RMS after')", "aria-pressed") == "true"
+    page.click("#chips button:has-text('changed')")
+    page.click("#chips button:has-text('added')")
+    assert "new" in rows_of(page)[0]
+
+
+def test_hostile_names_are_texts(pages: dict[str, Path], opened: Opened) -> None:
+    page = opened(pages["hostile"])
+    assert text_of(page, "#count") == str(len(HOSTILE))
+    for at in range(len(HOSTILE)):
+        page.focus("#table")
+        page.keyboard.press("Home")
+        for _ in range(at):
+            page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(f"body[data-shown='{at}']")
+    for _ in range(4):  # open all of the tree
+        page.focus("#tree")
+        page.keyboard.press("Home")
+        for _ in range(40):
+            page.keyboard.press("ArrowRight")
+            page.keyboard.press("ArrowDown")
+    page.click("#tabs button:has-text('Treemap')")
+    assert page.locator("main img, main svg, main b b").count() == 0
+    assert page.evaluate("Object.prototype.hasOwnProperty('x') === false")
+    text = page.evaluate("document.body.innerText")
+    assert "\u202e" not in text
+    assert "\\u202egnp.exe" in page.evaluate("document.body.textContent")
+
+
+@pytest.mark.parametrize(
+    ("which", "width", "dark"),
+    [("one", 1440, False), ("one", 400, True), ("two", 1440, True), ("two", 400, False)],
+)
+def test_nothing_serious_for_who_cannot_see_or_point(
+    pages: dict[str, Path], opened: Opened, which: str, width: int, dark: bool
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="run `make browser`")
+    page = opened(pages[which], width=width, dark=dark)
+    page.click("#findings button")
+    page.wait_for_selector("#detail-title")
+    found = axe.Axe().run(page).response["violations"]
+    bad = [
+        (one["id"], [node["html"][:200] for node in one["nodes"][:3]])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+    assert bad == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_theme_can_be_switched(pages: dict[str, Path], opened: Opened) -> None:
+    page = opened(pages["one"])
+    color = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(color)
+    page.click("#theme")
+    assert page.evaluate(color) != light
+    page.click("#theme")
+    assert page.evaluate(color) == light
+
+
+def test_print_has_the_first_rows_as_a_plain_table(pages: dict[str, Path], opened: Opened) -> None:
+    page = opened(pages["many"])
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    assert page.locator("#print-table tr").count() == 201
+    assert "99.8 k more" in text_of(page, "#print-table") or "99,800" in text_of(
+        page, "#print-table"
+    )
+    assert not page.is_visible("#side")
+
+
+def test_100_000_tensors(pages: dict[str, Path], opened: Opened) -> None:
+    page = opened(pages["many"])
+    assert text_of(page, "#count") == "100.0 k"
+    assert page.locator("#table .row").count() < 60
+    page.fill("#search", "layers.39 experts.499 w3")
+    assert text_of(page, "#count") == "1 of 100.0 k"
+    page.click("#table .row")
+    page.wait_for_selector("#detail:has-text('one of many')")
+    page.fill("#search", "")
+    page.focus("#table")
+    page.keyboard.press("End")
+    page.wait_for_selector("#table .row[data-at='99999']")
+    assert "layers.39.experts.499.w4" in (page.text_content("#table .row[data-at='99999']") or "")
+    page.click("#tree .row:has-text('7') >> nth=0")
+    page.click("#tabs button:has-text('Treemap')")
+    assert page.locator("#map").is_visible()
+
+
+def test_without_a_script_the_page_says_what_there_is(pages: dict[str, Path], browser: Any) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(pages["hostile"].as_uri())
+    assert f"{len(HOSTILE)} tensors" in page.inner_text("body")
+    context.close()
