@@ -267,7 +267,7 @@ def test_sparse_matrices_and_tensors_are_kept_whole(tmp_path: Path) -> None:
 
 
 def test_a_box_of_a_number_is_filled(tmp_path: Path) -> None:
-    """An array without axes, raw and compressed, remote or not, checked or not."""
+    """An array without axes, raw and compressed, checked or not."""
     for compression in (False, True):
         save_sharded({"n": np.float32(3), "h": ROWS[0, 1:2]}, tmp_path, compression=compression)
         for verify in (None, True, False):
@@ -278,7 +278,7 @@ def test_a_box_of_a_number_is_filled(tmp_path: Path) -> None:
 
 
 def test_only_the_bytes_of_a_box_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of the columns: half of the bytes, though each row has some of them."""
+    """Half of long rows: half of the bytes."""
     from ztensor.source.local import FileSource
 
     wide = np.arange(64 * 65536, dtype=np.float32).reshape(64, 65536)

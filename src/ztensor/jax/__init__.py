@@ -412,7 +412,7 @@ def _slices(reader: ObjectReader, name: str, *, copy: bool) -> Callable[[Any], A
 
 
 def _boxes(reader: ObjectReader, name: str, struct: Any) -> Callable[[Any], Array] | None:
-    """Return what reads boxes of an object that lies in boxes, and no byte beside them; or None."""
+    """Return what reads a box of an object that lies in boxes, whole rows or not; else None."""
     file = reader.objects.part(name)
     if not isinstance(file, DividedObjects):
         return None
