@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ztensor.source.base import Source
 
 SUFFIX = ".distcp"
+_BYTES_PER_STEP = 16  # of the checkpoint, for an instruction: chunks take 80, and a kilobyte
 
 
 def project(source: Source, budget: Budget) -> Projection:
@@ -113,7 +114,7 @@ def _project(source: Source, metadata: Source, limits: Limits) -> Projection:
     budget.charge_bytes(2 * metadata.size)
     pickle = bytes(read_bytes(metadata, 0, metadata.size))
     left = Tally()
-    value, end = read_pickle(pickle, VOCABULARY, budget)
+    value, end = read_pickle(pickle, VOCABULARY, budget, least=length // _BYTES_PER_STEP)
     if end < len(pickle):
         left.add("bytes behind the pickle", nbytes=len(pickle) - end)
     del pickle

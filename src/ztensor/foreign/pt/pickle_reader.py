@@ -56,7 +56,7 @@ _BYTES_PER_STEP = 64  # of Limits.manifest_bytes, for each instruction: 16 milli
 
 
 def read_pickle(
-    data: bytes, vocabulary: Vocabulary, budget: Budget, *, start: int = 0
+    data: bytes, vocabulary: Vocabulary, budget: Budget, *, start: int = 0, least: int = 0
 ) -> tuple[object, int]:
     """Return the value of a pickle, and where in `data` the pickle ends.
 
@@ -65,6 +65,7 @@ def read_pickle(
         vocabulary: what it may call.
         budget: what listing the file may cost, and the caps in force.
         start: where the pickle begins.
+        least: as many instructions may be there, where the caps allow fewer.
 
     Returns:
         None, bool, int, float, str, bytes, tuple, list, `Items`, `Global`, or what the vocabulary
@@ -75,7 +76,8 @@ def read_pickle(
         UnsupportedError: it calls what the vocabulary does not have.
         LimitError: it has too many instructions, or makes far more than it holds (LIMIT_COST).
     """
-    return _Machine(data, vocabulary, start, budget).run()
+    most = max(least, budget.limits.manifest_bytes // _BYTES_PER_STEP)
+    return _Machine(data, vocabulary, start, budget).run(most)
 
 
 class _Machine:
@@ -90,9 +92,9 @@ class _Machine:
         self.memo_beyond: dict[int, Any] = {}  # behind a gap: a pickler of Python 2 begins at 1
         self.cost = 0  # bytes of memory that are yet to be charged
 
-    def run(self) -> tuple[object, int]:
-        data, end, limits = self.data, len(self.data), self.budget.limits
-        for _ in range(limits.manifest_bytes // _BYTES_PER_STEP):
+    def run(self, most: int) -> tuple[object, int]:
+        data, end = self.data, len(self.data)
+        for _ in range(most):
             if self.position >= end:
                 raise self.cut()
             code = data[self.position]
@@ -109,7 +111,7 @@ class _Machine:
         raise LimitError(
             "the pickle has more instructions than Limits.manifest_bytes allows",
             reason=Reason.LIMIT_MANIFEST,
-            expected=f"at most {limits.manifest_bytes // _BYTES_PER_STEP}",
+            expected=f"at most {most}",
         )
 
     def finished(self) -> object:
