@@ -205,3 +205,30 @@ def test_a_slice_reads_no_more_than_it_needs(
         part = reader.get_slice("w")[500:510] if axis == 0 else reader.get_slice("w")[:, 500:750]
         assert (part == (value[500:510] if axis == 0 else value[:, 500:750])).all()
     assert sum(read) == part.nbytes
+
+
+@pytest.mark.parametrize(
+    ("verify", "part", "whole"), [(None, False, True), (True, True, True), (False, False, False)]
+)
+def test_what_of_a_damaged_chunk_is_noticed(
+    tmp_path: Path, verify: bool | None, part: bool, whole: bool
+) -> None:
+    save(tmp_path, {"w": TENSORS["f4"]})
+    path = min(tmp_path.glob("0*.zt"))
+    data = path.read_bytes()
+    path.write_bytes(data[:64] + bytes([data[64] ^ 1]) + data[65:])
+    with open_divided(tmp_path, verify=verify) as checkpoint:
+        for sizes, raises in (((2, 2), part), ((9, 10), whole)):
+            target = np.empty(sizes, "f4")
+            wrong: Any = pytest.raises(ztensor.DigestMismatchError)
+            with wrong if raises else contextlib.nullcontext():
+                checkpoint.read_box("w", (0, 0), sizes, target)
+
+
+@pytest.mark.parametrize("compression", [False, True])
+def test_a_checkpoint_in_a_store_is_verified(compression: bool) -> None:
+    store = pytest.importorskip("obstore.store").MemoryStore()
+    url = "memory://run/step-1"
+    save(url, {"w": TENSORS["f4"]}, axis=1, storage=store, compression=compression)
+    with ztensor.open(url + "/", storage=store) as reader:
+        assert reader.verify().ok
