@@ -125,6 +125,7 @@ def measure_one_file(folder: Path, rounds: int) -> None:
 
     with ztensor.open(folder / "ours") as reader:
         names = list(reader)
+    (folder / "of-hf").mkdir()
     times: list[dict[str, float]] = []
     calls: dict[str, Callable[[], object]] = {
         "ours": lambda: ztensor.convert(folder / "ours", folder / "one.safetensors"),
@@ -136,7 +137,7 @@ def measure_one_file(folder: Path, rounds: int) -> None:
         ),
     }
     for _ in range(rounds + 1):
-        for path in (folder / "one.safetensors", folder / "one.pt"):
+        for path in (folder / "one.safetensors", folder / "one.pt", *(folder / "of-hf").iterdir()):
             path.unlink(missing_ok=True)
         times.append({name: seconds(call) for name, call in calls.items()})
     goals = {"consolidate_safetensors_files": 1.0, "dcp_to_torch_save": 0.25}

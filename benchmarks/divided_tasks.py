@@ -129,11 +129,12 @@ def _changed(place: Path, state: dict[str, Any]) -> float:
         local = state[name].to_local()
         if "attention" in name and nbytes + local.nbytes <= most:
             nbytes += local.nbytes
-            changed.append(local.add_(1))
+            changed.append((local, local.clone()))
+            local.add_(1)
     writer = ztensor.torch.StorageWriter(place / "since", since=place / "full", durable=True)
     took = _timed(lambda: dcp.save(state, storage_writer=writer))
-    for local in changed:
-        local.sub_(1)
+    for local, before in changed:
+        local.copy_(before)
     return took
 
 

@@ -102,6 +102,10 @@ class StorageReader(dcp.StorageReader):  # type: ignore[misc]  # torch is untype
         self._opened: Opened | Apart | None = None
         self._failure: ZTensorError | None = None
 
+    def __getstate__(self) -> dict[str, object]:
+        """Return what another process needs, which opens the files itself."""
+        return {**vars(self), "_opened": None}
+
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         """Return whether a checkpoint can be read from there: whether it is a path or a URL."""

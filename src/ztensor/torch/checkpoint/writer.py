@@ -235,6 +235,7 @@ class StorageWriter(dcp.StorageWriter):  # type: ignore[misc]  # torch is untype
             storage=self._storage,
             writer="torch",
         )
+        self._part = None
         metadata.storage_meta = self.storage_meta()
 
     @property
