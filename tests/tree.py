@@ -35,6 +35,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "checkpoints": ("unit/checkpoints/test_manager.py",),
     "chunks/blocks.py": ("unit/foreign/test_hdf5.py", "unit/foreign/test_npz.py"),
     "chunks/assembling.py": ("unit/divided/test_opened.py",),
+    "chunks/staging.py": ("unit/divided/test_opened.py",),
     "chunks/table.py": ("unit/divided/test_opened.py", "unit/divided/test_root.py"),
     "cli": _VERBS,
     "conformance": ("unit/conformance/test_running.py",),

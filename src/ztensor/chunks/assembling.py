@@ -14,6 +14,7 @@ import numpy as np
 
 from ztensor.chunks.blocks import Blocks
 from ztensor.chunks.boxes import overlap
+from ztensor.chunks.staging import BLOCK_BYTES, pieces_of
 from ztensor.chunks.table import WHOLE_OBJECT
 from ztensor.digest import require_match
 from ztensor.encoding import ENCODINGS
@@ -32,7 +33,8 @@ from ztensor.layout.elements import is_native, result_dtype, stored_form, typed_
 from ztensor.model.dtype import element_count
 from ztensor.model.later import LaterObjects
 from ztensor.model.manifest import Component, TensorObject
-from ztensor.reading.component import Fetching, PartReader, digest_of
+from ztensor.reading.component import Fetching, digest_of
+from ztensor.reading.runs import PartReader
 from ztensor.reading.selection import picked, plan
 from ztensor.source.at_once import AtOnce
 
@@ -53,9 +55,6 @@ if TYPE_CHECKING:
 
 # How a component is stored that lies in several chunks; no file has this word.
 WORD = "divided"
-_BLOCK_BYTES = 8 << 20
-# Read into memory of ours where the place it belongs to is not one run of bytes.
-_STAGED_BYTES = 4 << 20
 
 
 class Assembler:
@@ -171,7 +170,7 @@ class Assembler:
             if table.encodings[number] == "raw":
                 raw = int(table.length[part][words == number].sum(dtype=np.uint64))
         require_decodable(expected - min(raw, expected), limits)
-        if expected > _BLOCK_BYTES:  # lengths are a claim until the files were opened
+        if expected > BLOCK_BYTES:  # lengths are a claim until the files were opened
             for file in np.unique(table.file[part]).tolist():
                 found, _ = self.source.place(self._starts[file])
                 opened = getattr(found, "opened", None)
@@ -434,36 +433,6 @@ def _put(target: Array, window: Array, shape: tuple[int, ...] | None, picks: Any
         target[...] = picked(window.reshape(shape), picks)
 
 
-def pieces_of(target: Array, start: int = 0) -> Iterator[tuple[int, memoryview]]:
-    """Yield memory for the bytes of an array in C's order, which has them when all are filled.
-
-    Args:
-        target: the array; where it is no run of bytes, a piece is memory of ours, and copied from
-            when the next is asked for.
-        start: where its bytes begin.
-
-    Yields:
-        Where a piece begins, and its memory.
-    """
-    if target.flags.c_contiguous:
-        flat = target.reshape(-1).view(np.uint8).data
-        for at in range(0, len(flat), _BLOCK_BYTES):
-            yield start + at, flat[at : at + _BLOCK_BYTES]
-        return
-    row = target[0].nbytes
-    if row > _STAGED_BYTES:
-        for number, part in enumerate(target):
-            yield from pieces_of(part, start + number * row)
-        return
-    count = max(1, _STAGED_BYTES // max(row, 1))
-    staged = empty_array((min(count, len(target)), *target.shape[1:]), target.dtype)
-    for first in range(0, len(target), count):
-        part = target[first : first + count]
-        block = staged[: len(part)]
-        yield start + first * row, block.reshape(-1).view(np.uint8).data
-        part[...] = block
-
-
 class DividedEncoding:
     """How components are stored that lie in several chunks: see `ztensor.encoding.base.Encoding`.
 
@@ -510,7 +479,7 @@ class DividedEncoding:
         if not self.is_streamed(stored):
             whole = empty_array((length,), np.dtype(np.uint8)).data
             self.decode_into(stored, whole, limits)
-            yield from (whole[at : at + _BLOCK_BYTES] for at in range(0, length, _BLOCK_BYTES))
+            yield from (whole[at : at + BLOCK_BYTES] for at in range(0, length, BLOCK_BYTES))
             return
         blocks, sums = self._blocks(number), _Sums(self._assembler)
         for start, stop in itertools.pairwise(blocks.ends()):
@@ -557,7 +526,7 @@ class DividedEncoding:
     def _blocks(self, number: int) -> Blocks:
         table = self._assembler.table
         dtype = result_dtype(table.kind_of(number).component)
-        return Blocks(table.shapes[number], dtype.itemsize, _BLOCK_BYTES)
+        return Blocks(table.shapes[number], dtype.itemsize, BLOCK_BYTES)
 
     def _fill_block(
         self,

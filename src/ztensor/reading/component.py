@@ -33,7 +33,7 @@ from ztensor.errors import (
 from ztensor.layout.base import empty_array
 from ztensor.layout.elements import is_native
 from ztensor.reading.decoding import LEAST_SHARED_BYTES, decoding_jobs
-from ztensor.reading.runs import RunCache, RunReader
+from ztensor.reading.runs import PartReader, RunCache, RunReader
 from ztensor.source.ahead import exact
 from ztensor.source.base import Range
 from ztensor.threads import WINDOWS, run_jobs, thread_count
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.file import FileObjects
     from ztensor.reading.selection import Indices
-    from ztensor.source.at_once import AtOnce
     from ztensor.source.base import Source
 
     ReadInto = Callable[[int, memoryview], None]  # fills with decoded bytes from an offset
@@ -536,38 +535,6 @@ class StoredComponent:
         if runs is None or len(runs.decoded) < 3:
             return None  # one run is the whole
         return RunReader(in_runs, stored, runs, shared.limits, shared.runs, place)
-
-
-class PartReader:
-    """Reads stored bytes of one raw component.
-
-    Args:
-        stored: they.
-    """
-
-    __slots__ = ("_stored",)
-
-    def __init__(self, stored: Range) -> None:
-        self._stored = stored
-
-    def __call__(self, offset: int, target: memoryview) -> None:
-        """Fill `target` with the bytes from `offset`."""
-        self._stored.source.read_into(self._stored.offset + offset, target)
-
-    @property
-    def source(self) -> Source:
-        """Return what is read."""
-        return self._stored.source
-
-    @property
-    def prefers_many(self) -> bool:
-        """Return whether several parts are better read at once."""
-        return self._stored.source.prefers_long_reads
-
-    def by(self, at_once: AtOnce) -> ReadInto:
-        """Return what asks for bytes, to be read with others, in place of reading them."""
-        start = self._stored.offset
-        return lambda offset, target: at_once.add(start + offset, target)
 
 
 def lengths_of(file: FileObjects, objects: Iterable[TensorObject]) -> Iterator[int]:

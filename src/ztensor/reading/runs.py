@@ -94,6 +94,38 @@ def _nbytes(runs: Runs) -> int:
     return 2 * len(runs.decoded) * runs.decoded.itemsize
 
 
+class PartReader:
+    """Reads stored bytes of one raw component.
+
+    Args:
+        stored: they.
+    """
+
+    __slots__ = ("_stored",)
+
+    def __init__(self, stored: Range) -> None:
+        self._stored = stored
+
+    def __call__(self, offset: int, target: memoryview) -> None:
+        """Fill `target` with the bytes from `offset`."""
+        self._stored.source.read_into(self._stored.offset + offset, target)
+
+    @property
+    def source(self) -> Source:
+        """Return what is read."""
+        return self._stored.source
+
+    @property
+    def prefers_many(self) -> bool:
+        """Return whether several parts are better read at once."""
+        return self._stored.source.prefers_long_reads
+
+    def by(self, at_once: AtOnce) -> Callable[[int, memoryview], None]:
+        """Return what asks for bytes, to be read with others, in place of reading them."""
+        start = self._stored.offset
+        return lambda offset, target: at_once.add(start + offset, target)
+
+
 class _Read:
     """Stored bytes of which some runs were read; the others are read when they are asked for.
 

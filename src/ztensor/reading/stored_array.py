@@ -22,8 +22,7 @@ from ztensor.layout.base import empty_array
 from ztensor.layout.elements import is_native, result_dtype, storage_dtype, typed_array
 from ztensor.model.dtype import LOGICAL_TYPES, element_count
 from ztensor.model.manifest import Component
-from ztensor.reading.component import PartReader
-from ztensor.reading.runs import RunReader
+from ztensor.reading.runs import PartReader, RunReader
 from ztensor.reading.selection import picked, plan, select
 from ztensor.source.at_once import AtOnce
 
