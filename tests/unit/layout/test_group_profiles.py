@@ -143,7 +143,8 @@ def test_blocks_of_mx_lie_along_any_axis() -> None:
         group(scale_form="e8m0_exponent"),
         group(zero_point={"form": "tensor", "packing": "plain"}),
         group(zero_point={"form": "implied"}),
-        group(zero_point={"form": "implied", "value": 1 << 40}),
+        group(zero_point={"form": "implied", "value": 1 << 31}),
+        group(zero_point={"form": "implied", "value": -(1 << 31) - 1}),
         group(zero_point=None),
     ],
     ids=str,
@@ -160,3 +161,11 @@ def test_an_object_that_breaks_a_rule_is_refused_with_the_file(attributes: dict[
     with pytest.raises(ManifestError) as found:
         ztensor.open(file.seal({"objects": {"q": entry | {"attributes": attributes}}}))
     assert found.value.reason is Reason.QUANTIZATION
+
+
+@pytest.mark.parametrize("zero", [-(1 << 31), (1 << 31) - 1])
+def test_a_zero_point_may_be_any_integer_of_32_bits(zero: int) -> None:
+    arrays: dict[str, Any] = {"data": np.zeros(8, np.uint16), "scales": np.ones(4, np.float32)}
+    view = View((4, 8), arrays, group(zero_point={"form": "implied", "value": zero}))
+    QUANT_GROUP.require_valid(view)
+    assert (QUANT_GROUP.dequantize(view) == np.float32(-zero)).all()
