@@ -34,6 +34,7 @@ from ztensor.limits import Budget
 from ztensor.model.account import Tally
 from ztensor.model.later import LaterObjects
 from ztensor.model.manifest import Component, Manifest, TensorObject
+from ztensor.source.ahead import exact
 from ztensor.source.base import read_bytes
 from ztensor.source.beneath import files_in, length_beneath, open_beneath
 from ztensor.source.directory import FolderSource
@@ -121,7 +122,8 @@ def _project(source: Source, metadata: Source, limits: Limits) -> Projection:
     budget.release_bytes(2 * metadata.size)
     table = read_table(value, budget, left)
     del value
-    root = _Root(metadata.path, metadata if isinstance(metadata, RemoteSource) else None)
+    inner = exact(metadata)  # what reads ahead does so in `.metadata` alone
+    root = _Root(metadata.path, inner if isinstance(inner, RemoteSource) else None)
     return _Checkpoint(source, root, table, left, limits).projection(beside)
 
 
