@@ -183,7 +183,7 @@ def test_how_many_requests(
 
 def test_every_format_is_in_the_table() -> None:
     kinds = {named_as(name) for name in requests.BUDGETS}
-    assert kinds == {"zt", *FORMATS}
+    assert kinds == {"zt", *FORMATS} - {"dcp"}  # a folder of several files, read on disk
 
 
 @pytest.mark.parametrize("name", ["m.zt", "packed.zt", "m.safetensors", "m.gguf"])
