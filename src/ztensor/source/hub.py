@@ -79,9 +79,9 @@ def _matched(url: str) -> re.Match[str]:
     match = _URL.fullmatch(url)
     if match is None:
         raise ArgumentValueError(
-            "this is not the name of a file of a hub",
+            "this is no URL of a model on a hub",
             file=url,
-            expected="hf://org/repo[@revision]/file",
+            expected="hf://org/repo[@revision], and a file or a folder behind it",
         )
     return match
 

@@ -55,7 +55,7 @@ WRONG: dict[str, tuple[bytes | Callable[[Path], object] | None, str]] = {
     "/dev/null": (None, "a device"),
     "/proc/cpuinfo": (None, "of the system"),
     "ftp://host/model.zt": (None, "URL"),  # of schemes that are read: tests/remote
-    "hf://org/model": (None, "URL"),
+    "hf://org": (None, "URL"),  # names no repository, so nobody is asked
     "": (None, "empty path"),
     "empty.safetensors": (b"", "empty"),
     "page.safetensors": (b"<!DOCTYPE html>\n<html><head>", "web page"),
