@@ -27,6 +27,7 @@ from ztensor.source.table import absolute, is_remote
 from ztensor.source.upload import is_there
 from ztensor.source.urls import (
     Remote,
+    has_folders,
     is_option_store,
     names_folder,
     path_of_file_url,
@@ -127,7 +128,9 @@ def set_instead(source: Any) -> Remote | None:
     if not isinstance(source, (str, os.PathLike)):
         return None
     remote = source if isinstance(source, Remote) else Remote(path_text(source))
-    if not is_remote(remote.url) or "?" in remote.url or names_folder(remote.url):
+    if not is_remote(remote.url) or not has_folders(remote.url):
+        return None
+    if "?" in remote.url or names_folder(remote.url):
         return None
     if remote.url.lower().startswith("file://") and is_option_store(remote.storage):
         return None

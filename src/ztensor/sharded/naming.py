@@ -8,7 +8,6 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, describe
-from ztensor.foreign.dcp.folders import is_checkpoint
 from ztensor.source.paths import path_text
 from ztensor.source.table import is_remote
 from ztensor.source.urls import Remote, names_folder, path_of_file_url
@@ -99,9 +98,13 @@ def is_set(source: Any) -> bool:
     if path.endswith((".json", ".gguf")) and (is_index(path) or FIRST_OF_GGUF.search(path)):
         return True
     try:
-        return stat.S_ISDIR(os.stat(path).st_mode) and not is_checkpoint(path)
+        if not stat.S_ISDIR(os.stat(path).st_mode):
+            return False
     except OSError:
         return os.path.exists(path + INDEX_SUFFIX)
+    from ztensor.foreign.dcp.folders import is_checkpoint  # one file needs none of it
+
+    return not is_checkpoint(path)
 
 
 def plan_shards(

@@ -255,14 +255,22 @@ def place_of(remote: Remote, *, is_folder: bool = False) -> Place:
     return place
 
 
+def has_folders(url: str) -> bool:
+    """Return whether a URL is of a scheme whose folders are known here."""
+    scheme = url.partition("://")[0].lower()
+    return scheme in _KINDS or scheme == "file"
+
+
 def names_folder(url: str) -> bool:
     """Return whether a URL can only be that of a folder: it ends in a slash, or has no key.
 
-    One with a query is none.
+    One with a query is none, nor is one of a scheme from outside.
 
     Raises:
         ArgumentValueError: it begins as one of a hub, and names no repository.
     """
+    if not has_folders(url):
+        return False
     bucket, _, key = url.partition("://")[2].partition("/")
     if url.lower().startswith(("memory:", "file:")):
         return url.endswith("/")

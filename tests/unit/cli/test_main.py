@@ -150,20 +150,25 @@ except SystemExit:
 def test_values_are_those_that_typer_itself_makes(verb: str) -> None:
     """Texts, lists and choices are taken as they are; it is what typer would make of them."""
     command: Any = command_of(verb)
-    given = ["text" for one in command.params if one.required]
-    lines = [[], given, [*given, "more"], [*given, "--no-such-option"]]
+    required = [one for one in command.params if one.required]
+    given = [next(iter(choices(one)), "text") for one in required]
+    lines = [[], ["text" for _ in required], given, [*given, "more"], [*given, "--no-such-option"]]
     for parameter in command.params:
         if parameter.param_type_name == "option":
             for option in parameter.opts:
-                values = typing.get_args(parameter.type_descriptor.annotation)
-                words = [value for value in values if isinstance(value, str)]
                 lines += [
                     [*given, option],
-                    *([*given, option, word] for word in ("x", "7", *words)),
+                    *([*given, option, word] for word in ("x", "7", *choices(parameter))),
                 ]
     for line in lines:
         plain = functools.partial(TyperCommand.parse_args, command)
         assert outcome(command.parse_args, command, line) == outcome(plain, command, line), line
+
+
+def choices(parameter: Any) -> list[str]:
+    """Return the words that one of a command's parameters may be, if they are given."""
+    values = typing.get_args(parameter.type_descriptor.annotation)
+    return [value for value in values if isinstance(value, str)]
 
 
 def outcome(parse: Any, command: Any, line: list[str]) -> Any:
