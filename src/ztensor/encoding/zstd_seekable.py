@@ -107,9 +107,8 @@ class ZstdSeekable:
                 f"{int(table.stored[-1])} bytes of frames, the table at {start}",
             )
         sizes = columns[:, 1]
-        full = sizes[sizes > 0][:1]
         # Frames of one size, all but the last; those without data are in nobody's way.
-        if count > 1 and ((sizes[:-1] != full) & (sizes[:-1] > 0)).any():
+        if count > 1 and ((sizes[:-1] != sizes[np.argmax(sizes > 0)]) & (sizes[:-1] > 0)).any():
             raise _broken("frames of one decoded size but for the last", "several sizes")
         require_decodable(int(table.decoded[-1]), limits)
         return table

@@ -57,6 +57,25 @@ def test_no_data_is_a_table_alone() -> None:
     assert list(ENCODING.decode_chunks(stored, 0, DEFAULT_LIMITS)) == []
 
 
+@pytest.mark.parametrize("sizes", [(0,), (0, 0), (0, 0, 0), (0,) * 31, (0, 4, 0, 4, 0), (0, 0, 3)])
+def test_frames_of_no_data_are_in_nobodys_way(sizes: tuple[int, ...]) -> None:
+    frames = [zstandard.compress(DATA[:size]) for size in sizes]
+    stored = Counting(seekable(frames, sizes))
+    data = b"".join(DATA[:size] for size in sizes)
+    target = bytearray(len(data))
+    ENCODING.require_length(stored, len(data), DEFAULT_LIMITS)
+    ENCODING.decode_into(stored, memoryview(target), DEFAULT_LIMITS)
+    assert target == data
+    assert b"".join(ENCODING.decode_chunks(stored, len(data), DEFAULT_LIMITS)) == data
+
+
+def test_a_table_of_nothing_that_claims_data_is_refused() -> None:
+    stored = Counting(seekable([zstandard.compress(b"")] * 31, [0] * 31))
+    for use in (ENCODING.require_length, lambda *args: list(ENCODING.decode_chunks(*args))):
+        with pytest.raises(EncodingError):
+            use(stored, 100, DEFAULT_LIMITS)
+
+
 def test_a_slice_reads_the_table_and_its_own_frames() -> None:
     data = np.random.default_rng(1).integers(0, 256, 1 << 20, np.uint8)
     file = File2()
