@@ -102,6 +102,7 @@ def from_file(
     stored.__reduce__()  # raises where no other process can open it
     try:
         cut = _chunks(file, name, stored, chunks)
+    # Dask's own refusals: of sizes, of what is no size, and of chunks it cannot make up.
     except (ValueError, TypeError, NotImplementedError) as error:
         raise ArgumentValueError(
             "these chunks do not fit the object",

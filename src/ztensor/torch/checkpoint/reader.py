@@ -32,9 +32,9 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.layout.elements import result_dtype
-from ztensor.source.paths import path_text
 from ztensor.threads import run_jobs, thread_count
 from ztensor.torch.checkpoint.opened import Apart, Opened, opened_at
+from ztensor.torch.checkpoint.place import AtPlace
 from ztensor.torch.checkpoint.planner import asking, elements, require_shape
 from ztensor.torch.values import (
     SPARSE,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 @public
-class StorageReader(dcp.StorageReader):  # type: ignore[misc]  # torch is untyped here
+class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch is untyped here
     """Read a checkpoint that `StorageWriter` wrote, for `torch.distributed.checkpoint.load`.
 
         dcp.load(state, storage_reader=ztensor.torch.StorageReader("step-100"))
@@ -94,8 +94,7 @@ class StorageReader(dcp.StorageReader):  # type: ignore[misc]  # torch is untype
         limits: Limits | None = None,
     ) -> None:
         super().__init__()
-        self._path: Any = path
-        self._name = path_text(path)
+        self._take_place(path)
         self._options: dict[str, Any] = {"verify": verify, "storage": storage, "limits": limits}
         self._threads = thread_count(threads)
         self._types = tuple(types)
@@ -106,20 +105,10 @@ class StorageReader(dcp.StorageReader):  # type: ignore[misc]  # torch is untype
         """Return what another process needs, which opens the files itself."""
         return {**vars(self), "_opened": None}
 
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Return whether a checkpoint can be read from there: whether it is a path or a URL."""
-        return isinstance(checkpoint_id, (str, os.PathLike))
-
-    @property
-    def checkpoint_id(self) -> str:
-        """The folder or URL."""
-        return self._name
-
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Take another folder for what is read from now on; None keeps the old one."""
         if checkpoint_id is not None:
-            self._path, self._name = checkpoint_id, path_text(checkpoint_id)
+            self._take_place(checkpoint_id)
         self._close()
 
     def read_metadata(self, *args: object, **kwargs: object) -> Metadata:

@@ -16,9 +16,9 @@ from ztensor.divided import PartWriter, commit
 from ztensor.divided.place import ROOT, Place
 from ztensor.divided.rows import own_name
 from ztensor.errors import NotRepresentableError, SourceError, ZTensorError
-from ztensor.source.paths import path_text
 from ztensor.source.targets import require_free
 from ztensor.torch.checkpoint.opened import BOXES, PATHS, folder_of
+from ztensor.torch.checkpoint.place import AtPlace
 from ztensor.torch.checkpoint.planner import asking, elements, require_shape
 from ztensor.torch.values import first_line, from_torch, identity
 from ztensor.tree import encode
@@ -56,7 +56,7 @@ class _Written(NamedTuple):
 
 
 @public
-class StorageWriter(dcp.StorageWriter):  # type: ignore[misc]  # torch is untyped here
+class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch is untyped here
     """Write a checkpoint of any number of processes, for `torch.distributed.checkpoint.save`.
 
         dcp.save(state, storage_writer=ztensor.torch.StorageWriter("step-100"))
@@ -108,8 +108,7 @@ class StorageWriter(dcp.StorageWriter):  # type: ignore[misc]  # torch is untype
         storage: Storage | None = None,
     ) -> None:
         super().__init__()
-        self._path: Any = path
-        self._name = path_text(path)
+        self._take_place(path)
         self._options: dict[str, Any] = {
             "compression": compression,
             "checksum": checksum,
@@ -128,20 +127,10 @@ class StorageWriter(dcp.StorageWriter):  # type: ignore[misc]  # torch is untype
         """Return what another process needs, without files that are being written here."""
         return {**vars(self), "_part": None}
 
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Return whether a checkpoint can be written there: whether it is a path or a URL."""
-        return isinstance(checkpoint_id, (str, os.PathLike))
-
-    @property
-    def checkpoint_id(self) -> str:
-        """The folder or URL."""
-        return self._name
-
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Take another folder for what is written from now on; None keeps the old one."""
         if checkpoint_id is not None:
-            self._path, self._name = checkpoint_id, path_text(checkpoint_id)
+            self._take_place(checkpoint_id)
         self._part = None
 
     def storage_meta(self) -> StorageMeta:
