@@ -12,6 +12,7 @@ PYTEST_ARGS ?=
 WORKERS ?= $(filter-out 1,$(shell $(PYTHON) -c 'import os; print(os.cpu_count() or 1)'))
 BENCH ?=
 REAL ?=
+ECOSYSTEM ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -25,7 +26,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo check test lint test-pythons test-minimum mutants honest budget fuzz faults browser distributed interop frameworks formats real-files bench bench-quick bench-paths remote docs cli-page versions-page release-check clean
+.PHONY: help demo check test lint test-pythons test-minimum mutants honest budget fuzz faults browser distributed interop frameworks formats ecosystem real-files bench bench-quick bench-paths remote docs cli-page versions-page release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -100,6 +101,10 @@ frameworks: $(VENV)/dev.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) $(if $
 
 formats: $(VENV)/dev.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) ## hold what we read and write of each format to its own library, and refuse its hostile samples
 	$(BIN)/python tests/interop/formats.py
+
+# 3 GB of packages, kept in .venvs. ECOSYSTEM="peft timm-newest": some of them; "--list": what there is.
+ecosystem: $(VENV)/dev.stamp $(VENV)/torch.stamp ## use our files from transformers, diffusers and others, each in an environment of its own
+	$(BIN)/python -m tests.ecosystem.run $(ECOSYSTEM)
 
 # 600 MB of packages, kept in .venv. REAL="--only onnx": some of them; "--write-docs" writes the page.
 real-files: $(VENV)/dev.stamp $(VENV)/torch.stamp ## hold 400 real files of other programs to their own libraries
