@@ -93,8 +93,8 @@ class ChannelSums:
     def __init__(self, shape: Sequence[int], tiles: tuple[int, int]) -> None:
         self._rows, self._columns = shape[0], math.prod(shape[1:])
         self._row_sums, self._column_sums = np.zeros(self._rows), np.zeros(self._columns)
-        self._row_ends = _borders(self._rows, tiles[0])
-        self._column_ends = _borders(self._columns, tiles[1])
+        self._row_ends = borders(self._rows, tiles[0])
+        self._column_ends = borders(self._columns, tiles[1])
         self._tiles = np.zeros((len(self._row_ends) - 1, len(self._column_ends) - 1))
         self._line = np.zeros(self._columns)  # sums of the columns in the rows of a tile
         self._done = self._tile = 0
@@ -126,7 +126,7 @@ class ChannelSums:
         by_row = squares @ np.full(squares.shape[1], one)
         by_column = np.full(squares.shape[0], one) @ squares
         if not (np.isfinite(by_row).all() and by_row.all() and by_column.all()):
-            squares = _exact_squares(piece)
+            squares = exact_squares(piece)
             by_row, by_column = squares.sum(1), squares.sum(0)
         self._row_sums[row : row + len(by_row)] += by_row
         self._line[column : column + len(by_column)] += by_column
@@ -145,7 +145,7 @@ class ChannelSums:
         )
 
 
-def _borders(count: int, most: int) -> Array:
+def borders(count: int, most: int) -> Array:
     """Return where each of at most so many parts of about one length begins, and the end."""
     parts = min(count, most)
     return np.arange(parts + 1) * count // parts
@@ -154,7 +154,7 @@ def _borders(count: int, most: int) -> Array:
 def _norms(sums: Array) -> Norms:
     norms = np.sqrt(sums)
     median = float(np.median(norms))
-    strip = np.maximum.reduceat(norms, _borders(norms.size, STRIP)[:-1]).astype(np.float32)
+    strip = np.maximum.reduceat(norms, borders(norms.size, STRIP)[:-1]).astype(np.float32)
     return Norms(
         count=norms.size,
         median=median,
@@ -169,7 +169,7 @@ def _norms(sums: Array) -> Norms:
 def _squares(piece: Array) -> Array:
     """Return squares as float32 or float64, of complex elements those of their magnitudes.
 
-    A square that is not finite, or 0, is one that `_exact_squares` may know better.
+    A square that is not finite, or 0, is one that `exact_squares` may know better.
     """
     if piece.dtype.kind == "c":
         piece = np.abs(piece)
@@ -191,7 +191,7 @@ def _values_of(dtype: np.dtype[Any]) -> Array:
     return np.arange(256).astype(np.uint8).view(dtype).astype(np.float32)
 
 
-def _exact_squares(piece: Array) -> Array:
+def exact_squares(piece: Array) -> Array:
     """Return squares in float64: 0 of what is not finite, and of nothing else but 0."""
     values = (np.abs(piece) if piece.dtype.kind == "c" else piece).astype(np.float64)
     values[~np.isfinite(values)] = 0

@@ -22,7 +22,7 @@ from ztensor.analysis.findings import (
 )
 from ztensor.analysis.parameters import parameter_count
 from ztensor.analysis.roles import Role, is_buffer, is_optimizer_state, natural_key, roles_of
-from ztensor.analysis.statistics import TensorStats, stats
+from ztensor.analysis.statistics import Asked, TensorStats, survey
 from ztensor.analysis.streaming import opened
 from ztensor.boundary import public
 from ztensor.errors import without_secrets
@@ -207,19 +207,14 @@ def _seen(
     """
     damage: dict[str, FormatError] = {}
     left = [name for name in names if name not in known]
-    found: dict[str, TensorStats] = dict(known)
-    found |= stats(
-        reader,
-        left,
-        channels=_tiles(len(left)),
-        on_damage=damage.__setitem__,
-        threads=threads,
-        progress=progress,
-    )
+    asked = Asked(tiles=_tiles(len(left)))
+    metadata, found = survey(reader, left, asked, damage.__setitem__, threads, progress)
+    metadata |= {name: reader.metadata(name) for name in names if name not in metadata}
+    found |= known
     labels = {name: shown_name(name) for name in names}
     keys = {name: (natural_key(label), name) for name, label in labels.items()}
     ordered = sorted(names, key=keys.__getitem__)
-    objects = tuple(reader.metadata(ordered))
+    objects = tuple(metadata[name] for name in ordered)
     looked_at = tuple(found[name] for name in ordered)
     shown = tuple(labels[name] for name in ordered)
     roles = tuple(roles_of(shown, [tuple(one.shape) for one in objects]))

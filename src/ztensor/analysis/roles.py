@@ -7,6 +7,7 @@ layer, and their shape. Nothing else is known of a model here, so a name is only
 from __future__ import annotations
 
 import collections
+import functools
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -56,10 +57,12 @@ def natural_key(name: str) -> tuple[object, ...]:
 
     Names under one parent then follow one another, and layer 10 follows layer 9.
     """
-    return tuple(
-        tuple(int(piece) if odd % 2 else piece for odd, piece in enumerate(_DIGITS.split(part)))
-        for part in parts_of(name)
-    )
+    return tuple(map(_part_key, parts_of(name)))
+
+
+@functools.lru_cache(1 << 12)
+def _part_key(part: str) -> tuple[object, ...]:
+    return tuple(int(piece) if odd % 2 else piece for odd, piece in enumerate(_DIGITS.split(part)))
 
 
 def roles_of(names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[Role | None]:

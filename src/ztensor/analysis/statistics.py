@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
+from ztensor.analysis.batches import MOST_ELEMENTS, ROOM, looked_at
 from ztensor.analysis.channels import Channels, ChannelSums, has_channels, is_float
 from ztensor.analysis.spreads import Histogram, Scale, Spread
 from ztensor.analysis.streaming import (
@@ -32,11 +33,13 @@ from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     FormatError,
+    LimitError,
     UnsupportedError,
     describe,
 )
 from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import result_dtype
+from ztensor.metadata import describe_object
 from ztensor.model.dtype import element_count
 from ztensor.model.showing import counted, short_repr
 from ztensor.reading.file import known_length
@@ -44,13 +47,14 @@ from ztensor.reading.objects import order_of_bytes
 from ztensor.reading.overlaps import Overlaps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.analysis.streaming import Progress
     from ztensor.layout.base import Array
     from ztensor.metadata import TensorMetadata
     from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.file import FileObjects
+    from ztensor.reading.reader import ObjectReader
     from ztensor.typing import Readable
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -226,45 +230,130 @@ def stats(
         raise ArgumentValueError("bins is no number from 0 to 65536", found=describe(bins))
     if channels is not None and not all(0 < count <= _MOST_TILES for count in channels):
         raise ArgumentValueError("channels are no two numbers of tiles", found=describe(channels))
-    asked = _Asked(tuple(quantiles), bins, scale, channels)
+    asked = Asked(tuple(quantiles), bins, scale, channels)
     with opened(source) as reader:
         chosen = [names] if isinstance(names, str) else list(reader if names is None else names)
-        objects = {name: reader.metadata(name) for name in chosen}
-        sizes = {name: found.nbytes for name, found in objects.items()}
-        meter = Meter(sum(sizes.values()), progress)
-        overlaps = Overlaps(
-            (reader.objects.part(name), component)
-            for name in chosen
-            for component in reader.objects.part(name).object(name).components.values()
-        )
+        return survey(reader, chosen, asked, on_damage, threads, progress)[1]
 
-        def of(name: str) -> TensorStats:
-            try:
-                return whole(name)
-            except FormatError as error:
-                if on_damage is None:
-                    raise
-                on_damage(name, error)
-                return TensorStats(
-                    name, objects[name].shape, objects[name].dtype, note=error.message
-                )
 
-        def whole(name: str) -> TensorStats:
-            report = meter.part(sizes[name])
-            there = reader.objects.part(name)
-            main, key = _main_component(there.object(name))
-            if main is None:
-                return _stats_of(there, objects[name], asked, report)
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked:
+    """What is wanted of each object, as `stats` takes it."""
 
-            def work() -> TensorStats:
-                charge = overlaps.charger(there, main, "elements")
-                return _stats_of(there, objects[name], asked, report, charge)
+    quantiles: tuple[float, ...] = QUANTILES
+    bins: int = BINS
+    scale: Scale = "linear"
+    tiles: tuple[int, int] | None = None
 
-            found = work() if key is None else overlaps.once(there, main, key, work)
-            report(sizes[name])  # where another's was taken
-            return dataclasses.replace(found, name=name)
 
-        return StatsReport(share_out(of, sizes, threads, order_of_bytes(reader.objects, sizes)))
+def survey(
+    reader: ObjectReader,
+    names: Iterable[str],
+    asked: Asked,
+    on_damage: Callable[[str, FormatError], None] | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[dict[str, TensorMetadata], StatsReport]:
+    """Return the metadata of objects, and what `stats` does.
+
+    Args:
+        reader: an open file or set.
+        names: the objects.
+        asked: what is wanted.
+        on_damage: as `stats` takes it.
+        threads: likewise.
+        progress: likewise.
+
+    Raises:
+        ZTensorError: what `stats` raises.
+    """
+    objects: dict[str, TensorMetadata] = {}
+    small: dict[str, FileObjects] = {}
+    places = []
+    for name in names:
+        there = reader.objects.part(name)
+        found = there.object(name)
+        objects[name] = describe_object(name, found)
+        places += [(there, component) for component in found.components.values()]
+        if found.format == "dense" and 0 < math.prod(found.shape) <= MOST_ELEMENTS:
+            small[name] = there
+    sizes = {name: metadata.nbytes for name, metadata in objects.items()}
+    meter = Meter(sum(sizes.values()), progress)
+    overlaps = Overlaps(places)
+    order = order_of_bytes(reader.objects, sizes)
+
+    def of(name: str) -> TensorStats:
+        try:
+            return whole(name)
+        except FormatError as error:
+            if on_damage is None:
+                raise
+            on_damage(name, error)
+            return TensorStats(name, objects[name].shape, objects[name].dtype, note=error.message)
+
+    def whole(name: str) -> TensorStats:
+        report = meter.part(sizes[name])
+        there = reader.objects.part(name)
+        main, key = _main_component(there.object(name))
+        if main is None:
+            return _stats_of(there, objects[name], asked, report)
+
+        def work() -> TensorStats:
+            charge = overlaps.charger(there, main, "elements")
+            return _stats_of(there, objects[name], asked, report, charge)
+
+        found = work() if key is None else overlaps.once(there, main, key, work)
+        report(sizes[name])  # where another's was taken
+        return dataclasses.replace(found, name=name)
+
+    done: dict[str, TensorStats] = {}
+    if asked.scale == "linear" and not overlaps.are_any:
+        few = ((name, small[name], objects[name]) for name in order or small if name in small)
+        for one in _together(few, asked):
+            done[one.name] = one
+            meter.part(sizes[one.name])(sizes[one.name])
+    left = {name: size for name, size in sizes.items() if name not in done}
+    order = None if order is None else [name for name in order if name in left]
+    done |= share_out(of, left, threads, order)
+    return objects, StatsReport({name: done[name] for name in objects})
+
+
+def _together(
+    tensors: Iterable[tuple[str, FileObjects, TensorMetadata]], asked: Asked
+) -> Iterator[TensorStats]:
+    """Yield statistics of small dense tensors, in batches; those with a problem are left out."""
+    waiting: dict[tuple[Any, ...], list[tuple[TensorMetadata, Array]]] = {}
+    room = 0
+    for name, there, found in tensors:
+        try:
+            array = there.array(name, copy=True)  # its digest checked
+        except (FormatError, LimitError, UnsupportedError):
+            continue  # the way of single ones says what is wrong
+        batch = waiting.setdefault((array.dtype, array.shape), [])
+        batch.append((found, array))
+        room += array.size
+        if room >= ROOM or len(batch) * array.size >= ROOM // 8:
+            full = [batch] if room < ROOM else list(waiting.values())
+            for some in full:
+                yield from _batch(some, asked)
+                room -= sum(one.size for _, one in some)
+                some.clear()
+    for some in waiting.values():
+        yield from _batch(some, asked)
+
+
+def _batch(batch: list[tuple[TensorMetadata, Array]], asked: Asked) -> Iterator[TensorStats]:
+    if not batch:
+        return
+    first = batch[0][1]
+    block = np.stack([array for _, array in batch]).reshape(len(batch), first.size)
+    # NaN and overflow are what is looked for, not surprises.
+    with np.errstate(all="ignore"):
+        limit = _limit_of(first.dtype)
+        rows = looked_at(block, first.shape, asked.quantiles, asked.bins, asked.tiles, limit)
+        for (found, _), fields in zip(batch, rows, strict=True):
+            if fields is not None:
+                yield TensorStats(found.name, found.shape, **fields)
 
 
 def _main_component(
@@ -283,20 +372,10 @@ def _main_component(
     return main, (stated, tensor_object.format, tensor_object.shape, length)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Asked:
-    """What is wanted of each object, as `stats` takes it."""
-
-    quantiles: tuple[float, ...]
-    bins: int
-    scale: Scale
-    tiles: tuple[int, int] | None
-
-
 def _stats_of(
     file: FileObjects,
     found: TensorMetadata,
-    asked: _Asked,
+    asked: Asked,
     report: Callable[[int], None],
     charge: Callable[[int], None] | None = None,
 ) -> TensorStats:
@@ -350,19 +429,19 @@ def _stats_of(
                 quantiles={q: spread.quantile(q) for q in asked.quantiles} if spread.size else {},
                 quantile_error=spread.error,
                 histogram=spread.histogram(asked.bins, asked.scale) if asked.bins else None,
-                at_limit=_at_limit(dtype, spread),
+                at_limit=spread.count_beyond(_limit_of(dtype)),
                 channels=None if sums is None else sums.finish(),
             )
     except UnsupportedError as error:
         return dataclasses.replace(result, note=error.message)
 
 
-def _at_limit(dtype: np.dtype[Any], spread: Spread) -> int:
-    """Return how many values are as large as a type of at most 8 bits can say."""
-    if dtype.itemsize > 1 or not is_float(dtype) or not spread.size:
-        return 0
+def _limit_of(dtype: np.dtype[Any]) -> float:
+    """Return the largest magnitude of a float type of at most 8 bits; infinity of others."""
+    if dtype.itemsize > 1 or not is_float(dtype):
+        return math.inf
     values = _values_of(dtype)
-    return spread.count_beyond(float(values[np.isfinite(values)].max()))
+    return float(values[np.isfinite(values)].max())
 
 
 # --- Counters -------------------------------------------------------------------------------

@@ -57,6 +57,11 @@ class Overlaps:
         self._left: dict[FileObjects, int] = {}
         self._lock = threading.Lock()
 
+    @property
+    def are_any(self) -> bool:
+        """Return whether any bytes are shared."""
+        return bool(self._repeated or self._inside)
+
     def is_repeated(self, file: FileObjects, component: Component) -> bool:
         """Return whether other components lie over exactly the same bytes."""
         repeated = self._repeated
@@ -117,7 +122,7 @@ class Overlaps:
         self, file: FileObjects, component: Component, purpose: str
     ) -> Callable[[int], None] | None:
         """Return what counts bytes that are gone through again; None where it is the first time."""
-        if not (self._inside or self._repeated):
+        if not self.are_any:
             return None
         place = file, component.offset, component.length
         if place not in self._inside:
