@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         ZTensorError,
     )
     from ztensor.handle import safe_open
+    from ztensor.iterating import iterate
     from ztensor.limits import Limits
     from ztensor.metadata import ComponentMetadata, TensorMetadata
     from ztensor.model.dtype import LogicalType, register_logical_type
@@ -103,6 +104,7 @@ _HOMES = {
     "ztensor.analysis.findings": "Finding",
     "ztensor.analysis.insight": "Insight examine",
     "ztensor.analysis.identity": "content_digest content_hash tensor_hashes",
+    "ztensor.iterating": "iterate",
     "ztensor.limits": "Limits",
     "ztensor.metadata": "ComponentMetadata TensorMetadata",
     "ztensor.model.dtype": "LogicalType register_logical_type",
@@ -188,6 +190,7 @@ __all__ = [
     "convert",
     "diff",
     "examine",
+    "iterate",
     "load_tree",
     "merge",
     "migrate",

@@ -11,6 +11,8 @@ import functools
 import importlib
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
+from ztensor.errors import ArgumentValueError, describe
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -46,6 +48,8 @@ FRAMEWORKS: dict[str, Framework] = {
     "jax": Framework(("jax", "jaxlib"), "ztensor.jax.adapter", ("jax", "flax"), "ztensor.jax.tree"),
     "scipy": Framework(("scipy",), "ztensor.scipy"),
 }
+
+_NUMPY = ("np", "numpy")
 
 
 class Adapter(Protocol):
@@ -154,6 +158,41 @@ def register(name: str, packages: tuple[str, ...], module: str) -> None:
     FRAMEWORKS[name] = Framework(packages, module, (name,))
     _name_of.cache_clear()
     _read_of.cache_clear()
+
+
+def framework_of(word: object) -> str:
+    """Return the framework that a word stands for; "numpy" is one here.
+
+    Raises:
+        ArgumentValueError: no framework has it.
+    """
+    words = {one: name for name, line in FRAMEWORKS.items() for one in line.words}
+    words |= dict.fromkeys(_NUMPY, "numpy")
+    if not isinstance(word, str) or word not in words:
+        raise ArgumentValueError(
+            "unknown framework",
+            expected=f"one of {', '.join(map(repr, words))}",
+            found=describe(word),
+        )
+    return words[word]
+
+
+def device_of(framework: str, device: Any) -> Any:
+    """Return where tensors go, as the framework has it, which is thereby known to be there.
+
+    Raises:
+        MissingDependencyError: the framework is not installed.
+        ArgumentValueError: there is no such device; NumPy has none but the CPU's memory.
+    """
+    device = "cpu" if device is None else device
+    home = None if framework == "numpy" else adapter(framework)
+    if isinstance(home, PlacingAdapter):
+        return home.device_of(device)
+    if home is None and not (isinstance(device, str) and device == "cpu"):
+        raise ArgumentValueError(
+            "NumPy arrays are in the CPU's memory", expected="device 'cpu'", found=describe(device)
+        )
+    return device
 
 
 def adapter(name: str) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ztensor.boundary import public
 from ztensor.errors import ArgumentValueError, describe
-from ztensor.frameworks import FRAMEWORKS, PlacingAdapter, adapter, read_values
+from ztensor.frameworks import adapter, device_of, framework_of, read_values
 from ztensor.opening import open as open_files
 from ztensor.reading.loading import load_all, load_files
 from ztensor.tensor import Tensor
@@ -36,7 +36,6 @@ else:
 
     Value = TypeVar("Value")  # with a default from Python 3.13 on
 
-_NUMPY = ("np", "numpy")
 _BACKENDS = {"mmap": True, "pread": False}
 
 # What safetensors calls element types, where that is not the letter of the kind and the bits.
@@ -140,13 +139,13 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
         storage: Storage | None = None,
         cache: Path | None = None,
     ) -> None:
-        home = _home_of(framework)
+        home = framework_of(framework)
         if backend not in _BACKENDS:
             raise ArgumentValueError(
                 "unknown backend", expected="'mmap' or 'pread'", found=describe(backend)
             )
         self._framework = home
-        self._device = _device_of(home, device)
+        self._device = device_of(home, device)
         self._reader = open_files(
             filename, verify=verify, mmap=_BACKENDS[backend], storage=storage, cache=cache
         )
@@ -286,32 +285,6 @@ class HandleSlice(Generic[Value]):
         tensor = value if isinstance(value, Tensor) else Tensor(value)
         home = adapter(self._framework)
         return cast("Value", home.value_of(tensor, device=self._device))
-
-
-def _home_of(word: object) -> str:
-    """Return the framework that a word stands for."""
-    words = {one: name for name, line in FRAMEWORKS.items() for one in line.words}
-    words |= dict.fromkeys(_NUMPY, "numpy")
-    if not isinstance(word, str) or word not in words:
-        raise ArgumentValueError(
-            "unknown framework",
-            expected=f"one of {', '.join(map(repr, words))}",
-            found=describe(word),
-        )
-    return words[word]
-
-
-def _device_of(framework: str, device: Any) -> Any:
-    """Return where tensors go, as the framework has it, which is thereby known to be there."""
-    device = "cpu" if device is None else device
-    home = None if framework == "numpy" else adapter(framework)
-    if isinstance(home, PlacingAdapter):
-        return home.device_of(device)
-    if home is None and not (isinstance(device, str) and device == "cpu"):
-        raise ArgumentValueError(
-            "NumPy arrays are in the CPU's memory", expected="device 'cpu'", found=describe(device)
-        )
-    return device
 
 
 def _spelling(name: str) -> str:

@@ -465,6 +465,11 @@ FUNCTIONS: dict[str, Make] = {
         ztensor_jax().load_file, filename=f.zt("a.npy"), device=None, sharding=None,
         copy=False, **LOADED,
     ),
+    "iterate": lambda f: case(
+        lambda **given: list(ztensor.iterate(**given)), source=f.zt(), framework="numpy",
+        device="cpu", only="w", ahead="1MB", threads=1, verify=None, limits=None, storage=None,
+        cache=None,
+    ),
     "load_tree": lambda f: case(ztensor.load_tree, filename=tree(f), **OF_TREE),
     "open_tree": lambda f: case(
         ztensor.open_tree, filename=tree(f), mmap=True, verify=None, limits=None

@@ -67,6 +67,7 @@ EXCEPTIONS = {
     "ComponentMetadata.__getitem__": "a field by its name, of any of their types",
     ".load": VALUES,
     ".load_file": VALUES,
+    ".iterate": VALUES,
     ".read_jax": VALUES,
     ".load_tree": TREES,
     ".restore": TREES,

@@ -1,0 +1,175 @@
+"""All tensors of a model one after another, in the order they lie in, read a little ahead.
+
+What serving engines call a weight iterator: pairs of a name and a tensor, of which few are in
+memory at a time. Other threads read and check those that come next.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from ztensor.boundary import public
+from ztensor.errors import UsageError
+from ztensor.frameworks import adapter, device_of, framework_of
+from ztensor.opening import open as open_files
+from ztensor.reading.file import known_length
+from ztensor.reading.names import keeps
+from ztensor.sharded.naming import parse_size
+from ztensor.source.ahead import walked
+from ztensor.tensor import Tensor
+from ztensor.threads import Crew, thread_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Future
+
+    from ztensor.limits import Limits
+    from ztensor.opening import Reader
+    from ztensor.reading.file import FileObjects
+    from ztensor.typing import JaxDevice, Openable, Path, Storage, TorchDevice
+
+    Make = Callable[[Any], Any]
+
+__all__ = ["iterate"]
+
+
+@public
+def iterate(
+    source: Openable,
+    framework: str = "numpy",
+    device: TorchDevice | JaxDevice | None = "cpu",
+    *,
+    only: str | Iterable[str] | None = None,
+    ahead: int | str = "256MiB",
+    threads: int | None = None,
+    verify: bool | None = None,
+    limits: Limits | None = None,
+    storage: Storage | None = None,
+    cache: Path | None = None,
+) -> Iterator[tuple[str, Any]]:
+    """Go through all tensors of a model in the order they lie in, few of them in memory at a time.
+
+        model.load_weights(ztensor.iterate("s3://bucket/model/", "pt"))
+
+    Threads read the next tensors while one is used. Each is in memory of its own, which nothing
+    here refers to once it was given, and checked against its digest.
+
+    Args:
+        source: a file, a folder or index of shards, a URL, and what else `ztensor.open` takes, of
+            any format.
+        framework: whose tensors are given, as for `ztensor.safe_open`: "numpy", "pt" or "jax".
+        device: where they go, one at a time, when they are asked for; as for `ztensor.safe_open`.
+        only: a pattern, or several, with `*`, `?` and `[...]`: only these names. Others are not
+            read.
+        ahead: most bytes of tensors that were read, or are being read, and were not asked for: a
+            number or text such as `"1GB"`. A longer tensor is read when no other waits. Of a URL up
+            to 96 MiB of stored bytes are in memory beside that.
+        threads: how many read and decompress; 1 also where bytes come over a network, which brings
+            several parts at once by itself.
+        verify: False checks no digests.
+        limits: safety caps; `ztensor.Limits()` by default.
+        storage: how the store of a URL is opened; see `ztensor.Reader`.
+        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
+
+    Returns:
+        An iterator of pairs of a name and a tensor; quantized objects, and for NumPy sparse ones,
+        are `ztensor.Tensor`. It closes the files when it is through, or by its `close()`.
+
+    Raises:
+        ArgumentValueError: no such framework or device, or `ahead` is no size.
+        MissingDependencyError: the framework is not installed.
+        FormatError: a file is damaged; a tensor's bytes when that tensor is asked for.
+        UnsupportedError: a type or encoding is unknown here or to the framework.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    home = framework_of(framework)
+    make = _maker(home, device_of(home, device))
+    most = parse_size(ahead)
+    workers = thread_count(threads)
+    keep = None if only is None else keeps([only] if isinstance(only, str) else only)
+    reader = open_files(source, verify=verify, limits=limits, storage=storage, cache=cache)
+    return _tensors(reader, keep, make, most, workers)
+
+
+def _maker(framework: str, device: Any) -> Make:
+    """Return what makes a value of the framework of an array or a `Tensor`."""
+    if framework == "numpy":
+        return lambda value: value
+    home = adapter(framework)
+
+    def make(value: Any) -> Any:
+        tensor = value if isinstance(value, Tensor) else Tensor(value)
+        if tensor.format == "dense":
+            return home.value_of(tensor, device=device)
+        with contextlib.suppress(UsageError):  # the framework has no such layout
+            return home.value_of(tensor, device=device)
+        return tensor
+
+    return make
+
+
+@public
+def _tensors(
+    reader: Reader, keep: Callable[[str], bool] | None, make: Make, most: int, workers: int
+) -> Iterator[tuple[str, Any]]:
+    with reader:
+        for file in reader.objects.parts():
+            chosen = [name for name in file.names if keep is None or keep(name)]
+            if reader.objects.is_set:  # a file may have more than the index takes from it
+                names = reader.objects.names
+                chosen = [n for n in chosen if n in names and reader.objects.part(n) is file]
+            with walked(file.source) if keep is None else contextlib.nullcontext():
+                for name, value in _read(file, _in_order(file, chosen), most, workers):
+                    with file.located(name):
+                        made = make(value)
+                    del value
+                    yield name, made
+                    del made  # who has it may let go of it
+
+
+def _in_order(file: FileObjects, names: list[str]) -> list[str]:
+    """Return names in the order of their bytes."""
+    if file.source.prefers_long_reads:
+        return file.in_file_order(names)
+
+    def place(name: str) -> int:
+        components = file.object(name).components.values()
+        return min((one.offset for one in components), default=0)
+
+    return sorted(names, key=place)
+
+
+def _read(
+    file: FileObjects, names: Iterable[str], most: int, workers: int
+) -> Iterator[tuple[str, Any]]:
+    """Yield the objects of a file, read ahead by threads."""
+    crew = Crew(min(workers, file.thread_count(workers)))
+    waiting: collections.deque[tuple[str, int, Future[Any]]] = collections.deque()
+    left = ((name, _length(file, name, most)) for name in names)
+    following = next(left, None)
+    held = 0
+    try:
+        while waiting or following is not None:
+            while following is not None and (not waiting or held + following[1] <= most):
+                name, nbytes = following
+                waiting.append((name, nbytes, crew.submit(file.value, name, copy=True)))
+                held += nbytes
+                following = next(left, None)
+            name, nbytes, under_way = waiting.popleft()
+            value = under_way.result()
+            del under_way
+            held -= nbytes
+            yield name, value
+            del value
+    finally:
+        crew.close()
+
+
+def _length(file: FileObjects, name: str, unknown: int) -> int:
+    """Return the bytes of an object in memory; `unknown` where only reading it tells."""
+    found = file.object(name)
+    lengths = [known_length(found, role) for role in found.components]
+    return sum(unknown if length is None else length for length in lengths)
