@@ -26,7 +26,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo check test lint test-pythons test-minimum mutants honest budget fuzz faults browser distributed interop frameworks formats ecosystem real-files bench bench-quick bench-paths remote docs cli-page versions-page release-check clean
+.PHONY: help demo check test lint test-pythons test-minimum mutants honest budget fuzz attacks faults browser distributed interop frameworks formats ecosystem real-files bench bench-quick bench-paths remote docs cli-page versions-page release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -73,17 +73,20 @@ budget: $(VENV)/dev.stamp ## measure memory and time of the worst known files of
 fuzz: $(VENV)/dev.stamp ## feed damaged files of every format to the reader, ten minutes
 	$(BIN)/python fuzz/run.py $(FUZZ)
 
+attacks: $(VENV)/dev.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) $(if $(strip $(JAX)),$(VENV)/jax.stamp) ## attack every function and verb with all hostile files, wrong arguments and damage
+	ZTENSOR_TESTS=full $(BIN)/python -m pytest tests/attacks tests/property $(PARALLEL) $(PYTEST_ARGS)
+
 faults: $(VENV)/dev.stamp ## kill, cut the power and fill the disk under every change to a file
 	$(BIN)/python tests/faults/run.py
 
 # Half an hour: every placement in every other, kills at every call of the system, other writers too.
 distributed: $(VENV)/dev.stamp $(VENV)/torch.stamp ## save and load with several processes, kill and damage, beside torch's own writers
-	ZTENSOR_DISTRIBUTED_FULL=1 $(BIN)/python -m pytest tests/distributed tests/unit/torch/test_checkpoint.py $(PYTEST_ARGS)
+	ZTENSOR_TESTS=full $(BIN)/python -m pytest tests/distributed tests/unit/torch/test_checkpoint.py $(PYTEST_ARGS)
 	$(BIN)/python -W ignore -m tests.distributed.matrix
 	$(BIN)/python -W ignore -m tests.distributed.kills
 
 remote: $(VENV)/dev.stamp ## read and write through S3, HTTP and a hub on loopback, under faults, and print what came of each
-	$(BIN)/python -m pytest tests/remote $(PYTEST_ARGS)
+	ZTENSOR_TESTS=full $(BIN)/python -m pytest tests/remote $(PYTEST_ARGS)
 	$(BIN)/python -m tests.remote.requests
 	$(BIN)/python -m tests.remote.faults
 

@@ -1,16 +1,21 @@
 """Hypothesis profiles, and the table of claims at the end of a run.
 
-The profile `default` keeps the suite short; HYPOTHESIS_PROFILE=long searches.
+The profile is short by default and long where whole tables are asked for: `tests/extent.py`.
 """
 
 from __future__ import annotations
 
-import os
+import gc
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.extent import IS_FULL
 from tests.honest.table import Outcomes
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 # No deadline: a shared machine is slow now and then, and pytest's timeout notices a hang.
 # A blob is printed, so that a failure on another machine can be repeated here.
@@ -19,11 +24,26 @@ COMMON = settings(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile("default", COMMON, max_examples=60)
-settings.register_profile("long", COMMON, max_examples=1000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+settings.register_profile("ztensor", COMMON, max_examples=1000 if IS_FULL else 60)
+settings.load_profile("ztensor")
 
 OUTCOMES = Outcomes()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector off what lives as long as the process.
+
+    That is a million objects: the tests and the frameworks they import. Without this a collection
+    takes a second, and tests that make many objects start hundreds of them.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

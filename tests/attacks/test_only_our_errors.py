@@ -31,6 +31,7 @@ import pytest
 
 import ztensor
 import ztensor.numpy
+from tests.extent import IS_FULL
 from ztensor.errors import InternalError, Reason, ZTensorError
 from ztensor.testing.builder_2 import one_object
 
@@ -1291,8 +1292,8 @@ def odd_values() -> list[Any]:
 
 
 ODD_COUNT = len(odd_values())
-# Each parameter gets one in so many of them, each the next ones; all of them in the long profile.
-STRIDE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 8
+# Each parameter gets one in so many of them, drawn for it; all of them in the full form.
+STRIDE = 1 if IS_FULL else 8
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import ztensor
+from tests.extent import IS_FULL
 from ztensor.divided import open_divided, read_root
 
 if TYPE_CHECKING:
@@ -26,10 +27,6 @@ pytestmark = [
 ]
 
 
-# What each number of processes loads; `make distributed` loads everything as everything.
-IS_FULL = bool(os.environ.get("ZTENSOR_DISTRIBUTED_FULL"))
-
-
 @pytest.mark.parametrize(
     ("kinds", "some"),
     [(PLACEMENTS, {1: ["0"], 2: ["1", "01"], 3: ["r"]}), (BOXES, {2: ["tiles"], 3: ["uneven"]})],
@@ -38,6 +35,7 @@ IS_FULL = bool(os.environ.get("ZTENSOR_DISTRIBUTED_FULL"))
 def test_every_placement_is_loaded_in_others(
     kinds: list[str], some: dict[int, list[str]], processes: Processes, tmp_path: Path
 ) -> None:
+    """Each number of processes loads some of the kinds; all of them in the full form."""
     processes.right(4, f"{TASKS}.save_each", folder=tmp_path, placements=kinds)
     loading = {"folder": tmp_path, "saved": kinds}
     for world, loaded in (dict.fromkeys((1, 2, 3), kinds) if IS_FULL else some).items():

@@ -393,7 +393,7 @@ CHANGES: Mapping[str, Callable[[Random, dict[str, Any]], bytes]] = {
 }
 
 
-# HYPOTHESIS_PROFILE=long asks for more of these as well.
+# As many as Hypothesis makes of its own.
 CASES = settings().max_examples
 
 
