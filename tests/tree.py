@@ -32,7 +32,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "limits.py": ("attacks/test_budget_manifests.py", "attacks/test_budget_rank.py"),
     "metadata.py": ("unit/reading/test_reader.py",),
     "threads.py": ("unit/reading/test_loading.py", "attacks/test_decoding.py"),
-    "checkpoints": ("unit/checkpoints/test_manager.py",),
+    "checkpoints": ("unit/checkpoints/test_manager.py", "unit/checkpoints/test_divided_steps.py"),
     "chunks/blocks.py": ("unit/foreign/test_hdf5.py", "unit/foreign/test_npz.py"),
     "chunks/assembling.py": ("unit/divided/test_opened.py",),
     "chunks/staging.py": ("unit/divided/test_opened.py",),

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from ztensor.boundary import public
+from ztensor.divided import PartWriter, commit
+from ztensor.divided.opened import DividedObjects
+from ztensor.divided.part import STRONG
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
     ArgumentValueError,
@@ -165,6 +168,37 @@ def save_encoded(
     )
 
 
+def save_encoded_divided(
+    encoded: Encoded,
+    folder: Any,
+    values: Mapping[str, object],
+    *,
+    since: Any,
+    durable: Durable,
+    compression: bool | int | str = False,
+) -> None:
+    """Save a tree that was encoded as a divided checkpoint; `load_tree` reads it, too.
+
+    Args:
+        encoded: the tree.
+        folder: where to; it is there. Or the URL of a prefix.
+        values: of the root.
+        since: an older one, of which tensors of the same bytes are taken over; None for none.
+        durable: as for `save_tree`, like `compression`.
+        compression: whether tensors are compressed.
+
+    Raises:
+        ZTensorError: what `PartWriter` and `commit` raise.
+    """
+    with PartWriter(
+        folder, durable=durable, compression=compression, checksum=STRONG, since=since
+    ) as part:
+        for name, leaf in encoded.leaves.items():
+            part.add(name, leaf)
+        told = {**values, _ATTRIBUTE: _stored_shape(encoded.shape)}
+        commit(folder, [part.finish()], told, durable=durable)
+
+
 def tree_values(reader: ObjectReader, *, containers: bool = False) -> dict[str, Any]:
     """Return the values of an open file's tree by their paths, as `LazyTree` has them.
 
@@ -180,6 +214,11 @@ def tree_values(reader: ObjectReader, *, containers: bool = False) -> dict[str, 
         UnsupportedError: a newer release saved it, or it has a type that is unknown here.
     """
     return flat(_decoded(reader, lambda leaf: leaf).tree, containers=containers)
+
+
+def holds_tree(reader: ObjectReader) -> bool:
+    """Return whether an open file, or divided checkpoint, is a tree of `save_tree`."""
+    return _told(reader) is not None
 
 
 def split_tree(attributes: Mapping[str, Any]) -> tuple[dict[str, Any], object]:
@@ -498,9 +537,16 @@ def _decoded(reader: ObjectReader, leaf: Callable[[LeafAt], Any], **options: Any
         raise error.locate(file=reader.name) from error.__cause__
 
 
+def _told(reader: ObjectReader) -> Any:
+    """Return what a file says of its tree; a divided checkpoint of one says it as a value."""
+    if isinstance(reader.objects, DividedObjects):
+        return reader.objects.root.values.get(_ATTRIBUTE)
+    return reader.attributes.get(_ATTRIBUTE)
+
+
 def _shape(reader: ObjectReader, budget: Budget) -> tuple[bytes, int]:
     """Return the shape of an open file's tree, and how many bytes of the file it takes."""
-    told = reader.attributes.get(_ATTRIBUTE)
+    told = _told(reader)
     if told is None:
         error = UsageError("the file holds no tree", file=reader.name)
         error.in_python = "ztensor.numpy.load_file gives the tensors of any file"

@@ -487,7 +487,7 @@ FUNCTIONS: dict[str, Make] = {
     "jax.save_sharded": lambda f: case(
         ztensor_jax().save_sharded, tree={"a": {"b": F32}, "c": 1}, folder=f.new_folder(),
         compression=False, checksum=True, threads=None, durable="auto", max_shard_size=None,
-        overwrite=True, storage=None, process_index=None, exchange=None,
+        overwrite=True, values=None, storage=None, process_index=None, exchange=None,
     ),
     "jax.save_file": lambda f: case(ztensor_jax().save_file, filename=f.out(), **SAVED, **SHARED),
 }  # fmt: skip
@@ -742,6 +742,13 @@ def manager(files: Files) -> ztensor.CheckpointManager:
     return found
 
 
+def divided_step(folder: Any, values: Any) -> None:
+    os.makedirs(folder, exist_ok=True)
+    with ztensor.divided.PartWriter(folder) as part:
+        part.add("w", F32)
+        ztensor.divided.commit(folder, [part.finish()], values)
+
+
 def streaming(files: Files) -> ztensor.ObjectSink:
     return files.writer().stream("n", (4, 6), "float32")
 
@@ -757,8 +764,9 @@ METHODS: dict[str, Make] = {
     **under("CheckpointManager", {
         "__init__": lambda f: case(
             ztensor.CheckpointManager, where=f.new_folder(), keep=3, keep_best=("loss", 1, "min"),
-            keep_every=10, every=1, background=True, durable=True, overwrite_newer=False,
-            on_signal=None, compression=False, checksum=True, version="1.2.0", storage=None,
+            keep_every=10, every=1, background=True, durable=True, increments=False,
+            overwrite_newer=False, on_signal=None, compression=False, checksum=True,
+            version="1.2.0", storage=None,
         ),
         "__enter__": lambda f: case(manager(f).__enter__),
         "__exit__": lambda f: case(lambda kind: manager(f).__exit__(kind), kind=None),
@@ -777,6 +785,10 @@ METHODS: dict[str, Make] = {
         ),
         "save": lambda f: case(
             manager(f).save, step=2, tree=TREE, metrics={"loss": 1.0}, force=False
+        ),
+        "save_divided": lambda f: case(
+            manager(f).save_divided, step=2, write=divided_step, metrics={"loss": 1.0}, process=0,
+            force=False,
         ),
         "should_save": lambda f: case(manager(f).should_save, step=2),
         "steps": lambda f: case(manager(f).steps),
@@ -1179,7 +1191,8 @@ def of_storage(kind: str, make: Callable[[Files], Any]) -> dict[str, Make]:
 CHECKPOINTS: dict[str, Make] = {
     "StorageWriter.__init__": lambda f: case(
         ztensor_torch().StorageWriter, path=f.new_folder(), compression=False, checksum=True,
-        threads=None, overwrite=True, max_shard_size=None, durable="auto", since=None, storage=None,
+        threads=None, overwrite=True, max_shard_size=None, durable="auto", since=None, values=None,
+        storage=None,
     ),
     "StorageReader.__init__": lambda f: case(
         ztensor_torch().StorageReader, path=f.new_folder(), verify=None, threads=None, types=(),

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.boundary import public
 from ztensor.checkpoints.listing import Listing
-from ztensor.checkpoints.place import file_name
+from ztensor.checkpoints.place import file_name, whole_or_damaged
 from ztensor.checkpoints.rules import mode_of, ranked
 from ztensor.checkpoints.step import Checkpoint, is_damage, told_by
+from ztensor.checkpoints.whole import read_divided
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     FormatError,
     ObjectNotFoundError,
-    UsageError,
     ZTensorError,
     describe,
 )
@@ -167,6 +167,13 @@ class History:
         Values come as they were saved, tensors of torch on the CPU and in memory of their own,
         each checked against its digest. The step is not removed by a rule of this manager.
 
+        A divided step comes as a whole, in this process. One that
+        `torch.distributed.checkpoint.save` wrote is nested as it was; one of `jax.save_sharded` is
+        a dict by the names of leaves, or a tree like `into`; one of `ztensor.divided` is a dict by
+        the names of tensors and values. To read only what a process needs, use
+        `ztensor.torch.StorageReader(manager.path(step))`, or `ztensor.jax.load_file` with
+        `sharding=`.
+
         Args:
             step: the step; None for the newest. A damaged one is then skipped, which is logged
                 and told in `skipped`, and the one before it taken.
@@ -183,7 +190,6 @@ class History:
             FormatError: the step, or every step, is damaged.
             ArgumentValueError: the step has another tree than `into`.
             SourceError: the folder or a file cannot be read, which is not taken for damage.
-            UsageError: the step is divided; see `ztensor.divided` for reading it.
             ZTensorError: what else `ztensor.load_tree` raises.
         """
         self._settle()
@@ -230,10 +236,11 @@ class History:
         self, entry: Entry, into: Any, only: Any, types: Any, threads: int | None
     ) -> Restored:
         if entry.is_divided:
-            raise UsageError(
-                f"step {entry.step} is divided: each process reads its own part of it",
-                file=str(self._place.path(entry.name)),
-            )
+            path = self._place.path(entry.file)
+            with whole_or_damaged(self._place, entry):
+                metrics, tree = read_divided(path, entry.step, into, only, types, threads)
+            self._in_use = entry.step
+            return Restored(entry.step, tree, metrics)
         with open_files(self._place.path(entry.name)) as reader:
             metrics, _ = told_by(reader, entry.step)
             tree = read_tree(reader, AS_SAVED, only=only, types=types, copy=True, threads=threads)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ztensor.checkpoints.place import whole_or_damaged
 from ztensor.checkpoints.step import Checkpoint, is_damage, told_by, told_by_root
-from ztensor.divided import read_root
-from ztensor.errors import FormatError, UnsupportedError, ZTensorError
+from ztensor.divided.opened import DividedObjects
+from ztensor.errors import FormatError, Reason, UnsupportedError, ZTensorError
 from ztensor.opening import open as open_files
 
 if TYPE_CHECKING:
@@ -93,14 +94,20 @@ class Listing:
         path = self._place.path(entry.file)
         told: dict[str, Any] = {}
         try:
-            if entry.is_divided:
-                root = read_root(path)
-                told["metrics"] = told_by_root(root.values, entry.step, str(path))
-            if whole or not entry.is_divided:
-                with open_files(path, mmap=False) as reader:
-                    if not entry.is_divided:
-                        told["metrics"], told["is_pinned"] = told_by(reader, entry.step)
-                    told |= _checked(reader) if whole else {}
+            with whole_or_damaged(self._place, entry), open_files(path, mmap=False) as reader:
+                objects = reader.objects
+                if isinstance(objects, DividedObjects):
+                    values = objects.root.values
+                    told["metrics"] = told_by_root(values, entry.step, str(path))
+                elif entry.is_divided:
+                    raise FormatError(
+                        "the file is the root of no divided checkpoint",
+                        reason=Reason.FIELD_VALUE,
+                        file=reader.name,
+                    )
+                else:
+                    told["metrics"], told["is_pinned"] = told_by(reader, entry.step)
+                told |= _checked(reader) if whole else {}
             return self._of(entry, **told)
         except ZTensorError as error:
             if not is_damage(error) and not isinstance(error, UnsupportedError):

@@ -18,20 +18,22 @@ from ztensor.checkpoints.step import (
     ATTRIBUTE,
     attributes_of,
     metrics_of,
+    name_of,
     told_by,
 )
 from ztensor.edit import set_attributes
 from ztensor.errors import (
+    ArgumentValueError,
     ClosedError,
     UsageError,
     describe,
 )
 from ztensor.opening import open as open_files
-from ztensor.states import save_encoded
+from ztensor.states import save_encoded, save_encoded_divided
 from ztensor.tree.encode import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ztensor.checkpoints.rules import Mode
     from ztensor.source.sink import Durable
@@ -48,8 +50,7 @@ class CheckpointManager(History):
     A step is one file, `step-00000100.zt`, that `ztensor.load_tree` reads, too. It appears as a
     whole or not at all, on disk before anything older is removed. There is no other file: what
     the folder has is what its files say. A divided checkpoint (see `ztensor.divided`) in a folder
-    `step-00000100` is a step, too: it is listed, checked and removed, but not saved or restored
-    here. `prune` applies the rules once a process has committed one.
+    `step-00000100` is a step, too: `save_divided` writes one.
 
     Nothing is read from a clock, and two managers may use one folder: what one removed is gone for
     the other, too.
@@ -64,6 +65,11 @@ class CheckpointManager(History):
             `save` returns. A second save waits for the first.
         durable: True has each step on disk before an old one is removed; False leaves that to the
             system, and a power cut may then cost the newest step.
+        increments: True makes a step a folder, and writes only tensors whose bytes are not those of
+            the step before: these get another name, by a hard link. It saves space and time where
+            much stays as it is, such as frozen weights under an adapter; an optimizer changes each
+            number it trains at each step. What several steps share is damaged in all of them, if it
+            is damaged.
         overwrite_newer: whether steps that are newer than the one being saved, of a run that went
             on from an older one, are removed after it is saved. False refuses to save.
         on_signal: a signal, such as `"SIGTERM"`, after which the next step is saved whatever its
@@ -75,7 +81,8 @@ class CheckpointManager(History):
 
     Raises:
         ArgumentTypeError: an argument is of a type that cannot be.
-        ArgumentValueError: a count is not positive, or there is no such signal.
+        ArgumentValueError: a count is not positive, there is no such signal, or `increments` is
+            given with a `checksum` or `version` of its own.
         UsageError: `on_signal` is given in another thread than the main one.
     """
 
@@ -89,6 +96,7 @@ class CheckpointManager(History):
         every: int | None = None,
         background: bool = True,
         durable: Durable = True,
+        increments: bool = False,
         overwrite_newer: bool = False,
         on_signal: str | None = None,
         compression: bool | int | str = False,
@@ -106,6 +114,13 @@ class CheckpointManager(History):
             "checksum": checksum,
             "version": version,
         }
+        if increments and (checksum is not True or version != "1.2.0"):
+            raise ArgumentValueError(
+                "increments have digests and a version of their own",
+                expected="the default checksum and version",
+                found=describe((checksum, version), 60),
+            )
+        self._increments = increments
         self._staging = Staging()
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -180,6 +195,65 @@ class CheckpointManager(History):
             self._settle()
         return True
 
+    def save_divided(
+        self,
+        step: int,
+        write: Callable[[Path, Mapping[str, object]], object],
+        metrics: Mapping[str, SupportsFloat] | None = None,
+        *,
+        process: int = 0,
+        force: bool = False,
+    ) -> bool:
+        """Save a step that several processes write, unless `every` says no; all of them call it.
+
+            def write(folder, values):
+                dcp.save(state, storage_writer=StorageWriter(folder, values=values))
+
+            manager.save_divided(step, write, process=torch.distributed.get_rank())
+
+        `write` runs at once, in each process, and returns when the root is in place. Then process 0
+        removes what no rule keeps. Nothing is done in the background.
+
+        Args:
+            step: its number; one that is there is replaced.
+            write: is called with the folder, or the URL, and with values for the root that make it
+                this step. `ztensor.torch.StorageWriter`, `ztensor.jax.save_sharded` and
+                `ztensor.divided.commit` take both.
+            metrics: as for `save`; those of the process that writes the root count.
+            process: the number of this process.
+            force: True saves whatever `every` says.
+
+        Returns:
+            Whether it was saved.
+
+        Raises:
+            UsageError: there is a newer step, of a run that went further than this one; or a file
+                of this step; or `write` left no root.
+            SourceError: an old step could not be removed.
+            ClosedError: the manager was closed.
+            Exception: what `write` raises. Older steps are as they were.
+        """
+        step = step_number(step)
+        self._require_open()
+        told = attributes_of(step, metrics_of(metrics))
+        if not (force or self.should_save(step)):
+            self._settle(wait=False)
+            return False
+        self._settle()
+        self._require_newest(step)
+        path = self._place.path(name_of(step))
+        self._require_no_file(step)
+        if process == 0:
+            self._place.prepare()
+        write(path, told)
+        self._listing.forget_damage(step)
+        self._last = step
+        if process == 0:
+            if not any(one.step == step for one in self._listing.entries()):
+                raise UsageError("no root was written, which makes it a step", file=str(path))
+            self._retain(step)
+        return True
+
     def wait(self) -> None:
         """Wait for a save in the background.
 
@@ -241,11 +315,37 @@ class CheckpointManager(History):
 
     def _commit(self, step: int, encoded: Encoded, told: dict[str, object]) -> None:
         self._place.prepare()
-        save_encoded(encoded, self._place.path(file_name(step)), told, **self._options)
+        if self._increments:
+            self._save_increment(step, encoded, told)
+        else:
+            save_encoded(encoded, self._place.path(file_name(step)), told, **self._options)
         # From here on the step is there, whatever becomes of older ones.
         self._listing.forget_damage(step)
         self._last = step
         self._retain(step)
+
+    def _save_increment(self, step: int, encoded: Encoded, told: dict[str, object]) -> None:
+        self._require_no_file(step)
+        older = [one for one in self._listing.entries() if one.is_divided and one.step != step]
+        opens = (one for one in reversed(older) if not self._listing.is_damaged(one))
+        since = next((self._place.path(one.name) for one in opens), None)
+        save_encoded_divided(
+            encoded,
+            self._place.folder(name_of(step)),
+            told,
+            since=since,
+            durable=self._options["durable"],
+            compression=self._options["compression"],
+        )
+
+    def _require_no_file(self, step: int) -> None:
+        """Refuse to save a step as a folder beside its file, which readers would take for it."""
+        for entry in self._listing.entries():
+            if entry.step == step and not entry.is_divided:
+                raise UsageError(
+                    f"step {step} is there as a file: delete it first",
+                    file=str(self._place.path(entry.name)),
+                )
 
     def _retain(self, newest: int) -> None:
         """Remove what no rule keeps, one step at a time, the oldest first."""

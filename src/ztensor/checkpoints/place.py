@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ztensor.checkpoints.step import NAMES, SUFFIX, name_of, step_of
-from ztensor.errors import SourceError
+from ztensor.errors import FormatError, Reason, SourceError, SourceNotFoundError
 from ztensor.source.paths import path_text
 from ztensor.source.prefixes import listed
 from ztensor.source.sink import sweep
@@ -16,7 +16,7 @@ from ztensor.source.upload import remove as remove_object
 from ztensor.source.urls import Remote, with_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 # In a folder that is a step: what makes it one, and is written last.
 ROOT = "checkpoint.zt"
@@ -50,6 +50,24 @@ class Entry(NamedTuple):
         return f"{self.name}/{ROOT}" if self.is_divided else self.name
 
 
+@contextlib.contextmanager
+def whole_or_damaged(place: StepPlace, entry: Entry) -> Iterator[None]:
+    """Have a file that a step lacks be damage, where the step itself is still there.
+
+    Raises:
+        FileNotFoundError: the step was removed meanwhile.
+        FormatError: a file is missing that the root of the step names.
+    """
+    try:
+        yield
+    except SourceNotFoundError as error:
+        if not entry.is_divided or all(one.name != entry.name for one in place.entries()):
+            raise
+        found = FormatError(error.message, reason=Reason.SHARD_FILE, file=error.file)
+        found.hint = error.hint
+        raise found from error
+
+
 class StepPlace(Protocol):
     """Where steps are."""
 
@@ -68,6 +86,10 @@ class StepPlace(Protocol):
 
     def path(self, name: str) -> Any:
         """Return what opens or writes the file of a name."""
+        ...
+
+    def folder(self, name: str) -> Any:
+        """Return where the files of a divided step go, which are made in it."""
         ...
 
     def prepare(self) -> None:
@@ -150,14 +172,15 @@ class Folder:
         """Return the path of a file."""
         return os.path.join(self.name, name)
 
+    def folder(self, name: str) -> str:
+        """Return the folder of a divided step, which is made."""
+        path = self.path(name)
+        _make(path)
+        return path
+
     def prepare(self) -> None:
         """Make the folder, and remove what killed saves left."""
-        try:
-            os.makedirs(self.name, exist_ok=True)
-        except OSError as error:
-            raise SourceError.from_os(
-                error, "cannot make the folder of a run", self.name
-            ) from error
+        _make(self.name)
         sweep(self.name, NAMES)
 
     def remove(self, entry: Entry) -> None:
@@ -177,6 +200,13 @@ class Folder:
             return
         except OSError as error:
             raise SourceError.from_os(error, "cannot remove a step", path) from error
+
+
+def _make(path: str) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot make the folder of a run", path) from error
 
 
 def _unlink(path: str) -> None:
@@ -209,6 +239,10 @@ class Prefix:
     def path(self, name: str) -> Remote:
         """Return the URL of a file."""
         return self._remote.beside(name)
+
+    def folder(self, name: str) -> Remote:
+        """Return the URL of a divided step."""
+        return self.path(name)
 
     def prepare(self) -> None:
         """Do nothing: stores have no folders, and show nothing that is not whole."""

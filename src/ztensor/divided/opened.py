@@ -120,6 +120,7 @@ class DividedObjects(FileObjects):
             if size != one.size:
                 wrong = SourceError(
                     "a file of the checkpoint has another length than the one that was saved",
+                    reason=Reason.SOURCE_CHANGED,
                     file=path,
                     expected=f"{one.size} bytes",
                     found=str(size),

@@ -69,6 +69,10 @@ if TYPE_CHECKING:
 
 VERSION = 1
 _VALUES = "values"
+# Among the values: where in a nested state each name belongs, and what the boxes of a process are
+# of that was alone. No name of a state has this form.
+PATHS = "\x1fpaths"
+BOXES = "\x1fboxes"
 _CONTENT_BYTES = 16
 
 

@@ -29,10 +29,11 @@ from ztensor.jax.values import is_value, require_readable, stored
 from ztensor.source.paths import path_text
 from ztensor.source.table import is_remote
 from ztensor.tensor import Tensor
+from ztensor.tree.fitting import fit
 from ztensor.wire import cbor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ztensor.source.sink import Durable
     from ztensor.typing import Path, Storage
@@ -56,6 +57,7 @@ def save_sharded(
     durable: Durable = "auto",
     max_shard_size: int | str | None = None,
     overwrite: bool = True,
+    values: Mapping[str, object] | None = None,
     storage: Storage | None = None,
     process_index: int | None = None,
     exchange: Exchange | None = None,
@@ -83,6 +85,8 @@ def save_sharded(
             replaced; False leaves it to the system.
         max_shard_size: most bytes of a file, such as `"5GB"`; more files then.
         overwrite: False refuses to replace a checkpoint.
+        values: plain values that the root has beside those of the tree, by name, such as those that
+            `ztensor.CheckpointManager.save_divided` gives. Those of process 0 count.
         storage: how the store of a URL is opened; see `ztensor.open`.
         process_index: which process this is; by default `jax.process_index()`.
         exchange: called by all processes with bytes, and returns those of all, in the order of
@@ -101,12 +105,16 @@ def save_sharded(
     own = jax.process_index() if process_index is None else process_index
     share = _gathered if exchange is None else exchange
     leaves: list[tuple[str, Any]] = []
-    values: dict[str, object] = {}
+    plain: dict[str, object] = {}
 
     def look() -> bytes:
         leaves.extend(_named(tree))
-        values.update((name, leaf) for name, leaf in leaves if not _is_array(leaf))
-        encode_values(values)  # raises for what cannot be kept, before anything is written
+        plain.update((name, leaf) for name, leaf in leaves if not _is_array(leaf))
+        for name, value in (values or {}).items():
+            if any(name == one for one, _ in leaves):
+                raise ArgumentValueError("a leaf of the tree has this name", object_name=name)
+            plain[name] = value
+        encode_values(plain)  # raises for what cannot be kept, before anything is written
         _make(folder)
         return cbor.encode([name for name, leaf in leaves if _is_of_one_process(leaf)])
 
@@ -127,7 +135,7 @@ def save_sharded(
                 )
             )
             for name, leaf in leaves:
-                if name not in values:
+                if name not in plain:
                     _write(writer, name, leaf, is_ours=whole.get(name, own) == own)
             return record_to_bytes(writer.finish())
 
@@ -138,7 +146,7 @@ def save_sharded(
                 commit(
                     folder,
                     map(record_from_bytes, records),
-                    values,
+                    plain,
                     overwrite=overwrite,
                     durable=durable,
                     storage=storage,
@@ -165,6 +173,33 @@ def leaf_names(tree: object) -> object:
     names = [name for name, _ in _named(tree)]
     found: object = jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(tree), names)
     return found
+
+
+def laid_over(into: object, found: Mapping[str, Any]) -> object:
+    """Return a tree with what was loaded by the names of its leaves in their places.
+
+    Args:
+        into: a live tree, of arrays or of what has their shapes and element types.
+        found: arrays and plain values by name.
+
+    Raises:
+        ArgumentValueError: the names differ, or an array has another shape or element type.
+    """
+    named = _named(into)
+    names = [name for name, _ in named]
+    more = sorted(set(found) - set(names))
+    for name, leaf in named:
+        if name not in found:
+            raise ArgumentValueError("the checkpoint has no such leaf", object_name=name)
+        if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
+            fit(leaf, found[name])
+    if more:
+        raise ArgumentValueError(
+            "the checkpoint has more leaves than the tree", found=", ".join(map(describe, more[:5]))
+        )
+    structure = jax.tree_util.tree_structure(into)
+    whole: object = jax.tree_util.tree_unflatten(structure, [found[name] for name in names])
+    return whole
 
 
 # --- Leaves ----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from ztensor.chunks.boxes import overlap, overlapping_pair
 from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.divided import open_divided
 from ztensor.divided.place import ROOT, Place
-from ztensor.divided.root import values_as
+from ztensor.divided.root import BOXES, PATHS, values_as
 from ztensor.errors import FormatError, Reason, SourceNotFoundError, describe
 from ztensor.model.dtype import element_count
 from ztensor.source.base import Range
@@ -34,11 +34,6 @@ if TYPE_CHECKING:
     from ztensor.tensor import Tensor
 
     Shape = tuple[int, ...]
-
-# Among the values: where in a nested state each name belongs, and what the boxes of a process are
-# of that was alone. No name of a state has this form.
-PATHS = "\x1fpaths"
-BOXES = "\x1fboxes"
 
 
 class Entry(NamedTuple):

@@ -14,17 +14,23 @@ from torch.distributed.checkpoint.storage import WriteResult
 from ztensor.boundary import public
 from ztensor.divided import PartWriter, commit
 from ztensor.divided.place import ROOT, Place
+from ztensor.divided.root import BOXES, PATHS
 from ztensor.divided.rows import own_name
-from ztensor.errors import NotRepresentableError, SourceError, ZTensorError
+from ztensor.errors import (
+    ArgumentValueError,
+    NotRepresentableError,
+    SourceError,
+    ZTensorError,
+)
 from ztensor.source.targets import require_free
-from ztensor.torch.checkpoint.opened import BOXES, PATHS, folder_of
+from ztensor.torch.checkpoint.opened import folder_of
 from ztensor.torch.checkpoint.place import AtPlace
 from ztensor.torch.checkpoint.planner import asking, elements, require_shape
 from ztensor.torch.values import first_line, from_torch, identity
 from ztensor.tree import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from torch.distributed.checkpoint.metadata import Metadata
     from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
@@ -88,6 +94,8 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
             again: the older files get another name here (a hard link, or a copy by the store), so
             that the older checkpoint can be removed. It was saved with `since` itself, or with
             `checksum="xxh3-128"`.
+        values: plain values that the root has beside the state, by name, such as those that
+            `ztensor.CheckpointManager.save_divided` gives. The coordinator's count.
         storage: how the store of a URL is opened; see `ztensor.Reader`.
 
     Raises:
@@ -105,6 +113,7 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
         max_shard_size: int | str | None = None,
         durable: Durable = "auto",
         since: Path | None = None,
+        values: Mapping[str, object] | None = None,
         storage: Storage | None = None,
     ) -> None:
         super().__init__()
@@ -118,6 +127,7 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
         }
         self._durable: Durable = durable
         self._storage = storage
+        self._values = dict(values or {})
         self._overwrite = overwrite
         self._rank = 0
         self._is_alone = False
@@ -211,6 +221,10 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
         values: dict[str, Any] = {}
         for one in written:
             values.update(one.values)
+        for name, value in self._values.items():
+            if name in values:
+                raise ArgumentValueError("the state has a value of this name", object_name=name)
+            values[name] = value
         if metadata.planner_data is not None:
             values[PATHS] = metadata.planner_data
         if self._is_alone:

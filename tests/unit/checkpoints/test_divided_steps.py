@@ -1,0 +1,300 @@
+"""Steps that are folders: written by several processes, or as increments; restored as a whole."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor import CheckpointManager
+from ztensor.checkpoints.whole import nested
+from ztensor.divided import PartWriter, commit, open_divided
+from ztensor.errors import (
+    ArgumentValueError,
+    FormatError,
+    NotRepresentableError,
+    SourceNotFoundError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ztensor.typing import Path as Where
+
+
+def write_of(step: int, processes: int = 2) -> Any:
+    """Return what writes rows of one tensor from several processes, one after the other."""
+
+    def write(folder: Where, values: Mapping[str, object]) -> None:
+        os.makedirs(folder, exist_ok=True)
+        records = []
+        parts = [PartWriter(folder, process=process) for process in range(processes)]
+        for process, part in enumerate(parts):
+            rows = np.full((2, 3), step + process, np.float32)
+            part.add("w", rows, shape=(2 * processes, 3), offsets=(2 * process, 0))
+            records.append(part.finish())
+        commit(folder, records, {**values, "lr": 0.1})
+
+    return write
+
+
+def spoil(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1  # the first component begins at 64
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+def part_of(folder: Path, step: int) -> Path:
+    inside = sorted((folder / f"step-{step:08d}").glob("0*.zt"))
+    return inside[0]
+
+
+def test_a_divided_step_is_saved_kept_by_rules_and_restored(tmp_path: Path) -> None:
+    manager = CheckpointManager(tmp_path, keep=2, keep_best=("loss", 1, "min"), every=10)
+    for step in range(0, 50, 5):
+        saved = manager.save_divided(step, write_of(step), {"loss": abs(step - 10)})
+        assert saved == (step % 10 == 0)
+    assert manager.steps() == [10, 30, 40]
+    restored = manager.restore()
+    assert restored is not None
+    assert (restored.step, restored.metrics) == (40, {"loss": 30.0})
+    assert set(restored.tree) == {"w", "lr"}
+    assert restored.tree["w"].tolist() == [[40.0] * 3] * 2 + [[41.0] * 3] * 2
+    part = manager.restore(10, only="lr")
+    assert part is not None
+    assert part.tree == {"lr": 0.1}
+    with pytest.raises(ArgumentValueError, match="other keys"):
+        manager.restore(into={"w": restored.tree["w"]})
+
+
+def test_only_process_0_removes_and_only_once_the_root_is_there(tmp_path: Path) -> None:
+    first, second = (CheckpointManager(tmp_path, keep=1) for _ in range(2))
+    for step in (1, 2):
+        first.save_divided(step, write_of(step))
+    # The other process has nothing to do: the root is there when its `write` returns.
+    assert second.save_divided(3, write_of(3), process=1)
+    assert second.steps() == [2, 3]
+    with pytest.raises(OSError, match="no space"):
+        first.save_divided(4, failing)
+    assert second.steps() == [2, 3]
+    with pytest.raises(UsageError, match="no root"):
+        first.save_divided(5, lambda folder, values: None)
+    assert second.steps() == [2, 3]
+    with pytest.raises(UsageError, match="older than step 3"):
+        CheckpointManager(tmp_path).save_divided(2, write_of(2))
+
+
+def failing(folder: Where, values: Mapping[str, object]) -> None:
+    del folder, values
+    raise OSError(28, "no space left")
+
+
+def damaged_steps(folder: Path) -> CheckpointManager:
+    manager = CheckpointManager(folder, keep=None)
+    for step in range(1, 7):
+        manager.save_divided(step, write_of(step))
+    spoil(part_of(folder, 3))
+    part_of(folder, 4).unlink()
+    with part_of(folder, 5).open("ab") as file:
+        file.write(b"more")
+    cut(folder / "step-00000006" / "checkpoint.zt")
+    return manager
+
+
+def test_restore_goes_back_over_every_kind_of_damage(tmp_path: Path) -> None:
+    manager = damaged_steps(tmp_path)
+    restored = manager.restore()
+    assert restored is not None
+    assert restored.step == 2
+    assert [step for step, _ in restored.skipped] == [6, 5, 4, 3]
+    assert manager.latest() == 2
+    assert [one.step for one in manager.verify() if one.is_damaged] == [3, 4, 5, 6]
+    assert manager.steps() == [1, 2]
+    with pytest.raises(FormatError, match="missing"):
+        manager.restore(4)
+    assert manager.prune(damaged=True) == [3, 4, 5, 6]
+
+
+def test_a_listing_sees_a_file_that_is_missing(tmp_path: Path) -> None:
+    damaged_steps(tmp_path)
+    manager = CheckpointManager(tmp_path)
+    assert manager.steps() == [1, 2, 3]  # of step 3 all is there, and one byte is wrong
+    assert manager.latest() == 3
+
+
+def test_a_file_that_another_manager_removed_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = CheckpointManager(tmp_path, keep=1)
+    manager.save_divided(1, write_of(1))
+    entry = manager._entry(1)  # what a listing had, before it was removed
+    manager.save_divided(2, write_of(2))
+    with pytest.raises(SourceNotFoundError):
+        manager._restored(entry, None, None, (), None)
+    assert manager._listing.read([entry], whole=True) == []
+
+
+def test_a_step_is_not_there_twice(tmp_path: Path) -> None:
+    manager = CheckpointManager(tmp_path, background=False)
+    manager.save(1, {"w": np.ones(3)})
+    with pytest.raises(UsageError, match="as a file"):
+        manager.save_divided(1, write_of(1))
+    with pytest.raises(UsageError, match="as a file"):
+        CheckpointManager(tmp_path, increments=True, background=False).save(1, {})
+    restored = manager.restore()
+    assert restored is not None
+    assert restored.tree["w"].tolist() == [1, 1, 1]
+
+
+# --- What torch and JAX wrote ---------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_what_torch_saved_is_nested_as_it_was(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    dcp = pytest.importorskip("torch.distributed.checkpoint")
+    from ztensor.torch import StorageWriter
+
+    state: Any = {
+        "model": {"w": torch.arange(6.0), "half": torch.ones(2, dtype=torch.bfloat16)},
+        "optimizer": {"state": {"w": {"step": torch.tensor(3.0)}}, "groups": [{"lr": 0.1}]},
+        "mixed": [torch.ones(1), {"deep": [torch.zeros(2), 5]}],
+        "none": None,
+        "betas": (0.9, 0.99),
+        "empty": {},
+    }
+    manager = CheckpointManager(tmp_path)
+
+    def write(folder: Where, values: Mapping[str, object]) -> None:
+        writer = StorageWriter(folder, values=values)
+        dcp.save(state, storage_writer=writer, no_dist=True)
+
+    manager.save_divided(7, write, {"loss": 0.5})
+    restored = manager.restore()
+    assert restored is not None
+    assert restored.metrics == {"loss": 0.5}
+    tree = restored.tree
+    state.pop("empty")  # torch keeps no empty dict
+    assert list(tree) == list(state)
+    assert torch.equal(tree["model"]["half"], state["model"]["half"])
+    assert tree["optimizer"]["groups"] == [{"lr": 0.1}]
+    assert tree["mixed"][1]["deep"][1] == 5
+    assert tree["betas"] == (0.9, 0.99)
+    assert tree["none"] is None
+    part = manager.restore(only=["mixed.1.*", "model.w"])
+    assert part is not None
+    assert part.tree["mixed"][0] is None
+    assert set(part.tree) == {"mixed", "model"}
+    fitted = manager.restore(into=tree)
+    assert fitted is not None
+    with pytest.raises(dcp.api.CheckpointException, match="of this name"):
+        dcp.save({"a": 1}, storage_writer=StorageWriter(tmp_path, values={"a": 2}), no_dist=True)
+
+
+def test_what_jax_saved_comes_by_names_or_as_a_live_tree(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    import jax.numpy as jnp
+
+    from ztensor.jax import save_sharded
+
+    tree: Any = {"layer": {"w": jnp.arange(6.0).reshape(2, 3)}, "moments": [jnp.ones(3), 2]}
+    manager = CheckpointManager(tmp_path)
+    manager.save_divided(1, lambda folder, values: save_sharded(tree, folder, values=values))
+    restored = manager.restore()
+    assert restored is not None
+    assert set(restored.tree) == {"layer.w", "moments.0", "moments.1"}
+    fitted = manager.restore(into=tree)
+    assert fitted is not None
+    assert fitted.tree["moments"][1] == 2
+    assert jnp.array_equal(fitted.tree["layer"]["w"], tree["layer"]["w"])
+    wrong: Any
+    for wrong in (
+        {"layer": {"w": jnp.ones((2, 3))}},
+        {**tree, "more": 1},
+        {**tree, "layer": {"w": jnp.ones(7)}},
+    ):
+        with pytest.raises(ArgumentValueError):
+            manager.restore(into=wrong)
+    with pytest.raises(ArgumentValueError, match="has this name"):
+        save_sharded({"a": 1}, tmp_path / "x", values={"a": 2})
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        {"a": ("x", 1)},  # a gap
+        {"a": ("x", 0), "b": ("x", "y")},
+        {"a": ("x",), "b": ("x", "y")},
+        {"a": ("x", "y"), "b": ("x",)},
+        {"a": ("x",), "b": ("x",)},
+        {"a": ("x", 1 << 40)},
+        {"a": ()},
+        {"a": ["x"]},
+        {"a": (None,)},
+        [],
+    ],
+    ids=str,
+)
+def test_places_that_cannot_be_those_of_a_state_are_refused(paths: Any) -> None:
+    with pytest.raises(FormatError):
+        nested({"a": 1, "b": 2}, paths, "file")
+
+
+def test_deep_states_cost_no_stack() -> None:
+    deep = nested({"a": 1}, {"a": ("x",) * 100_000}, "file")
+    for _ in range(99_999):
+        deep = deep["x"]
+    assert deep == {"x": 1}
+
+
+# --- Increments -----------------------------------------------------------------------------
+
+
+def test_an_increment_writes_what_changed(tmp_path: Path) -> None:
+    frozen = np.arange(1 << 16, dtype=np.float64)
+    with CheckpointManager(tmp_path, keep=2, increments=True) as manager:
+        for step in range(5):
+            tied = np.full(8, step)
+            manager.save(step, {"frozen": frozen, "w": [tied, tied], "lr": 0.1, "e": np.ones(0)})
+    assert manager.steps() == [3, 4]
+    files = {path.stat().st_ino: path.stat().st_size for path in tmp_path.rglob("*.zt")}
+    assert frozen.nbytes < sum(files.values()) < 1.2 * frozen.nbytes
+    for step in (3, 4):
+        restored = manager.restore(step)
+        assert restored is not None
+        assert np.array_equal(restored.tree["frozen"], frozen)
+        assert restored.tree["w"][0] is restored.tree["w"][1]
+        assert restored.tree["w"][0].tolist() == [step] * 8
+    assert ztensor.load_tree(tmp_path / "step-00000004")["lr"] == 0.1
+    assert all(one.is_checked for one in manager.verify())
+
+
+def test_an_increment_is_of_the_newest_step_that_is_right(tmp_path: Path) -> None:
+    manager = CheckpointManager(tmp_path, keep=None, increments=True, background=False)
+    for step in (1, 2):
+        manager.save(step, {"frozen": np.arange(1 << 14), "w": np.full(9, step)})
+    cut(tmp_path / "step-00000002" / "checkpoint.zt")
+    manager.save(3, {"frozen": np.arange(1 << 14), "w": np.full(9, 3)})
+    linked = {path.stat().st_ino for path in (tmp_path / "step-00000001").glob("0*")}
+    assert linked & {path.stat().st_ino for path in (tmp_path / "step-00000003").glob("0*")}
+    with open_divided(tmp_path / "step-00000003") as checkpoint:
+        assert len(checkpoint.root.files) == 2
+
+
+def test_what_increments_cannot_take_is_refused(tmp_path: Path) -> None:
+    for wrong in ({"checksum": "sha256"}, {"version": "2.1"}):
+        with pytest.raises(ArgumentValueError, match="of their own"):
+            CheckpointManager(tmp_path, increments=True, **wrong)  # type: ignore[arg-type]
+    manager = CheckpointManager(tmp_path, increments=True)
+    with pytest.raises(NotRepresentableError):
+        manager.save(1, {"f": lambda: 0})
+    assert manager.steps() == []
