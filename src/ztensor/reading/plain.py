@@ -18,12 +18,12 @@ from ztensor.model.manifest import Component, TensorObject
 from ztensor.model.table import TableObjects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from typing_extensions import Buffer
 
     from ztensor.layout.base import Array
-    from ztensor.model.table import Ints, Table
+    from ztensor.model.table import Bools, Ints, Table
     from ztensor.reading.component import Fetching
 
 # What a digest is as a number where there is none, and where it is of another kind.
@@ -89,6 +89,7 @@ for _digits in (b"0123456789abcdef", b"0123456789ABCDEF"):
     _HEXADECIMAL[list(_digits)] = range(16)
 # From here on numbers of 64 bits are those below zero; the last two stand for something else.
 _SIGN, _TAKEN = 1 << 63, (1 << 64) + OTHER_CHECK
+_WIDE = 16  # digits of a number that may be one of those
 
 
 class Checks(NamedTuple):
@@ -97,13 +98,24 @@ class Checks(NamedTuple):
     Attributes:
         before: what the text of a digest begins with.
         digits: how many hexadecimal digits follow.
-        function: gives what computes the number of bytes; no digest of this kind has the number
-            where it does not fit beside `NO_CHECK` and `OTHER_CHECK`.
+        computed: gives what computes the digest of bytes, as a number that is not negative; no
+            digest of this kind has a number of ours where it would not fit beside `NO_CHECK` and
+            `OTHER_CHECK`.
     """
 
     before: bytes
     digits: int
-    function: Callable[[], Callable[[Buffer], int]]
+    computed: Callable[[], Callable[[Buffer], int]]
+
+    def function(self) -> Callable[[Buffer], int]:
+        """Return what computes the number of bytes."""
+        computed = self.computed()
+        return computed if self.digits < _WIDE else lambda data: _signed(computed(data))
+
+    def are_right(self, pieces: Iterable[Buffer], numbers: Ints) -> Bools:
+        """Return of which pieces the numbers are, none of which stands for something else."""
+        found = np.fromiter(map(self.computed(), pieces), np.uint64, len(numbers))
+        return np.equal(found.view(np.int64), numbers)
 
     def number(self, digest: str | None) -> int:
         """Return a digest as a number, or what stands for none and for one of another kind."""
@@ -141,13 +153,8 @@ def _crc32c() -> Callable[[Buffer], int]:
     return cast("Callable[[Buffer], int]", crc32c())  # what to continue is 0 by default
 
 
-def _xxh3() -> Callable[[Buffer], int]:
-    function = xxh3_function()
-    return lambda data: _signed(function(data))
-
-
 _CRC32C = Checks(b"crc32c:0x", 8, _crc32c)
-_XXH3 = Checks(b"xxh3:", 16, _xxh3)
+_XXH3 = Checks(b"xxh3:", 16, xxh3_function)
 
 
 def usual_checks(*, covers_decoded: bool) -> Checks:

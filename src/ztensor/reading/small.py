@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from ztensor.limits import Limits
-    from ztensor.model.table import TableObjects
+    from ztensor.model.table import Bools, Ints, Table, TableObjects
     from ztensor.reading.file import FileObjects
 
 _MOST_STORED = 128 << 10  # of one tensor
@@ -256,34 +257,77 @@ def checked_small(
     is_apart = np.concatenate(
         (np.ones(min(len(rows), 1), np.bool_), offsets[rows][1:] >= reach[:-1])
     )
-    encoded = {one.name: one for one in _small(file, objects)} if encoding is not None else {}
-    every = len(names) == len(objects)
-    wanted = names if every else frozenset(names)
-    plain: list[_Small] = []
     rows = rows[is_apart]
-    for row, is_raw, offset, length, check in zip(
-        rows.tolist(),
-        table.is_raw[rows].tolist(),
-        offsets[rows].tolist(),
-        lengths[rows].tolist(),
-        checks[rows].tolist(),
-        strict=True,
-    ):
-        name = table.names[row]
-        if not every and name not in wanted:
-            continue
-        if is_raw:
-            plain.append(_Small(name, offset, length, (), _BYTES, 0, check))
-        elif name in encoded:
-            plain.append(_Small(*encoded[name][:-1], check))
+    if len(names) != len(objects):
+        wanted = frozenset(names)
+        rows = rows[np.fromiter((table.names[row] in wanted for row in rows), np.bool_, len(rows))]
     found: set[str] = set()
-    jobs = [
-        functools.partial(_check, file, encoding, run, found, report, covers_decoded)
-        for run in _runs(file, iter(plain))
+    raw, packed = rows[table.is_raw[rows]], rows[~table.is_raw[rows]]
+    jobs: list[Callable[[], None]] = [
+        functools.partial(_check_raw, file, table, raw[run], checks[raw[run]], found, report)
+        for run in _raw_runs(file, offsets[raw], lengths[raw])
     ]
-    is_shared = sum(one.nbytes for one in plain) > _LEAST_FOR_THREADS * len(plain)
+    small: list[_Small] = []
+    if encoding is not None and len(packed):
+        every = {one.name: one for one in _small(file, objects)}
+        for row, check in zip(packed.tolist(), checks[packed].tolist(), strict=True):
+            one = every.get(table.names[row])
+            if one is not None:
+                small.append(one._replace(check=check))
+        jobs += [
+            functools.partial(_check, file, encoding, run, found, report, covers_decoded)
+            for run in _runs(file, iter(small))
+        ]
+    nbytes = int(lengths[raw].sum()) + sum(one.nbytes for one in small)
+    is_shared = nbytes > _LEAST_FOR_THREADS * (len(raw) + len(small))
     run_jobs(jobs, workers if is_shared else 1)
     return found
+
+
+def _raw_runs(file: FileObjects, offsets: Ints, lengths: Ints) -> list[slice]:
+    """Return which raw tensors are one job, of those whose bytes follow each other."""
+    if not len(offsets):
+        return []
+    ends = offsets + lengths
+    cost = np.where(_is_near(file, offsets, ends), ends[1:] - ends[:-1], lengths[1:])
+    run = np.cumsum(cost) // _RUN_STORED
+    cuts = [0, *(np.flatnonzero(np.diff(run, prepend=0)) + 1).tolist(), len(offsets)]
+    return [slice(*pair) for pair in itertools.pairwise(cuts)]
+
+
+def _is_near(file: FileObjects, offsets: Ints, ends: Ints) -> Bools:
+    """Return which tensors but the first are read together with the one before."""
+    return np.less_equal(offsets[1:], ends[:-1] + _gap(file))
+
+
+def _check_raw(
+    file: FileObjects,
+    table: Table,
+    rows: Ints,
+    checks: Ints,
+    found: set[str],
+    report: Callable[[int], None],
+) -> None:
+    """Check raw tensors that do not overlap, in the order of the file."""
+    offsets, lengths = table.offsets[rows], table.lengths[rows]
+    ends = offsets + lengths
+    firsts = np.flatnonzero(np.concatenate(([True], ~_is_near(file, offsets, ends))))
+    starts, stops = offsets[firsts], ends[np.append(firsts[1:], len(rows)) - 1]
+    # Where each part that is read at once begins in memory, and so each tensor.
+    begins = np.cumsum(stops - starts) - (stops - starts)
+    memory = empty_array((int((stops - starts).sum()),), _BYTES).data
+    parts = zip(starts.tolist(), begins.tolist(), (begins + stops - starts).tolist(), strict=True)
+    with file.located(table.names[rows[0]]):
+        file.source.require_unchanged()
+        file.source.read_many([(start, memory[low:high]) for start, low, high in parts])
+    shift = np.repeat(begins - starts, np.diff(firsts, append=len(rows)))
+    lows = (offsets + shift).tolist()
+    pieces = [memory[low : low + length] for low, length in zip(lows, lengths.tolist(), strict=True)]
+    kind = usual_checks(covers_decoded=table.digest_covers_decoded)
+    is_right = kind.are_right(pieces, checks)
+    names = table.names
+    found.update([names[row] for row in rows[is_right].tolist()])
+    report(int(lengths[is_right].sum()))
 
 
 def _check(

@@ -134,6 +134,24 @@ class FileSource(ReadOneByOne):
         finally:
             del descriptor  # an error's traceback would keep the file open
 
+    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
+        """Fill several destinations, each with as few steps as there can be."""
+        descriptor = self._require_open()
+        number, read = descriptor.number, getattr(os, "preadv", None)
+        try:
+            for offset, destination in parts:
+                # The rest of what comes in pieces, and whatever is wrong, is the general one's.
+                if (
+                    read is None
+                    or destination.nbytes >= _HINTED_BYTES
+                    or read(number, [destination], offset) != destination.nbytes
+                ):
+                    self.read_into(offset, destination)
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot read", self.name) from error
+        finally:
+            del descriptor  # an error's traceback would keep the file open
+
     def _require_open(self) -> Descriptor:
         descriptor = self._descriptor
         if descriptor is None:
