@@ -21,6 +21,7 @@ import ztensor
 from ztensor.container.framing import LOOK_BYTES, Container, Frame, locate
 from ztensor.digest import xxh3
 from ztensor.model.manifest import TensorObject
+from ztensor.reading import remembering
 from ztensor.reading.listing import read_manifest
 from ztensor.source.memory import MemorySource
 from ztensor.testing.builder_2 import PAGE, File2, dense, footer
@@ -127,6 +128,7 @@ def both_ways(room: Any, limits: ztensor.Limits, data: bytes) -> bool:
     ends = []
     never = 1 << 60
     for kind in ({}, {"REGULAR_BYTES": never}, {"REGULAR_BYTES": 0}):
+        remembering.forget()
         try:
             with mock.patch.dict(vars(room), {"PIECES_BYTES": -1, **kind} if kind else {}):
                 manifest = read_manifest(MemorySource(data), limits)[1]

@@ -6,6 +6,7 @@ The profile is short by default and long where whole tables are asked for: `test
 from __future__ import annotations
 
 import gc
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,6 +45,13 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
         gc.collect()
         gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered() -> None:
+    """Let no test see a manifest that another one read, whose settings may have been others."""
+    if room := sys.modules.get("ztensor.reading.remembering"):
+        room.forget()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

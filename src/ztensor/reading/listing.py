@@ -14,6 +14,7 @@ from ztensor.limits import Budget
 from ztensor.model.manifest import CheckedObjects
 from ztensor.model.problem import MOST_PROBLEMS, Problem, manifest_error
 from ztensor.model.table import TableObjects
+from ztensor.reading import remembering
 from ztensor.source.ahead import Extents, extents_of
 from ztensor.source.base import read_bytes
 
@@ -35,10 +36,23 @@ def read_manifest(source: Source, limits: Limits) -> tuple[Frame, Manifest]:
     """
     try:
         frame = find_manifest(source, limits)
-        return frame, parse_frame(source, frame, Budget(limits, source.size))
+        return frame, _said_in(source, frame, limits)
     except ZTensorError as error:
         error.locate(file=source.name)
         raise
+
+
+def _said_in(source: Source, frame: Frame, limits: Limits) -> Manifest:
+    """Return what the manifest in a frame says, which is not parsed where it was a moment ago."""
+    if frame.manifest_length > remembering.MOST_BYTES:
+        return parse_frame(source, frame, Budget(limits, source.size))
+    data = bytes(read_bytes(source, frame.manifest_offset, frame.manifest_length))
+    key = data, frame, limits
+    manifest = remembering.recall(key)
+    if manifest is None:
+        manifest = parse_frame(source, frame, Budget(limits, source.size), data)
+        remembering.remember(key, manifest)
+    return manifest
 
 
 def find_manifest(source: Source, limits: Limits) -> Frame:
@@ -57,8 +71,16 @@ def find_manifest(source: Source, limits: Limits) -> Frame:
     return locate(head, tail, size, limits)
 
 
-def parse_frame(source: Source, frame: Frame, budget: Budget) -> Manifest:
+def parse_frame(
+    source: Source, frame: Frame, budget: Budget, data: bytes | None = None
+) -> Manifest:
     """Return what the manifest in a frame says, every rule checked that needs no data.
+
+    Args:
+        source: the file.
+        frame: where its manifest lies.
+        budget: what it may cost.
+        data: the manifest's bytes, where they were read before.
 
     Raises:
         FormatError: the manifest is damaged.
@@ -68,7 +90,8 @@ def parse_frame(source: Source, frame: Frame, budget: Budget) -> Manifest:
     """
     budget.charge_steps(frame.manifest_length)
     budget.charge_bytes(2 * frame.manifest_length)  # the pages of the file are ours as well
-    data = bytes(read_bytes(source, frame.manifest_offset, frame.manifest_length))
+    if data is None:
+        data = bytes(read_bytes(source, frame.manifest_offset, frame.manifest_length))
     try:
         manifest = SCHEMAS[frame.container](data, frame, budget)
     except MemoryError as error:

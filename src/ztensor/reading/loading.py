@@ -42,7 +42,14 @@ _JOB_BYTES = 8 << 20
 # Dead bytes between two tensors that are cheaper to read than to jump over.
 _GAP_BYTES = 64 << 10
 # A run of equal tensors is laid at once from this many on.
-_LEAST_RUN = 8
+_LEAST_RUN = 32
+# Memory mirrors the file, which is read in long pieces, unless so many times as much is between.
+_MOST_SPREAD = 2
+_ALIGNMENT = 64
+_FEW_TYPES = 8
+_JOB_ROWS = 256  # of those that are read one by one
+# Of fewer tensors all are laid one by one before the runs are found.
+_LEAST_FOR_RUNS = 256
 _MOST_RANK = 16
 
 
@@ -190,7 +197,8 @@ def _rows_of(objects: Mapping[str, TensorObject], most_rank: int, *, checked: bo
     table = objects.table
     known = PlainTypes()
     dtypes: list[np.dtype[Any] | None] = [None] * len(table.spellings)
-    for used in np.unique(table.types).tolist():
+    few = len(table.spellings) <= _FEW_TYPES  # to look which are used takes longer
+    for used in range(len(dtypes)) if few else np.unique(table.types).tolist():
         dtypes[used] = known.spelled(*table.spellings[used], is_exact=table.is_exact)
     has_dtype = np.array([dtype is not None for dtype in dtypes])
     kind = usual_checks(covers_decoded=table.digest_covers_decoded)
@@ -278,7 +286,7 @@ def _lay_each(
 def _runs(table: Table) -> list[range]:
     """Return runs of `_LEAST_RUN` or more tensors of one shape and type at equal distances."""
     count = len(table)
-    if count < _LEAST_RUN:
+    if count < _LEAST_FOR_RUNS:
         return []
     here, there = slice(None, -1), slice(1, None)
     steps = np.diff(table.offsets)
@@ -304,6 +312,8 @@ def _read_others(
     objects = file.manifest.objects
     workers = min(workers, file.thread_count(workers))
     others = sum(value is None for value in result.values())
+    if not others:
+        return
     with walked(file.source) if others == len(objects) else contextlib.nullcontext():
         _read_rest(file, workers, result, copy=copy, separate=separate)
 
@@ -348,7 +358,13 @@ def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str,
         part = in_file.take(group)
         table = part.table
         start = table.offsets.item(0)
-        slab = aligned(int((table.offsets + table.lengths).max()) - start)
+        span = int((table.offsets + table.lengths).max()) - start
+        if not file.source.prefers_long_reads and span > _MOST_SPREAD * int(table.lengths.sum()):
+            packed, slab = _packed(part)
+            values += _lay(packed, slab.data, 0)
+            jobs.extend(_fill_apart(file, part, packed, slab.data))
+            continue
+        slab = aligned(span)
         values += _lay(part, slab.data, start)
         if file.source.prefers_long_reads:
             at_once.append((start, slab.data))
@@ -388,6 +404,31 @@ def _groups(table: Table, *, separate: bool) -> Iterable[Ints]:
             after = max(after, first + 1)
             yield np.arange(first, after)
             first = after
+
+
+def _packed(rows: _Rows) -> tuple[_Rows, Array]:
+    """Return rows as they lie in memory where it does not mirror the file, and that memory."""
+    ends = np.cumsum(-(-rows.table.lengths // _ALIGNMENT) * _ALIGNMENT)
+    table = dataclasses.replace(rows.table, offsets=np.append(0, ends[:-1]))
+    return dataclasses.replace(rows, table=table), aligned(ends.item(-1))
+
+
+def _fill_apart(
+    file: FileObjects, rows: _Rows, packed: _Rows, memory: memoryview
+) -> Iterable[Callable[[], None]]:
+    """Yield the reads of tensors that lie far apart, each read by itself."""
+    for first in range(0, len(rows.table), _JOB_ROWS):
+        some = np.arange(first, min(first + _JOB_ROWS, len(rows.table)))
+        yield functools.partial(_fill_some, file, rows.take(some), packed.take(some), memory)
+
+
+def _fill_some(file: FileObjects, rows: _Rows, packed: _Rows, memory: memoryview) -> None:
+    begins = packed.table.offsets
+    places = zip(begins.tolist(), (begins + packed.table.lengths).tolist(), strict=True)
+    pieces = [memory[begin:end] for begin, end in places]
+    with file.located(rows.table.names[0]):
+        file.source.read_many(list(zip(rows.table.offsets.tolist(), pieces, strict=True)))
+    _check_filled(file, packed, memory, 0)
 
 
 def _in_pieces(file: FileObjects, rows: _Rows, memory: memoryview) -> Iterable[Callable[[], None]]:

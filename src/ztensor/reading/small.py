@@ -322,7 +322,9 @@ def _check_raw(
         file.source.read_many([(start, memory[low:high]) for start, low, high in parts])
     shift = np.repeat(begins - starts, np.diff(firsts, append=len(rows)))
     lows = (offsets + shift).tolist()
-    pieces = [memory[low : low + length] for low, length in zip(lows, lengths.tolist(), strict=True)]
+    pieces = [
+        memory[low : low + length] for low, length in zip(lows, lengths.tolist(), strict=True)
+    ]
     kind = usual_checks(covers_decoded=table.digest_covers_decoded)
     is_right = kind.are_right(pieces, checks)
     names = table.names

@@ -17,6 +17,7 @@ from ztensor.contents import open_file
 from ztensor.errors import DigestMismatchError
 from ztensor.model.table import TableObjects
 from ztensor.numpy import load, load_file, save, save_file
+from ztensor.reading import loading
 from ztensor.reading.loading import load_all
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ def test_any_dict(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schema, "PIECES_BYTES", -1)
         patch.setattr(schema, "REGULAR_BYTES", 0 if as_columns else 1 << 40)
+        patch.setattr(loading, "_LEAST_RUN", 8)
+        patch.setattr(loading, "_LEAST_FOR_RUNS", 8)
         with ztensor.open(data) as reader:
             require_same(load_all(reader.objects.parts()[0], copy=False, threads=threads), reader)
             require_same(load_all(reader.objects.parts()[0], copy=True, threads=threads), reader)
@@ -162,3 +165,25 @@ def test_what_cannot_be_read_does_not_hide_the_way_to_the_others(
     with pytest.raises(ztensor.UnsupportedError) as caught:
         load_file(tmp_path / "alone.npz", copy=copy)
     assert caught.value.hint is None
+
+
+@pytest.mark.parametrize("alignment", [4096, 65536])
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_tensors_far_apart_do_not_take_the_memory_between(
+    tmp_path: Path, alignment: int, is_damaged: bool
+) -> None:
+    path = tmp_path / "m.zt"
+    tensors = {**some(600), "large": np.zeros(1 << 18), "odd": np.arange(3, dtype=np.int8)}
+    save_file(tensors, path, version="2.1", alignment=alignment)
+    with ztensor.open(path) as reader:
+        found = load_all(reader.objects.parts()[0], copy=True)
+        require_same(found, reader)
+        place = reader.location("00300")
+    bases = {id(value.base): value.base.nbytes for value in found.values()}
+    assert sum(bases.values()) < 2 * sum(value.nbytes for value in tensors.values())
+    with path.open("r+b") as file:
+        file.seek(place.offset)
+        file.write(b"\xff")
+    with pytest.raises(DigestMismatchError, match="00300"):
+        load_file(path, copy=True)
+    assert load_file(path, copy=True, verify=False)["00301"][0, 0] == 301

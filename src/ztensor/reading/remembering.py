@@ -1,0 +1,70 @@
+"""The small manifests that were read last, by every byte they were made of.
+
+Programs open one file again and again: for each tensor, for each batch, in each worker thread.
+What a manifest says depends on its bytes, on where they lay and on the caps, and on nothing else.
+So where all of these are the same, what was made of them is given again. Only what nobody can
+change is kept: dense objects without attributes of their own, and attributes of the file that are
+single values.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from ztensor.model.table import TableObjects
+
+if TYPE_CHECKING:
+    from ztensor.container import Frame
+    from ztensor.limits import Limits
+    from ztensor.model.manifest import Manifest, TensorObject
+
+    Key = tuple[bytes, Frame, Limits]
+
+# Of a longer one the rest of what a caller does takes longer than to read it.
+MOST_BYTES = 64 << 10
+_MOST_KEPT = 8
+
+_VALUES = (str, int, float, bool, bytes, type(None))
+_known: dict[Key, Manifest] = {}
+_lock = threading.Lock()
+
+
+def recall(key: Key) -> Manifest | None:
+    """Return what was made of the same bytes before, or None."""
+    return _known.get(key)
+
+
+def remember(key: Key, manifest: Manifest) -> None:
+    """Keep what was made of some bytes, where nobody can change it; what was kept first goes."""
+    if not _is_fixed(manifest):
+        return
+    with _lock:
+        while len(_known) >= _MOST_KEPT:
+            del _known[next(iter(_known))]
+        _known[key] = manifest
+
+
+def forget() -> None:
+    """Keep nothing of what was read before."""
+    with _lock:
+        _known.clear()
+
+
+def _is_fixed(manifest: Manifest) -> bool:
+    objects = manifest.objects
+    others = objects.others if isinstance(objects, TableObjects) else objects
+    return (
+        not manifest.extra
+        and not manifest.shards
+        and all(isinstance(value, _VALUES) for value in (manifest.attributes or {}).values())
+        and all(_is_fixed_object(one) for one in others.values())
+    )
+
+
+def _is_fixed_object(tensor_object: TensorObject) -> bool:
+    components = tensor_object.components.values()
+    is_more = (
+        tensor_object.attributes or tensor_object.extra or any(one.extra for one in components)
+    )
+    return tensor_object.format == "dense" and not is_more
