@@ -182,16 +182,24 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+://)([^/?#]*@)?([^?]*)(\?.*)?", re.D
 
 def without_secrets(name: str) -> str:
     """Return a file's name, of a URL without its user, its password and what signs it."""
+    for secret in secrets_of(name):
+        name = name.replace(secret, "", 1)
+    return name
+
+
+def secrets_of(name: str) -> list[str]:
+    """Return what is never shown of a URL: `user:password@`, and a query, which may sign it."""
     parts = _URL.fullmatch(name) if "://" in name else None
     if parts is None:
-        return name
-    scheme, user, rest, query = parts.groups()
+        return []
+    scheme, user, _, query = parts.groups()
     is_http = scheme.lower().startswith("http")
+    found = []
     if user and (is_http or ":" in user):  # that of abfs://container@account is none
-        user = None
+        found.append(user)
     if query and (is_http or "=" in query):  # a key may have a question mark
-        query = None
-    return f"{scheme}{user or ''}{rest}{query or ''}"
+        found.append(query)
+    return found
 
 
 def is_our_section(section: str | None) -> bool:

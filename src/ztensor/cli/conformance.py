@@ -79,7 +79,10 @@ def conformance(
         a reader that takes every file; exits with 1
     """
     from ztensor.conformance import ConformanceReport, run_corpus
+    from ztensor.source.table import require_on_disk
 
+    for folder in folders:
+        require_on_disk(folder, "a corpus is a folder here: download it")
     command = None if reader is None else shlex.split(reader, posix=os.name == "posix")
     verdicts: list[Verdict] = []
     for folder in folders:

@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ztensor.cli.exits import ExitCode
+from ztensor.errors import without_secrets
 from ztensor.installation import mixture
 from ztensor.model.formats import read_suffixes
 
@@ -116,14 +117,23 @@ class _Verb(TyperCommand):
         From 0.29 on typer turns each value into its type with pydantic, which takes longer to load
         than all else the command needs.
         """
-        found, left, _ = self.make_parser(ctx).parse_args(args=args)
+        try:
+            return self._taken(ctx, args)
+        except typer.BadParameter as error:
+            for given in args:  # the message repeats what cannot be
+                error.message = error.message.replace(given, without_secrets(given))
+            raise
+
+    def _taken(self, ctx: Context, args: list[str]) -> list[str]:
+        found, left, _ = self.make_parser(ctx).parse_args(args=list(args))
         for parameter in sorted(self.get_params(ctx), key=lambda one: not one.is_eager):
             if not _is_taken(parameter, ctx, found):
                 _, left = parameter.handle_parse_result(ctx, found, left)
         if left and not ctx.resilient_parsing:
             from ztensor.model.showing import visible
 
-            ctx.fail(f"Got unexpected extra argument(s) ({' '.join(map(visible, left))})")
+            shown = " ".join(visible(without_secrets(one)) for one in left)
+            ctx.fail(f"Got unexpected extra argument(s) ({shown})")
         ctx.args = left
         return left
 

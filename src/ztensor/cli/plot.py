@@ -20,6 +20,7 @@ from ztensor.cli.options import (
 from ztensor.cli.spelling import count_text, shape_text
 from ztensor.cli.terminal import Column, Styled, Terminal
 from ztensor.cli.verb import open_file
+from ztensor.errors import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,7 +127,9 @@ def plot(
             progress=progress,
         )
     if output is not None:
-        picture = picture_of(found.values(), log_counts=log_counts, title=os.path.basename(file))
+        picture = picture_of(
+            found.values(), log_counts=log_counts, title=os.path.basename(without_secrets(file))
+        )
         histograms = count_text(len(found), "histogram")
         if dry_run:
             terminal.line(f"{output}: not written; it would show {histograms}")

@@ -1,8 +1,8 @@
 """The one place that prints: lines, columns, JSON and progress, each safe to show.
 
-Texts are escaped here and not by the verbs, so none can forget it. They are never markup: colours
-come from styles beside the text. Without a terminal there is no escape sequence at all, and rich
-is not even imported.
+Texts are escaped here and not by the verbs, so none can forget it, and what is secret of a URL is
+left out of them. They are never markup: colours come from styles beside the text. Without a
+terminal there is no escape sequence at all, and rich is not even imported.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ztensor.cli.exits import ExitCode, code_of
 from ztensor.cli.spelling import cut
-from ztensor.errors import ZTensorError
+from ztensor.errors import ZTensorError, secrets_of, without_secrets
 from ztensor.model.showing import visible
 from ztensor.source.requested import requests_made
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rich.console import Console
     from rich.progress import Progress as ProgressBar
@@ -38,6 +38,8 @@ _CELL_CHARACTERS = 300
 # Longer cells do not align others: with one name of megabytes every line would be that long.
 _ALIGNED_CELLS = 80
 _FACT_CHARACTERS = 30
+# A shorter part of a URL is no key, and may be part of a tensor's name.
+_SECRET_CHARACTERS = 8
 _NARROWEST_FIRST_COLUMN = 16
 _SEPARATORS = "._/-"  # of words in names: a long one is folded after them
 
@@ -88,6 +90,7 @@ class Terminal:
         self.interactive = _is_terminal(sys.stdout)
         self.exit_code = ExitCode.OK
         self.has_result = False
+        self._hidden: dict[str, str] = {}
         for stream in (sys.stdout, sys.stderr):
             # A terminal that cannot show a letter gets its escape, not an exception.
             if hasattr(stream, "reconfigure"):
@@ -103,6 +106,22 @@ class Terminal:
         """Return the columns of the terminal; `COLUMNS` overrides what it says."""
         return max(40, shutil.get_terminal_size().columns)
 
+    def hide(self, values: Iterable[object]) -> None:
+        """Leave out of all that is printed what is secret of the URLs among arguments."""
+        for value in values:
+            for text in value if isinstance(value, (list, tuple)) else [value]:
+                if isinstance(text, str) and (secrets := secrets_of(text)):
+                    self._hidden[text] = without_secrets(text)
+                    for secret in secrets:
+                        if len(secret) >= _SECRET_CHARACTERS:
+                            self._hidden[secret] = ""
+
+    def shown(self, text: str) -> str:
+        """Return a text as it is printed: on one line, harmless to a terminal, without secrets."""
+        for secret, instead in self._hidden.items():
+            text = text.replace(secret, instead)
+        return visible(text)
+
     # --- Results ----------------------------------------------------------------------------
 
     def line(self, *pieces: str | Styled) -> None:
@@ -113,7 +132,7 @@ class Terminal:
     def facts(self, facts: Sequence[tuple[str, str]]) -> None:
         """Print names and what they are, below one another."""
         limit = _FACT_CHARACTERS if self.interactive else sys.maxsize
-        names = [cut(visible(name), limit) for name, _ in facts]
+        names = [cut(self.shown(name), limit) for name, _ in facts]
         width = min(max(map(_width, names), default=0), _FACT_CHARACTERS)
         for name, (_, fact) in zip(names, facts, strict=True):
             self.line(Styled(name + " " * (width - _width(name)), "dim"), "  ", fact)
@@ -132,7 +151,7 @@ class Terminal:
         if not self.wants_text:
             return []
         limit = _CELL_CHARACTERS if self.interactive else sys.maxsize
-        cells = [[cut(visible(cell), limit) for cell in row] for row in rows]
+        cells = [[cut(self.shown(cell), limit) for cell in row] for row in rows]
         widths = [
             min(max([len(column.title), *(_width(row[index]) for row in cells)]), _ALIGNED_CELLS)
             for index, column in enumerate(columns)
@@ -163,7 +182,10 @@ class Terminal:
             self.has_result = True
             layout: dict[str, Any] = {"indent": 2} if self.interactive else {}
             # Escapes instead of any character but ASCII: those of terminals among them.
-            sys.stdout.write(json.dumps(value, allow_nan=False, **layout) + "\n")
+            text = json.dumps(value, allow_nan=False, **layout)
+            for secret, instead in self._hidden.items():
+                text = text.replace(json.dumps(secret)[1:-1], json.dumps(instead)[1:-1])
+            sys.stdout.write(text + "\n")
 
     # --- Messages ---------------------------------------------------------------------------
 
@@ -216,7 +238,7 @@ class Terminal:
             if bar is None:
                 bar = _bar()
                 bar.start()
-                bar.add_task(cut(visible(label), self.width // 3), total=total, requests="")
+                bar.add_task(cut(self.shown(label), self.width // 3), total=total, requests="")
             count = requests_made() - before
             requests = f"{count} request{'s' * (count != 1)}" if count else ""
             bar.update(bar.task_ids[0], completed=done, requests=requests)
@@ -238,7 +260,7 @@ class Terminal:
             for line in lines
             for piece in (*line, _END_OF_LINE)
         ]
-        texts = ["\n" if piece is _END_OF_LINE else visible(piece.text) for piece in pieces]
+        texts = ["\n" if piece is _END_OF_LINE else self.shown(piece.text) for piece in pieces]
         if not _has_styles(stream):
             stream.write("".join(texts))
             return

@@ -49,6 +49,7 @@ def as_command(verb: Callable[..., None]) -> Callable[..., None]:
 
     def call(**values: Any) -> None:
         with running(json=values.pop("json"), quiet=values.pop("quiet")) as terminal:
+            terminal.hide(values.values())
             for name, (bundle, names) in bundles.items():
                 values[name] = bundle(**{option: values.pop(option) for option in names})
             if values.get("files"):

@@ -259,7 +259,8 @@ def open_if_divided(
     if not isinstance(given, Remote) and not is_remote(path):
         return _open_if_in_folder(path, verify=verify, limits=limits)
     whole = path.partition("?")[0]
-    if whole.endswith("/") or whole.rpartition("/")[2] == ROOT:
+    is_signed = whole != path  # which is good for one object
+    if (whole.endswith("/") and not is_signed) or whole.rpartition("/")[2] == ROOT:
         with contextlib.suppress(SourceNotFoundError, SourcePermissionError):
             return divided_of(Place(given), verify=verify, limits=limits)
     return None
@@ -274,7 +275,7 @@ def open_instead(
         ZTensorError: what `open_divided` raises.
     """
     path = path_text(given) if isinstance(given, (str, os.PathLike)) else ""
-    if not isinstance(given, Remote) and not is_remote(path):
+    if "?" in path or (not isinstance(given, Remote) and not is_remote(path)):
         return None
     with contextlib.suppress(SourceNotFoundError, SourcePermissionError):
         return divided_of(Place(given), verify=verify, limits=limits)

@@ -16,7 +16,14 @@ from ztensor.converting.target import How
 from ztensor.converting.versions import version_of
 from ztensor.edit.dividing import write_divided
 from ztensor.edit.editor import kept_alignment, require_manifest
-from ztensor.errors import ArgumentValueError, Reason, SourceError, UsageError, describe
+from ztensor.errors import (
+    ArgumentValueError,
+    Reason,
+    SourceError,
+    UsageError,
+    describe,
+    without_secrets,
+)
 from ztensor.model.formats import written_formats
 from ztensor.opening import Reader
 from ztensor.opening import open as open_files
@@ -370,7 +377,7 @@ def _plan(
     kind: str,
 ) -> tuple[str, list[tuple[list[str], int]]]:
     """Return the path shards are named after, and the names and the bytes of each."""
-    given = reader.name if reader.name.endswith(INDEX_SUFFIX) else path_text(path)
+    given = reader.name if reader.name.endswith(INDEX_SUFFIX) else without_secrets(path_text(path))
     if folder is None:
         require_on_disk(given, "say in which folder (`--into`, in Python folder=)")
     name = absolute(given).removesuffix(INDEX_SUFFIX)

@@ -67,6 +67,18 @@ class Place(NamedTuple):
     key: str
     name: str
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse to be pickled: a store has its credentials in its pickle.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            "what is open in a store is not pickled, as it has credentials; open it in the other "
+            "process",
+            file=self.name,
+        )
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Remote(os.PathLike[str]):

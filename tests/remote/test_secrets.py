@@ -1,0 +1,192 @@
+"""Keys, passwords and signatures are in no output: no text, JSON, file, log, error or pickle."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import shutil
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+import ztensor.numpy as znumpy
+from tests.remote.range_server import RangeServer
+from tests.remote.test_everywhere import TENSORS, WAYS, takers
+from ztensor.errors import SourceNotFoundError, UsageError, ZTensorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.remote.s3_server import S3Server
+
+pytest.importorskip("obstore", reason="obstore reads URLs")
+SECRETS = ("MarkedKey", "MarkedToken", "MarkedPassword", "MarkedSignature")
+REFUSED = 2
+NAMES = ("m.zt", "damaged.zt", "none.zt")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "served"
+    made.mkdir()
+    znumpy.save_file(TENSORS, made / "m.zt")
+    whole = bytearray((made / "m.zt").read_bytes())
+    whole[5000] ^= 1
+    (made / "damaged.zt").write_bytes(whole)
+    return made
+
+
+@pytest.fixture(params=["signed", "keys"])
+def place(
+    request: pytest.FixtureRequest, folder: Path, s3: S3Server, bucket: str
+) -> Iterator[Callable[[str], tuple[str, dict[str, str]]]]:
+    """Give what makes of a file's name its URL, and the options of its store."""
+    keys = {**s3.storage(), "secret_access_key": "MarkedKey", "session_token": "MarkedToken"}
+    if request.param == "keys":
+        for path in folder.iterdir():
+            s3.put(bucket, path.name, path.read_bytes())
+        yield lambda name: (f"s3://{bucket}/{name}", keys)
+        return
+    with RangeServer(folder) as server:
+        host = f"user:MarkedPassword@127.0.0.1:{server.port}"
+        yield lambda name: (f"http://{host}/{name}?X-Amz-Signature=MarkedSignature&part=1", {})
+
+
+def arguments(verb: str, url: str, folder: Path) -> list[str]:
+    """Return what a verb is called with; most take a file alone."""
+    more = {
+        "show": ["weight"], "diff": [str(folder / "m.zt")], "bench": ["--seconds", "0.01"],
+        "report": ["-o", "r.html"], "plot": ["-o", "p.svg"], "convert": ["c.zt"],
+        "export": ["e.safetensors"], "merge": ["-o", "merged.zt"], "compress": ["-o", "k.zt"],
+        "decompress": ["-o", "d.zt"], "split": ["--into", "shards", "--max-shard-size", "4KB"],
+        "append": [str(folder / "m.zt")], "replace": ["weight", str(folder / "m.zt")],
+        "rm": ["bias"], "mv": ["bias", "b"], "set": ["step=1"],
+    }  # fmt: skip
+    return ["ls", url] if verb == "ckpt" else [url, *more.get(verb, [])]
+
+
+# No store changes part of an object, and what is a folder here is none there.
+REFUSING = {
+    "append", "replace", "rm", "mv", "set", "compact", "repair", "migrate", "conformance",
+    "completions",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_the_command_prints_and_writes(
+    place: Callable[[str], tuple[str, dict[str, str]]],
+    folder: Path,
+    tmp_path: Path,
+    name: str,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import typer.main
+
+    from ztensor.cli.main import VERBS, app
+
+    url, options = place(name)
+    monkeypatch.setenv("ZTENSOR_STORAGE", ",".join(f"{k}={v}" for k, v in options.items()))
+    caplog.set_level(logging.DEBUG)
+    command = typer.main.get_command(app)
+    for verb in [verb for verbs in VERBS.values() for verb in verbs]:
+        words = arguments(verb, url, folder)
+        for more in ([], ["--json"]) if name == "m.zt" else (["--json"],):
+            here = tmp_path / "here"
+            here.mkdir()
+            monkeypatch.chdir(here)
+            with pytest.raises(SystemExit) as end:
+                command.main([verb, *words, *more], prog_name="ztensor")
+            printed = capsys.readouterr()
+            text = printed.out + printed.err
+            for one in here.rglob("*"):
+                text += f"{one.name} {one.read_bytes() if one.is_file() else ''}"
+            assert not [one for one in SECRETS if one in text + caplog.text], verb
+            assert "Traceback" not in text, verb
+            code = int(end.value.code or 0)
+            if name == "m.zt" and not (verb == "ckpt" and "signed" in text):
+                assert (code == REFUSED) == (verb in REFUSING), (verb, text)
+                assert code in (0, REFUSED), (verb, text)
+            shutil.rmtree(here)
+
+
+def shown(value: Any) -> str:
+    """Return all that a value shows: its text, and its pickle where it has one."""
+    text = f"{value!r} {value}"
+    if isinstance(value, BaseException):
+        text += "".join(traceback.format_exception(value))
+    try:
+        text += str(pickle.dumps(value))
+    except (TypeError, AttributeError, pickle.PicklingError, UsageError) as error:
+        text += str(error)
+    return text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_python_shows(
+    place: Callable[[str], tuple[str, dict[str, str]]],
+    folder: Path,
+    tmp_path: Path,
+    name: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    url, options = place(name)
+    remote = ztensor.remote(url, options)
+    found = {"remote": repr(remote)}
+
+    def attempt(what: str, use: Callable[[], Any]) -> None:
+        try:
+            value = use()
+        except (ZTensorError, KeyError) as error:
+            value = error
+        found[what] = shown(value)
+
+    for what, function in takers("Openable").items():
+        use = WAYS[what.rpartition(" ")[2]](function)
+        attempt(what, lambda use=use: use(url, storage=options))
+    for what, function in takers("Readable").items():
+        more = {"diff": [folder / "m.zt"], "plot": ["weight"]}.get(what, [])
+        more = {"report": [tmp_path / "r.html"], "convert": [tmp_path / "c.zt"]}.get(what, more)
+        attempt(what, lambda function=function, more=more: function(remote, *more))
+    attempt("reader", lambda: ztensor.open(url, storage=options))
+    manager = ztensor.CheckpointManager(url.partition("?")[0] + "/", storage=options)
+    attempt("manager", lambda: manager)
+    attempt("steps", manager.checkpoints)
+    attempt("path", lambda: manager.path(1))
+    attempt("editor", lambda: ztensor.Editor(remote))
+    attempt("writer", lambda: ztensor.Writer(ztensor.remote(f"{url}&new", options)))
+    pages = "".join(path.read_text("latin-1") for path in tmp_path.glob("?.*"))
+    leaks = {what: [one for one in SECRETS if one in text] for what, text in found.items()}
+    assert {what: ones for what, ones in leaks.items() if ones} == {}
+    assert not [one for one in SECRETS if one in pages + caplog.text]
+
+
+def test_a_signed_object_that_is_missing_is_said_to_be(tmp_path: Path) -> None:
+    with RangeServer(tmp_path) as server:
+        for name in ("none.zt", "none/"):
+            with pytest.raises(SourceNotFoundError, match="no such object"):
+                ztensor.open(f"{server.url}/{name}?sig=s3cret")
+
+
+def test_a_name_that_is_like_a_part_of_a_url_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import typer.main
+
+    from ztensor.cli.main import app
+
+    znumpy.save_file({"a?x=1": np.zeros(3), "me@1": np.zeros(3)}, tmp_path / "m.zt")
+    command = typer.main.get_command(app)
+    with RangeServer(tmp_path) as server:
+        url = f"http://me@127.0.0.1:{server.port}/m.zt?x=1"
+        with pytest.raises(SystemExit):
+            command.main(["ls", url], prog_name="ztensor")
+    printed = capsys.readouterr().out
+    assert "a?x=1" in printed
+    assert "me@1" in printed
