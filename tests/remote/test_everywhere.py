@@ -104,6 +104,7 @@ WAYS: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "ShardedReader": lambda kind: lambda url, **how: _in(kind(url, **how)),
     "open": lambda function: lambda url, **how: _in(function(url, **how)),
     "safe_open": _handle,
+    "iterate": lambda function: lambda url, **how: _first(dict(function(url, **how))),
     "load_tree": _tree,
     "open_tree": _tree,
     "load_model": _model,

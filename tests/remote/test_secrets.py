@@ -105,7 +105,7 @@ def test_what_the_command_prints_and_writes(
             printed = capsys.readouterr()
             text = printed.out + printed.err
             for one in here.rglob("*"):
-                text += f"{one.name} {one.read_bytes() if one.is_file() else ''}"
+                text += one.name + (str(one.read_bytes()) if one.is_file() else "")
             assert not [one for one in SECRETS if one in text + caplog.text], verb
             assert "Traceback" not in text, verb
             code = int(end.value.code or 0)
@@ -140,27 +140,26 @@ def test_what_python_shows(
     remote = ztensor.remote(url, options)
     found = {"remote": repr(remote)}
 
-    def attempt(what: str, use: Callable[[], Any]) -> None:
+    def attempt(what: str, function: Callable[..., Any], *given: Any, **options: Any) -> None:
         try:
-            value = use()
+            value = function(*given, **options)
         except (ZTensorError, KeyError) as error:
             value = error
         found[what] = shown(value)
 
     for what, function in takers("Openable").items():
-        use = WAYS[what.rpartition(" ")[2]](function)
-        attempt(what, lambda use=use: use(url, storage=options))
+        attempt(what, WAYS[what.rpartition(" ")[2]](function), url, storage=options)
+    targets = {"report": tmp_path / "r.html", "convert": tmp_path / "c.zt"}
+    others = {"diff": folder / "m.zt", "plot": "weight", **targets}
     for what, function in takers("Readable").items():
-        more = {"diff": [folder / "m.zt"], "plot": ["weight"]}.get(what, [])
-        more = {"report": [tmp_path / "r.html"], "convert": [tmp_path / "c.zt"]}.get(what, more)
-        attempt(what, lambda function=function, more=more: function(remote, *more))
-    attempt("reader", lambda: ztensor.open(url, storage=options))
+        attempt(what, function, remote, *([others[what]] if what in others else []))
+    attempt("reader", ztensor.open, url, storage=options)
     manager = ztensor.CheckpointManager(url.partition("?")[0] + "/", storage=options)
-    attempt("manager", lambda: manager)
+    found["manager"] = shown(manager)
     attempt("steps", manager.checkpoints)
-    attempt("path", lambda: manager.path(1))
-    attempt("editor", lambda: ztensor.Editor(remote))
-    attempt("writer", lambda: ztensor.Writer(ztensor.remote(f"{url}&new", options)))
+    attempt("path", manager.path, 1)
+    attempt("editor", ztensor.Editor, remote)
+    attempt("writer", ztensor.Writer, ztensor.remote(f"{url}&new", options))
     pages = "".join(path.read_text("latin-1") for path in tmp_path.glob("?.*"))
     leaks = {what: [one for one in SECRETS if one in text] for what, text in found.items()}
     assert {what: ones for what, ones in leaks.items() if ones} == {}

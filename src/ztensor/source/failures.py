@@ -33,13 +33,25 @@ _CAUSES = (
         r"CertificateUnknown|invalid peer certificate|UnknownIssuer|CERTIFICATE_VERIFY",
         "its certificate is not trusted",
     ),
+    (r"TooManyRedirects", "it is redirected in a circle, or too often"),
+    (r"MissingContentLength", "the server does not say how long the file is"),
+    (
+        r"UnexpectedRange|NoContentRange|ParseContentRange",
+        "the server answered with another range than was asked for, or did not say with which",
+    ),
+    (
+        r"InvalidLastModified|InvalidContentLength|BadHeader|\bParse\(",
+        "the answer is no right HTTP",
+    ),
     (r"BadScheme", "plain http needs the option allow_http"),
     (r"IncompleteMessage|connection closed before|ConnectionReset", "the connection was dropped"),
     (r"Body|UnexpectedEof|end of file before", "the answer ended in its middle"),
     (r"kind: Connect\b|tcp connect error", "no connection could be made"),
 )
+# The words of a URL say nothing of a cause, except that of the service that gives keys.
+_URL = re.compile(r"\bhttps?://(?!169\.254\.169\.254|metadata\.google)[^\s,]+")
 _CREDENTIALS = re.compile(
-    r"credential|instance metadata|169\.254\.169\.254|metadata\.google|InvalidAccessKey|token",
+    r"credential|instance metadata|169\.254\.169\.254|metadata\.google|InvalidAccessKey|token(?!,)",
     re.IGNORECASE,
 )
 
@@ -80,7 +92,7 @@ def failure(error: BaseException, doing: str, name: str) -> SourceError:
         doing: the attempt, as it reads in a sentence: "cannot read".
         name: the URL without secrets.
     """
-    kind, text = type(error).__name__, str(error)
+    kind, text = type(error).__name__, _URL.sub("", str(error))
     status = _STATUS.search(text)
     code = _CODE.search(text)
     number = int(status[1]) if status else 0

@@ -180,17 +180,22 @@ class RemoteSource:
         self, options: dict[str, Any], version: _Version | None = None
     ) -> tuple[_Version, int, memoryview]:
         """Return what one of the first requests gave: the version, where it begins, its bytes."""
+        most = _MOST_WHOLE
+        if "range" in options:
+            asked = options["range"]
+            most = asked["suffix"] if isinstance(asked, dict) else asked[1] - asked[0]
 
         def ask(library: Any) -> tuple[_Version, int, memoryview]:
             result = library.get(self._place.store, self._place.key, options=options)
             found = _version(result.meta)
             start, stop = result.range
-            data = memoryview(result.bytes())
-            if data.nbytes != stop - start:
-                raise self._cut_short(start, stop - start, data.nbytes)
             if version is not None and found != version:
                 raise self._changed(version, found)
-            return found, start, data
+            if stop - start > most:
+                raise self._cut_short(start, most, stop - start)
+            memory = np.empty(stop - start, np.uint8).data
+            self._receive(result, start, [(start, memory)])
+            return found, start, memory
 
         found: tuple[_Version, int, memoryview] = self._ask(ask, is_first=True)
         return found
@@ -258,16 +263,23 @@ class RemoteSource:
                 raise self._cut_short(
                     piece.start, piece.stop - piece.start, result.range[1] - result.range[0]
                 )
-            done = piece.start
-            targets = collections.deque(piece.targets)
-            for body in result.stream(min_chunk_size=_PIECE_BYTES):
-                data = np.frombuffer(body, np.uint8)
-                _scatter(data, done, targets)
-                done += len(data)
-            if done != piece.stop:
-                raise self._cut_short(piece.start, piece.stop - piece.start, done - piece.start)
+            self._receive(result, piece.start, piece.targets)
 
         self._ask(ask, doing="cannot read")
+
+    def _receive(self, result: Any, start: int, targets: Sequence[tuple[int, memoryview]]) -> None:
+        """Copy the body of an answer to where it goes; one that is longer than it says is left."""
+        stop = done = start
+        stop += result.range[1] - result.range[0]
+        waiting = collections.deque(targets)
+        for body in result.stream(min_chunk_size=_PIECE_BYTES):
+            data = np.frombuffer(body, np.uint8)
+            _scatter(data, done, waiting)
+            done += len(data)
+            if done > stop:
+                break
+        if done != stop:
+            raise self._cut_short(start, stop - start, done - start)
 
     def _changed(self, expected: _Version, found: _Version) -> SourceError:
         if found.size != expected.size:

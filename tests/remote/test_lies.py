@@ -1,0 +1,104 @@
+"""Whatever a server answers: a right result or one error, soon, and in little memory."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tests.remote.lying_server import LIES, LyingServer
+from ztensor.errors import SourceError, ZTensorError
+from ztensor.numpy import load_file, save_file
+from ztensor.source.failures import failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytest.importorskip("obstore", reason="obstore reads URLs")
+MODEL = {"a": np.arange(200_000.0), "b": np.ones((300, 50), np.float32)}
+OTHER = {name: array + 1 for name, array in MODEL.items()}
+MIB = 1 << 20
+MOST_BYTES = 96 * MIB  # a lie of a second may be hundreds of them
+MOST_SECONDS = 10.0
+PATIENCE = {
+    "client_options": {"allow_http": True, "timeout": "1s", "connect_timeout": "1s"},
+    "retry_config": {
+        "max_retries": 1,
+        "retry_timeout": datetime.timedelta(seconds=2),
+        "backoff": {
+            "init_backoff": datetime.timedelta(milliseconds=10),
+            "max_backoff": datetime.timedelta(milliseconds=20),
+            "base": 2,
+        },
+    },
+}
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def grown(act: Callable[[], None]) -> int:
+    """Return by how much this process was larger at most during a call, where that is told."""
+    if not sys.platform.startswith("linux"):
+        act()
+        return 0
+    before = most = resident()
+    is_done = threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not is_done.wait(0.01):
+            most = max(most, resident())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        act()
+    finally:
+        is_done.set()
+        watcher.join()
+    return most - before
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_right_result_or_one_error(tmp_path: Path, lie: str) -> None:
+    save_file(MODEL, tmp_path / "m.zt")
+    save_file(OTHER, tmp_path / "o.zt")
+    outcome: list[str] = []
+    with LyingServer(
+        (tmp_path / "m.zt").read_bytes(), (tmp_path / "o.zt").read_bytes(), lie
+    ) as server:
+
+        def load() -> None:
+            try:
+                found = load_file(f"{server.url}/m.zt", storage=PATIENCE)
+            except ZTensorError as error:
+                is_said = "the request failed" not in str(error)
+                outcome.append(error.reason.value if error.reason and is_said else str(error))
+            else:
+                assert all((found[name] == MODEL[name]).all() for name in MODEL)
+                outcome.append("right")
+
+        start = time.monotonic()
+        assert grown(load) < MOST_BYTES
+        assert time.monotonic() - start < MOST_SECONDS
+    assert outcome == [LIES[lie][1]]
+
+
+@pytest.mark.parametrize(
+    "name", ["tokenizer", "credential", "status-404", "TimedOut", "status: 403"]
+)
+def test_words_of_a_url_are_no_cause(name: str) -> None:
+    error = OSError(f"Error performing GET http://h/{name}.zt in 5ms - Connection refused")
+    found = failure(error, "cannot read", "http://h/")
+    assert type(found) is SourceError
+    assert "refused" in str(found)
