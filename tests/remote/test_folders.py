@@ -214,7 +214,7 @@ def test_a_store_that_forbids_lists(kinds: Kinds, monkeypatch: pytest.MonkeyPatc
     def refuse(*_: object, **__: object) -> None:
         raise obstore.exceptions.PermissionDeniedError("status: 403")
 
-    monkeypatch.setattr(obstore, "list_with_delimiter", refuse)
+    monkeypatch.setattr(obstore, "list", refuse)
     assert sorted(load_file(folder)) == ["a", "b"]
     with pytest.raises(SourcePermissionError):
         ztensor.open(folder.beside("none/"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import concurrent.futures
 from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import FormatError, SourceNotFoundError, SourcePermissionError, UsageError
+from ztensor.errors import FormatError, SourceNotFoundError, SourcePermissionError
 from ztensor.source.beneath import parts_of
 from ztensor.source.hub import Tree, headers, parse_hub_url, tree_url
-from ztensor.source.prefixes import MOST_LISTED
+from ztensor.source.prefixes import one_level
 from ztensor.source.upload import asked, is_there
 from ztensor.source.urls import Remote, is_option_store, place_of
 
@@ -54,14 +54,9 @@ def _of_store(folder: Remote) -> Tree:
     place = place_of(folder, is_folder=True)
 
     def ask(library: Any) -> Any:
-        return library.list_with_delimiter(place.store, place.key or None)
+        return one_level(library, place.store, place.key, place.name)
 
     found = asked(ask, "cannot list", place.name)
-    if len(found["objects"]) + len(found["common_prefixes"]) > MOST_LISTED:
-        raise UsageError(
-            f"more than {MOST_LISTED:,} objects are in the folder; name a file or an index",
-            file=place.name,
-        )
     files = (one["path"] for one in found["objects"])
     return Tree(_last(files, place.key), _last(found["common_prefixes"], place.key))
 

@@ -1,7 +1,8 @@
-"""What a pattern over the objects of a store means: `s3://run/**/*.zt`."""
+"""What is beneath a prefix of a store: one level of it, or all that `s3://run/**/*.zt` matches."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 _LISTED = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
 _WILD = re.compile(r"[*?\[]")
 MOST_LISTED = 100_000
+_PAGE = 1000  # objects that a store lists at once
+_LEVEL_SECONDS = 60
 _PART = re.compile(r"(?P<deep>\*\*/?)|(?P<any>\*)|(?P<one>\?)|\[(?P<not>!?)(?P<set>[^\]/]+)\]")
 
 
@@ -109,7 +112,7 @@ def listed(prefix: Remote) -> list[Listed]:
         return path.removeprefix(key).strip("/")
 
     def ask(library: Any) -> list[Listed]:
-        found = library.list_with_delimiter(place.store, key or None)
+        found = one_level(library, place.store, key, prefix.name)
         deeper = [Listed(name(one), -1, None, 0.0) for one in found["common_prefixes"]]
         return deeper + [
             Listed(
@@ -123,6 +126,66 @@ def listed(prefix: Remote) -> list[Listed]:
 
     found: list[Listed] = asked(ask, "cannot list", prefix.name)
     return found
+
+
+def one_level(library: Any, store: Any, key: str, name: str) -> dict[str, Any]:
+    """Return what lies beneath a prefix, one level deep, as the library has it.
+
+    A list of one level is given as a whole only, however long it is, so the objects beneath are
+    asked for first, page by page. Where deeper ones are among many, their level is asked for, for
+    a minute at most.
+
+    Args:
+        library: obstore.
+        store: a store of it.
+        key: the prefix, without a slash at its end; empty for all.
+        name: its URL without secrets.
+
+    Returns:
+        `objects`, and `common_prefixes`, the paths of what is deeper.
+
+    Raises:
+        UsageError: it is more than can be looked through.
+    """
+    start = f"{key}/" if key else ""
+    direct: list[Any] = []
+    deeper: set[str] = set()
+    for page in library.list(store, prefix=key or None, chunk_size=_PAGE):
+        for one in page:
+            name_here, slash, _ = one["path"][len(start) :].partition("/")
+            if slash:
+                deeper.add(start + name_here)
+            else:
+                direct.append(one)
+        # An empty object may be the mark of a folder: its name is told without the slash.
+        if not all(one["size"] for one in page) or (deeper and len(page) == _PAGE):
+            break
+        if len(direct) > MOST_LISTED:
+            raise _too_many(name)
+    else:
+        return {"objects": direct, "common_prefixes": sorted(deeper)}
+    import asyncio  # seldom needed
+
+    async def ask() -> Any:
+        waiting = library.list_with_delimiter_async(store, key or None)
+        return await asyncio.wait_for(waiting, _LEVEL_SECONDS)
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:  # this thread may have a loop
+        try:
+            found: dict[str, Any] = pool.submit(asyncio.run, ask()).result()
+        except TimeoutError:
+            raise _too_many(name) from None
+    if len(found["objects"]) + len(found["common_prefixes"]) > MOST_LISTED:
+        raise _too_many(name)
+    return found
+
+
+def _too_many(name: str) -> UsageError:
+    return UsageError(
+        f"more than {MOST_LISTED:,} objects are in the folder, or their list does not end; name a "
+        "file or an index",
+        file=name,
+    )
 
 
 def expression(pattern: str) -> re.Pattern[str]:
