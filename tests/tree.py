@@ -75,6 +75,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "torch/tree.py": ("unit/torch/test_torch_tree.py",),
     "tree": ("unit/tree/test_encode.py", "unit/tree/test_decode.py"),
     "tree/fitting.py": ("unit/test_states.py",),
+    "notebook": ("unit/notebook/test_sheets.py",),
     "foreign/base.py": ("unit/foreign/test_npz.py", "unit/foreign/test_gguf.py"),
     "foreign/dcp": ("unit/foreign/test_dcp.py", "unit/foreign/test_dcp_torch.py"),
     "foreign/deflate.py": ("attacks/test_zip.py",),

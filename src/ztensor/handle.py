@@ -10,6 +10,7 @@ import numpy as np
 from ztensor.boundary import public
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.frameworks import adapter, device_of, framework_of, read_values
+from ztensor.notebook import Shown
 from ztensor.opening import open as open_files
 from ztensor.reading.loading import load_all, load_files
 from ztensor.tensor import Tensor
@@ -52,7 +53,7 @@ _KINDS = (("float8_", "F8_"), ("uint", "U"), ("int", "I"), ("float", "F"))
 
 
 @public
-class safe_open(Generic[Value]):  # the name users of safetensors know
+class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
     """A file, or a set of shards, open for reading one tensor at a time.
 
     Code written for `safetensors.safe_open` runs with the import changed; files are those
@@ -69,6 +70,10 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
             out, False never.
         storage: how the store of a URL is opened; see `ztensor.Reader`.
         cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
+
+    Attributes:
+        reader: the reader below, with all that it offers.
+        framework: "numpy", "torch" or "jax".
 
     Raises:
         ArgumentValueError: no such framework, device or backend.
@@ -144,15 +149,15 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
             raise ArgumentValueError(
                 "unknown backend", expected="'mmap' or 'pread'", found=describe(backend)
             )
-        self._framework = home
+        self.framework = home
         self._device = device_of(home, device)
-        self._reader = open_files(
+        self.reader = open_files(
             filename, verify=verify, mmap=_BACKENDS[backend], storage=storage, cache=cache
         )
 
     def __enter__(self) -> Self:
         """Return the handle itself."""
-        self._reader.objects.require_open()
+        self.reader.objects.require_open()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -161,24 +166,24 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
 
     def close(self) -> None:
         """Give back the file; tensors stay valid. May be called again."""
-        self._reader.close()
+        self.reader.close()
 
     def __repr__(self) -> str:
         """Return file and framework."""
-        return f"<ztensor.safe_open {describe(self._reader.name)} for {self._framework}>"
+        return f"<ztensor.safe_open {describe(self.reader.name)} for {self.framework}>"
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Return what Dask calls the file; see `ztensor.Reader`."""
-        return (*self._reader.__dask_tokenize__(), self._framework, str(self._device))
+        return (*self.reader.__dask_tokenize__(), self.framework, str(self._device))
 
     def keys(self) -> list[str]:
         """Return all names, sorted."""
-        self._reader.objects.require_open()
-        return sorted(self._reader)
+        self.reader.objects.require_open()
+        return sorted(self.reader)
 
     def offset_keys(self) -> list[str]:
         """Return all names in the order their bytes lie in, file after file."""
-        reader = self._reader
+        reader = self.reader
         reader.objects.require_open()
 
         def place(name: str) -> tuple[str, int]:
@@ -193,8 +198,8 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
 
         Values are text, as safetensors has them: those that are not are given as JSON.
         """
-        self._reader.objects.require_open()
-        attributes = self._reader.attributes
+        self.reader.objects.require_open()
+        attributes = self.reader.attributes
         return {key: _as_text(value) for key, value in attributes.items()} or None
 
     def get_tensor(self, name: str) -> Value:
@@ -208,21 +213,21 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
             UnsupportedError: a type or encoding is unknown here or to the framework.
             ClosedError: the handle is closed.
         """
-        if self._framework == "numpy":
-            return cast("Value", self._reader[name])
+        if self.framework == "numpy":
+            return cast("Value", self.reader[name])
         return cast("Value", self._read(name))
 
     def get_tensors(self) -> dict[str, Value]:
         """Return all objects in the order of `offset_keys`; see `get_tensor` for errors."""
         names = self.offset_keys()
-        if self._framework == "numpy":
-            found = load_files(self._reader.objects, load_all, copy=False)
+        if self.framework == "numpy":
+            found = load_files(self.reader.objects, load_all, copy=False)
         else:
             found = self._read(names)
         return {name: found[name] for name in names}
 
     def _read(self, names: str | list[str]) -> Any:
-        return read_values(self._framework, self._reader, names, device=self._device)
+        return read_values(self.framework, self.reader, names, device=self._device)
 
     def get_slice(self, name: str) -> HandleSlice[Value]:
         """Return a lazy object, which reads what it is indexed for.
@@ -232,39 +237,43 @@ class safe_open(Generic[Value]):  # the name users of safetensors know
             ObjectNotFoundError: no object of that name.
             ClosedError: the handle is closed.
         """
-        return HandleSlice(self._reader.get_slice(name), self._framework, self._device)
+        return HandleSlice(self.reader.get_slice(name), self.framework, self._device)
 
 
 @public
-class HandleSlice(Generic[Value]):
+class HandleSlice(Shown, Generic[Value]):
     """A lazy tensor of a handle: `handle.get_slice("w")[10:20, ::2]` gives the framework's values.
 
     Args:
         lazy: what is indexed.
         framework: "numpy", "torch" or "jax".
         device: where values go.
+
+    Attributes:
+        lazy: as given, like framework.
+        framework: as given.
     """
 
     def __init__(self, lazy: TensorSlice, framework: str, device: Any) -> None:
-        self._lazy = lazy
-        self._framework = framework
+        self.lazy = lazy
+        self.framework = framework
         self._device = device
 
     def get_shape(self) -> list[int]:
         """Return the shape."""
-        return self._lazy.get_shape()
+        return self.lazy.get_shape()
 
     def get_dtype(self) -> str:
         """Return the element type as safetensors spells it, such as `F32`, `BF16` or `BOOL`."""
-        return _spelling(self._lazy.dtype.name)
+        return _spelling(self.lazy.dtype.name)
 
     def __repr__(self) -> str:
         """Return name, shape and element type."""
-        return f"<HandleSlice of {self._lazy!r}>"
+        return f"<HandleSlice of {self.lazy!r}>"
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Return what Dask names a graph by; see `ztensor.TensorSlice`."""
-        return (*self._lazy.__dask_tokenize__(), self._framework, str(self._device))
+        return (*self.lazy.__dask_tokenize__(), self.framework, str(self._device))
 
     def __getitem__(self, key: Index) -> Value:
         """Return what the index asks for, as a tensor of the framework.
@@ -277,13 +286,13 @@ class HandleSlice(Generic[Value]):
             FormatError: the stored bytes are damaged.
             UnsupportedError: the framework has no such element type.
         """
-        value = self._lazy[key]
+        value = self.lazy[key]
         if not isinstance(value, Tensor):
             value = np.asarray(value)  # also of one element
-        if self._framework == "numpy":
+        if self.framework == "numpy":
             return cast("Value", value)
         tensor = value if isinstance(value, Tensor) else Tensor(value)
-        home = adapter(self._framework)
+        home = adapter(self.framework)
         return cast("Value", home.value_of(tensor, device=self._device))
 
 

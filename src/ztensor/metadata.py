@@ -11,6 +11,7 @@ from ztensor.errors import ObjectNotFoundError, describe
 from ztensor.layout import LAYOUTS
 from ztensor.model.dtype import STORAGE_TYPES
 from ztensor.model.shape import Shape
+from ztensor.notebook import Keyed, Shown
 from ztensor.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 @public
 @dataclasses.dataclass(frozen=True, slots=True)
-class ComponentMetadata(Mapping[str, Any]):
+class ComponentMetadata(Keyed, Mapping[str, Any]):
     """Where one component lies and what it holds; also answers as a mapping.
 
     Attributes:
@@ -69,7 +70,7 @@ class ComponentMetadata(Mapping[str, Any]):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TensorMetadata:
+class TensorMetadata(Shown):
     """One object of a file.
 
     Attributes:

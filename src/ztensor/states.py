@@ -28,6 +28,7 @@ from ztensor.errors import (
 from ztensor.frameworks import FRAMEWORKS, tree_adapter
 from ztensor.limits import Budget, Limits
 from ztensor.model.formats import written_as
+from ztensor.notebook import Keyed, Shown
 from ztensor.opening import open as open_files
 from ztensor.reading.loading import load_all, load_files
 from ztensor.reading.names import keeps
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ztensor.frameworks import TreeAdapter
+    from ztensor.metadata import TensorMetadata
     from ztensor.opening import Reader
     from ztensor.reading.reader import ObjectReader
     from ztensor.source.sink import Durable
@@ -444,7 +446,7 @@ class _Homes:
 
 
 @public
-class LazyTree(Mapping[str, Any]):
+class LazyTree(Shown, Keyed, Mapping[str, Any]):
     """The values of a saved tree by their keys joined by dots; leaves are read when asked for.
 
     Keys that are written alike are told apart by `#2`, as the names of objects are. It may be used
@@ -480,6 +482,35 @@ class LazyTree(Mapping[str, Any]):
             return value
         _require_there(self._reader, [value.name])
         return self._reader[value.name]
+
+    @property
+    def name(self) -> str:
+        """Return the path of the file, or a description where there is none."""
+        return self._reader.name
+
+    @property
+    def is_closed(self) -> bool:
+        """Return whether the file was given back."""
+        return self._reader.objects.is_closed
+
+    def metadata(self, path: str) -> TensorMetadata | None:
+        """Return what a leaf is, without reading it; None of a plain value.
+
+        Args:
+            path: of a value.
+
+        Raises:
+            ObjectNotFoundError: no value of that path.
+            FormatError: the file has no object of the leaf's name.
+            ZTensorError: what else `Reader.metadata` raises.
+        """
+        if path not in self._values:
+            raise ObjectNotFoundError.named(str(path), self._values, self._reader.name)
+        value = self._values[path]
+        if not isinstance(value, LeafAt):
+            return None
+        _require_there(self._reader, [value.name])
+        return self._reader.metadata(value.name)
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the paths, in the order of the tree."""

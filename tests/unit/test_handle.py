@@ -157,7 +157,7 @@ def test_backends(path: Path, backend: str) -> None:
     with ztensor.safe_open(path, framework="np", device="cpu", backend=backend) as f:
         assert f.get_tensor("z").tolist() == GRID.tolist()
         assert f.get_slice("z")[1].tolist() == GRID[1].tolist()
-        assert (f._reader.objects.parts()[0].source.view() is None) is (backend == "pread")
+        assert (f.reader.objects.parts()[0].source.view() is None) is (backend == "pread")
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from ztensor.errors import (
 from ztensor.layout import LAYOUTS
 from ztensor.model.dtype import element_count
 from ztensor.model.showing import counted, short_repr
+from ztensor.notebook import Shown
 from ztensor.reading.component import digest_of
 from ztensor.reading.objects import not_found, order_of_bytes
 from ztensor.states import split_tree, tree_values
@@ -57,7 +58,7 @@ _SMALL = 1 << 24  # elements of a sparse object that may be written out with all
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TensorDiff:
+class TensorDiff(Shown):
     """How one object differs between two files.
 
     Attributes:
@@ -90,7 +91,7 @@ class TensorDiff:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class DiffReport:
+class DiffReport(Shown):
     """What two files differ in.
 
     Attributes:

@@ -27,6 +27,7 @@ from ztensor.analysis.streaming import opened
 from ztensor.boundary import public
 from ztensor.errors import without_secrets
 from ztensor.model.showing import counted, short_repr, shown_name, visible
+from ztensor.notebook import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -99,7 +100,7 @@ class Pair:
 
 @public
 @dataclasses.dataclass(frozen=True, slots=True)
-class Insight:
+class Insight(Shown):
     """What `examine` saw.
 
     Attributes:

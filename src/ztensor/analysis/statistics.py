@@ -42,6 +42,7 @@ from ztensor.layout.elements import result_dtype
 from ztensor.metadata import describe_object
 from ztensor.model.dtype import element_count
 from ztensor.model.showing import counted, short_repr
+from ztensor.notebook import Shown
 from ztensor.reading.file import known_length
 from ztensor.reading.objects import order_of_bytes
 from ztensor.reading.overlaps import Overlaps
@@ -69,7 +70,7 @@ _LEADING = {"float32": 18, "float64": 20}
 
 
 @public
-class StatsReport(dict[str, "TensorStats"]):
+class StatsReport(Shown, dict[str, "TensorStats"]):
     """Names to statistics: a dict that shows itself in a line."""
 
     def __repr__(self) -> str:
@@ -84,7 +85,7 @@ class StatsReport(dict[str, "TensorStats"]):
 
 @public
 @dataclasses.dataclass(frozen=True, slots=True)
-class TensorStats:
+class TensorStats(Shown):
     """What the values of one object are like.
 
     Where there is nothing to say it of, a field is None: no finite value has no smallest one.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.boundary import public
 from ztensor.checkpoints.listing import Listing
-from ztensor.checkpoints.place import file_name, whole_or_damaged
+from ztensor.checkpoints.place import Prefix, file_name, whole_or_damaged
 from ztensor.checkpoints.rules import mode_of, ranked
 from ztensor.checkpoints.step import Checkpoint, is_damage, told_by
 from ztensor.checkpoints.whole import read_divided
@@ -21,6 +21,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.notebook import Shown
 from ztensor.opening import open as open_files
 from ztensor.states import AS_SAVED, read_tree
 from ztensor.tree.fitting import fit
@@ -37,7 +38,7 @@ _LOG = logging.getLogger("ztensor")
 
 @public
 @dataclasses.dataclass(frozen=True)
-class Restored:
+class Restored(Shown):
     """A step that was read back.
 
     Attributes:
@@ -82,6 +83,29 @@ class History:
             SourceError: the folder cannot be listed, or a file not be read.
         """
         return self._listing.read(self._listing.entries())
+
+    @property
+    def name(self) -> str:
+        """Return the folder, or the URL."""
+        return self._place.name
+
+    @property
+    def is_remote(self) -> bool:
+        """Return whether the steps are in a store."""
+        return isinstance(self._place, Prefix)
+
+    def newest(self, count: int = 20) -> tuple[int, list[Checkpoint]]:
+        """Return how many steps there are, and so many of the newest, the newest first.
+
+        Args:
+            count: how many of them are looked at.
+
+        Raises:
+            SourceError: as `checkpoints`.
+        """
+        entries = self._listing.entries()
+        newest = entries[-count:] if count > 0 else []
+        return len(entries), self._listing.read(reversed(newest))
 
     def steps(self) -> list[int]:
         """Return the steps that open, by number.

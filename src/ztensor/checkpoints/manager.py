@@ -28,6 +28,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
+from ztensor.notebook import Shown
 from ztensor.opening import open as open_files
 from ztensor.states import save_encoded, save_encoded_divided
 from ztensor.tree.encode import encode
@@ -44,7 +45,7 @@ _LOG = logging.getLogger("ztensor")
 
 
 @public
-class CheckpointManager(History):
+class CheckpointManager(Shown, History):
     """Saves the steps of a training run in a folder, removes old ones, and resumes from the last.
 
     A step is one file, `step-00000100.zt`, that `ztensor.load_tree` reads, too. It appears as a

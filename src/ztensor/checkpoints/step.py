@@ -17,6 +17,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.notebook import Shown
 from ztensor.states import split_tree
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ NAMES = r"step-[0-9]{8,18}\.zt"
 
 @public
 @dataclasses.dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(Shown):
     """What a folder has of a step.
 
     Attributes:

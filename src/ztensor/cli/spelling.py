@@ -7,6 +7,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ztensor.model.showing import counted, visible
+from ztensor.model.showing import shape_text as shape_text
+from ztensor.model.showing import size_text as size_text
 from ztensor.wire.cbor import UNDEFINED, Pairs, Simple, Tag
 
 if TYPE_CHECKING:
@@ -16,24 +18,6 @@ if TYPE_CHECKING:
 def cut(text: str, limit: int) -> str:
     """Return at most `limit` characters of a text, and how long it was where that is less."""
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters)"
-
-
-def size_text(nbytes: int) -> str:
-    """Return a number of bytes for people, in powers of 1000 as disks and networks count.
-
-    >>> size_text(999), size_text(77_194_752)
-    ('999 B', '77.2 MB')
-    """
-    if nbytes >= 1 << 64:  # no file has them: a shape claims so
-        return "over 18 EB"
-    if nbytes < 1000:
-        return f"{nbytes} B"
-    amount = nbytes / 1000
-    units = iter(("kB", "MB", "GB", "TB", "PB", "EB"))
-    unit = next(units)
-    while amount >= 999.95:  # would be rounded to 1000.0
-        amount, unit = amount / 1000, next(units)
-    return f"{amount:.1f} {unit}"
 
 
 def parameters_text(count: int) -> str:
@@ -52,13 +36,6 @@ def parameters_text(count: int) -> str:
             break
         amount, unit = amount / 1000, larger
     return f"{amount:,.1f} {unit} parameters"
-
-
-def shape_text(shape: Sequence[int]) -> str:
-    """Return a shape for people; of more than eight dimensions the first six."""
-    if len(shape) > 8:
-        return f"[{', '.join(map(str, shape[:6]))}, ... {len(shape)} dimensions]"
-    return f"[{', '.join(map(str, shape))}]"
 
 
 def named_text(names: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ztensor.casting import Change
 from ztensor.errors import describe
 from ztensor.model.showing import counted, short_repr
+from ztensor.notebook import Shown
 
 if TYPE_CHECKING:
     from ztensor.model.account import Unrepresented
@@ -33,7 +34,7 @@ class Loss:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ConversionReport:
+class ConversionReport(Shown):
     """What a conversion did.
 
     Attributes:

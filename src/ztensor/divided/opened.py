@@ -28,6 +28,7 @@ from ztensor.errors import (
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.model.account import Unrepresented
 from ztensor.model.manifest import Manifest
+from ztensor.notebook import Shown
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.objects import not_found
@@ -302,7 +303,7 @@ def _open_if_in_folder(
 
 
 @public
-class DividedCheckpoint:
+class DividedCheckpoint(Shown):
     """An open divided checkpoint: whole tensors, and boxes of them; `open_divided` makes it.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ztensor.errors import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 _NAMED = 3
 _NAME_CHARACTERS = 500
@@ -88,9 +88,39 @@ def _escape(character: str) -> str:
     )
 
 
-def shown_name(name: str) -> str:
-    """Return a name as `visible` does; a long one is cut in the middle, and tells its length."""
-    if len(name) <= _NAME_CHARACTERS:
+def shown_name(name: str, most: int = _NAME_CHARACTERS) -> str:
+    """Return a name as `visible` does; a long one is cut in the middle, and tells its length.
+
+    Args:
+        name: whatever it is.
+        most: characters of it that are shown.
+    """
+    if len(name) <= most:
         return visible(name)
-    half = _NAME_CHARACTERS // 2
+    half = most // 2
     return f"{visible(name[:half])}...({len(name):,} characters)...{visible(name[-half:])}"
+
+
+def size_text(nbytes: int) -> str:
+    """Return a number of bytes for people, in powers of 1000 as disks and networks count.
+
+    >>> size_text(999), size_text(77_194_752)
+    ('999 B', '77.2 MB')
+    """
+    if nbytes >= 1 << 64:  # no file has them: a shape claims so
+        return "over 18 EB"
+    if nbytes < 1000:
+        return f"{nbytes} B"
+    amount = nbytes / 1000
+    units = iter(("kB", "MB", "GB", "TB", "PB", "EB"))
+    unit = next(units)
+    while amount >= 999.95:  # would be rounded to 1000.0
+        amount, unit = amount / 1000, next(units)
+    return f"{amount:.1f} {unit}"
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """Return a shape for people; of more than eight dimensions the first six."""
+    if len(shape) > 8:
+        return f"[{', '.join(map(str, shape[:6]))}, ... {len(shape)} dimensions]"
+    return f"[{', '.join(map(str, shape))}]"

@@ -269,6 +269,11 @@ class FileObjects:
         del name
         return self
 
+    def is_known(self, name: str) -> bool:
+        """Return whether what an object is can be told without asking a network."""
+        is_later = isinstance(self.manifest.objects, LaterObjects)
+        return not (is_later and self.source.prefers_long_reads)
+
     def select(self, names: Iterable[str]) -> Self:
         """Return some of the objects, over the same open file."""
         return self.with_objects({name: self.object(name) for name in names})

@@ -90,6 +90,14 @@ class Objects(Protocol):
         """
         ...
 
+    def is_known(self, name: str) -> bool:
+        """Return whether what an object is can be told without asking a network.
+
+        Args:
+            name: of one of the objects.
+        """
+        ...
+
     def select(self, names: Iterable[str]) -> Self:
         """Return some of the objects, over the same open files.
 

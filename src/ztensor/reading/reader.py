@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from ztensor.boundary import public, public_inside, turn
 from ztensor.errors import ArgumentTypeError, describe
+from ztensor.notebook import Keyed, Shown
 from ztensor.reading.filling import fill
 from ztensor.reading.objects import several
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @public
-class ObjectReader(Mapping[str, "Array | Any"]):
+class ObjectReader(Shown, Keyed, Mapping[str, "Array | Any"]):
     """A mapping from object names to arrays; `ztensor.Reader` adds the opening.
 
     Args:

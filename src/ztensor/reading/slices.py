@@ -35,6 +35,7 @@ from ztensor.layout.quantization import GroupScheme, require_sizes
 from ztensor.layout.sparse import require_in_range
 from ztensor.layout.sparse_once import require_entries_once
 from ztensor.model.dtype import element_count
+from ztensor.notebook import Shown
 from ztensor.protocols import DLPackExporter, require_buffer_type, to_buffer
 from ztensor.reading.selection import select, select_rows
 from ztensor.reading.stored_array import StoredArray, gives_view
@@ -53,12 +54,13 @@ if TYPE_CHECKING:
 
 
 @public
-class TensorSlice(DLPackExporter, abc.ABC):
+class TensorSlice(DLPackExporter, Shown, abc.ABC):
     """An object of a reader that is read only where it is indexed; safe to share among threads.
 
     Dense objects give arrays, sparse and quantized ones a `Tensor` of the rows selected.
 
     Attributes:
+        name: the object's name.
         shape: the object's shape.
         dtype: the element type of the main component: `data`, `values` or `packed_weight`.
     """
@@ -69,7 +71,7 @@ class TensorSlice(DLPackExporter, abc.ABC):
     def __init__(self, file: FileObjects, name: str, shape: tuple[int, ...], *, copy: bool) -> None:
         self._file = file
         self._copy = copy
-        self._name = name
+        self.name = name
         self.shape = shape
 
     @overload
@@ -131,12 +133,12 @@ class TensorSlice(DLPackExporter, abc.ABC):
     def __len__(self) -> int:
         """Return the length of the first axis."""
         if not self.shape:
-            raise ArgumentTypeError("a scalar has no length", object_name=self._name)
+            raise ArgumentTypeError("a scalar has no length", object_name=self.name)
         if self.shape[0] > sys.maxsize:
             raise LimitError(
                 "the first axis is longer than Python can count",
                 reason=Reason.LIMIT_DECODED,
-                object_name=self._name,
+                object_name=self.name,
                 found=describe(self.shape[0]),
             )
         return self.shape[0]
@@ -148,11 +150,11 @@ class TensorSlice(DLPackExporter, abc.ABC):
     def __repr__(self) -> str:
         """Return name, shape and element type."""
         kind = type(self).__name__
-        return f"<{kind} {describe(self._name)} shape={self.shape} dtype={self.dtype.name}>"
+        return f"<{kind} {describe(self.name)} shape={self.shape} dtype={self.dtype.name}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by the file and the name: what was decoded stays here."""
-        return slice_of, (self._file, self._name)
+        return slice_of, (self._file, self.name)
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Return what Dask names a graph by: it changes when the file is replaced.
@@ -161,7 +163,7 @@ class TensorSlice(DLPackExporter, abc.ABC):
             ClosedError: the reader is closed.
             SourceError: the file's bytes are in memory or behind a file object, and cannot be read.
         """
-        return ("ztensor.TensorSlice", *self._file.token(self._name))
+        return ("ztensor.TensorSlice", *self._file.token(self.name))
 
     def __array__(  # NumPy calls it with these, by position
         self,
@@ -220,7 +222,7 @@ class DenseSlice(TensorSlice):
         self, file: FileObjects, name: str, *, plain: Place | None = None, copy: bool = False
     ) -> None:
         if plain is not None:  # one tensor after the other is sliced: no call more than it takes
-            self._file, self._copy, self._name = file, copy, name
+            self._file, self._copy, self.name = file, copy, name
             self.shape, self.dtype, *_ = plain
             return
         super().__init__(file, name, file.require_dense(name).shape, copy=copy)
@@ -228,15 +230,15 @@ class DenseSlice(TensorSlice):
 
     @functools.cached_property
     def _data(self) -> StoredArray:
-        with self._file.located(self._name, "data"):
-            found = self._file.object(self._name)
-            return StoredArray(self._file, self._name, found, "data", self.shape)
+        with self._file.located(self.name, "data"):
+            found = self._file.object(self.name)
+            return StoredArray(self._file, self.name, found, "data", self.shape)
 
     def __getitem__(self, key: Index) -> Any:
         if self._copy:
             return self._data.owned(key)
         if gives_view(key, len(self.shape)):
-            whole = self._file.plain(self._name)
+            whole = self._file.plain(self.name)
             if whole is not None:
                 try:
                     return whole[cast("Any", key)]
@@ -266,13 +268,13 @@ class RowSlice(TensorSlice):
 
     def __getitem__(self, key: Index) -> Tensor:
         file, shape = self._file, self.shape
-        with file.located(self._name):
+        with file.located(self.name):
             file.require_open()
             rows = select_rows(key, shape) if shape else None
             if rows is None:
                 select(key, shape)  # a scalar has no rows; the index must fit nevertheless
             if rows is None or (isinstance(rows, range) and rows == range(shape[0])):
-                return file.tensor(self._name, copy=self._copy)
+                return file.tensor(self.name, copy=self._copy)
             arrays = self._cut(rows)
             cut = dataclasses.replace(self._object, shape=(_count(rows), *shape[1:]))
             if cut.entries_once:
@@ -285,7 +287,7 @@ class RowSlice(TensorSlice):
 
     def _part(self, role: str, shape: tuple[int, ...], entries: int | None = None) -> StoredArray:
         return StoredArray(
-            self._file, self._name, self._object, role, shape, entries, copy=self._copy
+            self._file, self.name, self._object, role, shape, entries, copy=self._copy
         )
 
     def _exported(self) -> Array:
@@ -293,7 +295,7 @@ class RowSlice(TensorSlice):
             f"a {describe(self._object.format)} object is no plain array; index it and use "
             + ("to_dense()" if "sparse" in self._object.format else "dequantize()"),
             file=self._file.name,
-            object_name=self._name,
+            object_name=self.name,
         )
 
 
@@ -391,7 +393,7 @@ class CooSlice(RowSlice):
         if count is None:
             count = known_count(self._object, "values")
         if count is None:  # compressed, and nothing but decoding tells
-            whole = self._file.component(self._name, self._object, "values", copy=True)
+            whole = self._file.component(self.name, self._object, "values", copy=True)
             count = whole.size
         return self._part("coords", (rank, count), count), self._part("values", (count,), count)
 
@@ -559,7 +561,7 @@ class ProfileSlice(QuantizedSlice):
             if role == "data":
                 count = element_count(self.shape) // self._groups.per_word
             if count is None or not self.shape[0]:
-                whole = self._file.tensor(self._name, copy=self._copy)
+                whole = self._file.tensor(self.name, copy=self._copy)
                 return dict(whole.components)
             part = self._part(role, (count,))
             # Parts lie in the order of rows: each row has its share of all of them.

@@ -28,6 +28,7 @@ from ztensor.model.dtype import element_count
 from ztensor.model.problem import Problem
 from ztensor.model.showing import counted, short_repr
 from ztensor.model.table import TableObjects
+from ztensor.notebook import Shown
 from ztensor.reading.component import digest_of, lengths_of, require_declared
 from ztensor.reading.file import roles_in_order
 from ztensor.reading.overlaps import Overlaps
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class VerifyReport:
+class VerifyReport(Shown):
     """What verifying found: damage, or nothing wrong, or nothing to hold the bytes to.
 
     Attributes:

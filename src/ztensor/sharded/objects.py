@@ -268,6 +268,12 @@ class ShardedObjects:
                     opened = self._opened[file] = self._open(file)
         return opened
 
+    def is_known(self, name: str) -> bool:
+        """Return whether what an object is can be told without asking a network."""
+        file = self.homes[name]
+        opened = self._opened.get(file)
+        return file not in self.set.remotes if opened is None else opened.is_known(name)
+
     def names_in(self, file: str) -> list[str]:
         """Return the objects of the set that are in one of its files."""
         return self._names[file]

@@ -25,6 +25,7 @@ from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.layout.group_profiles import MX, QUANT_GROUP
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.shape import Shape
+from ztensor.notebook import Shown
 from ztensor.protocols import DLPackExporter, to_buffer
 from ztensor.tensor.arrays import as_array, packed_elements, shape_of, viewed_as
 from ztensor.tensor.constructors import Constructors
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @public
-class Tensor(Constructors, DLPackExporter):
+class Tensor(Constructors, DLPackExporter, Shown):
     """One object: a shape, a layout and typed components.
 
     Dense tensors have the component `data`; sparse and quantized ones several (1.2 section 3).

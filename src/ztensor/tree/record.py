@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.boundary import public
 from ztensor.errors import ArgumentTypeError, ObjectNotFoundError, UsageError, describe
+from ztensor.notebook import Keyed, Shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,7 +24,7 @@ _NAME = "name"  # the one field of an enum's member
 
 @public
 @dataclasses.dataclass(frozen=True, init=False, repr=False)
-class Record(Mapping[str, Any]):
+class Record(Shown, Keyed, Mapping[str, Any]):
     """A value of a class that the loader was not given: its fields, as attributes and as items.
 
     Two records are equal where class name and fields are. It cannot be changed.

@@ -14,6 +14,7 @@ from ztensor.errors import (
     FormatError,
     describe,
 )
+from ztensor.notebook import Keyed
 from ztensor.opening import Reader
 from ztensor.opening import open as open_reader
 from ztensor.source.local import PAGE_BYTES
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 @releasing
 @public
-class Source:
+class Source(Keyed):
     """A file of any known format, or several read as one: a mapping from names to tensors.
 
     Made by `open` and `index`. Tensors and arrays that were taken stay valid when it is closed.
