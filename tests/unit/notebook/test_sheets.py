@@ -137,7 +137,11 @@ class Bare(html.parser.HTMLParser):
     def handle_comment(self, data: str) -> None:
         raise AssertionError(data)
 
-    handle_decl = handle_pi = unknown_decl = handle_comment
+    def handle_decl(self, decl: str) -> None:
+        raise AssertionError(decl)
+
+    def handle_pi(self, data: str) -> None:
+        raise AssertionError(data)
 
 
 def sheet(thing: Any) -> str:
@@ -268,6 +272,7 @@ def test_what_is_closed_or_gone_is_said(folder: Path, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "run")
     assert "ztensor.CheckpointManager" in words(manager)
     with ztensor.open(folder / "set.zt.index.json") as other:
+        assert isinstance(other, ztensor.ShardedReader)
         for file in other.files:
             os.rename(file, f"{file}.away")
         try:
@@ -339,9 +344,9 @@ def test_a_sanitized_notebook_keeps_every_word(folder: Path) -> None:
     with ztensor.open(folder / "hostile.zt") as reader:
         text = sheet(reader)
     make = nbformat.v4
-    output = make.new_output("execute_result", {"text/html": text})  # type: ignore[no-untyped-call]
-    cell = make.new_code_cell("reader", outputs=[output])  # type: ignore[no-untyped-call]
-    book = make.new_notebook(cells=[cell])  # type: ignore[no-untyped-call]
+    output = make.new_output("execute_result", {"text/html": text})
+    cell = make.new_code_cell("reader", outputs=[output])
+    book = make.new_notebook(cells=[cell])
     page, _ = HTMLExporter(sanitize_html=True, template_name="basic").from_notebook_node(book)
 
     class Words(html.parser.HTMLParser):
