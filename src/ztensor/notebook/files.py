@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ztensor.handle import HandleSlice, safe_open
     from ztensor.metadata import TensorMetadata
     from ztensor.opening import ShardedReader
-    from ztensor.reading.objects import Objects
     from ztensor.reading.reader import ObjectReader
     from ztensor.reading.slices import TensorSlice
 
@@ -45,18 +44,24 @@ def of_handle(handle: safe_open[Any]) -> Sheet:
 
 
 def of_divided(checkpoint: DividedCheckpoint) -> Sheet:
-    """Return the sheet of a checkpoint of several processes."""
-    table = checkpoint.root.table
+    """Return the sheet of a checkpoint of several processes: what its root says."""
+    root, is_closed = checkpoint.root, checkpoint.objects.is_closed
+    count = len(root.names)
     facts = [
-        ("tensors", f"{len(table.names):,} in {len(table):,} chunks"),
-        ("files", f"{len(table.files):,}"),
+        ("tensors", f"{count:,} in {len(root.table):,} chunks"),
+        ("files", f"{len(root.files):,}"),
     ]
-    objects: Any = checkpoint.objects
+    rows = (
+        (Said(name), shape_text(shape), Said(logical or dtype), Said(layout))
+        for name, shape, dtype, logical, layout in zip(
+            root.names, root.shapes, root.dtypes, root.types, root.layouts, strict=True
+        )
+    )
     return Sheet(
         "ztensor.divided.DividedCheckpoint",
-        without_secrets(objects.name),
-        [*facts, ("state", _CLOSED)] if objects.is_closed else facts,
-        [] if objects.is_closed else [_names(objects, None)],
+        without_secrets(checkpoint.objects.name),
+        [*facts, ("state", _CLOSED)] if is_closed else facts,
+        [] if is_closed else [Table(f"{count:,} tensors", _COLUMNS[:4], rows, count)],
         "ztensor.open(folder) reads it as one file",
     )
 
@@ -82,7 +87,7 @@ def _of_objects(kind: str, reader: ObjectReader, word: str) -> Sheet:
         known = [reader.metadata(name) for name in names]
         facts += _types(known)
     facts += _attributes(attributes)
-    return Sheet(kind, of, facts, [_names(objects, known)], f"{word}.keys(), {word}.metadata(name)")
+    return Sheet(kind, of, facts, [_names(reader, known)], f"{word}.keys(), {word}.metadata(name)")
 
 
 def _types(known: Sequence[TensorMetadata]) -> list[tuple[str, str]]:
@@ -105,18 +110,16 @@ def _attributes(attributes: Mapping[str, object]) -> list[tuple[str, str]]:
     return [*found, ("attributes", f"{left:,} more")] if left else found
 
 
-def _names(objects: Objects, known: Sequence[TensorMetadata] | None) -> Table:
-    names = objects.names
+def _names(reader: ObjectReader, known: Sequence[TensorMetadata] | None) -> Table:
+    names, is_known = reader.objects.names, reader.objects.is_known
 
     def rows() -> Iterator[Sequence[str]]:
-        from ztensor.metadata import describe_object
-
         if known is not None:
             yield from map(_row, known)
             return
         for name in names:
-            if objects.is_known(name):
-                yield _row(describe_object(name, objects.part(name).object(name)))
+            if is_known(name):
+                yield _row(reader.metadata(name))
             else:
                 yield (Said(name), "not read yet", "", "", "", "")
 
