@@ -76,6 +76,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     "torch/tree.py": ("unit/torch/test_torch_tree.py",),
     "tree": ("unit/tree/test_encode.py", "unit/tree/test_decode.py"),
+    "tree/stored.py": ("unit/test_states.py",),
     "tree/fitting.py": ("unit/test_states.py",),
     "notebook": ("unit/notebook/test_sheets.py",),
     "foreign/base.py": ("unit/foreign/test_npz.py", "unit/foreign/test_gguf.py"),

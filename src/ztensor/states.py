@@ -14,13 +14,11 @@ from ztensor.boundary import public
 from ztensor.divided import PartWriter, commit
 from ztensor.divided.opened import DividedObjects
 from ztensor.divided.part import STRONG
-from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
     ArgumentValueError,
     ManifestError,
     ObjectNotFoundError,
     Reason,
-    UnsupportedError,
     UsageError,
     ZTensorError,
     describe,
@@ -34,8 +32,6 @@ from ztensor.reading.loading import load_all, load_files
 from ztensor.reading.names import keeps
 from ztensor.reading.overlaps import lie_apart
 from ztensor.sharded.saving import save_files
-from ztensor.source.base import Range
-from ztensor.source.memory import MemorySource
 from ztensor.source.paths import is_path, path_text
 from ztensor.source.urls import with_storage
 from ztensor.tree.decode import LeafAt, decode
@@ -43,9 +39,9 @@ from ztensor.tree.encode import encode
 from ztensor.tree.fitting import fit
 from ztensor.tree.flattening import flat
 from ztensor.tree.kinds import MAKERS
-from ztensor.tree.names import key_step
 from ztensor.tree.record import Record
 from ztensor.tree.separating import separate
+from ztensor.tree.stored import ATTRIBUTE, shape_of, stored_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -62,12 +58,6 @@ __all__ = ["LazyTree", "Record", "load_tree", "open_tree", "save_tree"]
 
 # In the place of a framework's name: each value comes as one of the framework whose it was.
 AS_SAVED = "*"
-
-_ATTRIBUTE = "tree"
-_VERSION = 1
-# A longer shape is compressed: it is mostly names that are alike.
-_PLAIN_BYTES = 64 << 10
-_LEVEL = 3
 
 
 def __dir__() -> list[str]:
@@ -118,7 +108,7 @@ def save_tree(
         ArgumentValueError: the suffix is of another format, or `metadata` has the key "tree".
         SourceError: the file could not be written. What was there before still is.
     """
-    if metadata is not None and _ATTRIBUTE in metadata:
+    if metadata is not None and ATTRIBUTE in metadata:
         raise ArgumentValueError('the attribute "tree" is what says that a file is a tree')
     kind = written_as(path_text(filename)) if is_path(filename) else "zt"
     if kind != "zt":
@@ -163,7 +153,7 @@ def save_encoded(
     save_files(
         encoded.leaves,
         filename,
-        {**(metadata or {}), _ATTRIBUTE: _stored_shape(encoded.shape)},
+        {**(metadata or {}), ATTRIBUTE: stored_shape(encoded.shape)},
         progress,
         deduplicate=False,  # the tree knows what is shared; what is only equal stays apart
         **options,
@@ -197,7 +187,7 @@ def save_encoded_divided(
     ) as part:
         for name, leaf in encoded.leaves.items():
             part.add(name, leaf)
-        told = {**values, _ATTRIBUTE: _stored_shape(encoded.shape)}
+        told = {**values, ATTRIBUTE: stored_shape(encoded.shape)}
         commit(folder, [part.finish()], told, durable=durable)
 
 
@@ -220,13 +210,15 @@ def tree_values(reader: ObjectReader, *, containers: bool = False) -> dict[str, 
 
 def holds_tree(reader: ObjectReader) -> bool:
     """Return whether an open file, or divided checkpoint, is a tree of `save_tree`."""
-    return _told(reader) is not None
+    objects = reader.objects
+    told = objects.root.values if isinstance(objects, DividedObjects) else reader.attributes
+    return told.get(ATTRIBUTE) is not None
 
 
 def split_tree(attributes: Mapping[str, Any]) -> tuple[dict[str, Any], object]:
     """Return a file's attributes without its tree, and what they say of that; None for none."""
     rest = dict(attributes)
-    told = rest.pop(_ATTRIBUTE, None)
+    told = rest.pop(ATTRIBUTE, None)
     return rest, told
 
 
@@ -548,72 +540,19 @@ class LazyTree(Shown, Keyed, Mapping[str, Any]):
         return f"<ztensor.LazyTree {describe(self._reader.name)}, {len(self)} values>"
 
 
-# --- The attribute --------------------------------------------------------------------------
-
-
-def _stored_shape(shape: bytes) -> dict[str, object]:
-    if len(shape) <= _PLAIN_BYTES:
-        return {"version": _VERSION, "shape": shape}
-    stored = b"".join(ENCODINGS["zstd"].encode(memoryview(shape), level=_LEVEL))
-    return {"version": _VERSION, "shape": stored, "encoding": "zstd", "length": len(shape)}
-
-
 def _decoded(reader: ObjectReader, leaf: Callable[[LeafAt], Any], **options: Any) -> Any:
     parts = reader.objects.parts()
     budget = Budget(parts[0].limits, sum(part.nbytes for part in parts))
     try:
-        shape, stored = _shape(reader, budget)
+        told = reader.attributes.get(ATTRIBUTE)
+        if told is None:
+            error = UsageError("the file holds no tree")
+            error.in_python = "ztensor.numpy.load_file gives the tensors of any file"
+            raise error
+        shape, stored = shape_of(told, budget)
         return decode(shape, budget, leaf, stored=stored, **options)
     except ZTensorError as error:
         raise error.locate(file=reader.name) from error.__cause__
-
-
-def _told(reader: ObjectReader) -> Any:
-    """Return what a file says of its tree; a divided checkpoint of one says it as a value."""
-    if isinstance(reader.objects, DividedObjects):
-        return reader.objects.root.values.get(_ATTRIBUTE)
-    return reader.attributes.get(_ATTRIBUTE)
-
-
-def _shape(reader: ObjectReader, budget: Budget) -> tuple[bytes, int]:
-    """Return the shape of an open file's tree, and how many bytes of the file it takes."""
-    told = _told(reader)
-    if told is None:
-        error = UsageError("the file holds no tree", file=reader.name)
-        error.in_python = "ztensor.numpy.load_file gives the tensors of any file"
-        raise error
-    version = told.get("version") if isinstance(told, dict) else None
-    if not isinstance(told, dict) or type(version) is not int:
-        raise _malformed("it is no map with a version", describe(told, 40))
-    if version > _VERSION:
-        raise UnsupportedError(
-            "the tree was saved by a newer release",
-            reason=Reason.UNKNOWN_VERSION,
-            expected=f"version {_VERSION}",
-            found=str(version),
-        )
-    shape, encoding = told.get("shape"), told.get("encoding")
-    if not isinstance(shape, bytes):
-        raise _malformed("its shape is no byte string", describe(shape, 40))
-    if encoding is None:
-        return shape, len(shape)
-    length = told.get("length")
-    if encoding not in ENCODINGS or encoding == "raw" or type(length) is not int or length < 0:
-        raise _malformed("its shape is stored in an unknown way", describe(encoding, 40))
-    codec, stored = ENCODINGS[encoding], Range(MemorySource(shape), 0, len(shape))
-    codec.require_length(stored, length, budget.limits)
-    budget.charge_bytes(length)
-    whole = bytearray(length)
-    codec.decode_into(stored, memoryview(whole), budget.limits)
-    return bytes(whole), len(shape)
-
-
-def _malformed(message: str, found: str) -> ManifestError:
-    return ManifestError(
-        f"the attribute {key_step(_ATTRIBUTE)} is malformed: {message}",
-        reason=Reason.FIELD_VALUE,
-        found=found,
-    )
 
 
 def _require_there(reader: Reader, names: Iterable[str]) -> None:

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +16,12 @@ import pytest
 import ztensor
 from ztensor import fleet
 from ztensor.errors import SourceError, SourceNotFoundError, UsageError, ZTensorError
+from ztensor.fleet.processes import Processes
+from ztensor.fleet.running import each
 from ztensor.numpy import load_file, save_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 COUNT = 12
 
@@ -209,6 +211,27 @@ def test_a_worker_that_dies_costs_no_file_its_line(files: list[str]) -> None:
         assert "died" in str(error)
 
 
+def size_unless_deadly(path: str) -> int:
+    if "deadly" in path:
+        os._exit(1)
+    return os.path.getsize(path)
+
+
+def test_a_file_that_kills_its_worker_alone_has_the_only_error(tmp_path: Path) -> None:
+    sources = [str(tmp_path / name) for name in ("a", "b", "deadly", "c", "d", "e")]
+    for source in sources:
+        Path(source).write_bytes(bytes(len(source)))
+    with Processes(2) as executor:
+        pairs = list(each(size_unless_deadly, sources, {}, executor, 2, "collect", None, None))
+        assert sorted(source for source, _ in pairs) == sorted(sources)
+        found = dict(pairs)
+        error = found.pop(sources[2])
+        assert isinstance(error, SourceError)
+        assert error.file == sources[2]
+        assert found == {source: len(source) for source in found}
+        assert executor.submit(os.path.getsize, sources[0]).result() == len(sources[0])
+
+
 class Refusing(concurrent.futures.Executor):
     """Does not take what it is given, or drops it, or fails of itself."""
 
@@ -262,6 +285,17 @@ def test_files_are_converted_into_a_folder(
     assert all(isinstance(one, UsageError) for one in again.values())
     over = fleet.convert_files(files[:1], target, to="npz", overwrite=True, executor=executor)
     assert all(isinstance(one, ztensor.ConversionReport) for _, one in over)
+
+
+@pytest.mark.parametrize("to", ["zt", "safetensors"])
+def test_a_dry_run_makes_no_folder_and_needs_none(
+    files: list[str], to: str, tmp_path: Path
+) -> None:
+    for size in (None, 300):
+        target = tmp_path / "new" / "one"
+        found = fleet.convert_files(files[:2], target, to=to, dry_run=True, max_shard_size=size)
+        assert all(isinstance(one, ztensor.ConversionReport) for _, one in found)
+    assert os.listdir(tmp_path) == []
 
 
 def test_no_new_file_takes_the_place_of_another(tmp_path: Path) -> None:

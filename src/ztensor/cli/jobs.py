@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
-import multiprocessing
-import signal
 from typing import TYPE_CHECKING, Any
 
 from ztensor.cli.verb import STDIN
@@ -39,11 +36,9 @@ def executing(how: Jobs, files: Sequence[str]) -> Iterator[dict[str, Any]]:
     if count < 2:
         yield {}
         return
-    # Not forked: a copy of this process would have its locks, but not its threads.
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(
-        count, context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
-    ) as pool:
+    from ztensor.fleet.processes import Processes
+
+    with Processes(count) as pool:
         yield {"executor": pool, "workers": count}
 
 

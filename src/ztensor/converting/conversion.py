@@ -119,10 +119,56 @@ def convert(
         LimitError: a safety cap is exceeded.
         SourceError: a file cannot be read or written.
     """
+    how = How(
+        version,
+        compression,
+        chunk_rows,
+        checksum,
+        strict,
+        check,
+        durable,
+        dry_run,
+        threads,
+        progress,
+        alignment=alignment,
+        canonical=canonical,
+    )
+    return convert_as(
+        source,
+        path,
+        how,
+        to=to,
+        include=include,
+        exclude=exclude,
+        max_shard_size=max_shard_size,
+        dtype=dtype,
+        dequantize=dequantize,
+        overwrite=overwrite,
+    )
+
+
+def convert_as(
+    source: Readable,
+    path: Path,
+    how: How,
+    *,
+    to: str | None = None,
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    max_shard_size: int | str | None = None,
+    dtype: npt.DTypeLike | None = None,
+    dequantize: bool = False,
+    overwrite: bool = True,
+) -> ConversionReport:
+    """Convert as `convert` does, with some of its arguments in one value.
+
+    Raises:
+        ZTensorError: what `convert` raises.
+    """
     target = path_text(path)
     kind = format_of(target, to)
-    version = require_version(version)
-    require_compressed(kind, compression, chunk_rows)
+    how = dataclasses.replace(how, version=require_version(how.version))
+    require_compressed(kind, how.compression, how.chunk_rows)
     remote = remote_of(path)
     if not overwrite:
         for there in (path, *(_earlier(target, remote) if max_shard_size is not None else ())):
@@ -132,20 +178,6 @@ def convert(
         inputs = reader.objects.paths
         require_other(inputs, target)
         part = casts.over(part_of(reader, matching(reader, include, exclude)))
-        how = How(
-            version,
-            compression,
-            chunk_rows,
-            checksum,
-            strict,
-            check,
-            durable,
-            dry_run,
-            threads,
-            progress,
-            alignment=alignment,
-            canonical=canonical,
-        )
         if max_shard_size is None:
             place = Place(target, remote=remote, is_new=not overwrite)
             return _told(casts, write_file(part, place, kind, inputs, how))
@@ -156,10 +188,10 @@ def convert(
             require_other(inputs, path_text(old))
         if len(groups) > 1:
             return _told(casts, write_set(part, path, kind, groups, inputs, how))
-        place, flush = place_of_whole(path, durable)
+        place, flush = place_of_whole(path, how.durable)
         how = dataclasses.replace(how, durable=flush)
         report = write_file(part, place, kind, inputs, how)
-        if not dry_run:
+        if not how.dry_run:
             remove_shards(path)
         return _told(casts, report)
 

@@ -9,6 +9,7 @@ from ztensor.converting.checking import require_equal
 from ztensor.converting.losses import require_lossless, require_some
 from ztensor.converting.report import Loss
 from ztensor.converting.target import How, RemoteTarget, Target
+from ztensor.converting.trees import without_tree
 from ztensor.converting.versions import extra_of, sayable, sayable_objects
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import UnsupportedError
@@ -44,6 +45,8 @@ def write_one(
     """Write one file, add to `lost` what it cannot say, and return how many objects and bytes."""
     target = place.path
     check = how.is_checked
+    reader, values = without_tree(reader, emitter_of(how.version) if kind == "zt" else None)
+    lost += values
     stored = sum(found.stored_nbytes for found in reader.metadata(list(reader)))
     total = work_of(reader, how)
     attributes: dict[str, Any] | None = None  # what the new file has to have, where that is plain

@@ -20,9 +20,9 @@ root is there nothing of a save counts; from then on nothing of the one before d
 
 Read `root.py` (what the root says, as columns), `part.py` (what one process writes), `commit.py`
 (how a save becomes the checkpoint), `cleaning.py` (what is removed then), `opened.py` (a folder or
-URL to whole tensors), `verifying.py`, `repair.py` (a lost root), and `sending.py` (what a process
-wrote as bytes, for those that exchange no more). The arithmetic of boxes and the
-encoding are in `ztensor/chunks/`.
+URL to whole tensors), `nested.py` (the state that was saved), `verifying.py`, `repair.py` (a lost
+root), and `sending.py` (what a process wrote as bytes, for those that exchange no more). The
+arithmetic of boxes and the encoding are in `ztensor/chunks/`.
 """
 
 from ztensor.divided.cleaning import compact

@@ -13,8 +13,9 @@ import numpy as np
 from ztensor.boundary import public
 from ztensor.chunks.assembling import Assembler
 from ztensor.divided.cleaning import has_parts
+from ztensor.divided.nested import RootAttributes, named_apart
 from ztensor.divided.place import ATTRIBUTE, ROOT, Place
-from ztensor.divided.root import is_root, open_root, parse_root
+from ztensor.divided.root import is_root, open_root, parse_root, value_arrays
 from ztensor.divided.rows import SEPARATOR
 from ztensor.errors import (
     FormatError,
@@ -26,7 +27,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import DEFAULT_LIMITS, Limits
-from ztensor.model.account import Unrepresented
+from ztensor.model.later import LaterObjects
 from ztensor.model.manifest import Manifest
 from ztensor.notebook import Shown
 from ztensor.reading.file import FileObjects
@@ -66,6 +67,7 @@ class DividedObjects(FileObjects):
         place: as given, like file.
         root: what the root says.
         assembler: puts tensors together.
+        value_arrays: names of arrays that are no tensors but in values, to those in the root.
 
     Raises:
         FormatError: the root is damaged, or its chunks cannot be those of its tensors.
@@ -92,7 +94,17 @@ class DividedObjects(FileObjects):
         ]
         source = LaterFiles(file.source, later, prefers_long_reads=place.is_remote)
         self.assembler = Assembler(table, source, limits, verify=verify, starts=source.starts[1:])
-        manifest = Manifest(file.manifest.version, self.assembler.objects(self._whole), {})
+        tensors = self.assembler.objects(self._whole)
+        arrays = value_arrays(file)
+        called = named_apart(arrays, tensors)
+        self.value_arrays = {name: arrays[own] for own, name in called.items()}
+        # The source begins with the root: what is in it lies there where it says.
+        beside = {name: file.object(own) for name, own in self.value_arrays.items()}
+        manifest = Manifest(
+            file.manifest.version,
+            LaterObjects((*tensors, *beside), lambda name: beside.get(name) or tensors[name]),
+            RootAttributes(self.root, called),
+        )
         self._source_of_files = source
         super().__init__(
             source,
@@ -101,12 +113,7 @@ class DividedObjects(FileObjects):
             encodings=self.assembler.encodings(),
             verify=verify,
             limits=limits,
-            account=self._values_left,
         )
-
-    def _values_left(self) -> list[Unrepresented]:
-        """Return the values that are no tensors, which no reader of tensors gives."""
-        return [Unrepresented("value beside the tensors", name) for name in self.root.values]
 
     def _require_there(self) -> None:
         """Raise where a file is missing or of another length; the error tells what is lost."""

@@ -53,7 +53,7 @@ from ztensor.frameworks import tree_adapter
 from ztensor.limits import Budget
 from ztensor.tree.decode import decode
 from ztensor.tree.encode import encode
-from ztensor.tree.kinds import MAKERS
+from ztensor.tree.kinds import MAKERS, Made
 from ztensor.writing.creating import create
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from ztensor.model.manifest import Manifest
     from ztensor.reading.file import FileObjects
     from ztensor.source.sink import Durable, Sink
+    from ztensor.tree.decode import LeafAt
     from ztensor.typing import Path
 
     Array = np.ndarray[Any, Any]
@@ -87,9 +88,7 @@ class Root:
 
     table: ChunkTable
     writer: str
-    _values: Callable[..., Mapping[str, object]] | None = dataclasses.field(
-        repr=False, default=None
-    )
+    _values: Callable[..., Mapping[str, Any]] | None = dataclasses.field(repr=False, default=None)
 
     @property
     def names(self) -> Sequence[str]:
@@ -130,6 +129,23 @@ class Root:
             LimitError: a safety cap is exceeded.
         """
         return values_as(self, None)
+
+    def values_kept(self, leaf: Callable[[str, str], object]) -> Mapping[str, Any]:
+        """Return the values as a tree is encoded of them: what is made of others stays told.
+
+        Args:
+            leaf: gives what stands for an array, by its name and its framework.
+
+        Raises:
+            ZTensorError: as for `values`.
+        """
+        if self._values is None:
+            return {}
+        return self._values(lambda _, at: leaf(at.name, at.framework), (), _kept)
+
+
+def _kept(name: str) -> Callable[[Any], Made]:
+    return functools.partial(Made, name)
 
 
 @public
@@ -196,8 +212,16 @@ def values_as(root: Root, framework: str | None, types: Iterable[type] = ()) -> 
     Raises:
         ZTensorError: as for `Root.values`, and what `ztensor.load_tree` raises for classes.
     """
-    values: Mapping[str, Any] = {}
-    return values if root._values is None else root._values(framework, types)
+    if root._values is None:
+        return {}
+    home = None if framework is None else tree_adapter(framework)
+    own = {} if home is None else home.tree_makers()
+
+    def leaf(file: FileObjects, at: LeafAt) -> object:
+        value = file.value(f"{_VALUES}/{at.name}", copy=True)
+        return home.tree_leaf(value) if home is not None and at.framework == framework else value
+
+    return root._values(leaf, types, lambda name: own.get(name) or MAKERS.get(name))
 
 
 def parse_root(file: FileObjects) -> Root:
@@ -393,36 +417,36 @@ _INTEGERS = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i8": 1, "i16": 2, "i32": 4,
 
 
 def _values_of(
-    file: FileObjects, budget: Budget, framework: str | None, types: Iterable[type]
+    file: FileObjects,
+    budget: Budget,
+    leaf: Callable[[FileObjects, LeafAt], object],
+    types: Iterable[type],
+    maker_of: Callable[[str], Callable[[Any], Any] | None],
 ) -> Mapping[str, Any]:
-    home = None if framework is None else tree_adapter(framework)
-    own = {} if home is None else home.tree_makers()
     stored = file.object(_VALUES).components["data"].length
     if file.object(_VALUES).shape[:1] > (file.limits.manifest_bytes,):
         raise LimitError(
             "the values are longer than Limits.manifest_bytes", reason=Reason.LIMIT_MANIFEST
         )
     shape = file.array(_VALUES, copy=True)
-    names = _leaf_names(file)
+    names = set(value_arrays(file))
 
-    def leaf(at: Any) -> Any:
+    def there(at: LeafAt) -> object:
         if at.name not in names:
             raise broken("the root lacks an array of its values", found=describe(at.name))
-        value = file.value(f"{_VALUES}/{at.name}", copy=True)
-        return home.tree_leaf(value) if home is not None and at.framework == framework else value
+        return leaf(file, at)
 
-    def maker_of(name: str) -> Callable[[Any], Any] | None:
-        return own.get(name) or MAKERS.get(name)
-
-    tree = decode(shape.tobytes(), budget, leaf, stored=stored, types=types, maker_of=maker_of).tree
+    decoded = decode(shape.tobytes(), budget, there, stored=stored, types=types, maker_of=maker_of)
+    tree = decoded.tree
     if not isinstance(tree, dict) or not all(isinstance(name, str) for name in tree):
         raise broken("the values have no names", found=describe(tree))
     return tree
 
 
-def _leaf_names(file: FileObjects) -> set[str]:
+def value_arrays(file: FileObjects) -> dict[str, str]:
+    """Return the arrays of the values: their names, and what they are called in the root."""
     start = f"{_VALUES}/"
-    return {name.removeprefix(start) for name in file.names if name.startswith(start)}
+    return {name.removeprefix(start): name for name in file.names if name.startswith(start)}
 
 
 # --- Writing --------------------------------------------------------------------------------

@@ -54,15 +54,18 @@ def verify_divided(
     """
     objects.require_open()
     table = objects.root.table
-    chosen = None if names is None else [names] if isinstance(names, str) else list(names)
-    for name in chosen or ():
-        if name not in table.tensor_of:
+    asked = None if names is None else [names] if isinstance(names, str) else list(names)
+    for name in asked or ():
+        if name not in objects.names:
             raise not_found(name, objects.names, objects.name)
+    beside = objects.value_arrays
+    chosen = None if asked is None else [name for name in asked if name not in beside]
+    arrays = None if asked is None else [beside[name] for name in asked if name in beside]
     total = objects.nbytes
     reports = []
     done = 0
-    if chosen is None:
-        report = verify_file(objects.file, threads=1)
+    if arrays is None or arrays:
+        report = verify_file(objects.file, arrays, threads=1)
         reports.append(_under(objects.file.name, report))
         done = objects.file.nbytes
     for number, rows in _rows_of_files(table, chosen):
@@ -87,7 +90,7 @@ def verify_divided(
         done += file.size
     if progress is not None:
         progress(total, total)
-    count = len(table.names) if chosen is None else len(chosen)
+    count = len(objects.names) if asked is None else len(asked)
     return dataclasses.replace(_sum(reports), objects=count)
 
 

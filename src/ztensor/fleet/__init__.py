@@ -10,7 +10,8 @@ Each file is done by one thread, since files are what is done side by side.
             ...
 
 Read `verbs.py` (the functions, and what is sent to a worker), `running.py` (few files ahead, each
-with one result), and `naming.py` (where new files go).
+with one result), `naming.py` (where new files go), and `processes.py` (worker processes that go on
+where one dies).
 """
 
 from ztensor.fleet.verbs import (

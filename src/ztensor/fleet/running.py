@@ -148,7 +148,7 @@ def _by(
     executor: Executor, most: int, jobs: _Jobs, sources: Iterable[Any]
 ) -> Iterator[tuple[Any, Any]]:
     left = iter(sources)
-    pending: dict[Future[Any], Any] = {}
+    pending: dict[Future[Any], tuple[Any, Callable[[], Any]]] = {}
     done: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
     is_end = False
     try:
@@ -160,33 +160,41 @@ def _by(
                     is_end = True
                     break
                 try:
-                    future = executor.submit(jobs.of(source))
+                    job = jobs.of(source)
+                    future = executor.submit(job)
                 except ZTensorError as error:
                     yield source, error
                 except Exception as error:  # noqa: BLE001  # of the executor's code
                     yield source, _of_executor(error, source)
                 else:
-                    pending[future] = source
+                    pending[future] = source, job
                     future.add_done_callback(done.put)
             if not pending:
                 return
             future = done.get()
-            source = pending.pop(future)
+            source, job = pending.pop(future)
             try:
-                found = future.result()
+                try:
+                    found = future.result()
+                except concurrent.futures.BrokenExecutor:
+                    # Nothing tells which file took the worker down, but that it does so alone.
+                    if not hasattr(executor, "alone"):
+                        raise
+                    found = executor.alone(job)
             except Exception as error:  # noqa: BLE001  # of the executor's code
-                found = _of_executor(error, source)
+                found = _of_executor(error, source, was_alone=hasattr(executor, "alone"))
             yield source, found
     finally:
         for future in pending:
             future.cancel()
 
 
-def _of_executor(error: Exception, source: Any) -> SourceError:
+def _of_executor(error: Exception, source: Any, *, was_alone: bool = False) -> SourceError:
     """Return the error for a file that an executor did not bring to an end."""
     name = path_text(source)
     if isinstance(error, concurrent.futures.BrokenExecutor):
-        told = SourceError("the worker that had this file died, or one beside it", file=name)
+        how = ", twice, the second time with nothing else" if was_alone else ", or one beside it"
+        told = SourceError(f"the worker that had this file died{how}", file=name)
         told.hint = "if memory ran out, use fewer workers; then go on with the files that are left"
     elif isinstance(error, concurrent.futures.CancelledError):
         told = SourceError("the executor dropped this file", file=name)

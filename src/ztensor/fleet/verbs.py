@@ -13,6 +13,8 @@ from ztensor.analysis.statistics import stats as stats_of
 from ztensor.boundary import public
 from ztensor.converting import convert
 from ztensor.converting.asking import matching
+from ztensor.converting.conversion import convert_as
+from ztensor.converting.target import How
 from ztensor.errors import ArgumentValueError, SourceError, describe
 from ztensor.fleet.naming import Naming
 from ztensor.fleet.running import each, listed
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 _Source = TypeVar("_Source", bound="Path")
+
+_OF_HOW = frozenset(field.name for field in dataclasses.fields(How))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,9 +93,13 @@ def _hash(
         return FileHash(combined(ids, reader.attributes if attributes else None), ids)
 
 
+@public
 def _convert(pair: tuple[Any, Any], **options: Any) -> ConversionReport:
+    # A dry run finds no folder: it is made for all files, where they are written.
+    how = How(threads=1, makes_folder=True)
+    of_how = {name: options.pop(name) for name in _OF_HOW & options.keys()}
     with open_reader(pair[0], mmap=False) as reader:
-        return convert(reader, pair[1], threads=1, **options)
+        return convert_as(reader, pair[1], dataclasses.replace(how, **of_how), **options)
 
 
 def _chosen(

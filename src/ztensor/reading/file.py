@@ -301,6 +301,13 @@ class FileObjects:
             part.fetching = self.fetching.with_encodings(encodings)
         return part
 
+    def with_attributes(self, attributes: Mapping[str, object]) -> Self:
+        """Return the same objects with other attributes of the file, over the same open file."""
+        part = object.__new__(type(self))
+        vars(part).update(vars(self))
+        part.manifest = dataclasses.replace(self.manifest, attributes=attributes)
+        return part
+
     # --- Objects ----------------------------------------------------------------------------
 
     def object(self, name: str) -> TensorObject:

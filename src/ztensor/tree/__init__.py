@@ -7,8 +7,8 @@ bytes that say what lies around them. Nothing is pickled, and no class is import
 Read `columns.py` (the bytes of a shape), `kinds.py` (what is kept of each exact type, one table),
 `encode.py` and `decode.py` (both loops with a stack: depth costs nothing), `names.py` (what leaves
 are called, and where a value is), `record.py` (classes that a file only names), `fitting.py` (a
-loaded tree laid over a live one), `flattening.py` (its values by
-path). The module `ztensor.states` saves and loads files with these.
+loaded tree laid over a live one), `flattening.py` (its values by path), `stored.py` (the attribute
+of a file that is a tree). The module `ztensor.states` saves and loads files with these.
 
 A framework's types are told by its adapter: see `ztensor.frameworks.TreeAdapter`.
 """

@@ -217,8 +217,10 @@ class _Encoder:
         number = self._numbers.get(memory)
         if number is None:
             number = self._numbers[memory] = len(self._leaves)
-            name = place.name if key is None else named(place.name, key)
-            name = unique(name, self._leaves, self._tries)
+            name = leaf.name
+            if name is None:
+                name = place.name if key is None else named(place.name, key)
+                name = unique(name, self._leaves, self._tries)
             self._leaves[name] = leaf.stored
             columns.leaves.append(columns.word(name))
         columns.kinds.append(Node.LEAF)
@@ -251,8 +253,8 @@ class _Encoder:
 def _told_by(value: Any) -> Callable[[Any], Leaf | Made | None]:
     """Return what tells the form of all values of one's exact type."""
     kind = type(value)
-    if kind is Leaf:
-        return lambda leaf: leaf
+    if kind is Leaf or kind is Made:
+        return lambda told: told
     if kind is Tensor:
         return lambda tensor: Leaf(tensor, None, "")
     if form_of(value) is not None:

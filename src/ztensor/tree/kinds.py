@@ -31,11 +31,13 @@ class Leaf(NamedTuple):
         memory: equal for two leaves over the same elements; None where only the same object is.
         framework: whose value it is, as `ztensor.frameworks` calls it; "numpy", and "" for a
             `ztensor.Tensor`.
+        name: the object it is already; None names it by the keys on the way to it.
     """
 
     stored: Any
     memory: object
     framework: str
+    name: str | None = None
 
 
 class Made(NamedTuple):

@@ -1,0 +1,57 @@
+"""A file's tree for a target that has none: plain values as attributes, the rest named as lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.converting.report import Loss
+from ztensor.errors import NotRepresentableError, describe
+from ztensor.opening import Reader, reader_over
+from ztensor.states import split_tree, tree_values
+from ztensor.tree.decode import LeafAt
+from ztensor.tree.flattening import Container
+from ztensor.tree.stored import ATTRIBUTE
+
+if TYPE_CHECKING:
+    from ztensor.container import Emitter
+
+_PLAIN = frozenset([bool, int, float, str, bytes, type(None)])
+
+
+def without_tree(reader: Reader, emitter: Emitter | None) -> tuple[Reader, list[Loss]]:
+    """Return a reader whose attributes are the plain values of its tree, by the keys on the way.
+
+    Args:
+        reader: what is converted.
+        emitter: of the `.zt` file that is written; None of another format.
+
+    Returns:
+        The reader itself where it has no tree, or the new file can hold it; and what values are
+        lost.
+
+    Raises:
+        ZTensorError: the tree is damaged.
+    """
+    attributes, told = split_tree(reader.attributes)
+    if told is None or (emitter is not None and _holds(emitter, told)):
+        return reader, []
+    lost = []
+    for path, value in tree_values(reader, containers=True).items():
+        if isinstance(value, (LeafAt, Container)):
+            continue
+        if type(value) in _PLAIN or (type(value) is list and value):
+            attributes.setdefault(path, value)
+        else:
+            kind = type(value).__qualname__
+            lost.append(Loss(None, f"left out: value {describe(path)}, a {describe(kind)}"))
+    return reader_over(
+        reader.objects.mapped(lambda part, _: part.with_attributes(attributes))
+    ), lost
+
+
+def _holds(emitter: Emitter, told: object) -> bool:
+    try:
+        emitter.require_attributes({ATTRIBUTE: told})
+    except NotRepresentableError:
+        return False
+    return True

@@ -1,0 +1,74 @@
+"""The attribute of a file that says that its objects are the leaves of a tree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.encoding import ENCODINGS
+from ztensor.errors import ManifestError, Reason, UnsupportedError, describe
+from ztensor.source.base import Range
+from ztensor.source.memory import MemorySource
+from ztensor.tree.names import key_step
+
+if TYPE_CHECKING:
+    from ztensor.limits import Budget
+
+ATTRIBUTE = "tree"
+_VERSION = 1
+# A longer shape is compressed: it is mostly names that are alike.
+_PLAIN_BYTES = 64 << 10
+_LEVEL = 3
+
+
+def stored_shape(shape: bytes) -> dict[str, object]:
+    """Return what the attribute says of a tree of this shape."""
+    if len(shape) <= _PLAIN_BYTES:
+        return {"version": _VERSION, "shape": shape}
+    stored = b"".join(ENCODINGS["zstd"].encode(memoryview(shape), level=_LEVEL))
+    return {"version": _VERSION, "shape": stored, "encoding": "zstd", "length": len(shape)}
+
+
+def shape_of(told: object, budget: Budget) -> tuple[bytes, int]:
+    """Return the shape that the attribute tells of, and how many bytes of the file it takes.
+
+    Args:
+        told: the attribute's value.
+        budget: is charged what a compressed shape takes.
+
+    Raises:
+        FormatError: it is not what `stored_shape` gives.
+        UnsupportedError: a newer release wrote it.
+        LimitError: a safety cap is exceeded.
+    """
+    version = told.get("version") if isinstance(told, dict) else None
+    if not isinstance(told, dict) or type(version) is not int:
+        raise _malformed("it is no map with a version", describe(told, 40))
+    if version > _VERSION:
+        raise UnsupportedError(
+            "the tree was saved by a newer release",
+            reason=Reason.UNKNOWN_VERSION,
+            expected=f"version {_VERSION}",
+            found=str(version),
+        )
+    shape, encoding = told.get("shape"), told.get("encoding")
+    if not isinstance(shape, bytes):
+        raise _malformed("its shape is no byte string", describe(shape, 40))
+    if encoding is None:
+        return shape, len(shape)
+    length = told.get("length")
+    if encoding not in ENCODINGS or encoding == "raw" or type(length) is not int or length < 0:
+        raise _malformed("its shape is stored in an unknown way", describe(encoding, 40))
+    codec, stored = ENCODINGS[encoding], Range(MemorySource(shape), 0, len(shape))
+    codec.require_length(stored, length, budget.limits)
+    budget.charge_bytes(length)
+    whole = bytearray(length)
+    codec.decode_into(stored, memoryview(whole), budget.limits)
+    return bytes(whole), len(shape)
+
+
+def _malformed(message: str, found: str) -> ManifestError:
+    return ManifestError(
+        f"the attribute {key_step(ATTRIBUTE)} is malformed: {message}",
+        reason=Reason.FIELD_VALUE,
+        found=found,
+    )
