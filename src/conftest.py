@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import importlib.util
 
-_NEEDS = {"torch": "torch", "jax": "jax", "flax.py": "jax"}
+_NEEDS = {
+    "torch": "torch", "jax": "jax", "flax.py": "jax",
+    "transformers.py": "torch", "diffusers.py": "torch", "peft.py": "torch",
+}  # fmt: skip
 
 collect_ignore = [
     f"ztensor/{module}"

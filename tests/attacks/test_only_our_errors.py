@@ -895,6 +895,19 @@ METHODS: dict[str, Make] = {
 }  # fmt: skip
 
 # Right calls that this or that layout has no answer to, or that are made once only.
+# Libraries that are not installed beside this suite: `tests/ecosystem` attacks these calls.
+HUBS = ("transformers", "diffusers", "peft")
+HUB_CALLS = ("from_pretrained", "save_pretrained")
+
+
+def hub(home: str, name: str, files: Files) -> Case:
+    call = getattr(importlib.import_module(f"ztensor.{home}"), name)
+    if name == "save_pretrained":
+        return case(call, model=files.model, folder=files.out(""))
+    kind = {"model": files.model} if home == "peft" else {"cls": dict}
+    return case(call, folder=pretrained(files), verify=None, subfolder="", storage=None, **kind)
+
+
 REFUSED = {
     "register_logical_type", "ObjectSink.__exit__", "ObjectSink.close", "Tensor.dequantize",
     "Tensor.integers", "Tensor.to_scipy", "Tensor:csr.__array__", "Tensor:csr.__buffer__",
@@ -904,7 +917,7 @@ REFUSED = {
     "Tensor:quantized.__array__", "Tensor:quantized.__buffer__", "Tensor:quantized.__dlpack__",
     "Tensor:quantized.jax", "Tensor:quantized.numpy", "Tensor:quantized.to_scipy",
     "Tensor:quantized.torch", "TensorSlice.__dlpack__", "safe_open:torch.get_tensors",
-    "safe_open:jax.get_tensors",
+    "safe_open:jax.get_tensors", *(f"{home}.{name}" for home in HUBS for name in HUB_CALLS),
 }  # fmt: skip
 
 
@@ -1233,6 +1246,9 @@ OTHERS: dict[str, Make] = {
         importlib.import_module("ztensor.dask").from_file, source=f.zt(), name="w", chunks="auto",
         verify=None, storage=None,
     ),
+    **{
+        f"{home}.{name}": functools.partial(hub, home, name) for home in HUBS for name in HUB_CALLS
+    },
     "divided.commit": commit_of,
     "divided.compact": lambda f: case(
         divided().compact, folder=divided_folder(f), storage=None, dry_run=False
@@ -1350,6 +1366,7 @@ def public_names() -> Iterator[str]:
         "conformance.": importlib.import_module("ztensor.conformance"),
         "fleet.": importlib.import_module("ztensor.fleet"),
         "dask.": importlib.import_module("ztensor.dask"),
+        **{f"{home}.": importlib.import_module(f"ztensor.{home}") for home in HUBS},
     }
     kinds: dict[str, type] = {"HandleSlice": importlib.import_module("ztensor.handle").HandleSlice}
     for prefix, space in spaces.items():
@@ -1397,7 +1414,17 @@ def test_every_public_name_has_the_edge() -> None:
     without = set()
     for name in public_names():
         outer, _, inner = name.rpartition(".")
-        if outer in ("numpy", "torch", "jax", "v2", "conformance", "fleet", "dask", "divided"):
+        if outer in (
+            "numpy",
+            "torch",
+            "jax",
+            "v2",
+            "conformance",
+            "fleet",
+            "dask",
+            "divided",
+            *HUBS,
+        ):
             call = getattr(importlib.import_module(f"ztensor.{outer}"), inner)
         elif outer.startswith("torch."):
             kind = getattr(ztensor_torch(), outer.removeprefix("torch."))

@@ -7,11 +7,17 @@ their own; ours stay errors.
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+import ztensor
 from tests.ecosystem.run import HERE, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
 
 NEEDS = {
     test: entry["imports"] for entry in table().values() for test in entry["tests"]
@@ -29,3 +35,37 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if importlib.util.find_spec(name) is None:
                 reason = f"{name} is not installed here; `make ecosystem` tests beside it"
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+# What callers pass in place of what is meant.
+ODD: tuple[object, ...] = (
+    None,
+    3,
+    -1.5,
+    "",
+    "\0",
+    "\udc80",
+    b"x",
+    [],
+    {},
+    {"a": 1},
+    object(),
+    int,
+    float("nan"),
+)
+
+
+def odd_calls(function: Callable[..., object], right: Mapping[str, object]) -> Iterator[str]:
+    """Yield the calls of a function, each with one odd argument, that raise what is not ours."""
+    for name in inspect.signature(function).parameters:
+        for value in ODD:
+            if name == "options":
+                continue
+            try:
+                function(**{**right, name: value})
+            except ztensor.errors.InternalError as error:
+                yield f"{name}={value!a}: {error}"
+            except ztensor.ZTensorError:
+                pass
+            except Exception as error:  # noqa: BLE001  # whatever it is, it is none of ours
+                yield f"{name}={value!a}: {error!r}"

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 # Those whose library is not installed are left out.
 MODULES = [
     "", ".numpy", ".torch", ".jax", ".flax", ".divided", ".edit", ".errors", ".typing", ".fleet",
-    ".dask",
+    ".dask", ".transformers", ".diffusers", ".peft",
 ]  # fmt: skip
 
 
@@ -60,6 +60,7 @@ VALUES = "X | Any: a sparse or quantized object is another kind of value, isinst
 PROTOCOL = "as Python's or another library's protocol has it"
 TREES = "a tree, or a value in it, is of any type"
 OURS = "only the library makes it"
+THEIRS = "models, classes and options of a library that need not be installed"
 # What may say Any, and why; by the end of its name.
 EXCEPTIONS = {
     ".attributes": ATTRIBUTES,
@@ -71,6 +72,10 @@ EXCEPTIONS = {
     ".read_jax": VALUES,
     ".load_tree": TREES,
     ".restore": TREES,
+    ".from_pretrained": THEIRS,
+    "transformers.save_pretrained": THEIRS,
+    "diffusers.save_pretrained": THEIRS,
+    "peft.save_pretrained": THEIRS,
     "LazyTree.__getitem__": TREES,
     "LazyTree.tree": TREES,
     "Record.__getattr__": TREES,

@@ -1,0 +1,268 @@
+"""Load and save models and pipelines of Hugging Face diffusers as `.zt`.
+
+A model is made from its config and takes the tensors of the file. A pipeline is made by the
+library, which is handed the models that were loaded here.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from ztensor import transformers as ours
+from ztensor.boundary import public
+from ztensor.errors import (
+    ArgumentTypeError,
+    FormatError,
+    Reason,
+    SourceNotFoundError,
+    UsageError,
+    describe,
+)
+from ztensor.model_folder import ModelFolder
+from ztensor.torch import load_model, save_file
+from ztensor.transformers import library_of, made_folder, words_of
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ztensor.typing import ModelOptions, Path, Storage
+
+__all__ = ["from_pretrained", "save_pretrained"]
+
+CONFIG, PIPELINE = "config.json", "model_index.json"
+STEM = "diffusion_pytorch_model"
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
+@public
+def from_pretrained(
+    folder: Path,
+    cls: Any,
+    *,
+    dtype: Any = None,
+    variant: str | None = None,
+    subfolder: str = "",
+    copy: bool = False,
+    verify: bool | None = None,
+    storage: Storage | None = None,
+    cache: Path | None = None,
+    **options: Any,
+) -> Any:
+    """Load a model or a pipeline from a folder with `.zt` or `.safetensors` weights.
+
+    Args:
+        folder: a folder of a model, or its URL; or a folder on disk of a pipeline, with its models
+            in folders of their own.
+        cls: the class: one of a model, such as `UNet2DConditionModel`, or of a pipeline, such as
+            `DiffusionPipeline`.
+        dtype: a `torch.dtype` that floats become, but for those that a class keeps in float32. By
+            default weights have the type of the file, and are views of it.
+        variant: of the weights: "fp16" for `diffusion_pytorch_model.fp16.zt`.
+        subfolder: a folder in `folder` that is meant.
+        copy: True gives weights memory of their own, checked against their digests.
+        verify: None checks digests of what is copied, True of views as well, False of nothing.
+        storage: how the store of a URL is opened; see `ztensor.Reader`.
+        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
+        options: of a pipeline: components to take instead of those in the folder, such as
+            `unet=`, and others of the library's `from_pretrained`.
+
+    Returns:
+        The model, in evaluation mode, or the pipeline.
+
+    Raises:
+        MissingDependencyError: diffusers is not installed; for models accelerate, and for some
+            pipelines transformers as well.
+        ArgumentTypeError: `cls` is neither, or `dtype` no type of torch.
+        UsageError: weights do not fit the model, or the library refuses an option; the message has
+            its words.
+        FormatError: a file is damaged, or not what it is called.
+        LimitError: a safety cap is exceeded.
+        SourceError: the folder has no config or no weights, or cannot be read.
+    """
+    import torch
+
+    library = _library()
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise ArgumentTypeError(
+            "dtype is a type of torch", expected="such as torch.bfloat16", found=describe(dtype)
+        )
+    place = ModelFolder(folder, subfolder=subfolder, storage=storage, cache=cache)
+    how: dict[str, Any] = {"dtype": dtype, "variant": variant, "copy": copy, "verify": verify}
+    if _is_of(cls, library.DiffusionPipeline):
+        return _pipeline(library, place, cls, how, options)
+    if not _is_of(cls, library.ModelMixin):
+        raise ArgumentTypeError(
+            "not a class of models or pipelines",
+            expected="one of diffusers, such as UNet2DConditionModel or DiffusionPipeline",
+            found=describe(cls, 80),
+        )
+    if options:
+        raise UsageError(
+            "a model of diffusers takes no more options",
+            file=place.name,
+            found=", ".join(options),
+        )
+    return _model(place, cls, **how)
+
+
+@public
+def save_pretrained(
+    model: Any,
+    folder: Path,
+    *,
+    variant: str | None = None,
+    **options: Unpack[ModelOptions],
+) -> None:
+    """Save a model or a pipeline into a folder, as the library does, with weights as `.zt`.
+
+    Args:
+        model: a model of diffusers: `config.json` and `diffusion_pytorch_model.zt`, or shards; or
+            a pipeline: `model_index.json`, and a folder for each of its parts.
+        folder: made where it is missing; other files in it stay.
+        variant: "fp16" for `diffusion_pytorch_model.fp16.zt`.
+        options: others of `ztensor.torch.save_file`; `max_shard_size` is "10GB" by default.
+
+    Raises:
+        MissingDependencyError: diffusers is not installed.
+        ArgumentTypeError: `model` is neither.
+        NotRepresentableError: a weight has no elements of its own, as on the meta device.
+        UsageError: `folder` is a URL, or the library cannot save a part.
+        SourceError: the folder cannot be made, or a file not be written.
+    """
+    library = _library()
+    if isinstance(model, library.DiffusionPipeline):
+        _save_pipeline(library, model, folder, variant, options)
+        return
+    if not isinstance(model, library.ModelMixin):
+        raise ArgumentTypeError(
+            "not a model or a pipeline of diffusers", found=describe(type(model).__qualname__)
+        )
+    place = made_folder(folder)
+    options.setdefault("max_shard_size", "10GB")
+    file = f"{STEM}.{variant}.zt" if variant else f"{STEM}.zt"
+    save_file(model.state_dict(), os.path.join(place, file), {"format": "pt"}, **options)
+    with words_of("diffusers", place):
+        model.save_config(place)
+
+
+def _library() -> Any:
+    return library_of("diffusers")
+
+
+def _is_of(cls: Any, base: Any) -> bool:
+    return isinstance(cls, type) and issubclass(cls, base)
+
+
+def _model(
+    place: ModelFolder,
+    cls: Any,
+    *,
+    dtype: Any,
+    variant: str | None,
+    copy: bool,
+    verify: bool | None,
+) -> Any:
+    values = place.json(CONFIG)
+    if values is None:
+        raise SourceNotFoundError(
+            "the folder does not say what model it is of", file=place.name, expected=CONFIG
+        )
+    accelerate = library_of("accelerate", "diffusers")
+    with words_of("diffusers", place.name), accelerate.init_empty_weights(include_buffers=False):
+        model = cls.from_config(values)
+    # What it is, is seen before anything of it is loaded.
+    with place.open_weights([STEM, "model"], variant=variant, verify=verify):
+        pass
+    weights = place.weights(STEM, variant=variant) or place.weights("model", variant=variant)
+    load_model(model, weights or place.name, assign=True, copy=copy, verify=verify)
+    if dtype is not None:
+        _cast(model, dtype)
+    with words_of("diffusers", place.name):
+        model.register_to_config(_name_or_path=place.name)
+    return model.eval()
+
+
+def _cast(model: Any, dtype: Any) -> None:
+    """Give floats another type, one tensor at a time, but for those that stay in float32."""
+    kept = set(getattr(model, "_keep_in_fp32_modules", None) or ())
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.is_floating_point() and not kept & set(name.split(".")):
+            tensor.data = tensor.data.to(dtype)
+
+
+def _pipeline(
+    library: Any, place: ModelFolder, cls: Any, how: dict[str, Any], options: dict[str, Any]
+) -> Any:
+    values = place.json(PIPELINE)
+    if place.path is None:
+        error = UsageError("a pipeline is loaded from a folder on disk", file=place.name)
+        error.hint = "its models are loaded from URLs one by one: from_pretrained(url, class)"
+        raise error
+    if values is None:
+        raise SourceNotFoundError(
+            "the folder does not say what pipeline it is of", file=place.name, expected=PIPELINE
+        )
+    parts = dict(options)
+    for name, value in values.items():
+        is_part = isinstance(value, list) and len(value) == 2 and value != [None, None]
+        if not is_part or name in parts:
+            continue
+        part = _part(library, place.path, name, value, how)
+        if part is not None:
+            parts[name] = part
+    if how["dtype"] is not None:
+        parts.setdefault("torch_dtype", how["dtype"])
+    with words_of("diffusers", place.name):
+        return cls.from_pretrained(place.path, **parts)
+
+
+def _part(library: Any, folder: str, name: str, value: list[Any], how: dict[str, Any]) -> Any:
+    """Return a model of a pipeline; None for what the library makes itself."""
+    if not all(isinstance(one, str) for one in (name, *value)) or not name.isidentifier():
+        raise FormatError(
+            "the parts of a pipeline are named otherwise",
+            reason=Reason.FIELD_VALUE,
+            file=os.path.join(folder, PIPELINE),
+            expected="an identifier, and the names of a library and of a class",
+            found=f"{describe(name)}: {describe(value, 100)}",
+        )
+    home, kind = value
+    if home not in ("diffusers", "transformers") or not os.path.isdir(os.path.join(folder, name)):
+        return None
+    source = library if home == "diffusers" else library_of("transformers", "diffusers")
+    cls = getattr(source, kind, None)  # a name of these libraries, and of models in them
+    if home == "diffusers" and _is_of(cls, library.ModelMixin):
+        return _model(ModelFolder(folder, subfolder=name), cls, **how)
+    if home == "transformers" and _is_of(cls, source.PreTrainedModel):
+        return ours.from_pretrained(folder, cls, subfolder=name, **how)
+    return None
+
+
+def _save_pipeline(
+    library: Any, pipeline: Any, folder: Path, variant: str | None, options: ModelOptions
+) -> None:
+    place = made_folder(folder)
+    for name, part in pipeline.components.items():
+        inner = os.path.join(place, name)
+        if isinstance(part, library.ModelMixin):
+            save_pretrained(part, inner, variant=variant, **options)
+        elif _is_of_transformers(part):
+            ours.save_pretrained(part, inner, variant=variant, **options)
+        elif hasattr(part, "save_pretrained"):
+            with words_of("diffusers", inner):
+                part.save_pretrained(inner)
+    with words_of("diffusers", place):
+        pipeline.save_config(place)  # the last: without it the folder is no pipeline
+
+
+def _is_of_transformers(part: Any) -> bool:
+    """Return whether a part is a model of transformers, which is imported then already."""
+    return any(
+        base.__name__ == "PreTrainedModel" and base.__module__.startswith("transformers.")
+        for base in type(part).__mro__
+    )

@@ -1,0 +1,233 @@
+"""The folder of a model as other libraries keep it: weights, and JSON files that tell what it is.
+
+`ztensor.open` takes a folder too, and finds the one model in it. Here the names are known, as the
+libraries have them, and what is beside the weights is read. Nothing a file names is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from ztensor.errors import (
+    FormatError,
+    LimitError,
+    NotZTensorError,
+    Reason,
+    SourceNotFoundError,
+    describe,
+)
+from ztensor.limits import DEFAULT_LIMITS, Budget
+from ztensor.opening import open as open_files
+from ztensor.sharded.naming import INDEX_SUFFIX
+from ztensor.source.base import read_bytes
+from ztensor.source.beneath import Beneath, cache_of, parts_of
+from ztensor.source.folders import folder_of, there
+from ztensor.source.paths import path_text
+from ztensor.source.table import is_remote
+from ztensor.source.urls import path_of_file_url, remote_of, with_storage
+from ztensor.wire.json import charge as json_charge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ztensor.opening import Reader
+    from ztensor.source.urls import Remote
+    from ztensor.typing import Openable
+
+# What describes a model has kilobytes; a tokenizer's file, which is not read here, has megabytes.
+_MOST_JSON_BYTES = 16 << 20
+_PLAIN = ("zt", "safetensors")
+_PICKLES = {"model": "pytorch_model"}  # what files of pickles are called where it is another name
+
+
+class ModelFolder:
+    """A folder on disk or in a store.
+
+    Args:
+        where: its path or URL.
+        subfolder: a folder in it that is meant.
+        storage: how the store of a URL is opened; see `ztensor.Reader`.
+        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
+
+    Attributes:
+        name: what messages call it.
+        path: where it is on disk; None for one in a store.
+
+    Raises:
+        SourceNotFoundError: there is no such folder on disk.
+        FormatError: `subfolder` leads out of it.
+        ArgumentTypeError: `where` is no path, or `storage` is nothing that opens a store.
+        ArgumentValueError: `storage` or `cache` is given for a folder on disk.
+    """
+
+    def __init__(
+        self, where: Any, *, subfolder: str = "", storage: Any = None, cache: Any = None
+    ) -> None:
+        inner = "/".join(parts_of(subfolder)) if subfolder else ""
+        place = with_storage(where, storage, cache)
+        text = path_text(place)
+        if text.lower().startswith("file://") and storage is None:
+            text = path_of_file_url(text)
+        self._remote: Remote | None = None
+        if is_remote(text):
+            remote = folder_of(remote_of(place))
+            self._remote = folder_of(remote.beside(inner)) if inner else remote
+            self.path, self.name = None, self._remote.name
+            return
+        self.path = self.name = os.path.join(text, inner) if inner else text
+        # Beneath the folder the caller named: a folder in it may be a link to another in it.
+        self._roots = frozenset(filter(None, (os.path.realpath(text), cache_of(text))))
+        if not os.path.isdir(self.path):
+            raise SourceNotFoundError("there is no such folder", file=self.name)
+
+    def _place(self, name: str) -> Beneath | Remote:
+        if self._remote is not None:
+            return self._remote.beside(name)
+        return Beneath(os.path.join(self.path or "", name), self._roots)
+
+    def _there(self, names: list[str]) -> list[str]:
+        """Return those of the names that are there, in their order."""
+        if self._remote is not None:
+            found = set(there(self._remote, names))
+            return [name for name in names if name in found]
+        return [name for name in names if os.path.lexists(os.path.join(self.path or "", name))]
+
+    def json(self, name: str) -> dict[str, Any] | None:
+        """Return what a JSON file in the folder says; None where there is no such file.
+
+        Raises:
+            FormatError: it is no JSON, or no object.
+            LimitError: it has more than 16 MiB, or would take far more memory than its length.
+            UnsupportedError: it is a link that leads out of the folder.
+            SourceError: it cannot be read.
+        """
+        place = self._place(name)
+        try:
+            with contextlib.closing(place.open(mapped=False)) as source:
+                if source.size > _MOST_JSON_BYTES:
+                    raise LimitError(
+                        "the file is longer than any that describes a model",
+                        reason=Reason.LIMIT_MANIFEST,
+                        file=source.name,
+                        expected=f"at most {_MOST_JSON_BYTES} bytes",
+                        found=str(source.size),
+                    )
+                data = bytes(read_bytes(source, 0, source.size))
+                return _parsed(data, source.name)
+        except SourceNotFoundError:
+            return None
+
+    def weights(
+        self, stem: str, *, variant: str | None = None, pickled: bool = False
+    ) -> Openable | None:
+        """Return what opens the weights of a name; None where there are none.
+
+        A `.zt` file goes before a `.safetensors` file, and a whole file before shards.
+
+        Args:
+            stem: the name without its suffix, such as `model`.
+            variant: as libraries have it: `fp16` in `model.fp16.zt`.
+            pickled: whether `.bin` files may be read, by a reader that runs nothing of them.
+
+        Raises:
+            UnsupportedError: the index is a link that leads out of the folder.
+            SourceError: the store cannot be asked, or the index cannot be opened.
+        """
+        files = [(stem, ".zt"), (stem, ".safetensors")]
+        if pickled:
+            files.append((_PICKLES.get(stem, stem), ".bin"))
+        names: list[str] = []
+        for base, suffix in files:
+            whole = f"{base}.{variant}{suffix}" if variant else base + suffix
+            names += [whole, whole + INDEX_SUFFIX]
+            if variant:
+                names.append(f"{base}{suffix}.index.{variant}.json")
+        found = self._there(names)
+        if not found:
+            return None
+        place = self._place(found[0])
+        if isinstance(place, Beneath) and found[0].endswith(".json"):
+            with contextlib.closing(place.open(mapped=False)):
+                return place.path  # what it names may lie beside it, and nowhere else
+        return place
+
+    def open_weights(
+        self,
+        stems: Iterable[str],
+        *,
+        variant: str | None = None,
+        pickled: bool = False,
+        verify: bool | None = None,
+    ) -> Reader:
+        """Open the weights of the first of several names that is there; see `weights`.
+
+        Raises:
+            SourceNotFoundError: there are none.
+            NotZTensorError: a file is called `.zt` or `.safetensors`, and is a pickle.
+        """
+        names = list(stems)
+        for stem in names:
+            place = self.weights(stem, variant=variant, pickled=pickled)
+            if place is not None:
+                reader = open_files(place, verify=verify)
+                try:
+                    _require_plain(reader, pickled=pickled)
+                except BaseException:
+                    reader.close()
+                    raise
+                return reader
+        variants = f".{variant}" if variant else ""
+        error = SourceNotFoundError(
+            "the folder has no weights",
+            file=self.name,
+            expected=" or ".join(
+                f"{stem}{variants}{suffix}" for stem in names for suffix in (".zt", ".safetensors")
+            ),
+        )
+        error.hint = "pickles (.bin) are read with pickled=True, and nothing in them is run"
+        raise error
+
+
+def _require_plain(reader: Reader, *, pickled: bool) -> None:
+    for file in reader.objects.parts():
+        if file.format not in _PLAIN and not pickled:
+            error = NotZTensorError(
+                "the weights are not what they are called",
+                file=file.name,
+                expected="a .zt or .safetensors file",
+                found=f"format {file.format}",
+            )
+            error.hint = "pickled=True reads pickles, and runs nothing of them"
+            raise error
+
+
+def _parsed(data: bytes, name: str) -> dict[str, Any]:
+    try:
+        json_charge(data, Budget(DEFAULT_LIMITS, len(data)))
+        values = json.loads(data.decode("utf-8-sig"))
+    except LimitError as error:
+        error.locate(file=name)
+        raise
+    except RecursionError as error:
+        raise LimitError(
+            "the file is nested too deeply", reason=Reason.LIMIT_DEPTH, file=name
+        ) from error
+    except ValueError as error:
+        raise FormatError(
+            "the file is not JSON",
+            reason=Reason.FIELD_VALUE,
+            file=name,
+            found=describe(str(error), 120),
+        ) from error
+    if not isinstance(values, dict):
+        raise FormatError(
+            "the file describes no model",
+            reason=Reason.FIELD_VALUE,
+            file=name,
+            expected="a JSON object",
+            found=describe(values, 80),
+        )
+    return values

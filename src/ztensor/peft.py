@@ -1,0 +1,155 @@
+"""Load and save adapters of peft as `.zt`: what was trained beside a model that stays as it was."""
+
+from __future__ import annotations
+
+import copy as copying
+import os
+from typing import TYPE_CHECKING, Any
+
+from ztensor.boundary import public
+from ztensor.errors import ArgumentTypeError, SourceNotFoundError, UsageError, describe
+from ztensor.model_folder import ModelFolder
+from ztensor.torch import save_file
+from ztensor.transformers import library_of, made_folder, words_of
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ztensor.typing import ModelOptions, Path, Storage
+
+__all__ = ["from_pretrained", "save_pretrained"]
+
+CONFIG, STEM = "adapter_config.json", "adapter_model"
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
+@public
+def from_pretrained(
+    model: Any,
+    folder: Path,
+    *,
+    adapter_name: str = "default",
+    is_trainable: bool = False,
+    subfolder: str = "",
+    pickled: bool = False,
+    verify: bool | None = None,
+    storage: Storage | None = None,
+    cache: Path | None = None,
+) -> Any:
+    """Put an adapter on a model, from a folder with `adapter_model.zt` or `.safetensors`.
+
+    Args:
+        model: the model the adapter was trained beside; or one of peft already, which gets one more
+            adapter.
+        folder: a folder, or its URL: `adapter_config.json` and the weights.
+        adapter_name: what the adapter is called in the model.
+        is_trainable: True lets it be trained further; its weights have memory of their own then.
+        subfolder: a folder in `folder` that is meant.
+        pickled: True takes `adapter_model.bin` where there is nothing else. It is read by a reader
+            that makes tensors only, and runs nothing.
+        verify: None checks digests of what is copied, True of views as well, False of nothing.
+        storage: how the store of a URL is opened; see `ztensor.Reader`.
+        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
+
+    Returns:
+        The model of peft; in evaluation mode unless it is trainable.
+
+    Raises:
+        MissingDependencyError: peft is not installed.
+        ArgumentTypeError: `model` is no module of torch.
+        UsageError: the adapter does not fit the model, or weights of it are missing from the file
+            or not known to it; the message names them.
+        FormatError: a file is damaged, or not what it is called.
+        LimitError: a safety cap is exceeded.
+        SourceError: the folder has no config or no weights, or cannot be read.
+    """
+    library = library_of("peft")
+    _require_module(model)
+    place = ModelFolder(folder, subfolder=subfolder, storage=storage, cache=cache)
+    values = place.json(CONFIG)
+    if values is None:
+        raise SourceNotFoundError(
+            "the folder does not say what adapter it is of", file=place.name, expected=CONFIG
+        )
+    with place.open_weights([STEM], pickled=pickled, verify=verify) as reader:
+        name = reader.name
+        state = {one: reader.read_torch(one, copy=is_trainable) for one in reader}
+    with words_of("peft", place.name):
+        config = library.PeftConfig.from_peft_type(**values)
+        config.inference_mode = not is_trainable
+        if isinstance(model, library.PeftModel):
+            model.add_adapter(adapter_name, config, low_cpu_mem_usage=True)
+        else:
+            model = library.get_peft_model(model, config, adapter_name, low_cpu_mem_usage=True)
+        report = library.set_peft_model_state_dict(
+            model, state, adapter_name=adapter_name, low_cpu_mem_usage=True
+        )
+    empty = [key for key, value in model.named_parameters() if value.is_meta]
+    strange = list(report.unexpected_keys or ())
+    if empty or strange:
+        parts = (("Missing", empty), ("Unexpected", strange))
+        raise UsageError(
+            "the weights do not fit the adapter:"
+            + "".join(f"\n\t{what} key(s): {', '.join(keys)}" for what, keys in parts if keys),
+            file=name,
+        )
+    return model if is_trainable else model.eval()
+
+
+@public
+def save_pretrained(
+    model: Any,
+    folder: Path,
+    *,
+    adapter_name: str = "default",
+    **options: Unpack[ModelOptions],
+) -> None:
+    """Save an adapter into a folder: `adapter_model.zt` and `adapter_config.json`.
+
+    Args:
+        model: a model of peft. What the adapter was trained beside is not saved.
+        folder: made where it is missing; other files in it stay.
+        adapter_name: which of its adapters.
+        options: others of `ztensor.torch.save_file`.
+
+    Raises:
+        MissingDependencyError: peft is not installed.
+        ArgumentTypeError: `model` is none of peft's.
+        NotRepresentableError: a weight has no elements of its own, as on the meta device.
+        UsageError: there is no such adapter, or `folder` is a URL.
+        SourceError: the folder cannot be made, or a file not be written.
+    """
+    library = library_of("peft")
+    if not isinstance(model, library.PeftModel):
+        raise ArgumentTypeError(
+            "not a model of peft", expected="a PeftModel", found=describe(type(model).__qualname__)
+        )
+    if adapter_name not in model.peft_config:
+        raise UsageError(
+            "the model has no such adapter",
+            expected=f"one of {', '.join(map(describe, model.peft_config))}",
+            found=describe(adapter_name),
+        )
+    place = made_folder(folder)
+    with words_of("peft", place):
+        state = library.get_peft_model_state_dict(model, adapter_name=adapter_name)
+        config = copying.deepcopy(model.peft_config[adapter_name])
+        config.inference_mode = True
+        if config.base_model_name_or_path is None:
+            config.base_model_name_or_path = getattr(model.get_base_model(), "name_or_path", None)
+    save_file(dict(state), os.path.join(place, f"{STEM}.zt"), {"format": "pt"}, **options)
+    with words_of("peft", place):
+        config.save_pretrained(place)
+
+
+def _require_module(model: Any) -> None:
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentTypeError(
+            "not a model", expected="torch.nn.Module", found=describe(type(model).__qualname__)
+        )

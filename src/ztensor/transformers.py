@@ -1,0 +1,419 @@
+"""Load and save models of Hugging Face transformers as `.zt`, by the library's own way in.
+
+`from_pretrained` gives the library a state dict: it ties, renames, fuses, casts and places weights
+as it does for its own files, and nothing of it is patched. `save_pretrained` writes weights under
+the names that files on model hubs have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy as copying
+import importlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from ztensor.boundary import public
+from ztensor.errors import (
+    ArgumentTypeError,
+    MissingDependencyError,
+    SourceError,
+    SourceNotFoundError,
+    UnsupportedError,
+    UsageError,
+    ZTensorError,
+    describe,
+)
+from ztensor.model_folder import ModelFolder
+from ztensor.source.paths import path_text
+from ztensor.source.table import is_remote
+from ztensor.torch import save_file
+from ztensor.torch.values import tied
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Unpack
+
+    from ztensor.opening import Reader
+    from ztensor.typing import ModelOptions, Path, Storage, TorchTensor
+
+__all__ = ["from_pretrained", "save_pretrained"]
+
+CONFIG, GENERATION = "config.json", "generation_config.json"
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
+@public
+def from_pretrained(
+    folder: Path,
+    cls: Any,
+    *,
+    config: Any = None,
+    dtype: Any = None,
+    device_map: Any = None,
+    variant: str | None = None,
+    subfolder: str = "",
+    strict: bool = False,
+    copy: bool = False,
+    verify: bool | None = None,
+    pickled: bool = False,
+    output_loading_info: bool = False,
+    storage: Storage | None = None,
+    cache: Path | None = None,
+    **options: Any,
+) -> Any:
+    """Load a model from a folder with `.zt` or `.safetensors` weights, as the library does.
+
+    On the CPU, weights in the type of the file are views of it: nothing is read until it is used,
+    and the file must not be changed in place meanwhile.
+
+    Args:
+        folder: a folder, or its URL: `config.json`, and weights called `model.zt`, or shards of it
+            and their index. `.safetensors` files are taken where there is no `.zt`.
+        cls: the class: one of a model, such as `LlamaForCausalLM`, or an automatic one, such as
+            `AutoModelForCausalLM`.
+        config: a config of the library; by default what `config.json` says. Code that lies in a
+            folder is never run: for a model that needs it, pass its config and its class.
+        dtype: as for the library's `from_pretrained`: a `torch.dtype`, its name, or None for
+            what the config says. With it, or with `device_map`, tensors are read one at a time.
+        device_map: likewise: a device, "auto", or a dict. Needs accelerate. Nothing is kept on
+            disk: an entry "disk" is refused.
+        variant: of the weights: "fp16" for `model.fp16.zt`.
+        subfolder: a folder in `folder` that is meant.
+        strict: True raises where weights of the model are missing from the file, or the other way
+            around. False leaves it to the library, which lists them in its log and makes new
+            weights for what is missing.
+        copy: True gives weights memory of their own, checked against their digests.
+        verify: None checks digests of what is copied, True of views as well, False of nothing.
+        pickled: True takes `pytorch_model.bin` where there is nothing else. It is read by a reader
+            that makes tensors only, and runs nothing.
+        output_loading_info: True returns the model and the library's dict of missing, unexpected
+            and mismatched keys.
+        storage: how the store of a URL is opened; see `ztensor.Reader`.
+        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
+        options: more for the library's `from_pretrained`, such as `attn_implementation`.
+
+    Returns:
+        The model, in evaluation mode; with `output_loading_info` a tuple.
+
+    Raises:
+        MissingDependencyError: transformers is not installed.
+        ArgumentTypeError: `cls` is no class of models.
+        UsageError: the folder is of a model that `cls` is not for, weights do not fit, or the
+            library refuses an option; the message has its words.
+        UnsupportedError: the model is quantized by another library, needs code of its own, or is
+            to be kept on disk in part.
+        FormatError: a file is damaged, or not what it is called.
+        LimitError: a safety cap is exceeded.
+        SourceError: the folder has no config or no weights, or cannot be read.
+    """
+    library = _library()
+    _require_class(library, cls)
+    if "disk" in (device_map.values() if isinstance(device_map, dict) else (device_map,)):
+        raise UnsupportedError("weights cannot be kept on disk here", found='device_map "disk"')
+    place = ModelFolder(folder, subfolder=subfolder, storage=storage, cache=cache)
+    with words_of("transformers", place.name):
+        config = _config(library, place, cls) if config is None else copying.deepcopy(config)
+        _refuse_quantized(config, place.name)
+        cls, config = _model_class(library, cls, config)
+    reader = place.open_weights(["model"], variant=variant, pickled=pickled, verify=verify)
+    failures: list[ZTensorError] = []
+    with reader:
+        state: dict[str, Any]
+        if dtype is None and device_map is None:
+            state = {name: reader.read_torch(name, copy=copy) for name in reader}
+        else:
+            state = {name: _Later(reader, name, failures, copy=copy) for name in reader}
+        asked = {"dtype": dtype, "device_map": device_map}
+        asked = {key: value for key, value in asked.items() if value is not None}
+        with words_of("transformers", place.name, failures):
+            model, report = cls.from_pretrained(
+                None, config=config, state_dict=state, output_loading_info=True, **asked, **options
+            )
+        if failures:
+            raise failures[0]
+    if strict:
+        _require_all(report, type(model).__name__, reader.name)
+    model.config.name_or_path = model.name_or_path = place.name
+    if model.can_generate() and (values := place.json(GENERATION)) is not None:
+        with words_of("transformers", place.name):
+            model.generation_config = library.GenerationConfig.from_dict(values)
+    return (model, report) if output_loading_info else model
+
+
+@public
+def save_pretrained(
+    model: Any,
+    folder: Path,
+    *,
+    variant: str | None = None,
+    state_dict: Mapping[str, TorchTensor] | None = None,
+    metadata: Mapping[str, object] | None = None,
+    **options: Unpack[ModelOptions],
+) -> dict[str, str]:
+    """Save a model into a folder: `config.json`, `generation_config.json`, `model.zt` or shards.
+
+    Weights have the names that files of the library have, also where the model renames or fuses
+    them, and tied weights are stored once. Each file is replaced as a whole, the weights first;
+    other files in the folder stay. A tokenizer saves itself: `tokenizer.save_pretrained(folder)`.
+
+    Args:
+        model: a `PreTrainedModel`.
+        folder: made where it is missing.
+        variant: "fp16" for `model.fp16.zt`.
+        state_dict: what is saved instead of the model's own state.
+        metadata: key-value pairs of each file; `{"format": "pt"}` by default.
+        options: others of `ztensor.torch.save_file`; `max_shard_size` is "5GB" by default.
+
+    Returns:
+        Names that were stored without bytes of their own, and whose bytes they have.
+
+    Raises:
+        MissingDependencyError: transformers is not installed.
+        ArgumentTypeError: `model` is none of the library's.
+        UnsupportedError: the model is quantized by another library.
+        NotRepresentableError: a weight has no elements of its own, as on the meta device.
+        UsageError: `folder` is a URL, or the library cannot say what the files have.
+        SourceError: the folder cannot be made, or a file not be written.
+    """
+    library = _library()
+    if not isinstance(model, library.PreTrainedModel):
+        error = ArgumentTypeError(
+            "not a model of transformers",
+            expected="a PreTrainedModel",
+            found=describe(type(model).__qualname__),
+        )
+        error.hint = (
+            "ztensor.peft saves adapters, ztensor.diffusers models of diffusers, and "
+            "ztensor.torch.save_model any module"
+        )
+        raise error
+    _refuse_quantized(model.config, path_text(folder))
+    place = made_folder(folder)
+    with words_of("transformers", place):
+        state = _of_files(model, model.state_dict() if state_dict is None else dict(state_dict))
+        config = copying.deepcopy(model.config)
+        config.architectures = [type(model).__name__]
+        config.dtype = str(model.dtype).partition(".")[2]
+    options.setdefault("max_shard_size", "5GB")
+    if metadata is None and options.get("attributes") is None:
+        metadata = {"format": "pt"}
+    file = f"model.{variant}.zt" if variant else "model.zt"
+    shared = save_file(state, os.path.join(place, file), metadata, **options)
+    with words_of("transformers", place):
+        config.save_pretrained(place)
+        if model.can_generate():
+            model.generation_config.save_pretrained(place)
+    return shared
+
+
+# --- What diffusers and peft need, too ----------------------------------------------------------
+
+
+def library_of(name: str, extra: str | None = None) -> Any:
+    """Return a library, imported when it is first needed.
+
+    Raises:
+        MissingDependencyError: it is not installed, or cannot be imported.
+    """
+    try:
+        return importlib.import_module(name)
+    except (ImportError, RuntimeError) as error:  # torchvision of another torch raises the latter
+        raise MissingDependencyError(
+            f"ztensor.{extra or name} needs {name}: pip install {name}", found=describe(str(error))
+        ) from error
+
+
+@contextlib.contextmanager
+def words_of(library: str, file: str, failures: list[ZTensorError] | None = None) -> Iterator[None]:
+    """Raise what a library raises for wrong arguments and files as an error of ours.
+
+    Args:
+        library: its name.
+        file: what it was about.
+        failures: errors of reading that happened meanwhile, in whatever thread: the first of them
+            is the cause, whatever the library made of it.
+
+    Raises:
+        UsageError: the library refuses something; the message has its words.
+    """
+    try:
+        yield
+    except (ZTensorError, MemoryError, RecursionError):
+        raise
+    except Exception as error:  # they have families of errors of their own
+        if failures:
+            raise failures[0] from error
+        text = str(error).strip() or type(error).__name__
+        raise UsageError(f"{library}: {text}", file=file) from error
+
+
+def made_folder(folder: Path) -> str:
+    """Return the path of a folder, which is made where it is missing.
+
+    Raises:
+        UsageError: it is a URL: libraries write their files to a disk.
+        SourceError: it cannot be made.
+    """
+    place = path_text(folder)
+    if is_remote(place):
+        raise UsageError("models are saved into a folder on disk, not to a URL", file=place)
+    try:
+        os.makedirs(place, exist_ok=True)
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot make the folder", place) from error
+    return place
+
+
+# --- Parts --------------------------------------------------------------------------------------
+
+
+class _Later:
+    """A tensor that is read when the library indexes it, as it does with those of safetensors.
+
+    Args:
+        reader: the open weights.
+        name: of the object.
+        failures: where an error is kept: the library asks in its own threads, and says less.
+        copy: as for `read_torch`.
+    """
+
+    def __init__(
+        self, reader: Reader, name: str, failures: list[ZTensorError], *, copy: bool
+    ) -> None:
+        self._reader = reader
+        self._name = name
+        self._failures = failures
+        self._copy = copy
+
+    @property
+    def _empty(self) -> Any:
+        return self._reader.read_torch(self._name, device="meta")
+
+    @property
+    def shape(self) -> Any:
+        """Return the shape."""
+        return self._empty.shape
+
+    @property
+    def dtype(self) -> Any:
+        """Return the element type of torch."""
+        return self._empty.dtype
+
+    def is_floating_point(self) -> bool:
+        """Return whether elements are floats."""
+        return bool(self._empty.is_floating_point())
+
+    def get_shape(self) -> list[int]:
+        """Return the shape, as slices of safetensors do."""
+        return list(self.shape)
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return what an index asks for, as a tensor."""
+        try:
+            whole = self._reader.read_torch(self._name, copy=self._copy)
+        except ZTensorError as error:
+            self._failures.append(error)
+            raise
+        return whole if key is Ellipsis else whole[key]
+
+
+def _library() -> Any:
+    return library_of("transformers")
+
+
+def _require_class(library: Any, cls: Any) -> None:
+    is_model = isinstance(cls, type) and issubclass(cls, library.PreTrainedModel)
+    if not is_model and not (hasattr(cls, "from_config") and hasattr(cls, "from_pretrained")):
+        raise ArgumentTypeError(
+            "not a class of models",
+            expected="one of transformers, such as AutoModelForCausalLM",
+            found=describe(cls, 80),
+        )
+
+
+def _config(library: Any, place: ModelFolder, cls: Any) -> Any:
+    """Return the config of a folder, for a class."""
+    values = place.json(CONFIG)
+    if values is None:
+        raise SourceNotFoundError(
+            "the folder does not say what model it is of", file=place.name, expected=CONFIG
+        )
+    kind = values.get("model_type")
+    is_known = isinstance(kind, str) and kind in library.CONFIG_MAPPING
+    if not is_known or ("auto_map" in values and not kind):
+        error = UnsupportedError(
+            "transformers has no model of this kind",
+            file=f"{place.name}/{CONFIG}",
+            found=f"model_type {describe(kind)}",
+        )
+        error.hint = "code of a folder is never run: pass config= and the class of the model"
+        raise error
+    config = library.CONFIG_MAPPING[kind].from_dict(values)
+    wanted = getattr(cls, "config_class", None)
+    if not isinstance(wanted, type) or isinstance(config, wanted):
+        return config
+    parts = [getattr(config, name, None) for name in getattr(config, "sub_configs", None) or ()]
+    inner = next((part for part in parts if isinstance(part, wanted)), None)
+    if inner is None:
+        raise UsageError(
+            f"{cls.__name__} is not for this model",
+            file=f"{place.name}/{CONFIG}",
+            expected=f"model_type {describe(getattr(wanted, 'model_type', '?'))}",
+            found=f"model_type {describe(kind)}",
+        )
+    return inner
+
+
+def _model_class(library: Any, cls: Any, config: Any) -> tuple[Any, Any]:
+    """Return the class of a model, which an automatic class tells by what it makes, and config."""
+    if issubclass(cls, library.PreTrainedModel):
+        return cls, config
+    import torch
+
+    with torch.device("meta"):
+        found = type(cls.from_config(copying.deepcopy(config)))
+    if not isinstance(config, found.config_class):
+        config = config.get_text_config()
+    return found, config
+
+
+def _refuse_quantized(config: Any, name: str) -> None:
+    """Raise where weights are in a form of another library's that is not read here."""
+    if getattr(config, "quantization_config", None) is not None:
+        error = UnsupportedError(
+            "the model is quantized by another library, which reads and writes its weights itself",
+            file=name,
+            found="quantization_config",
+        )
+        error.hint = "ztensor.convert_folder gives it a folder with .safetensors files"
+        raise error
+
+
+def _require_all(report: Mapping[str, Any], kind: str, file: str) -> None:
+    parts = [
+        f"\n\t{what} key(s): " + ", ".join(f'"{name}"' for name in sorted(map(str, report[key])))
+        for what, key in (("Missing", "missing_keys"), ("Unexpected", "unexpected_keys"))
+        if report.get(key)
+    ]
+    if parts:
+        raise UsageError(f"the weights do not fit {kind}:" + "".join(parts), file=file)
+
+
+def _of_files(model: Any, state: dict[str, Any]) -> dict[str, Any]:
+    """Return a state under the names files of the library have, tied weights once."""
+    ignored = set(getattr(model, "_keys_to_ignore_on_save", None) or ())
+    state = {name: value for name, value in state.items() if name not in ignored}
+    copies = set(getattr(model, "all_tied_weights_keys", None) or ())
+    for names in tied(state):
+        doubles = [name for name in names if name in copies]
+        for name in doubles if len(doubles) < len(names) else doubles[1:]:
+            del state[name]
+    with contextlib.suppress(ImportError):  # models of older releases have the files' names
+        loading = importlib.import_module("transformers.core_model_loading")
+        state = dict(loading.revert_weight_conversion(model, state))
+    return state

@@ -1,0 +1,156 @@
+"""peft: adapters saved and loaded by us against the library's own."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import ztensor
+from tests.ecosystem.conftest import odd_calls
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def base() -> Any:
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(**sizes, num_attention_heads=4, pad_token_id=0)
+    ).eval()
+
+
+def adapted(kind: str = "lora") -> Any:
+    import peft
+    import torch
+
+    config = {
+        "lora": lambda: peft.LoraConfig(
+            r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"
+        ),
+        "dora": lambda: peft.LoraConfig(r=4, target_modules=["q_proj"], use_dora=True),
+        "saved": lambda: peft.LoraConfig(
+            r=4, target_modules=["q_proj"], modules_to_save=["lm_head"], task_type="CAUSAL_LM"
+        ),
+        "ia3": lambda: peft.IA3Config(
+            target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"]
+        ),
+    }[kind]()
+    model = peft.get_peft_model(base(), config)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for value in model.parameters():
+            if value.requires_grad:
+                value.add_(torch.randn_like(value) * 0.1)
+    return model.eval()
+
+
+def logits(model: Any) -> Any:
+    import torch
+
+    with torch.no_grad():
+        return model(input_ids=torch.arange(12).reshape(2, 6)).logits
+
+
+@pytest.mark.parametrize("kind", ["lora", "dora", "saved", "ia3"])
+def test_an_adapter_saved_and_loaded_by_us(kind: str, tmp_path: Path) -> None:
+    import torch
+
+    from ztensor.peft import from_pretrained, save_pretrained
+
+    model = adapted(kind)
+    save_pretrained(model, tmp_path / "ours")
+    model.save_pretrained(tmp_path / "stock")
+    with (
+        ztensor.open(tmp_path / "ours" / "adapter_model.zt") as ours,
+        ztensor.open(tmp_path / "stock" / "adapter_model.safetensors") as stock,
+    ):
+        assert set(ours) == set(stock)
+    expected = logits(model)
+    assert not torch.equal(expected, logits(base()))
+    for folder in ("ours", "stock"):
+        loaded = from_pretrained(base(), tmp_path / folder)
+        assert type(loaded) is type(model)
+        assert torch.equal(logits(loaded), expected)
+        assert not any(value.requires_grad for value in loaded.parameters())
+
+
+def test_an_adapter_is_trained_further(tmp_path: Path) -> None:
+    from ztensor.peft import from_pretrained, save_pretrained
+
+    save_pretrained(adapted(), tmp_path)
+    loaded = from_pretrained(base(), tmp_path, is_trainable=True)
+    assert loaded.training or any(value.requires_grad for value in loaded.parameters())
+    loaded(input_ids=__import__("torch").arange(6)[None]).logits.sum().backward()
+    assert any(value.grad is not None for value in loaded.parameters())
+
+
+def test_two_adapters(tmp_path: Path) -> None:
+    import torch
+
+    from ztensor.peft import from_pretrained, save_pretrained
+
+    model = adapted()
+    save_pretrained(model, tmp_path)
+    loaded = from_pretrained(from_pretrained(base(), tmp_path), tmp_path, adapter_name="second")
+    assert set(loaded.peft_config) == {"default", "second"}
+    loaded.set_adapter("second")
+    assert torch.equal(logits(loaded), logits(model))
+
+
+def refused(folder: Path, *parts: str, **options: Any) -> None:
+    from ztensor.peft import from_pretrained
+
+    with pytest.raises(ztensor.ZTensorError) as caught:
+        from_pretrained(base(), folder, **options)
+    assert not isinstance(caught.value, ztensor.errors.InternalError)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
+    from ztensor.peft import save_pretrained
+    from ztensor.torch import load_file, save_file
+
+    save_pretrained(adapted(), tmp_path)
+    tensors = load_file(tmp_path / "adapter_model.zt", copy=True)
+    name = next(iter(tensors))
+    del tensors[name]
+    save_file(tensors, tmp_path / "adapter_model.zt")
+    refused(tmp_path, "layers.0.self_attn")
+
+
+@pytest.mark.parametrize("values", [{}, {"peft_type": "NOTHING"}, {"peft_type": "LORA", "r": "x"}])
+def test_a_config_that_says_nothing_sensible(tmp_path: Path, values: dict[str, Any]) -> None:
+    from ztensor.peft import save_pretrained
+
+    save_pretrained(adapted(), tmp_path)
+    (tmp_path / "adapter_config.json").write_text(json.dumps(values))
+    refused(tmp_path)
+
+
+def test_what_is_no_adapter(tmp_path: Path) -> None:
+    from ztensor.peft import from_pretrained, save_pretrained
+
+    refused(tmp_path, "adapter_config.json")
+    with pytest.raises(ztensor.errors.ArgumentTypeError):
+        from_pretrained({}, tmp_path)
+    with pytest.raises(ztensor.errors.ArgumentTypeError):
+        save_pretrained(base(), tmp_path)
+    with pytest.raises(ztensor.errors.UsageError, match="second"):
+        save_pretrained(adapted(), tmp_path, adapter_name="second")
+
+
+def test_odd_arguments_give_our_errors(tmp_path: Path) -> None:
+    from ztensor.peft import from_pretrained, save_pretrained
+
+    model = adapted()
+    save_pretrained(model, tmp_path / "model")
+    right = {"folder": tmp_path / "model", "model": base()}
+    assert not list(odd_calls(from_pretrained, right))
+    assert not list(odd_calls(save_pretrained, {"model": model, "folder": tmp_path / "out"}))
