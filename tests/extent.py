@@ -40,3 +40,8 @@ def sample(cases: Iterable[T], most: int, kind: Callable[[T], object] = lambda _
         for place in Random(name).sample(places, min(most, len(places)))
     }
     return [case for place, case in enumerate(everything) if place in taken]
+
+
+def amount(short: int, *, full: int) -> int:
+    """Return how many cases of an endless table this run takes, or how large one is."""
+    return full if IS_FULL else short

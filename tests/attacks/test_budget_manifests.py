@@ -19,6 +19,7 @@ from tests.attacks.shapes.containers import (
     v1,
     v1_0,
 )
+from tests.extent import amount
 from ztensor.errors import LimitError, Reason
 from ztensor.limits import Budget, Limits
 from ztensor.model.problem import MOST_PROBLEMS
@@ -49,7 +50,7 @@ def refused(data: bytes, limits: Limits = TIGHT) -> Exception:
 @pytest.mark.parametrize("name", ITEMS)
 def test_what_is_charged_is_what_is_taken(name: str) -> None:
     """Attack: items of CBOR that take up to a hundred times their bytes."""
-    data = ITEMS[name](20_000)
+    data = ITEMS[name](amount(8_000, full=20_000))
     cbor.decode(b"\x00")
     budget = Budget(Limits(cost_floor=1 << 40), 0)
     before = budget.bytes_left

@@ -11,6 +11,7 @@ import pytest
 
 import ztensor
 from tests.attacks.shapes import FORMATS, load
+from tests.extent import amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +59,7 @@ def test_no_circle_keeps_what_was_read(tmp_path: Path, kind: str) -> None:
     """Attack: one refused file after another, each kept in memory by a circle of its reader."""
     name, recover = FORMATS[kind]
     for shape, make in load()[kind].items():
-        made = make(40 << 10)
+        made = make(amount(10, full=40) << 10)
         files = made if isinstance(made, dict) else {name: made}
         for file, data in files.items():
             (tmp_path / file).write_bytes(data)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.extent import amount
 from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.testing.builder import item, sealed
 
@@ -42,18 +43,19 @@ def file_of(ranges: list[tuple[int, int]], *, digest: bool = True) -> bytes:
     return sealed(b"ZTEN1000" + bytes(_START - 8) + data, manifest, footer=b"ZTEN1000")
 
 
+COUNT = amount(100, full=400)
 _SHAPES: dict[str, list[tuple[int, int]]] = {
-    "nested": [(0, len(_DATA) - number) for number in range(400)],
-    "growing": [(0, 64 * number + 1) for number in range(1, 400)],
-    "sliding": [(64 * number, len(_DATA) - 64 * number) for number in range(400)],
-    "windows": [(64 * number, 128_000) for number in range(400)],
-    "equal": [(0, 20_000)] * 10_000,
+    "nested": [(0, len(_DATA) - number) for number in range(COUNT)],
+    "growing": [(0, 64 * number + 1) for number in range(1, COUNT)],
+    "sliding": [(64 * number, len(_DATA) - 64 * number) for number in range(COUNT)],
+    "windows": [(64 * number, 128_000) for number in range(COUNT)],
+    "equal": [(0, 20_000)] * amount(1_000, full=10_000),
 }
 
 
 def whole(path: Path) -> dict[str, bytes]:
     with ztensor.open(path) as reader:
-        names = [name for name in reader if int(name[1:]) < 400]
+        names = [name for name in reader if int(name[1:]) < COUNT]
         assert reader.verify(names).ok
         return {name: reader[name].tobytes() for name in names}
 
@@ -79,7 +81,7 @@ def test_overlapping_blobs_are_copied_once(shape: str, verb: str, tmp_path: Path
     out.mkdir()
     expected = {
         f"t{number}": _DATA[offset : offset + length].tobytes()
-        for number, (offset, length) in enumerate(_SHAPES[shape][:400])
+        for number, (offset, length) in enumerate(_SHAPES[shape][:COUNT])
     }
     _VERBS[verb](path, out)
     written = [one for one in out.iterdir() if one.suffix == ".zt"] or [path]

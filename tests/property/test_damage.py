@@ -24,6 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ztensor
+from tests.extent import sample
 from ztensor.numpy import save
 from ztensor.testing import strategies
 from ztensor.testing.builder import RULES, VERSIONS, build, draft
@@ -31,6 +32,7 @@ from ztensor.testing.damage import Damage, damaged, random_damage
 from ztensor.testing.promise import Outcome, exercise
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 MIB = 1 << 20
@@ -87,6 +89,13 @@ def is_sealed(data: bytes) -> bool:
 HELD = {key: held(data) for key, data in FILES.items()}
 
 
+def places(original: bytes, kind: Callable[[int], str]) -> list[int]:
+    """Return the bytes of a file to be damaged: the first and the last, and many of each kind."""
+    ends = range(len(original))
+    chosen = {*ends[:48], *ends[-64:], *sample(ends, 200, kind)}
+    return sorted(chosen)
+
+
 @pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
 @pytest.mark.parametrize("version", VERSIONS)
 @given(damages=strategies.damages())
@@ -103,7 +112,7 @@ def test_any_damage(version: str, compression: bool, damages: list[Damage]) -> N
 @pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_byte_flipped(version: str, compression: bool) -> None:
-    """Each byte of a file, one after another; only padding can change unnoticed."""
+    """One byte after another, all of them in the full form; only padding can change unnoticed."""
     original = FILES[version, compression]
     used = np.zeros(len(original), bool)
     with ztensor.open(original) as reader:
@@ -115,7 +124,7 @@ def test_every_byte_flipped(version: str, compression: bool) -> None:
         manifest = frame.manifest_offset
     used[:8] = True
     used[manifest:] = True
-    for at in range(len(original)):
+    for at in places(original, lambda at: "used" if used[at] else "padding"):
         data = damaged(original, [Damage("flip", at, value=at)])
         outcome = exercise(data, limits=LIMITS, keep=True)
         if not used[at]:
@@ -128,7 +137,7 @@ def test_every_byte_flipped(version: str, compression: bool) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_cut_anywhere(version: str, compression: bool) -> None:
     original = FILES[version, compression]
-    for length in range(len(original)):
+    for length in places(original, lambda _: "a cut"):
         assert not exercise(original[:length], limits=LIMITS).opened
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.extent import amount
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, ZTensorError
 from ztensor.foreign.pt.pickle_reader import read_pickle
 from ztensor.foreign.pt.pickled import Buildable, Call, Global, Items, Vocabulary, misfit
@@ -265,7 +266,11 @@ def test_a_memo_with_gaps(data: bytes, value: object) -> None:
     "code", [b"}", b"]", b"\x8f", b"(", b"}\x94", b"]\x94", b"N\x85", b"(l", b"\x94", b"h\0)R"]
 )
 def test_memory_is_in_proportion_to_the_pickle(code: bytes) -> None:
-    data = b"ccollections\nOrderedDict\nq\0(" + code * (200_000 // len(code)) + b"1."
+    data = (
+        b"ccollections\nOrderedDict\nq\0("
+        + code * (amount(50_000, full=200_000) // len(code))
+        + b"1."
+    )
     tracemalloc.start()
     try:
         with contextlib.suppress(FormatError):  # where marks are left
@@ -283,7 +288,7 @@ def test_calls_cannot_copy_one_value_over_and_over() -> None:
 
 
 def test_depth_needs_no_recursion() -> None:
-    deep = 200_000
+    deep = amount(50_000, full=200_000)
     value = read(b"N" + b"\x85" * deep + b".")
     for _ in range(deep):
         (value,) = value

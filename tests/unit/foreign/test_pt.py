@@ -33,6 +33,7 @@ from tests.corpus.foreign.make_pt import (
     text,
     zipped,
 )
+from tests.extent import amount
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, ZTensorError
 from ztensor.limits import Limits
 from ztensor.testing.promise import exercise
@@ -45,7 +46,7 @@ ACCEPT, REJECT = CORPUS / "accept" / "pt", CORPUS / "reject" / "pt"
 EXPECTED = json.loads((ACCEPT / "expected.json").read_text())
 REASONS = json.loads((REJECT / "expected.json").read_text())
 SIX_ARRAY = np.frombuffer(SIX, "<f4")
-MANY = 800  # mutations of each file
+MANY = amount(200, full=800)  # mutations of each file
 SMALL = Limits(decoded_bytes=1 << 24)
 
 
