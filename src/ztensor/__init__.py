@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ztensor import accelerate as accelerate
     from ztensor import dask as dask
     from ztensor import errors as errors
     from ztensor import flax as flax
     from ztensor import fleet as fleet
     from ztensor import jax as jax
+    from ztensor import keras as keras
+    from ztensor import lightning as lightning
     from ztensor import numpy as numpy
     from ztensor import torch as torch
+    from ztensor import trainer as trainer
     from ztensor import typing as typing
     from ztensor.analysis.canonical import canonical_problems
     from ztensor.analysis.comparing import DiffReport, TensorDiff, diff
@@ -126,7 +130,10 @@ _HOMES = {
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 _SUBMODULES = frozenset(
-    {"dask", "divided", "errors", "flax", "fleet", "jax", "numpy", "torch", "typing"}
+    [
+        *("accelerate", "dask", "divided", "errors", "flax", "fleet", "jax", "keras", "lightning"),
+        *("numpy", "torch", "trainer", "typing"),
+    ]
 )
 
 __all__ = [

@@ -479,6 +479,10 @@ FUNCTIONS: dict[str, Make] = {
     "torch.load_tree": lambda f: case(
         ztensor_torch().load_tree, filename=tree(f), device="cpu", **OF_TREE
     ),
+    "torch.random_state": lambda _: case(ztensor_torch().random_state),
+    "torch.set_random_state": lambda _: case(
+        ztensor_torch().set_random_state, state=ztensor_torch().random_state()
+    ),
     "torch.save_tree": lambda f: saved_tree(ztensor_torch().save_tree, f),
     "jax.load_tree": lambda f: case(ztensor_jax().load_tree, filename=tree(f), **OF_TREE),
     "jax.save_tree": lambda f: saved_tree(ztensor_jax().save_tree, f),
@@ -1581,7 +1585,6 @@ VERBS: dict[str, list[str]] = {
     "plot": ["FILE"],
     "diff": ["FILE", "OTHER"],
     "report": ["FILE", "-o", "OUT.html"],
-    "view": ["FILE", "--no-browser", "--seconds", "0.01"],
     "verify": ["FILE"],
     "hash": ["FILE"],
     "bench": ["FILE", "--alone", "--seconds", "0.01"],

@@ -71,6 +71,8 @@ EXCEPTIONS = {
     ".iterate": VALUES,
     ".read_jax": VALUES,
     ".load_tree": TREES,
+    ".random_state": TREES,
+    ".set_random_state": TREES,
     ".restore": TREES,
     ".from_pretrained": THEIRS,
     "transformers.save_pretrained": THEIRS,
@@ -350,8 +352,18 @@ def test_modules_complete_to_public_names(suffix: str) -> None:
         module = importlib.import_module(f"ztensor{suffix}")
     except ztensor.MissingDependencyError as error:
         pytest.skip(str(error))
-    beside = {"dask", "divided", "errors", "flax", "fleet", "jax", "numpy", "torch", "typing"}
-    beside = beside if not suffix else set()
+    libraries = [
+        "accelerate",
+        "dask",
+        "flax",
+        "jax",
+        "keras",
+        "lightning",
+        "numpy",
+        "torch",
+        "trainer",
+    ]
+    beside = {*libraries, "divided", "errors", "fleet", "typing"} if not suffix else set()
     assert {name for name in dir(module) if not name.startswith("_")} == beside | {
         name for name in module.__all__ if not name.startswith("_")
     }

@@ -48,6 +48,7 @@ except ImportError as error:
 
 from ztensor.torch.devices import device_of, read_meta, read_onto
 from ztensor.torch.quantized import dequantize
+from ztensor.torch.randomness import random_state, set_random_state
 from ztensor.torch.tree import load_tree, save_tree
 from ztensor.torch.values import PLAIN, SPARSE, array_to_torch, from_torch, tied, to_torch
 
@@ -80,11 +81,13 @@ __all__ = [
     "load_model",
     "load_pretrained",
     "load_tree",
+    "random_state",
     "save",
     "save_file",
     "save_model",
     "save_pretrained",
     "save_tree",
+    "set_random_state",
 ]
 
 

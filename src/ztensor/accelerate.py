@@ -1,0 +1,209 @@
+"""Training with Accelerate: weights of `save_state` as `.zt`, or the whole state as one tree.
+
+    ztensor.accelerate.register(accelerator)
+    accelerator.save_state("step-100")  # its weights are model.zt, without a pickle
+    accelerator.load_state("step-100")
+
+`save_state` pickles all but the weights. `state_of` gives everything as a tree instead, for
+`ztensor.save_tree` or `ztensor.CheckpointManager`, and `set_state` puts it back.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from ztensor.boundary import public
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, MissingDependencyError, describe
+from ztensor.torch import load_file, save_file
+from ztensor.torch.randomness import random_state, set_random_state
+
+if TYPE_CHECKING:
+    from ztensor.source.sink import Durable
+
+__all__ = ["register", "set_state", "state_of"]
+
+# What `state_of` has beside the objects it is given.
+_OWN = ("random", "step", "scaler")
+
+
+@public
+def register(
+    accelerator: Any,
+    *,
+    compression: bool | int | str = False,
+    checksum: str | bool | None = True,
+    durable: Durable = "auto",
+) -> list[Any]:
+    """Have `accelerator.save_state` write weights as `model.zt`, and `load_state` read them.
+
+    It uses Accelerate's own hooks. Optimizers, schedulers and random states stay what they are
+    there: pickles. A folder without `model.zt` is loaded as before. FSDP and DeepSpeed hand no
+    weights to hooks and write their own.
+
+    Args:
+        accelerator: an `accelerate.Accelerator`.
+        compression: as for `ztensor.torch.save_file`, like the next two.
+        checksum: which digests are stored.
+        durable: whether files are flushed to disk.
+
+    Returns:
+        Two handles of Accelerate; their `remove()` takes the hooks away.
+
+    Raises:
+        ArgumentTypeError: it is no accelerator.
+        MissingDependencyError: Accelerate is not installed.
+    """
+    _require_accelerator(accelerator)
+    options: dict[str, Any] = {
+        "compression": compression,
+        "checksum": checksum,
+        "durable": durable,
+    }
+
+    def save(models: list[Any], weights: list[Any], output_dir: str) -> None:
+        if accelerator.is_main_process:
+            for number, state in enumerate(weights):
+                save_file(state, _path(output_dir, number), {"format": "pt"}, **options)
+        del models
+        weights.clear()  # what is left here, Accelerate writes
+
+    def load(models: list[Any], input_dir: str) -> None:
+        paths = [_path(input_dir, number) for number in range(len(models))]
+        if not all(map(os.path.exists, paths)):
+            return
+        for model, path in zip(models, paths, strict=True):
+            model.load_state_dict(load_file(path))
+        models.clear()
+
+    return [
+        accelerator.register_save_state_pre_hook(save),
+        accelerator.register_load_state_pre_hook(load),
+    ]
+
+
+@public
+def state_of(accelerator: Any, **objects: Any) -> dict[str, Any]:
+    """Return the whole state of a run as a tree; all processes call it.
+
+    Args:
+        accelerator: an `accelerate.Accelerator`.
+        objects: by names of your choice: models, which are unwrapped, and all else that has
+            `state_dict`, such as optimizers, schedulers and stateful data loaders; lists of these.
+
+    Returns:
+        The state of each object by its name; `"random"`, the states of random numbers of each
+        process; `"step"`, how many batches of a window of gradients there were; `"scaler"`, that
+        of mixed precision, where there is one. Save it in the main process.
+
+    Raises:
+        ArgumentTypeError: an object has no `state_dict`, or this is no accelerator.
+        ArgumentValueError: an object has a name that is taken.
+        MissingDependencyError: Accelerate is not installed.
+    """
+    _require_accelerator(accelerator)
+    _require_free(objects)
+    tree = {name: _state(accelerator, name, one) for name, one in objects.items()}
+    from accelerate.utils import gather_object
+
+    tree["random"] = list(gather_object([random_state()]))
+    tree["step"] = accelerator.step
+    if accelerator.scaler is not None:
+        tree["scaler"] = accelerator.scaler.state_dict()
+    return tree
+
+
+@public
+def set_state(accelerator: Any, tree: dict[str, Any], **objects: Any) -> None:
+    """Put a state back that `state_of` returned; all processes call it.
+
+    Args:
+        accelerator: an `accelerate.Accelerator`.
+        tree: the state, in memory of its own: as `ztensor.torch.load_tree` and
+            `CheckpointManager.restore` give it.
+        objects: as for `state_of`, by the same names.
+
+    Raises:
+        ArgumentValueError: the tree has no state of that name, or fewer processes wrote it.
+        ArgumentTypeError: an object has no `load_state_dict`, or this is no accelerator.
+        MissingDependencyError: Accelerate is not installed.
+        Exception: what an object's `load_state_dict` raises.
+    """
+    _require_accelerator(accelerator)
+    _require_free(objects)
+    if not isinstance(tree, dict):
+        raise ArgumentTypeError("a state is a dict", found=describe(tree, 40))
+    for name in (*objects, "random", "step"):
+        if name not in tree:
+            raise ArgumentValueError("the state has nothing of this name", object_name=name)
+    states = tree["random"]
+    if not isinstance(states, list) or len(states) <= accelerator.process_index:
+        raise ArgumentValueError(
+            "the state has no random numbers for this process: fewer wrote it",
+            expected=f"{accelerator.num_processes} of them",
+            found=describe(states if not isinstance(states, list) else len(states), 40),
+        )
+    for name, one in objects.items():
+        _set(accelerator, name, one, tree[name])
+    accelerator.step = tree["step"]
+    if accelerator.scaler is not None and "scaler" in tree:
+        accelerator.scaler.load_state_dict(tree["scaler"])
+    set_random_state(states[accelerator.process_index])
+
+
+def _path(folder: Any, number: int) -> str:
+    return os.path.join(folder, f"model_{number}.zt" if number else "model.zt")
+
+
+def _state(accelerator: Any, name: str, one: Any) -> Any:
+    import torch
+
+    if isinstance(one, (list, tuple)):
+        return [_state(accelerator, name, each) for each in one]
+    if isinstance(one, torch.nn.Module):
+        return accelerator.unwrap_model(one).state_dict()
+    return _method(name, one, "state_dict")()
+
+
+def _set(accelerator: Any, name: str, one: Any, state: Any) -> None:
+    import torch
+
+    if isinstance(one, (list, tuple)):
+        if not isinstance(state, list) or len(state) != len(one):
+            raise ArgumentValueError(
+                "the state has another number of these", object_name=name, expected=str(len(one))
+            )
+        for each, its in zip(one, state, strict=True):
+            _set(accelerator, name, each, its)
+        return
+    if isinstance(one, torch.nn.Module):
+        one = accelerator.unwrap_model(one)
+    _method(name, one, "load_state_dict")(state)
+
+
+def _method(name: str, one: Any, method: str) -> Any:
+    found = getattr(one, method, None)
+    if not callable(found):
+        raise ArgumentTypeError(
+            f"an object of a run has {method}", object_name=name, found=describe(one, 60)
+        )
+    return found
+
+
+def _require_free(objects: dict[str, Any]) -> None:
+    for name in _OWN:
+        if name in objects:
+            raise ArgumentValueError("the state has something of this name", object_name=name)
+
+
+def _require_accelerator(accelerator: Any) -> None:
+    try:
+        from accelerate import Accelerator
+    except ImportError as error:
+        raise MissingDependencyError(
+            "ztensor.accelerate needs Accelerate: pip install accelerate"
+        ) from error
+    if not isinstance(accelerator, Accelerator):
+        raise ArgumentTypeError(
+            "not an accelerator", expected="accelerate.Accelerator", found=describe(accelerator, 60)
+        )

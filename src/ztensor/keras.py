@@ -1,0 +1,134 @@
+"""The state of a Keras model: weights, optimizer, metrics and seeds, as a tree.
+
+ztensor.keras.save_state(model, "state.zt")
+ztensor.keras.load_state(model, "state.zt")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ztensor.boundary import public
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, MissingDependencyError, describe
+from ztensor.states import load_tree, save_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ztensor.typing import Openable, Target
+
+__all__ = ["load_state", "save_state", "set_state", "state_of"]
+
+
+@public
+def state_of(model: Any) -> dict[str, Any]:
+    """Return the state of a model as nested dicts of arrays, for `CheckpointManager.save`.
+
+    Args:
+        model: a `keras.Model` that was built.
+
+    Raises:
+        ArgumentTypeError: it is no model of Keras.
+        MissingDependencyError: Keras is not installed.
+    """
+    found: dict[str, Any] = _model(model).get_state_tree(value_format="numpy_array")
+    return found
+
+
+@public
+def set_state(model: Any, state: dict[str, Any]) -> None:
+    """Put a state back that `state_of` returned.
+
+    An optimizer that has no variables yet, as behind `compile`, is built first: Keras itself
+    leaves out what the model does not have.
+
+    Args:
+        model: a `keras.Model` that was built, of the same layers and names.
+        state: nested dicts of arrays.
+
+    Raises:
+        ArgumentTypeError: it is no model of Keras, or the state no dict.
+        ArgumentValueError: names or shapes are not those of the model. It was not changed.
+        MissingDependencyError: Keras is not installed.
+    """
+    model = _model(model)
+    if not isinstance(state, dict):
+        raise ArgumentTypeError("a state is a dict", found=describe(state, 40))
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None and not optimizer.built and "optimizer_variables" in state:
+        optimizer.build(model.trainable_variables)
+    own, given = dict(_shapes(state_of(model))), dict(_shapes(state))
+    # Metrics come to be with the first batch, and begin anew with each epoch.
+    wanted = {name: shape for name, shape in own.items() if not name.startswith("metrics_")}
+    for name, shape in given.items():
+        if name not in own and name.startswith("metrics_"):
+            continue
+        if own.get(name) != shape:
+            raise ArgumentValueError(
+                "the model has no such variable, or of another shape",
+                object_name=name,
+                expected=describe(own.get(name), 40),
+                found=describe(shape, 40),
+            )
+    missing = sorted(set(wanted) - set(given))
+    if missing:
+        raise ArgumentValueError(
+            "the state lacks variables of the model", found=", ".join(map(describe, missing[:5]))
+        )
+    model.set_state_tree(state)
+
+
+@public
+def save_state(model: Any, filename: Target, **options: Any) -> None:
+    """Save the state of a model; see `state_of`.
+
+    Args:
+        model: a `keras.Model` that was built.
+        filename: the file.
+        options: those of `ztensor.save_tree`.
+
+    Raises:
+        ArgumentTypeError: it is no model of Keras.
+        MissingDependencyError: Keras is not installed.
+        SourceError: the file could not be written. What was there before still is.
+    """
+    save_tree(state_of(model), filename, **options)
+
+
+@public
+def load_state(model: Any, filename: Openable, **options: Any) -> None:
+    """Load the state of a model, checked, into it; see `set_state`.
+
+    Args:
+        model: a `keras.Model` that was built.
+        filename: the file.
+        options: those of `ztensor.load_tree`.
+
+    Raises:
+        ArgumentTypeError: it is no model of Keras, or the file no state.
+        ArgumentValueError: names or shapes are not those of the model. It was not changed.
+        MissingDependencyError: Keras is not installed.
+        ZTensorError: what `ztensor.load_tree` raises.
+    """
+    _model(model)
+    set_state(model, load_tree(filename, **options))
+
+
+def _shapes(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[int, ...]]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _shapes(value, (*path, str(key)))
+        else:
+            yield "/".join((*path, str(key))), tuple(getattr(value, "shape", ()))
+
+
+def _model(model: Any) -> Any:
+    try:
+        import keras
+    except ImportError as error:
+        raise MissingDependencyError("ztensor.keras needs Keras 3: pip install keras") from error
+    if not isinstance(model, keras.Model):
+        raise ArgumentTypeError(
+            "not a model of Keras", expected="keras.Model", found=describe(model, 60)
+        )
+    return model

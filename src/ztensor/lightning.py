@@ -1,0 +1,232 @@
+"""Checkpoints of Lightning as trees: a plugin for its `Trainer`, and loading a module from one.
+
+    trainer = Trainer(plugins=[ztensor.lightning.CheckpointIO()])
+
+It works with `lightning` and with `pytorch_lightning`, whichever the program has imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import io
+import os
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ztensor.boundary import public
+from ztensor.errors import (
+    ArgumentTypeError,
+    MissingDependencyError,
+    SourceError,
+    UsageError,
+    describe,
+)
+from ztensor.source.paths import path_text
+from ztensor.source.table import remote_of
+from ztensor.source.upload import remove
+from ztensor.source.urls import with_storage
+from ztensor.states import save_encoded
+from ztensor.torch.tree import load_tree
+from ztensor.tree.encode import encode
+
+if TYPE_CHECKING:
+    from ztensor.source.sink import Durable
+    from ztensor.typing import Path, Storage
+
+    Module = TypeVar("Module")
+
+__all__ = ["CheckpointIO", "load_from_checkpoint"]
+
+# Where the two distributions have the class that a plugin of theirs is derived from.
+_BASES = {
+    "lightning": "lightning.fabric.plugins.io.checkpoint_io",
+    "pytorch_lightning": "lightning_fabric.plugins.io.checkpoint_io",
+}
+
+
+class TreeCheckpoints:
+    """What `CheckpointIO` does; the class itself is made for the Lightning that is there.
+
+    A checkpoint is one file of `ztensor.save_tree`, whatever its suffix. It appears as a whole or
+    not at all, has digests, and loading it runs no code. `ModelCheckpoint` calls its files `.ckpt`;
+    set `FILE_EXTENSION = ".zt"` on it for another name.
+
+    Args:
+        compression: as for `ztensor.save_tree`, like the next two.
+        checksum: which digests are stored.
+        durable: True has a checkpoint on disk before `ModelCheckpoint` removes an older one; "auto"
+            only where one is replaced; False leaves it to the system.
+        storage: how the store of a URL is opened; see `ztensor.remote`.
+    """
+
+    def __init__(
+        self,
+        *,
+        compression: bool | int | str = False,
+        checksum: str | bool | None = True,
+        durable: Durable = True,
+        storage: Storage | None = None,
+    ) -> None:
+        self._options: dict[str, Any] = {
+            "compression": compression,
+            "checksum": checksum,
+            "durable": durable,
+        }
+        self._storage = storage
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Path, storage_options: Storage | None = None
+    ) -> None:
+        """Save a checkpoint; called by Lightning, in the process that writes.
+
+        Args:
+            checkpoint: the state.
+            path: a path or URL; folders are made.
+            storage_options: takes the place of `storage`.
+
+        Raises:
+            NotRepresentableError: a value cannot be kept, such as a module among the hyper
+                parameters; the message has its place. Nothing is written.
+            SourceError: the file could not be written. What was there before still is.
+        """
+        place = self._place(path, storage_options)
+        encoded = encode(checkpoint)
+        if remote_of(place) is None:
+            folder = os.path.dirname(path_text(place))
+            try:
+                os.makedirs(folder or os.curdir, exist_ok=True)
+            except OSError as error:
+                raise SourceError.from_os(error, "cannot make the folder", folder) from error
+        save_encoded(encoded, place, None, **self._options)
+
+    def load_checkpoint(
+        self, path: Path, map_location: Any = None, weights_only: object = None, **_: object
+    ) -> dict[str, Any]:
+        """Load a checkpoint into memory of its own, checked; called by Lightning.
+
+        Args:
+            path: a path or URL.
+            map_location: a device, where tensors go that were not on the CPU when they were saved;
+                a function leaves all on the CPU, as Lightning's own does.
+            weights_only: of no matter: nothing is pickled.
+
+        Raises:
+            UsageError: the file is no tree, such as one that Lightning saved by itself; or
+                `map_location` is a dict.
+            FormatError: it is damaged.
+            SourceError: it cannot be read; also a `FileNotFoundError`.
+        """
+        del weights_only
+        if isinstance(map_location, dict):
+            raise UsageError(
+                "a tree keeps the kind of device of a tensor and no number: pass one device",
+                found=describe(map_location, 60),
+            )
+        device = None if callable(map_location) else map_location
+        found: dict[str, Any] = load_tree(self._place(path, None), device=device)
+        return found
+
+    def remove_checkpoint(self, path: Path) -> None:
+        """Remove a checkpoint, if it is there; called by Lightning.
+
+        Raises:
+            SourceError: it could not be removed.
+        """
+        place = self._place(path, None)
+        remote = remote_of(place)
+        if remote is not None:
+            remove(remote)
+            return
+        try:
+            os.unlink(path_text(place))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot remove", path_text(place)) from error
+
+    def teardown(self) -> None:
+        """Do nothing: every save ends before it returns."""
+
+    def _place(self, path: Path, storage: Storage | None) -> Any:
+        return with_storage(path, self._storage if storage is None else storage)
+
+
+def _class() -> type:
+    """Return `CheckpointIO`, derived from the classes of the Lightnings that are imported.
+
+    Raises:
+        MissingDependencyError: there is none.
+    """
+    wanted = [name for name in _BASES if name in sys.modules] or list(_BASES)
+    bases = []
+    for name in wanted:
+        try:
+            bases.append(importlib.import_module(_BASES[name]).CheckpointIO)
+        except ImportError:
+            continue
+        if name not in sys.modules:
+            break  # neither was imported: one is enough
+    if not bases:
+        raise MissingDependencyError("ztensor.lightning needs Lightning: pip install lightning")
+    words = {"__doc__": TreeCheckpoints.__doc__, "__module__": __name__}
+    return public(type("CheckpointIO", (TreeCheckpoints, *bases), words))
+
+
+if TYPE_CHECKING:
+    CheckpointIO = TreeCheckpoints
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Make the class when it is first asked for."""
+        if name != "CheckpointIO":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        made = globals()[name] = _class()
+        return made
+
+
+@public
+def load_from_checkpoint(
+    module: type[Module],
+    path: Path,
+    *,
+    device: Any = None,
+    storage: Storage | None = None,
+    **arguments: object,
+) -> Module:
+    """Return what `module.load_from_checkpoint` returns, of a checkpoint of `CheckpointIO`.
+
+    Lightning's own method opens its file by `torch.load`. It is handed the state in memory, so
+    hyper parameters, hooks and migrations are as always.
+
+    Args:
+        module: a class, a `LightningModule` or a `LightningDataModule`.
+        path: a path or URL.
+        device: where tensors go that were not on the CPU when they were saved.
+        storage: how the store of a URL is opened; see `ztensor.remote`.
+        arguments: others of `load_from_checkpoint`, such as `strict`, and those of the class.
+
+    Raises:
+        ArgumentTypeError: `module` is no such class.
+        ZTensorError: what `ztensor.torch.load_tree` raises.
+        Exception: what Lightning raises.
+    """
+    import torch
+
+    load = getattr(module, "load_from_checkpoint", None)
+    if not isinstance(module, type) or load is None:
+        raise ArgumentTypeError(
+            "not a class of Lightning's",
+            expected="a LightningModule or LightningDataModule",
+            found=describe(module, 60),
+        )
+    state = load_tree(with_storage(path, storage), device=device)
+    memory = io.BytesIO()
+    torch.save(state, memory)
+    del state
+    memory.seek(0)
+    if "weights_only" in inspect.signature(load).parameters:
+        # The pickle was made here a moment ago; values of NumPy are not among torch's own.
+        arguments.setdefault("weights_only", False)
+    found: Module = load(memory, **arguments)
+    return found

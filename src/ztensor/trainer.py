@@ -1,0 +1,201 @@
+"""Training with the `Trainer` of transformers: its states in a `CheckpointManager`, and back.
+
+    manager = ztensor.CheckpointManager("runs/a", keep_best=("eval_loss", 1, "min"))
+    trainer = Trainer(..., callbacks=[ztensor.trainer.CheckpointCallback(manager)])
+
+`Trainer` resumes only from its own folders: `unpack` makes one of a step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.boundary import public
+from ztensor.checkpoints import CheckpointManager
+from ztensor.errors import (
+    ArgumentTypeError,
+    MissingDependencyError,
+    ObjectNotFoundError,
+    SourceError,
+    UsageError,
+    describe,
+)
+from ztensor.source.paths import path_text
+from ztensor.torch import save_file
+from ztensor.torch.randomness import random_state
+from ztensor.torch.tree import load_tree
+
+if TYPE_CHECKING:
+    from ztensor.typing import Path
+
+__all__ = ["CheckpointCallback", "unpack"]
+
+_STATE = "trainer_state"
+_PARTS = ("model", "optimizer", "scheduler", "random", _STATE)
+
+
+class SavesSteps:
+    """What `CheckpointCallback` does; the class itself is derived from that of transformers.
+
+    Whenever the trainer saves, the step goes to the manager as well: weights, optimizer, scheduler,
+    random numbers, and the trainer's own state. Metrics for `keep_best` are the numbers that the
+    trainer logged last, such as `"loss"` and `"eval_loss"`. Only the main process saves.
+
+    The trainer writes its own folder first; `save_total_limit=1` keeps but one of these. The
+    scaler of fp16 is not handed to callbacks and is not in the step; bf16 has none.
+
+    Args:
+        manager: where steps go; it is closed when training ends.
+    """
+
+    def __init__(self, manager: CheckpointManager) -> None:
+        if not isinstance(manager, CheckpointManager):
+            raise ArgumentTypeError(
+                "not a manager", expected="ztensor.CheckpointManager", found=describe(manager, 60)
+            )
+        super().__init__()
+        self.manager = manager
+
+    def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Save a step; called by the trainer behind its own save.
+
+        Raises:
+            ZTensorError: what `CheckpointManager.save` raises.
+        """
+        del args, control
+        if not state.is_world_process_zero:
+            return
+        model, scheduler = given["model"], given.get("lr_scheduler")
+        while hasattr(model, "module") and not hasattr(model, "config"):
+            model = model.module  # wrapped by torch for several devices
+        own = dataclasses.asdict(state)
+        tree = {
+            "model": model.state_dict(),
+            "optimizer": given["optimizer"].state_dict(),
+            "scheduler": None if scheduler is None else scheduler.state_dict(),
+            "random": random_state(),
+            _STATE: own,
+            **{name: _settings(model, name) for name in ("config", "generation_config")},
+        }
+        self.manager.save(state.global_step, tree, _metrics(own), force=True)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Wait until the last step is on disk; called by the trainer."""
+        del args, state, control, given
+        self.manager.wait()
+
+
+def _settings(model: Any, name: str) -> str | None:
+    """Return a configuration of a model as its file has it."""
+    settings = getattr(model, name, None)
+    to_text = getattr(settings, "to_json_string", None)
+    return None if to_text is None else str(to_text())
+
+
+def _metrics(state: dict[str, Any]) -> dict[str, float]:
+    """Return the numbers that were logged last, by name."""
+    found: dict[str, float] = {}
+    for line in state.get("log_history") or []:
+        found.update(
+            (name, float(value))
+            for name, value in line.items()
+            if isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+        )
+    return found
+
+
+if TYPE_CHECKING:
+    CheckpointCallback = SavesSteps
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Make the class when it is first asked for."""
+        if name != "CheckpointCallback":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            from transformers import TrainerCallback
+        except ImportError as error:
+            raise MissingDependencyError(
+                "ztensor.trainer needs transformers: pip install transformers"
+            ) from error
+        words = {"__doc__": SavesSteps.__doc__, "__module__": __name__}
+        kind = public(type(name, (SavesSteps, TrainerCallback), words))
+        globals()[name] = kind
+        return kind
+
+
+@public
+def unpack(source: CheckpointManager | Path, folder: Path, *, step: int | None = None) -> str:
+    """Write the folder that `Trainer` resumes from, of a step that `CheckpointCallback` saved.
+
+        trainer.train(resume_from_checkpoint=ztensor.trainer.unpack(manager, "resumed"))
+
+    Args:
+        source: the manager, of which the newest step is taken whose every byte is right; or the
+            file of a step.
+        folder: where to; it is made, and must not be there, or be empty.
+        step: another step of the manager.
+
+    Returns:
+        The folder: `model.safetensors`, `optimizer.pt`, `scheduler.pt`, `rng_state.pth`,
+        `trainer_state.json`, and configurations. The pickles are written here, of plain values.
+
+    Raises:
+        ObjectNotFoundError: there is no such step, or none at all.
+        UsageError: the folder is not empty, or the step is none of a `CheckpointCallback`.
+        FormatError: the step is damaged, or all are.
+        SourceError: something cannot be read or written.
+    """
+    import torch
+
+    if isinstance(source, CheckpointManager):
+        restored = source.restore(step)
+        if restored is None:
+            raise ObjectNotFoundError("the run has no step yet")
+        tree = restored.tree
+    else:
+        tree = load_tree(source)
+    if not isinstance(tree, dict) or any(part not in tree for part in _PARTS):
+        raise UsageError("the step is none of ztensor.trainer.CheckpointCallback")
+    place = path_text(folder)
+    try:
+        os.makedirs(place, exist_ok=True)
+        if os.listdir(place):
+            raise UsageError("the folder is not empty", file=place)
+        # What makes it a folder that `Trainer` takes is written last.
+        torch.save(tree["optimizer"], os.path.join(place, "optimizer.pt"))
+        if tree["scheduler"] is not None:
+            torch.save(tree["scheduler"], os.path.join(place, "scheduler.pt"))
+        torch.save(tree["random"], os.path.join(place, "rng_state.pth"))
+        _write(place, "trainer_state.json", json.dumps(tree[_STATE], indent=2, default=_as_json))
+        for name in ("config", "generation_config"):
+            if tree.get(name) is not None:
+                _write(place, f"{name}.json", tree[name])
+    except OSError as error:
+        if isinstance(error, SourceError):
+            raise
+        raise SourceError.from_os(error, "cannot write the folder", place) from error
+    weights = {name: value for name, value in tree["model"].items() if torch.is_tensor(value)}
+    seen: set[int] = set()  # safetensors has no tied tensors: one name of each is enough
+    for name in list(weights):
+        start = weights[name].data_ptr()
+        if start in seen and weights[name].numel():
+            del weights[name]
+        seen.add(start)
+    save_file(weights, os.path.join(place, "model.safetensors"), {"format": "pt"})
+    return place
+
+
+def _write(folder: str, name: str, text: str) -> None:
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+
+
+def _as_json(value: Any) -> Any:
+    """Return a number of NumPy or a tensor as Python's; metrics may be such."""
+    return value.item() if hasattr(value, "item") else str(value)
