@@ -5,14 +5,18 @@
 The server is that of the tests, in a process of its own on this machine: it serves by `sendfile`
 and waits 30 ms before each answer where a network is meant, not at all where speed is. Rounds are
 interleaved, times are the least of each line, and a ratio is the median of those within a round.
-Needs `fsspec[http]` and `obstore`.
+Needs `fsspec[http]` and `obstore`. Where torch is installed, checkpoints are also saved to a store
+of S3's protocol, beside `s3torchconnector[dcp]` and torch's own writer over `s3fs`, those that are
+there; these two pin other libraries, so they want an environment of their own.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import json
+import os
 import statistics
 import struct
 import subprocess
@@ -20,6 +24,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -58,12 +63,16 @@ class Row(NamedTuple):
     goal: float | None
 
 
-@contextlib.contextmanager
-def server(folder: Path, delay: float) -> Iterator[str]:
+def server(folder: Path, delay: float) -> contextlib.AbstractContextManager[str]:
     """Give the address of a server of a folder."""
-    command = [sys.executable, "-m", "tests.remote.range_server", str(folder)]
+    return started("tests.remote.range_server", str(folder), "--delay", str(delay))
+
+
+@contextlib.contextmanager
+def started(*module: str) -> Iterator[str]:
+    """Give the address of a server in a process of its own."""
     with subprocess.Popen(
-        [*command, "--delay", str(delay)],
+        [sys.executable, "-m", *module],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -179,6 +188,50 @@ def uploaded_by_obstore(target: str, tensors: dict[str, Any], folder: Path) -> N
             writer.write(memoryview(array).cast("B"))
 
 
+def rows_of_uploads(url: str, nbytes: int) -> list[Row]:
+    """Return the rows about checkpoints of torch that are saved to a store of S3's protocol."""
+    if importlib.util.find_spec("torch") is None:
+        return []
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    import ztensor.torch as ztorch
+
+    warnings.filterwarnings("ignore", "torch.distributed is disabled")
+    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    os.environ.update(keys, AWS_REGION="us-east-1", AWS_ENDPOINT_URL=url)
+    state = {f"t{number}": torch.rand(nbytes // 16 // 4) for number in range(16)}
+
+    def save(writer: Any) -> None:
+        dcp.save(state, storage_writer=writer, no_dist=True)
+
+    def ours() -> None:
+        save(ztorch.StorageWriter("s3://bucket/ours"))
+
+    def by_fsspec() -> None:
+        from torch.distributed.checkpoint._fsspec_filesystem import FsspecWriter
+
+        save(FsspecWriter("s3://bucket/fsspec", config_kwargs={"s3": {"addressing_style": "path"}}))
+
+    def by_connector() -> None:
+        from s3torchconnector import S3ClientConfig
+        from s3torchconnector.dcp import S3StorageWriter
+
+        config = S3ClientConfig(force_path_style=True)
+        writer = S3StorageWriter("us-east-1", "s3://bucket/torch/", s3client_config=config)
+        writer.fs._client._endpoint = url  # its writer takes none
+        save(writer)
+
+    what = "save a checkpoint to S3, digests written"
+    peers = {"s3fs": ("torch's FsspecWriter", by_fsspec)}
+    peers["s3torchconnector"] = ("its S3StorageWriter", by_connector)
+    return [
+        Row(what, ours, f"{package}, {does}", theirs, 1.0)
+        for package, (does, theirs) in peers.items()
+        if importlib.util.find_spec(package) is not None
+    ]
+
+
 def peak_of(act: Callable[[], object]) -> int:
     """Return by how many bytes this process grew at most during a call, looked at every 2 ms."""
     page = 4096
@@ -247,6 +300,7 @@ def main() -> None:
         large = load_file(folder / "large.zt", copy=True)
         nbytes = sum(array.nbytes for array in large.values())
         files = "fsspec"
+        store = stack.enter_context(started("tests.remote.upload_server"))
         rows = [
             Row("list 30 names, 30 ms", lambda: listed(slow), f"{files}, safetensors header",
                 lambda: listed_by_fsspec(slow), None),
@@ -260,6 +314,7 @@ def main() -> None:
             Row("upload to a folder", lambda: uploaded("ours.zt", large, folder),
                 "obstore's writer, no digests", lambda: uploaded_by_obstore("t", large, folder),
                 None),
+            *rows_of_uploads(store, min(nbytes, 200 * 10**6)),
         ]  # fmt: skip
         measure(rows, given.rounds)
         grown = peak_of(lambda: load_file(f"{fast}/large.zt", copy=True))

@@ -11,6 +11,7 @@ import pytest
 
 from tests.remote.fault_proxy import KINDS, Fault, FaultProxy
 from tests.remote.range_server import RangeServer, Validator
+from tests.remote.upload_server import UploadServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -171,3 +172,20 @@ def test_the_s3_server(s3: S3Server, bucket: str, proxy: FaultProxy) -> None:
     assert [(one.method, one.status) for one in proxy.record.seen] == [("GET", 206)]
     s3.delete(bucket, "a/b.zt")
     assert s3.get(bucket, "a/b.zt") is None
+
+
+def test_a_store_for_benchmarks_keeps_what_is_put() -> None:
+    store = pytest.importorskip("obstore.store")
+    with UploadServer() as server:
+        keys = {"access_key_id": "key", "secret_access_key": "secret", "region": "us-east-1"}
+        box = store.S3Store("box", endpoint=server.url, client_options={"allow_http": True}, **keys)
+        box.put("a/small", b"12345", use_multipart=False)
+        box.put("a/large", DATA, use_multipart=True, chunk_size=5000)
+        assert bytes(box.get("a/large").bytes()) == DATA
+        assert bytes(box.get_range("a/small", start=1, end=3)) == b"23"
+        assert bytes(box.get("a/small", options={"range": {"suffix": 2}}).bytes()) == b"45"
+        box.copy("a/small", "b")
+        assert [one["path"] for page in box.list() for one in page] == ["a/large", "a/small", "b"]
+        box.delete("a/small")
+        assert sorted(server.objects) == ["/box/a/large", "/box/b"]
+        assert server.uploads == {}

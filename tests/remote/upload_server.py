@@ -1,0 +1,161 @@
+"""A store that takes objects by the protocol of S3, whole or in parts, and keeps the last ones.
+
+    python -m tests.remote.upload_server
+
+prints its port, and runs until its input ends: for benchmarks, in a process of its own. Signatures
+are not looked at, nor sums: it does as little as it can, so that the time is that of who uploads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from tests.remote.counting import Handler, Seen, Server
+
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+
+
+class UploadServer(Server):
+    """Keeps what is put, by path.
+
+    Attributes:
+        objects: path to the bytes.
+        uploads: number of an upload that was begun to its parts, by their numbers.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_Store)
+        self.objects: dict[str, bytes] = {}
+        self.uploads: dict[str, dict[int, bytes]] = {}
+        self.begun = 0
+
+
+def _plain(framed: bytes) -> bytes:
+    """Return a body out of the frames that signed streams put around its pieces."""
+    found: list[bytes] = []
+    at = 0
+    while True:
+        end = framed.index(b"\r\n", at)
+        length = int(framed[at:end].split(b";")[0], 16)
+        if not length:
+            return b"".join(found)
+        found.append(framed[end + 2 : end + 2 + length])
+        at = end + 2 + length + 2
+
+
+class _Store(Handler):
+    def _any(self) -> None:
+        owner: UploadServer = self.server.owner  # type: ignore[attr-defined]
+        owner.record.begin()
+        taken = 0
+        try:
+            body = self._body()
+            taken = len(body)
+            self._serve(owner, body)
+        except ConnectionError:
+            self.close_connection = True
+        finally:
+            headers = self.plain_headers()
+            owner.record.add(Seen(self.command, self.path, headers, 200, 0, taken))
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _any
+
+    def _body(self) -> bytes:
+        if self.headers.get("Expect", "").lower() == "100-continue":
+            self.send_response_only(100)
+            self.end_headers()
+        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
+            pieces = []
+            while length := int(self.rfile.readline().split(b";")[0], 16):
+                pieces.append(self.rfile.read(length))
+                self.rfile.readline()
+            while self.rfile.readline().strip():
+                pass
+            body = b"".join(pieces)
+        else:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        is_framed = "x-amz-decoded-content-length" in self.headers
+        return _plain(body) if is_framed else body
+
+    def _serve(self, owner: UploadServer, body: bytes) -> None:
+        parts = urlsplit(self.path)
+        path, asked = unquote(parts.path), parse_qs(parts.query, keep_blank_values=True)
+        upload = owner.uploads.get(asked.get("uploadId", [""])[0])
+        if self.command == "POST" and "uploads" in asked:
+            owner.begun += 1
+            owner.uploads[str(owner.begun)] = {}
+            self._say(f"<InitiateMultipartUploadResult><UploadId>{owner.begun}</UploadId>"
+                      "</InitiateMultipartUploadResult>")  # fmt: skip
+        elif self.command == "PUT" and upload is not None:
+            upload[int(asked["partNumber"][0])] = body
+            self.answer(200, {"ETag": f'"{len(body)}"'})
+        elif self.command == "POST" and upload is not None:
+            owner.objects[path] = b"".join(upload[number] for number in sorted(upload))
+            del owner.uploads[asked["uploadId"][0]]
+            self._say('<CompleteMultipartUploadResult><ETag>"1"</ETag>'
+                      "</CompleteMultipartUploadResult>")  # fmt: skip
+        elif self.command == "PUT" and "x-amz-copy-source" in self.headers:
+            source = unquote(self.headers["x-amz-copy-source"])
+            owner.objects[path] = owner.objects["/" + source.lstrip("/")]
+            self._say('<CopyObjectResult><ETag>"1"</ETag></CopyObjectResult>')
+        elif self.command == "PUT":
+            owner.objects[path] = body
+            self.answer(200, {"ETag": f'"{len(body)}"'})
+        elif self.command == "POST" and "delete" in asked:
+            keys = [key.decode() for key in re.findall(rb"<Key>(.*?)</Key>", body)]
+            for key in keys:
+                owner.objects.pop(f"{path.rstrip('/')}/{key}", None)
+            gone = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)
+            self._say(f"<DeleteResult>{gone}</DeleteResult>")
+        elif self.command == "DELETE":
+            owner.objects.pop(path, None)
+            self.answer(204, {})
+        elif "list-type" in asked or path.count("/") < 2:
+            self._list(owner, path.strip("/"), asked.get("prefix", [""])[0])
+        else:
+            self._send(owner.objects.get(path))
+
+    def _list(self, owner: UploadServer, bucket: str, prefix: str) -> None:
+        start = f"/{bucket}/"
+        entries = "".join(
+            f"<Contents><Key>{quote(path[len(start) :])}</Key><Size>{len(body)}</Size>"
+            "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+            for path, body in sorted(owner.objects.items())
+            if path.startswith(start + prefix)
+        )
+        self._say(f"<ListBucketResult><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>")
+
+    def _send(self, body: bytes | None) -> None:
+        if body is None:
+            self.answer(404, {})
+            return
+        size = len(body)
+        headers = {"ETag": f'"{size}"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
+        match = _RANGE.fullmatch(self.headers.get("Range", ""))
+        if match is not None:
+            start, stop = int(match[1] or 0), int(match[2] or size - 1) + 1
+            if not match[1]:
+                start, stop = max(0, size - int(match[2])), size
+            body = body[start:stop]
+            headers["Content-Range"] = f"bytes {start}-{start + len(body) - 1}/{size}"
+        headers["Content-Length"] = str(len(body))
+        self.answer(200 if match is None else 206, headers, body)
+
+    def _say(self, text: str) -> None:
+        self.answer(200, {"Content-Type": "application/xml"}, text.encode())
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    with UploadServer() as server:
+        sys.stdout.write(f"{server.port}\n")
+        sys.stdout.flush()
+        with contextlib.suppress(KeyboardInterrupt):
+            sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()
