@@ -102,6 +102,10 @@ class Remote(os.PathLike[str]):
         """Return the URL without secrets."""
         return f"Remote({self.name!r})"
 
+    def __str__(self) -> str:
+        """Return the URL without secrets."""
+        return self.name
+
     @property
     def name(self) -> str:
         """Return the URL without user, password and query."""
