@@ -393,3 +393,24 @@ def test_verbs(
     monkeypatch.setenv("ZTENSOR_STORAGE", "nonsense")
     with pytest.raises(ArgumentValueError, match="ZTENSOR_STORAGE"):
         ztensor.open(url)
+
+
+def test_a_storage_of_an_old_pt_with_another_length(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    state = {"a": torch.ones(100_000), "b": torch.arange(300_000.0)}
+    torch.save(state, tmp_path / "m.pt", _use_new_zipfile_serialization=False)
+    data = bytearray((tmp_path / "m.pt").read_bytes())
+    place = data.index((300_000).to_bytes(8, "little"))
+    data[place] += 1
+    (tmp_path / "m.pt").write_bytes(data)
+    with pytest.raises(FormatError) as here:
+        ztensor.open(tmp_path / "m.pt")
+    with RangeServer(tmp_path) as server:
+        with ztensor.open(f"{server.url}/m.pt") as reader:
+            assert (reader["a"] == 1).all()
+            with pytest.raises(FormatError) as caught:
+                reader["b"]
+            assert caught.value.reason is here.value.reason is Reason.SIZE_MISMATCH
+            assert [one.object_name for one in reader.verify().problems] == ["b"]
+        with pytest.raises(FormatError):
+            znumpy.load_file(f"{server.url}/m.pt")

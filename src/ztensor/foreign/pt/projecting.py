@@ -338,6 +338,14 @@ def _legacy(source: Source, data: bytes, budget: Budget) -> Projection:
 
     objects = Objects(place_of, "little", budget, left)
     found = objects.projection(value, str(LEGACY_VERSION))
+    if source.prefers_long_reads:
+        counted = _counted(source, found.manifest.objects, places, storages)
+        found = dataclasses.replace(
+            found, manifest=dataclasses.replace(found.manifest, objects=counted)
+        )
+    else:
+        for key, one in places.items():
+            _require_count(source, one.offset, storages[key].whole)
     for key, one in places.items():
         if key not in used and one.nbytes:
             left.add("storage without a tensor", key, nbytes=one.nbytes)
@@ -368,17 +376,51 @@ def _legacy_places(
                 expected=f"{describe(position + _COUNT.size + nbytes)} bytes",
                 found=str(source.size),
             )
-        (count,) = _COUNT.unpack(Range(source, position, _COUNT.size).read(0, _COUNT.size))
-        if count != storage.whole:
-            raise FormatError(
-                "a storage has another number of elements than the pickle says",
-                reason=Reason.SIZE_MISMATCH,
-                expected=str(storage.whole),
-                found=str(count),
-            )
         position += _COUNT.size
         places[key] = Place(position, nbytes, nbytes)
         position += nbytes
     if len(places) != len(storages):
         raise misfit("the list of storages", f"{len(storages)}", len(places), is_type=False)
     return places
+
+
+def _require_count(source: Source, offset: int, whole: int) -> None:
+    """Raise unless the number of elements in front of a storage is that of the pickle."""
+    (count,) = _COUNT.unpack(Range(source, offset - _COUNT.size, _COUNT.size).read(0, _COUNT.size))
+    if count != whole:
+        raise FormatError(
+            "a storage has another number of elements than the pickle says",
+            reason=Reason.SIZE_MISMATCH,
+            expected=str(whole),
+            found=str(count),
+        )
+
+
+def _counted(
+    source: Source,
+    objects: Mapping[str, TensorObject],
+    places: Mapping[str, Place],
+    storages: Mapping[str, Storage],
+) -> LaterObjects:
+    """Return objects whose storages are looked at when they are asked for: each costs a request."""
+    in_order = sorted((place.offset, storages[key].whole) for key, place in places.items())
+    offsets = [offset for offset, _ in in_order]
+    known: set[int] = set()
+
+    def make(name: str) -> TensorObject:
+        for component in objects[name].components.values():
+            number = bisect.bisect_right(offsets, component.offset) - 1
+            if component.length and number not in known:
+                _require_count(source, *in_order[number])
+                known.add(number)
+        return objects[name]
+
+    def where(name: str) -> int:
+        return min((one.offset for one in objects[name].components.values()), default=0)
+
+    def extents() -> tuple[list[int], list[int], list[bool]]:
+        starts = [offset - _COUNT.size for offset in offsets]
+        lengths = [place.length + _COUNT.size for place in sorted(places.values())]
+        return starts, lengths, [False] * len(starts)
+
+    return LaterObjects(objects, make, where=where, extents=extents)
