@@ -175,8 +175,11 @@ _ZSTD = ("zstd-random", "zstd-pruned", "zstd-ternary", "zstd-int4")
 GOALS = (
     RatioGoal("open, list the names", "keys", ("many",), {OLD: 0.6, ST: 0.65}),
     RatioGoal("open, list the names", "keys", ("names-36",), {ST: 2.5}),
+    RatioGoal("the same of a file that is new", "keys-new", ("names-36",), {ST: 2.5}),
     RatioGoal("open, list the names", "keys", ("names-144",), {ST: 1.5}),
+    RatioGoal("the same of a file that is new", "keys-new", ("names-144",), {ST: 1.5}),
     RatioGoal("open, list the names", "keys", ("names-288",), {ST: 1.3}),
+    RatioGoal("the same of a file that is new", "keys-new", ("names-288",), {ST: 1.3}),
     RatioGoal("one tensor after another", "each", ("singles",), {ST: 0.7}),
     RatioGoal("one after another, into own memory", "each-owned", ("singles",), {ST: 1.3}),
     RatioGoal("rows of one after another", "each-slice", ("singles",), {ST: 1.3}),

@@ -24,6 +24,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Plan = tuple[str, str, tuple[int, ...]]
 Fill = Callable[[np.random.Generator, str, int], Array]
 
+NAMES = ("keys", "keys-new")
 READS = ("keys", "one", "mapped", "touched", "owned")
 COLD = ("touched-cold", "owned-cold", "cat-cold")
 
@@ -192,9 +193,9 @@ _ALL = (
         "singles", "5,000 tensors of 1 KiB", _tiny, 5000, 5000,
         ("each", "each-owned", "each-slice", "each-described", "verify"), weight=0.5,
     ),
-    Workload("names-36", "36 tensors of 1 KiB", _tiny, 36, 36, ("keys",), weight=0.3),
-    Workload("names-144", "144 tensors of 1 KiB", _tiny, 144, 144, ("keys",), weight=0.3),
-    Workload("names-288", "288 tensors of 1 KiB", _tiny, 288, 288, ("keys",), weight=0.3),
+    Workload("names-36", "36 tensors of 1 KiB", _tiny, 36, 36, NAMES, weight=0.3),
+    Workload("names-144", "144 tensors of 1 KiB", _tiny, 144, 144, NAMES, weight=0.3),
+    Workload("names-288", "288 tensors of 1 KiB", _tiny, 288, 288, NAMES, weight=0.3),
     Workload(
         "large", "f32 tensors of 50 MiB", _large, 512, 256,
         (*READS, "save", "save-crc32c", "save-sha256", "verify", "slice", "append"),

@@ -56,7 +56,7 @@ _MOST_WORDS = 100  # bytes that types take: they are remembered
 _MOST_BYTES = 1 << 50  # of a decoded object: more is for the general decoder
 
 # Fewer objects are read sooner one by one: the columns take as long as these.
-LEAST_OBJECTS = 6
+LEAST_OBJECTS = 4
 _OBJECT_BYTES = 700  # of memory that an object takes: its pieces, columns, name, and table of names
 
 # Whole items that are unsigned numbers, by their heads; those in the head have no more bytes.
