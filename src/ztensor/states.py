@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ztensor.boundary import public
 from ztensor.divided import PartWriter, commit
+from ztensor.divided.nested import attributes_of
 from ztensor.divided.opened import DividedObjects
 from ztensor.divided.part import STRONG
 from ztensor.errors import (
@@ -545,6 +546,8 @@ def _decoded(reader: ObjectReader, leaf: Callable[[LeafAt], Any], **options: Any
     budget = Budget(parts[0].limits, sum(part.nbytes for part in parts))
     try:
         told = reader.attributes.get(ATTRIBUTE)
+        if told is None and isinstance(reader.objects, DividedObjects):  # tensors and nothing else
+            told = attributes_of(reader.objects.root, {})[ATTRIBUTE]
         if told is None:
             error = UsageError("the file holds no tree")
             error.in_python = "ztensor.numpy.load_file gives the tensors of any file"

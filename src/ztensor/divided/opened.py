@@ -103,7 +103,7 @@ class DividedObjects(FileObjects):
         manifest = Manifest(
             file.manifest.version,
             LaterObjects((*tensors, *beside), lambda name: beside.get(name) or tensors[name]),
-            RootAttributes(self.root, called),
+            RootAttributes(self.root, called) if self.root.has_values else None,
         )
         self._source_of_files = source
         super().__init__(

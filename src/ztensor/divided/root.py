@@ -130,6 +130,11 @@ class Root:
         """
         return values_as(self, None)
 
+    @property
+    def has_values(self) -> bool:
+        """Return whether there is anything beside the tensors."""
+        return self._values is not None
+
     def values_kept(self, leaf: Callable[[str, str], object]) -> Mapping[str, Any]:
         """Return the values as a tree is encoded of them: what is made of others stays told.
 

@@ -113,7 +113,9 @@ def test_a_copy_takes_little_memory(tmp_path: Path, axis: int) -> None:
 
 def test_values_that_a_copy_would_not_have_are_named(run: Run, tmp_path: Path) -> None:
     save(tmp_path, {"w": W}, values={"step": 3})
-    ended = run("convert", tmp_path, tmp_path / "out.zt", "--strict")
+    assert run("convert", tmp_path, tmp_path / "out.zt", "--strict").code == 0
+    assert ztensor.load_tree(tmp_path / "out.zt")["step"] == 3
+    ended = run("convert", tmp_path, tmp_path / "out.npz", "--strict")
     assert ended.code == 2
     assert "step" in ended.err + ended.out
 

@@ -116,6 +116,8 @@ def test_an_array_among_the_values_is_an_object_that_is_read_and_verified(folder
 def test_a_checkpoint_without_values_is_a_flat_tree(tmp_path: Path) -> None:
     save(tmp_path, TENSORS)
     same(ztensor.load_tree(tmp_path), TENSORS)
+    with ztensor.open(tmp_path) as reader:
+        assert reader.attributes == {}
 
 
 def test_a_tree_that_was_saved_in_parts_is_a_file_of_one_when_it_is_converted(
