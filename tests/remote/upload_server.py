@@ -1,9 +1,10 @@
-"""A store that takes objects by the protocol of S3, whole or in parts, and keeps the last ones.
+"""A store of the protocol that S3 and Google share: it keeps objects that come whole or in parts.
 
     python -m tests.remote.upload_server
 
 prints its port, and runs until its input ends: for benchmarks, in a process of its own. Signatures
 are not looked at, nor sums: it does as little as it can, so that the time is that of who uploads.
+Conditions are held: `If-Match` of a read, and that nothing is replaced.
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ class UploadServer(Server):
         super().__init__(_Store)
         self.objects: dict[str, bytes] = {}
         self.uploads: dict[str, dict[int, bytes]] = {}
-        self.begun = 0
+        self.begun = self.puts = 0
+        self.tags: dict[str, str] = {}
+
+    def put(self, path: str, body: bytes) -> None:
+        """Keep an object, as a new version."""
+        self.objects[path] = body
+        self.puts += 1
+        self.tags[path] = f'"{self.puts}-{len(body)}"'
 
 
 def _plain(framed: bytes) -> bytes:
@@ -93,17 +101,19 @@ class _Store(Handler):
             upload[int(asked["partNumber"][0])] = body
             self.answer(200, {"ETag": f'"{len(body)}"'})
         elif self.command == "POST" and upload is not None:
-            owner.objects[path] = b"".join(upload[number] for number in sorted(upload))
+            owner.put(path, b"".join(upload[number] for number in sorted(upload)))
             del owner.uploads[asked["uploadId"][0]]
             self._say('<CompleteMultipartUploadResult><ETag>"1"</ETag>'
                       "</CompleteMultipartUploadResult>")  # fmt: skip
         elif self.command == "PUT" and "x-amz-copy-source" in self.headers:
             source = unquote(self.headers["x-amz-copy-source"])
-            owner.objects[path] = owner.objects["/" + source.lstrip("/")]
+            owner.put(path, owner.objects["/" + source.lstrip("/")])
             self._say('<CopyObjectResult><ETag>"1"</ETag></CopyObjectResult>')
+        elif self.command == "PUT" and path in owner.objects and self._is_new():
+            self.answer(412, {})
         elif self.command == "PUT":
-            owner.objects[path] = body
-            self.answer(200, {"ETag": f'"{len(body)}"'})
+            owner.put(path, body)
+            self.answer(200, {"ETag": owner.tags[path]})
         elif self.command == "POST" and "delete" in asked:
             keys = [key.decode() for key in re.findall(rb"<Key>(.*?)</Key>", body)]
             for key in keys:
@@ -116,7 +126,7 @@ class _Store(Handler):
         elif "list-type" in asked or path.count("/") < 2:
             self._list(owner, path.strip("/"), asked.get("prefix", [""])[0])
         else:
-            self._send(owner.objects.get(path))
+            self._send(owner.objects.get(path), owner.tags.get(path, ""))
 
     def _list(self, owner: UploadServer, bucket: str, prefix: str) -> None:
         start = f"/{bucket}/"
@@ -128,12 +138,22 @@ class _Store(Handler):
         )
         self._say(f"<ListBucketResult><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>")
 
-    def _send(self, body: bytes | None) -> None:
+    def _is_new(self) -> bool:
+        conditions = (
+            self.headers.get("If-None-Match"),
+            self.headers.get("x-goog-if-generation-match"),
+        )
+        return conditions[0] == "*" or conditions[1] == "0"
+
+    def _send(self, body: bytes | None, tag: str) -> None:
         if body is None:
             self.answer(404, {})
             return
+        if self.headers.get("If-Match", tag) != tag:
+            self.answer(412, {})
+            return
         size = len(body)
-        headers = {"ETag": f'"{size}"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
+        headers = {"ETag": tag, "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
         match = _RANGE.fullmatch(self.headers.get("Range", ""))
         if match is not None:
             start, stop = int(match[1] or 0), int(match[2] or size - 1) + 1
