@@ -8,9 +8,9 @@ its examples, `{{ overview }}` the list of verbs, `{{ exit codes }}` the table o
 `{{ other verbs }}` the sections of verbs without a line of their own. The first Python block of the
 page makes the files that the examples work on; each verb begins with these files anew.
 
-Examples print as on a terminal of 80 columns without colours. Three things are shown otherwise than
-they are printed, since they differ: seconds, as `0.00 s`, the folder, not at all, and the size of a
-page for the browser, in tens of kilobytes, as each deflates a little better or worse.
+Examples print as on a terminal of 80 columns without colours. Four things are shown otherwise than
+they are printed, since they differ: seconds, as `0.00 s`, the folder, not at all, the address of a
+page, and the size of one, in tens of kilobytes, as each deflates a little better or worse.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ PAGE = Path(__file__).with_name("cli.md")
 _SLOT = re.compile(r"^\{\{ (.+) \}\}\n", re.MULTILINE)
 _SECONDS = re.compile(r"\d+\.\d\d s\b")
 _PAGE = re.compile(r"(?<=html: )([\d.]+) kB written")
+_ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/[\w-]+/")
 _ENTRY = re.compile(r"(\S.*?)(?: {2,}(\S.*))?")
 # Every verb has them; the page says once what they do.
 _COMMON_OPTIONS = {"json", "quiet", "help"}
@@ -127,6 +128,7 @@ def run(command: str) -> tuple[str, int]:
         Path(target).write_text(out.read(), "utf-8")
     text = screen.text.replace(f"{Path.cwd().resolve()}{os.sep}", "")
     text = _PAGE.sub(lambda size: f"{round(float(size[1]), -1):.0f} kB written", text)
+    text = _ADDRESS.sub("http://127.0.0.1:PORT/TOKEN/", text)
     return _SECONDS.sub("0.00 s", text), int(code) if isinstance(code, int) else 1
 
 

@@ -41,6 +41,8 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "chunks/staging.py": ("unit/divided/test_opened.py",),
     "chunks/table.py": ("unit/divided/test_opened.py", "unit/divided/test_root.py"),
     "cli": _VERBS,
+    "view/connections.py": ("unit/view/test_guard.py",),
+    "view/model.py": ("unit/view/test_server.py",),
     "conformance": ("unit/conformance/test_running.py",),
     "cli/demo.py": ("unit/test_demo.py",),
     "cli/terminal.py": ("unit/cli/test_main.py", "unit/cli/test_show.py"),

@@ -1585,6 +1585,7 @@ VERBS: dict[str, list[str]] = {
     "plot": ["FILE"],
     "diff": ["FILE", "OTHER"],
     "report": ["FILE", "-o", "OUT.html"],
+    "view": ["FILE", "--no-browser", "--seconds", "0.01"],
     "verify": ["FILE"],
     "hash": ["FILE"],
     "bench": ["FILE", "--alone", "--seconds", "0.01"],

@@ -1,4 +1,4 @@
-"""One browser for all tests, one fresh context for each; no request may leave a page."""
+"""One browser for the tests of a file, one fresh context for each; no request may leave a page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Opened = Callable[..., "Page"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it runs, its thread has a loop that others trip over
 def browser() -> Iterator[Browser]:
     """Give a running browser; without one the tests are skipped, and say what to do."""
     playwright = pytest.importorskip(

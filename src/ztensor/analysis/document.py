@@ -23,7 +23,7 @@ from ztensor.model.showing import shown_name, visible
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from ztensor.analysis.channels import Norms
+    from ztensor.analysis.channels import Channels, Norms
     from ztensor.analysis.findings import Finding
     from ztensor.analysis.insight import Insight, ModelInsight, Pair
     from ztensor.analysis.statistics import TensorStats
@@ -31,19 +31,25 @@ if TYPE_CHECKING:
 
 SCHEMA = "ztensor-insight/1"
 BITS = 4  # of a tile of a heat map
+ROW = ("kind", "differences", "note", "relative", "cosine", "snr_db", "max_abs", "changed")
 _SAFE = 1 << 53
 _ATTRIBUTES, _ATTRIBUTE_CHARACTERS = 50, 300
 _CONTRAST = 8  # between the largest and the smallest tile of a map, at least
 _DEPTH = 1e4  # and at most
 
 
-def document_of(insight: Insight) -> dict[str, Any]:
-    """Return the document of what was seen."""
+def document_of(insight: Insight, *, has_details: bool = True) -> dict[str, Any]:
+    """Return the document of what was seen.
+
+    Args:
+        insight: what was seen.
+        has_details: whether the numbers of single tensors are in it.
+    """
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "producer": f"pyztensor {ztensor.__version__}",
         "sampled": False,
-        "models": [_model(model) for model in insight.models],
+        "models": [_model(model, has_details=has_details) for model in insight.models],
         "rules": {
             rule: {"title": found.title, "threshold": found.threshold, "meaning": found.meaning}
             for rule, found in RULES.items()
@@ -71,7 +77,7 @@ def plain(value: float | None) -> Any:
 # --- One model ------------------------------------------------------------------------------
 
 
-def _model(model: ModelInsight) -> dict[str, Any]:
+def _model(model: ModelInsight, *, has_details: bool) -> dict[str, Any]:
     shapes, shape = _table(tuple(one.shape) for one in model.objects)
     types, kind = _table(visible(one.type or one.dtype or "unknown") for one in model.objects)
     layouts, layout = _table(visible(one.format) for one in model.objects)
@@ -121,7 +127,10 @@ def _model(model: ModelInsight) -> dict[str, Any]:
             "log2_rms": [plain(one) for one in model.log2_rms],
         },
         "layers": _layers(model),
-        "detail": {str(place): _detail(one) for place, one in enumerate(model.stats)},
+        "detail": {
+            str(place): detail_of(one)
+            for place, one in enumerate(model.stats if has_details else ())
+        },
     }
 
 
@@ -160,8 +169,9 @@ def _digest(components: Mapping[str, Any]) -> str:
     return visible(" + ".join(sorted(words)))
 
 
-def _detail(one: TensorStats) -> dict[str, Any]:
-    histogram, channels = one.histogram, one.channels
+def detail_of(one: TensorStats) -> dict[str, Any]:
+    """Return the numbers of one tensor."""
+    histogram = one.histogram
     names = "count zeros nans infs negative_infs at_limit min max mean std rms crest kurtosis"
     detail: dict[str, Any] = {name: plain(getattr(one, name)) for name in names.split()}
     detail["of"] = one.of
@@ -175,11 +185,16 @@ def _detail(one: TensorStats) -> dict[str, Any]:
             "high": plain(histogram.edges[-1]),
             "counts": [plain(count) for count in histogram.counts],
         }
-    if channels is not None:
-        detail["row_norms"] = _norms(channels.rows)
-        detail["column_norms"] = _norms(channels.columns)
-        detail["heat"] = heat_of(np.frombuffer(channels.tiles, np.float32), channels.tile_shape)
-    return detail
+    return detail if one.channels is None else detail | channels_of(one.channels)
+
+
+def channels_of(channels: Channels) -> dict[str, Any]:
+    """Return the norms of rows and columns, and the map of tiles."""
+    return {
+        "row_norms": _norms(channels.rows),
+        "column_norms": _norms(channels.columns),
+        "heat": heat_of(np.frombuffer(channels.tiles, np.float32), channels.tile_shape),
+    }
 
 
 def _norms(norms: Norms) -> dict[str, Any]:
@@ -270,23 +285,24 @@ def _finding(one: Finding, place: int) -> dict[str, Any]:
 
 
 def _diff(insight: Insight) -> dict[str, Any]:
-    def numbers(name: str) -> list[Any]:
-        return [plain(_number(pair, name)) for pair in insight.pairs]
-
+    rows = [row_of(pair) for pair in insight.pairs]
     return {
         "a": [pair.a for pair in insight.pairs],
         "b": [pair.b for pair in insight.pairs],
-        "kind": [pair.kind for pair in insight.pairs],
-        "differences": [
-            [] if pair.found is None else list(pair.found.differences) for pair in insight.pairs
-        ],
-        "note": [None if pair.found is None else _note(pair.found.note) for pair in insight.pairs],
-        "relative": [plain(pair.relative) for pair in insight.pairs],
-        "cosine": numbers("cosine"),
-        "snr_db": numbers("snr_db"),
-        "max_abs": numbers("max_abs"),
-        "changed": numbers("changed"),
+        **{field: [row[field] for row in rows] for field in ROW},
     }
+
+
+def row_of(pair: Pair) -> dict[str, Any]:
+    """Return what the columns of `diff` say of one pair, all but its places."""
+    found = pair.found
+    row = {
+        "kind": pair.kind,
+        "differences": [] if found is None else list(found.differences),
+        "note": None if found is None else _note(found.note),
+        "relative": plain(pair.relative),
+    }
+    return row | {field: plain(_number(pair, field)) for field in ROW[4:]}
 
 
 def _note(note: str | None) -> str | None:

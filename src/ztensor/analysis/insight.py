@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ztensor.analysis.comparing import TensorDiff, diff_pairs
 from ztensor.analysis.findings import (
+    RULES,
     Finding,
     Looked,
     findings_of,
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
     from ztensor.reading.reader import ObjectReader
     from ztensor.typing import Progress, Readable
 
-Kind = Literal["equal", "changed", "renamed", "added", "removed", "not compared"]
+Kind = Literal["equal", "changed", "renamed", "added", "removed", "not compared", "not looked at"]
 
+_LATER: Kind = "not looked at"
 _FEW = 16  # elements below which equal values say nothing
 
 
@@ -175,6 +177,63 @@ def examine(
             return _two(first, second, names, threads, progress)
 
 
+def outline(first: ObjectReader, second: ObjectReader | None = None) -> Insight:
+    """Return what is known of one model or two before any value is read; nothing is found yet.
+
+    Raises:
+        FormatError: the manifest of a file is damaged.
+        SourceError: it could not be read.
+    """
+    readers = [first] if second is None else [first, second]
+    models = [_outlined(reader) for reader in readers]
+    pairs = []
+    if second is not None:
+        places = [{one.name: at for at, one in enumerate(model.objects)} for model in models]
+        for name in sorted(places[0].keys() | places[1].keys(), key=_name_key):
+            a, b = (place.get(name) for place in places)
+            pairs.append(Pair(a, b, "added" if a is None else "removed" if b is None else _LATER))
+    return Insight(tuple(models), (), tuple(pairs), tuple(RULES))
+
+
+def _name_key(name: str) -> tuple[object, ...]:
+    return natural_key(shown_name(name)), name
+
+
+def _outlined(reader: ObjectReader) -> ModelInsight:
+    objects = tuple(reader.metadata(sorted(reader, key=_name_key)))
+    shown = tuple(shown_name(one.name) for one in objects)
+    roles = roles_of(shown, [tuple(one.shape) for one in objects])
+    stats = (
+        TensorStats(one.name, one.shape, one.dtype, count=math.prod(one.shape)) for one in objects
+    )
+    none = (None,) * len(objects)
+    return _model(reader, objects, tuple(stats), shown, tuple(roles), none)
+
+
+def compared(
+    first: ObjectReader,
+    second: ObjectReader,
+    pair: Pair,
+    names: tuple[str, str],
+    progress: Progress | None = None,
+) -> Pair:
+    """Return a pair of `outline` with how its tensors differ.
+
+    Args:
+        first: the first model.
+        second: the second.
+        pair: the places of both.
+        names: of both tensors.
+        progress: as `diff` takes it.
+
+    Raises:
+        LimitError: a safety cap is exceeded.
+        SourceError: the bytes could not be read.
+    """
+    (found,) = diff_pairs(first, second, [names], threads=1, progress=progress)
+    return dataclasses.replace(pair, kind=_kind(found), found=found)
+
+
 def _chosen(
     reader: ObjectReader, names: str | Iterable[str] | None, other: ObjectReader | None = None
 ) -> list[str]:
@@ -212,15 +271,53 @@ def _seen(
     metadata, found = survey(reader, left, asked, damage.__setitem__, threads, progress)
     metadata |= {name: reader.metadata(name) for name in names if name not in metadata}
     found |= known
-    labels = {name: shown_name(name) for name in names}
-    keys = {name: (natural_key(label), name) for name, label in labels.items()}
-    ordered = sorted(names, key=keys.__getitem__)
+    ordered = sorted(names, key=_name_key)
     objects = tuple(metadata[name] for name in ordered)
     looked_at = tuple(found[name] for name in ordered)
-    shown = tuple(labels[name] for name in ordered)
+    shown = tuple(map(shown_name, ordered))
     roles = tuple(roles_of(shown, [tuple(one.shape) for one in objects]))
     log2_rms, peers = _beside_peers(roles, looked_at)
-    model = ModelInsight(
+    model = _model(reader, objects, looked_at, shown, roles, tuple(log2_rms))
+    looked = [
+        _looked(one, label, damage.get(one.name), log2, count)
+        for one, label, log2, count in zip(looked_at, shown, log2_rms, peers, strict=True)
+    ]
+    return model, [*findings_of(looked, number), *_same_content(reader, looked, number)]
+
+
+def looked_alone(one: TensorStats, damage: FormatError | None = None) -> Looked:
+    """Return what rules know of a tensor that was looked at without the others of its role.
+
+    Args:
+        one: its statistics.
+        damage: why it could not be read, or None.
+    """
+    return _looked(one, shown_name(one.name), damage, None, 0)
+
+
+def _looked(
+    one: TensorStats, label: str, damage: FormatError | None, log2: float | None, peers: int
+) -> Looked:
+    return Looked(
+        one,
+        one.dtype is not None and is_float_name(one.dtype),
+        is_buffer(label),
+        is_optimizer_state(label),
+        log2,
+        peers,
+        None if damage is None else damage.message,
+    )
+
+
+def _model(
+    reader: ObjectReader,
+    objects: tuple[TensorMetadata, ...],
+    looked_at: tuple[TensorStats, ...],
+    shown: tuple[str, ...],
+    roles: tuple[Role | None, ...],
+    log2_rms: tuple[float | None, ...],
+) -> ModelInsight:
+    return ModelInsight(
         _title(reader),
         reader.format,
         reader.version,
@@ -231,21 +328,8 @@ def _seen(
         looked_at,
         shown,
         roles,
-        tuple(log2_rms),
+        log2_rms,
     )
-    looked = [
-        Looked(
-            one,
-            one.dtype is not None and is_float_name(one.dtype),
-            is_buffer(label),
-            is_optimizer_state(label),
-            log2,
-            count,
-            damage[one.name].message if one.name in damage else None,
-        )
-        for one, label, log2, count in zip(looked_at, shown, log2_rms, peers, strict=True)
-    ]
-    return model, [*findings_of(looked, number), *_same_content(reader, looked, number)]
 
 
 def is_float_name(dtype: str) -> bool:

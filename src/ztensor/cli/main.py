@@ -50,6 +50,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "plot": Verb("Draw histograms in the terminal, or as SVG or PNG."),
         "diff": Verb("Compare two files, whatever their formats."),
         "report": Verb("Write one page that shows a model, or two beside each other."),
+        "view": Verb("Look at a model in the browser, computed as it is looked at."),
         "verify": Verb("Check every byte of files, and list all that is wrong."),
         "hash": Verb("Print an id of the contents, independent of the storage."),
         "ckpt": Verb("List, check or remove the steps of a training run."),

@@ -46,6 +46,16 @@ def packed(document: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     return _block(_main(document, left_out)), blocks
 
 
+def main_of(document: Mapping[str, Any]) -> str:
+    """Return the block of a page that asks for all details.
+
+    Args:
+        document: a `ztensor-insight/1`, with `is_examined` beside its fields.
+    """
+    main = _main(document, document["left_out"])
+    return _block(main | {"live": True, "is_examined": document["is_examined"]})
+
+
 def _block(value: Any) -> str:
     data = json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
     return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode()

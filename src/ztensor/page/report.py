@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ztensor.analysis.insight import Insight, examine
 from ztensor.boundary import public
 from ztensor.digest import ALGORITHMS, digest_of
-from ztensor.page.packing import packed
+from ztensor.page.packing import main_of, packed
 from ztensor.source.paths import path_text
 from ztensor.source.sink import FileSink
 
@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
     from ztensor.typing import Progress, Readable
 
-SCRIPTS = ("data.js", "colors.js", "lists.js", "pictures.js", "tensor.js", "page.js")
+SCRIPTS = (
+    "data.js",
+    "colors.js",
+    "lists.js",
+    "pictures.js",
+    "slices.js",
+    "live.js",
+    "tensor.js",
+    "page.js",
+)
 _POLICY = (
     "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; "
     "img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
@@ -45,7 +54,7 @@ def html_of(insight: Insight) -> str:
         insight: what `examine` returned.
     """
     title = " and ".join(model.name for model in insight.models)
-    return page_of(insight.as_json(), title, _sentence(insight))
+    return page_of(insight.as_json(), title, sentence_of(insight))
 
 
 def page_of(document: Mapping[str, Any], title: str, plain: str) -> str:
@@ -57,11 +66,30 @@ def page_of(document: Mapping[str, Any], title: str, plain: str) -> str:
         plain: what it says without a script.
     """
     main, details = packed(document)
-    style = page_text("page.css")
-    script = "".join(map(page_text, SCRIPTS))
-    blocks = {"data": main, **details}
+    return _filled({"data": main, **details}, title, plain, _policy())
+
+
+def live_page(document: Mapping[str, Any], title: str, plain: str) -> tuple[str, str]:
+    """Return the page of a document that asks its server for the rest, and the policy it needs.
+
+    Args:
+        document: a `ztensor-insight/1` without details, with `is_examined` beside its fields.
+        title: of the page.
+        plain: what it says without a script.
+    """
+    policy = f"{_policy()}; connect-src 'self'"
+    return _filled({"data": main_of(document)}, title, plain, policy), policy
+
+
+def _policy() -> str:
+    script, style = "".join(map(page_text, SCRIPTS)), page_text("page.css")
+    return _POLICY.format(script=_sha256(script), style=_sha256(style))
+
+
+def _filled(blocks: Mapping[str, str], title: str, plain: str, policy: str) -> str:
+    style, script = page_text("page.css"), "".join(map(page_text, SCRIPTS))
     parts = {
-        "policy": _POLICY.format(script=_sha256(script), style=_sha256(style)),
+        "policy": policy,
         "title": html.escape(title),
         "style": style,
         "plain": html.escape(plain),
@@ -84,8 +112,12 @@ def _sha256(text: str) -> str:
     return base64.b64encode(bytes.fromhex(digits)).decode()
 
 
-def _sentence(insight: Insight) -> str:
-    """Return what can be said without a script."""
+def sentence_of(insight: Insight) -> str:
+    """Return what can be said without a script.
+
+    Args:
+        insight: what was seen.
+    """
     facts = [f"{model.name}: {len(model.objects):,} tensors" for model in insight.models]
     facts.append(f"{len(insight.findings):,} findings")
     worst = [one for one in insight.findings if one.level == "error"][:20]

@@ -214,6 +214,7 @@ LOOKING: dict[str, tuple[tuple[str, ...], str]] = {
     "plot": ((), "{}"),
     "diff": (("{file}",), "equal"),
     "report": ((), " tensor"),
+    "view": (("--no-browser", "--seconds", "0.05"), "http://127.0.0.1:"),
     "verify": ((), " digest"),  # ok, or under no digest
     "hash": ((), "  {file}"),
     "bench": (("--seconds", "0.05"), "load mapped, sum"),

@@ -170,7 +170,8 @@ FORBIDDEN = (
 def test_the_pages_own_text_has_nothing_that_makes_code_of_data(name: str) -> None:
     text = page_text(name)
     if name != "page.html":
-        assert [word for word in FORBIDDEN if word in text] == []
+        found = [word for word in FORBIDDEN if word in text]
+        assert found == (["fetch("] if name == "live.js" else [])  # which asks a server of ours
         assert "{{" not in text
     assert "\r" not in text
     assert text.isascii()

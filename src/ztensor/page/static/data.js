@@ -81,8 +81,8 @@ function namesOf(shared, rest) {
 }
 
 class Model {
-  constructor(raw, number, chunk) {
-    Object.assign(this, { raw, number, chunk, count: raw.object_count });
+  constructor(raw, number, chunk, live) {
+    Object.assign(this, { raw, number, chunk, live, count: raw.object_count });
     const columns = raw.tensors;
     this.names = namesOf(columns.shared, columns.rest);
     this.columns = columns;
@@ -99,13 +99,27 @@ class Model {
   elementsOf(at) { return this.elements[this.columns.shape[at]]; }
 
   // Return the details of a tensor; null where the page has none.
-  async detail(at) {
+  async detail(at, signal) {
+    if (this.live) return this.asked(at, signal);
     const chunk = Math.floor(at / this.chunk);
     if (!this.chunks.has(chunk)) {
       this.chunks.set(chunk, unpacked(`detail-${this.number}-${chunk}`));
     }
     const found = await this.chunks.get(chunk);
     return (found && found[at]) || null;
+  }
+
+  // The last ones that were asked for are kept.
+  async asked(at, signal) {
+    let found = this.chunks.get(at);
+    if (!found) {
+      found = await ask(`tensor/${this.number}/${at}`, signal);
+      if (this.chunks.size > 100) this.chunks.delete(this.chunks.keys().next().value);
+      this.chunks.set(at, found);
+      for (const key of ["rms", "crest"]) this.columns[key][at] = found.detail[key];
+      if (found.findings && found.findings.length) this.findings.set(at, found.findings.map((one) => ({ ...one, model: this.number, tensor: at })));
+    }
+    return found.detail;
   }
 }
 
@@ -114,6 +128,7 @@ class Model {
 class Rows {
   constructor(models, diff) {
     this.models = models;
+    this.live = models[0].live;
     this.diff = diff || null;
     this.count = diff ? diff.a.length : models[0].count;
     this.names = diff
@@ -128,6 +143,13 @@ class Rows {
     this.lower = null;
     const sums = (this.sums = new Float64Array(this.count + 1));
     for (let row = 0; row < this.count; row++) sums[row + 1] = sums[row] + this.nbytes(row);
+  }
+
+  // Ask how the two tensors of a row differ.
+  async pair(row, signal) {
+    if (this.diff.kind[row] !== "not looked at") return;
+    const found = await ask(`pair/${row}`, signal);
+    for (const [key, value] of Object.entries(found)) this.diff[key][row] = value;
   }
 
   // Return the model and the place in it of each tensor of a row.

@@ -32,7 +32,7 @@ class Page {
   constructor(document_) {
     rules = document_.rules;
     this.document = document_;
-    const models = document_.models.map((raw, at) => new Model(raw, at, document_.chunk));
+    const models = document_.models.map((raw, at) => new Model(raw, at, document_.chunk, Boolean(document_.live)));
     for (const one of document_.findings) {
       const of = models[one.model].findings;
       if (!of.has(one.tensor)) of.set(one.tensor, []);
@@ -91,21 +91,6 @@ class Page {
   }
 
   findings() {
-    const found = this.document.findings;
-    byId("findings-all").addEventListener("click", () => this.findingList(found.length));
-    this.findingList(8);
-    const total = this.document.finding_count;
-    byId("findings-title").textContent = total ? `Findings (${countText(total)})` : "Findings";
-    const unlooked = this.document.not_looked_at;
-    if (unlooked.length) {
-      byId("unlooked").textContent = `Not looked at: ${unlooked.map(ruleTitle).join(", ").toLowerCase()}` +
-        (this.rows.diff ? "." : ", which need a second model.");
-    }
-  }
-
-  findingList(most) {
-    const list = byId("findings");
-    list.replaceChildren();
     const merged = new Map(); // several rules on one tensor make one line
     for (const one of this.document.findings) {
       const key = this.rows.rowOf[one.model][one.tensor];
@@ -113,12 +98,34 @@ class Page {
       const said = merged.get(key); // of two models both may have it
       if (!said.some((other) => other.rule === one.rule && other.text === one.text)) said.push(one);
     }
-    const lines = [...merged.values()];
-    for (const several of lines.slice(0, most)) list.append(this.findingLine(several));
-    if (!lines.length) list.append(element("li", "note", "No rule found anything. That is no proof that all is well."));
+    this.lines = [...merged.values()];
+    byId("findings-all").addEventListener("click", () => this.findingList(this.lines.length));
+    this.findingList(8);
+    const more = this.document.finding_count > this.document.findings.length ? "over " : "";
+    const count = this.lines.length ? ` (${more}${countText(this.lines.length)})` : "";
+    byId("findings-title").textContent = `Findings${count}`;
+    if (this.document.live && !this.document.is_examined) {
+      const nbytes = this.models.reduce((sum, model) => sum + Number(model.raw.stored_nbytes), 0);
+      this.examination = new Examination(byId("examination"), nbytes);
+      return;
+    }
+    const unlooked = this.document.not_looked_at;
+    if (unlooked.length) {
+      byId("unlooked").textContent = `Not looked at: ${unlooked.map(ruleTitle).join(", ").toLowerCase()}.`;
+    }
+  }
+
+  findingList(most) {
+    const list = byId("findings");
+    list.replaceChildren();
+    for (const several of this.lines.slice(0, most)) list.append(this.findingLine(several));
+    const isLooked = !this.document.live || this.document.is_examined;
+    if (!this.lines.length && isLooked) {
+      list.append(element("li", "note", "No rule found anything. That is no proof that all is well."));
+    }
     const all = byId("findings-all");
-    all.hidden = lines.length <= most;
-    all.textContent = `Show all ${countText(lines.length)}`;
+    all.hidden = this.lines.length <= most;
+    all.textContent = `Show all ${countText(this.lines.length)}`;
   }
 
   findingLine(several) {
@@ -320,7 +327,8 @@ class Page {
     const value = this.valueOf(row, key);
     if (key === "nbytes") return sizeText(value);
     if (key === "cosine") return value === null ? "\u2013" : numberText(value, 6);
-    return key === "kind" ? value : numberText(value, key === "snr_db" ? 3 : 4);
+    if (key === "kind") return value === "not looked at" ? "\u2013" : value;
+    return numberText(value, key === "snr_db" ? 3 : 4);
   }
 
   tabs() {
@@ -374,7 +382,9 @@ class Page {
     const at = this.shown.indexOf(row);
     if (reveals && at >= 0) this.list.move(at, true, 0.4);
     this.list.redraw();
-    this.panel.show(row).then(() => {
+    this.panel.show(row).then((isShown) => {
+      if (!isShown) return;
+      if (this.rows.live) this.list.redraw();
       document.body.dataset.shown = row;
       if (reveals && innerWidth <= 760) byId("detail").scrollIntoView();
     });
@@ -512,12 +522,11 @@ async function start() {
     const page = new Page(data);
     await page.build();
     document.body.dataset.ready = "1";
+    if (data.live) stayAlive();
   } catch (error) {
-    const problem = byId("problem");
-    problem.textContent = typeof DecompressionStream === "undefined"
+    problem(typeof DecompressionStream === "undefined"
       ? "This browser is too old for this page: it cannot unpack data."
-      : `This page cannot be shown: ${error.message}`;
-    problem.hidden = false;
+      : `This page cannot be shown: ${error.message}`);
     throw error;
   }
 }

@@ -11,21 +11,38 @@ class TensorPanel {
     Object.assign(this, { rows, panel, row: -1, logs: true });
   }
 
+  // Return whether the tensor is still the chosen one at the end.
   async show(row) {
     this.row = row;
-    const places = this.rows.places(row);
-    const details = await Promise.all(places.map(([number, at]) => this.detailOf(number, at, row)));
-    if (this.row !== row) return; // another one was chosen meanwhile
-    this.places = places;
-    this.details = details;
+    if (this.control) this.control.abort();
+    const { signal } = (this.control = new AbortController());
+    this.places = this.rows.places(row);
+    this.details = this.places.map(() => null);
+    this.missing = "The details of this tensor were left out of the page.";
+    if (this.rows.live) {
+      this.missing = "Reading\u2026";
+      this.build();
+    }
+    try {
+      const details = this.places.map(([number, at]) => this.detailOf(number, at, row, signal));
+      const pair = this.places.length > 1 && this.rows.live ? this.rows.pair(row, signal) : null;
+      const [found] = await Promise.all([Promise.all(details), pair]);
+      if (this.row !== row || signal.aborted) return false; // another one was chosen meanwhile
+      this.details = found;
+    } catch (error) {
+      if (this.row !== row || error.name === "AbortError") return false;
+      this.missing = error.message;
+    }
     this.build();
+    return true;
   }
 
   // Of a second model only what differs is in the page.
-  detailOf(number, at, row) {
-    const diff = this.rows.diff;
+  detailOf(number, at, row, signal) {
+    const { diff, models } = this.rows;
     const isSame = number === 1 && (diff.kind[row] === "equal" || diff.kind[row] === "renamed");
-    return isSame ? this.rows.models[0].detail(diff.a[row]) : this.rows.models[number].detail(at);
+    if (isSame && !this.rows.live) return models[0].detail(diff.a[row], signal);
+    return models[number].detail(at, signal);
   }
 
   build() {
@@ -49,15 +66,19 @@ class TensorPanel {
     panel.append(first);
     const known = details.filter((one) => one !== null);
     if (known.length < details.length) {
-      panel.append(element("p", "note", "The details of this tensor were left out of the page."));
+      panel.append(element("p", "note missing", this.missing));
     }
     const notes = new Set(known.map((one) => one.note).filter(Boolean));
     for (const note of notes) panel.append(element("p", "note", note));
     this.pictures = [];
     if (known.some((one) => one.histogram)) panel.append(this.histogram(known));
-    known.forEach((one, at) => {
-      if (one.heat) panel.append(this.heat(one, known.length > 1 ? at : null));
+    details.forEach((one, at) => {
+      if (one && one.heat) panel.append(this.heat(one, details.length > 1 ? at : null));
     });
+    const [number, at] = places[places.length - 1];
+    if (rows.live && details[places.length - 1] && details[places.length - 1].heat) {
+      panel.append(this.singular(number, at));
+    }
     this.draw();
   }
 
@@ -170,34 +191,24 @@ class TensorPanel {
       .map((share) => [share, one.quantiles.find(([found]) => found === share)])
       .filter(([, found]) => found)
       .map(([share, found]) => `${share * 100}%: ${numberText(found[1], 3)}`)
-      .join("   ")).join("  |  ");
+      .join(" \u00b7 ")).join("  |  ");
     return line;
   }
 
   heat(detail, which) {
-    const section = element("section");
-    const { heat, row_norms: rows, column_norms: columns } = detail;
-    const title = "RMS of tiles, norms of rows and columns";
     const of = which === null ? "" : ` \u00b7 ${this.rows.models[this.places[which][0]].raw.name}`;
-    section.append(element("h3", "", title + of));
-    const canvas = element("canvas");
-    canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `${heat.shape[0]} by ${heat.shape[1]} tiles; ` +
-      `RMS from ${numberText(heat.scale.low)} to ${numberText(heat.scale.high)}`);
-    const ends = element("div", "ends");
-    ends.append(
-      element("span", "", `${countText(rows.count)} rows \u2193, ${countText(columns.count)} columns \u2192`),
-      element("span", "", `dark ${numberText(heat.scale.low, 3)}, bright ${numberText(heat.scale.high, 3)}`),
-    );
-    section.append(canvas, ends);
-    for (const [noun, norms] of [["row", rows], ["column", columns]]) {
-      const parts = [`largest ${noun} ${countText(norms.argmax)}: ${numberText(norms.max)}`];
-      if (norms.median) parts.push(`${numberText(norms.max / norms.median, 3)} times the median`);
-      if (norms.dead) parts.push(`${countText(norms.dead)} zero`);
-      section.append(element("p", "note", parts.join(", ")));
-    }
-    this.pictures.push(() => drawHeat(canvas, detail));
-    return section;
+    const [number, at] = this.places[which || 0];
+    const path = this.rows.live ? `slice/${number}/${at}` : null;
+    const shape = this.rows.models[number].shapeOf(at);
+    const view = new SliceView(detail, shape, path, this.control.signal, of);
+    this.pictures.push(() => view.draw());
+    return view.section;
+  }
+
+  singular(number, at) {
+    const values = new SingularValues(`singular/${number}/${at}`, this.control.signal);
+    this.pictures.push(() => values.draw());
+    return values.section;
   }
 
   draw() {
@@ -245,31 +256,4 @@ function drawHistogram(canvas, shown, low, high, logs) {
     context.setLineDash([2, 3]);
     context.stroke();
   }
-}
-
-// Levels are 4 bits: 0 is zero, the others rise by one ratio.
-function drawHeat(canvas, detail) {
-  const { heat, row_norms: rows, column_norms: columns } = detail;
-  const [high, wide] = heat.shape;
-  const edge = 34; // for the norms, right and below
-  const width = canvas.parentElement.clientWidth;
-  const height = Math.min(Math.max((high / wide) * (width - edge), 90), 260) + edge;
-  const context = sharp(canvas, width, height);
-  const packed = atob(heat.data);
-  const [w, h] = [(width - edge) / wide, (height - edge) / high];
-  for (let at = 0; at < high * wide; at++) {
-    const byte = packed.charCodeAt(at >> 1);
-    const level = at % 2 ? byte & 15 : byte >> 4;
-    context.fillStyle = level ? cssOf(viridis((level - 1) / 14)) : theme("none");
-    const [x, y] = [(at % wide) * w, Math.floor(at / wide) * h];
-    context.fillRect(x, y, w + 0.4, h + 0.4);
-  }
-  context.fillStyle = theme("bar");
-  const strip = (norms, length, put) => {
-    const most = Math.max(...norms.strip.map(Number)) || 1;
-    const each = length / norms.strip.length;
-    norms.strip.forEach((norm, at) => put(at * each, (Number(norm) / most) * (edge - 6), each));
-  };
-  strip(rows, height - edge, (y, size, each) => context.fillRect(width - edge + 4, y, size, Math.max(each - 0.5, 0.5)));
-  strip(columns, width - edge, (x, size, each) => context.fillRect(x, height - edge + 4, Math.max(each - 0.5, 0.5), size));
 }

@@ -1,0 +1,120 @@
+"""`ztensor view`: the page of a model from this machine, computed as it is looked at."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import threading
+import webbrowser
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ztensor.cli.terminal import Styled, Terminal
+from ztensor.cli.verb import STDIN, open_file
+from ztensor.errors import ArgumentValueError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ztensor.view.server import ViewServer
+
+
+def view(
+    terminal: Terminal,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A file of any known format, an index or folder of shards, a URL."
+        ),
+    ],
+    other: Annotated[
+        str | None,
+        typer.Argument(metavar="OTHER", help="A second model to compare it with."),
+    ] = None,
+    *,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open a browser, or only say where.")
+    ] = True,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Stay when the page was closed; end by Ctrl-C.")
+    ] = False,
+    seconds: Annotated[
+        float | None,
+        typer.Option(metavar="S", help="End after so long at the latest.", show_default=False),
+    ] = None,
+) -> None:
+    """Look at a model in the browser, computed as it is looked at.
+
+    The page is that of `ztensor report`, and it is there at once whatever the size: only what a
+    file says of itself is read. Numbers, histogram and map of a tensor are computed when it is
+    chosen, and no further when another one is; so are any slice of it and its singular values.
+    Findings and the colours of layers need all values, and have a button.
+
+    The page is served to this machine alone, at an address that nobody can guess. It ends 30
+    seconds after the page was closed. On another machine: --no-browser, and
+    `ssh -L PORT:127.0.0.1:PORT`.
+
+    Needs `pip install 'pyztensor[view]'`.
+
+    Output:
+      The address.
+
+    JSON:
+      url             the address of the page, once it can be opened
+
+    Safety:
+      It never changes a file. Nothing in a model can run in the page, and no
+      other page, user or machine can ask it. A file that changes meanwhile is
+      said, not mixed.
+
+    Exit code:
+      0 if the page was left, or Ctrl-C pressed.
+
+    Examples:
+      $ ztensor view model.zt --no-browser --seconds 0.1
+        say where the page is; without these options it opens, and stays
+      $ ztensor view model.zt changed.zt --no-browser --seconds 0.1
+        two models beside each other
+    """
+    if STDIN in (file, other):
+        raise ArgumentValueError("a model to look at is a file, not standard input")
+    try:
+        from ztensor.view.server import ViewServer
+    except ImportError as error:
+        raise MissingDependencyError(
+            "the page needs a server: pip install 'pyztensor[view]'; `ztensor report` needs nothing"
+        ) from error
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(open_file(file))
+        second = None if other is None else stack.enter_context(open_file(other))
+        server = ViewServer(first, second, None if keep else ViewServer.idle)
+        stack.callback(server.close)
+        terminal.line(Styled(server.url, "bold"))
+        terminal.result({"url": server.url})
+        sys.stdout.flush()
+        if browser:
+            stack.enter_context(_browser(server))
+        if seconds is not None:
+            timer = threading.Timer(max(seconds, 0), server.stop)
+            stack.callback(timer.cancel)
+            timer.start()
+        with contextlib.suppress(KeyboardInterrupt):
+            server.run()
+
+
+@contextlib.contextmanager
+def _browser(server: ViewServer) -> Iterator[None]:
+    """Open the page. The token is in no list of processes: a file only we can read leads there."""
+    with tempfile.TemporaryDirectory(prefix="ztensor-") as folder:  # 0700
+        path = os.path.join(folder, "model.html")
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(f'<!doctype html><meta http-equiv="refresh" content="0;url={server.url}">')
+        opening = threading.Thread(
+            target=webbrowser.open, args=(f"file://{path}",), name="ztensor-browser", daemon=True
+        )
+        opening.start()
+        yield

@@ -1,0 +1,97 @@
+"""Who may ask: the page itself, and nobody else on this machine or behind its browser.
+
+The token is the first part of the path and known to whoever was given the address; a cookie would
+go to every other port of this machine, too. A hostile page in the same browser knows no token; it
+is refused by its `Host` (a name that was bound to 127.0.0.1), its `Origin`, or `Sec-Fetch-Site`.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, MutableMapping
+
+    Message = MutableMapping[str, Any]
+    Receive = Callable[[], Awaitable[Message]]
+    Send = Callable[[Message], Awaitable[None]]
+    App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+_LONGEST_PATH, _LONGEST_QUERY = 256, 2048
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+)
+
+
+class Guard:
+    """Lets requests of the page through to an application, and refuses all others.
+
+    Args:
+        app: gets the path without the token.
+        token: what a path begins with.
+        port: that is listened on.
+    """
+
+    def __init__(self, app: App, token: str, port: int) -> None:
+        self._app = app
+        self._token = token.encode()
+        self._hosts = {f"{name}:{port}".encode() for name in ("127.0.0.1", "localhost")}
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request, as ASGI has it."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            return
+        path = self._path_of(scope)
+        status = 404 if path is None else 405 if scope["method"] not in ("GET", "HEAD") else 200
+        if path is None or status != 200:
+            headers = [*HEADERS, (b"content-length", b"0"), (b"connection", b"close")]
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *HEADERS]
+            await send(message)
+
+        inner = {**scope, "path": path, "raw_path": path.encode(), "root_path": ""}
+        await self._app(inner, receive, with_headers)
+
+    def _path_of(self, scope: Message) -> str | None:
+        """Return the path behind the token; None of a request that is not the page's."""
+        headers: dict[bytes, list[bytes]] = {}
+        for name, value in scope["headers"]:
+            headers.setdefault(bytes(name).lower(), []).append(bytes(value))
+        raw = bytes(scope.get("raw_path") or scope["path"].encode("utf-8", "replace"))
+        if len(raw) > _LONGEST_PATH or len(scope.get("query_string", b"")) > _LONGEST_QUERY:
+            return None
+        token, slash, rest = raw.removeprefix(b"/").partition(b"/")
+        if not hmac.compare_digest(token, self._token) or not slash or b"%" in rest:
+            return None
+        hosts = headers.get(b"host", [])
+        if len(hosts) != 1 or hosts[0] not in self._hosts:
+            return None
+        if any(one != b"http://" + hosts[0] for one in headers.get(b"origin", ())):
+            return None
+        sites = set(headers.get(b"sec-fetch-site", ()))
+        if not sites <= {b"same-origin", b"none"} and not (_is_visit(headers) and not rest):
+            return None
+        return "/" + rest.decode("ascii", "replace")
+
+
+def _is_visit(headers: dict[bytes, list[bytes]]) -> bool:
+    """Return whether somebody went to the page, from a link or from the file that leads here.
+
+    Whoever has such a link knows the token, and no page can read what another window shows.
+    """
+    mode, target = headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")
+    return mode == [b"navigate"] and target == [b"document"]

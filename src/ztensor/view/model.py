@@ -1,0 +1,228 @@
+"""What is looked at: one model or two, and what a page may ask of them.
+
+Nothing is read until it is asked for. Before and after every answer the files are compared with
+what they were when they were opened: what changed meanwhile is said, and never mixed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ztensor.analysis.document import channels_of, detail_of, document_of, plain, row_of
+from ztensor.analysis.findings import findings_of
+from ztensor.analysis.insight import compared, examine, looked_alone, outline
+from ztensor.analysis.singular import singular_values
+from ztensor.analysis.slicing import Cut, seen
+from ztensor.analysis.statistics import Asked, survey
+from ztensor.errors import ArgumentValueError, FormatError, SourceError, describe
+from ztensor.model.showing import visible
+from ztensor.page.packing import short
+from ztensor.page.report import live_page, sentence_of
+from ztensor.source.paths import is_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ztensor.analysis.insight import Insight
+    from ztensor.reading.reader import ObjectReader
+
+    Check = Callable[[], None]
+
+_T = TypeVar("_T")
+TILES = 32, 64
+
+
+class Viewed:
+    """One open model or two, as a page sees them. Its methods may be called by several threads.
+
+    Args:
+        first: the model.
+        second: another one, which it is compared with.
+    """
+
+    def __init__(self, first: ObjectReader, second: ObjectReader | None = None) -> None:
+        self._readers = [first] if second is None else [first, second]
+        self._files = {path: _identity(path) for reader in self._readers for path in _paths(reader)}
+        self._insight: Insight | None = None
+        self._is_whole = False
+        self._lock = threading.Lock()
+
+    @property
+    def insight(self) -> Insight:
+        """Return what is known so far: the outline, or everything once it was examined."""
+        with self._lock:
+            if self._insight is None:
+                self._insight = self._unchanged(lambda: outline(*self._readers))
+            return self._insight
+
+    def page(self) -> tuple[str, str]:
+        """Return the page, and the policy it needs, with what is known so far."""
+        insight = self.insight
+        document = document_of(insight, has_details=False)
+        document["is_examined"] = self._is_whole
+        title = " and ".join(model.name for model in insight.models)
+        return live_page(document, title, sentence_of(insight))
+
+    def examine(self, progress: Callable[[int, int], None]) -> None:
+        """Look at all tensors; `page` then has what was found.
+
+        Args:
+            progress: as `examine` takes it; what it raises ends the work.
+        """
+        found = self._unchanged(lambda: examine(*self._readers, threads=2, progress=progress))
+        with self._lock:
+            self._insight, self._is_whole = found, True
+
+    def tensor(self, number: int, index: int, check: Check) -> dict[str, Any]:
+        """Return the numbers of one tensor, and what is odd about it.
+
+        Args:
+            number: 0 of the first model, 1 of the second.
+            index: its place in the document.
+            check: called often; what it raises ends the work.
+        """
+        reader, name = self._chosen(number, index)
+        if self._is_whole:
+            return _told({"detail": detail_of(self.insight.models[number].stats[index])})
+        damage: dict[str, FormatError] = {}
+
+        def look() -> Any:
+            asked = Asked(tiles=TILES)
+            return survey(reader, [name], asked, damage.__setitem__, 1, lambda *_: check())
+
+        stats = self._unchanged(look)[1][name]
+        found = findings_of([looked_alone(stats, damage.get(name))], number)
+        told = [
+            {"rule": one.rule, "level": one.level, "text": visible(one.text)[:1000]}
+            for one in found
+        ]
+        return _told({"detail": detail_of(stats), "findings": told})
+
+    def pair(self, row: int, check: Check) -> dict[str, Any]:
+        """Return how the tensors of a row of two models differ.
+
+        Args:
+            row: its place in the document's `diff`.
+            check: as `tensor` takes it.
+        """
+        insight = self.insight
+        if not 0 <= row < len(insight.pairs):
+            raise ArgumentValueError("there is no such row", found=str(row))
+        pair = insight.pairs[row]
+        if pair.kind == "not looked at" and pair.a is not None and pair.b is not None:
+            names = (insight.models[0].objects[pair.a].name, insight.models[1].objects[pair.b].name)
+            readers, before = self._readers, pair
+            pair = self._unchanged(
+                lambda: compared(readers[0], readers[1], before, names, lambda *_: check())
+            )
+        return _told(row_of(pair))
+
+    def slice(self, number: int, index: int, cut: Cut, check: Check) -> dict[str, Any]:
+        """Return the map of a part of a tensor.
+
+        Args:
+            number: as `tensor` takes it.
+            index: likewise.
+            cut: which part.
+            check: likewise.
+        """
+        reader, name = self._chosen(number, index)
+        found = self._unchanged(lambda: seen(reader, name, cut, TILES, check))
+        told = channels_of(found.channels) | {"shape": list(found.shape)}
+        values = None if found.values is None else [plain(value) for value in found.values]
+        return _told(told | {"values": values})
+
+    def singular(self, number: int, index: int, check: Check) -> dict[str, Any]:
+        """Return the singular values of a tensor, as a matrix.
+
+        Args:
+            number: as `tensor` takes it.
+            index: likewise.
+            check: likewise.
+        """
+        reader, name = self._chosen(number, index)
+        found = self._unchanged(lambda: singular_values(reader, name, check))
+        fields = dataclasses.asdict(found)
+        values = [plain(value) for value in fields.pop("values")]
+        return _told(fields | {"values": values[:1024], "count": len(values)})
+
+    def _chosen(self, number: int, index: int) -> tuple[ObjectReader, str]:
+        if not 0 <= number < len(self._readers):
+            raise ArgumentValueError("there is no such model", found=str(number))
+        objects = self.insight.models[number].objects
+        if not 0 <= index < len(objects):
+            raise ArgumentValueError("there is no such tensor", found=str(index))
+        return self._readers[number], objects[index].name
+
+    def _unchanged(self, work: Callable[[], _T]) -> _T:
+        self.require_same()
+        found = work()
+        self.require_same()
+        return found
+
+    def require_same(self) -> None:
+        """Raise where a file is not the one that was opened.
+
+        Raises:
+            SourceError: it was changed, replaced or removed.
+        """
+        for path, before in self._files.items():
+            now = _identity(path)
+            if now != before:
+                what = "is gone" if now is None else "has changed"
+                raise SourceError(
+                    f"the file {what} since it was opened; start `ztensor view` again",
+                    file=os.path.basename(path),
+                )
+
+
+def _told(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer with five digits of each number."""
+    told: dict[str, Any] = short(answer)
+    return told
+
+
+def _paths(reader: ObjectReader) -> Sequence[str]:
+    return [path for path in reader.objects.paths if not is_url(path)]
+
+
+def _identity(path: str) -> tuple[int, ...] | None:
+    """Return what tells a file from others, and from itself once it was written to."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def cut_of(query: Mapping[str, str], rank: int) -> Cut:
+    """Return the part that a query names, of plain bounded integers.
+
+    Args:
+        query: `rows`, absent of a vector; `columns`; `at`, with commas between; and `top`,
+            `bottom`, `left`, `right`.
+        rank: how many axes the tensor has.
+
+    Raises:
+        ArgumentValueError: a number is missing, is none, or is out of bounds.
+    """
+    rows = None if rank == 1 else integer(query.get("rows"))
+    at = tuple(integer(one) for one in query.get("at", "").split(",", 64))
+    top, bottom, left, right = (
+        integer(query.get(name)) for name in ("top", "bottom", "left", "right")
+    )
+    return Cut(rows, integer(query.get("columns")), at, ((top, bottom), (left, right)))
+
+
+def integer(text: str | None) -> int:
+    """Return a number that a request has, of at most 15 digits.
+
+    Raises:
+        ArgumentValueError: it is none.
+    """
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > 15:
+        raise ArgumentValueError("a request lacks a number", found=describe(text, 40))
+    return int(text)
