@@ -74,7 +74,7 @@ fuzz: $(VENV)/dev.stamp ## feed damaged files of every format to the reader, ten
 	$(BIN)/python fuzz/run.py $(FUZZ)
 
 attacks: $(VENV)/dev.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) $(if $(strip $(JAX)),$(VENV)/jax.stamp) ## attack every function and verb with all hostile files, wrong arguments and damage
-	ZTENSOR_TESTS=full $(BIN)/python -m pytest tests/attacks tests/property $(PARALLEL) $(PYTEST_ARGS)
+	ZTENSOR_TESTS=full $(BIN)/python -m pytest -o timeout=1800 tests/attacks tests/property $(PARALLEL) $(PYTEST_ARGS)
 
 faults: $(VENV)/dev.stamp ## kill, cut the power and fill the disk under every change to a file
 	$(BIN)/python tests/faults/run.py
@@ -86,7 +86,7 @@ distributed: $(VENV)/dev.stamp $(VENV)/torch.stamp ## save and load with several
 	$(BIN)/python -W ignore -m tests.distributed.kills
 
 remote: $(VENV)/dev.stamp ## read and write through S3, HTTP and a hub on loopback, under faults, and print what came of each
-	ZTENSOR_TESTS=full $(BIN)/python -m pytest tests/remote $(PYTEST_ARGS)
+	ZTENSOR_TESTS=full $(BIN)/python -m pytest -o timeout=600 tests/remote $(PYTEST_ARGS)
 	$(BIN)/python -m tests.remote.requests
 	$(BIN)/python -m tests.remote.faults
 
