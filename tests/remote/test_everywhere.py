@@ -125,7 +125,7 @@ def test_all_of_them_with_a_folder(folder: str, s3: S3Server, tmp_path: Path) ->
     assert any((tmp_path / "kept").iterdir())
 
 
-READ = ("ls", "info", "verify", "hash", "stats", "show", "diff", "plot", "bench", "report")
+READ = ("ls", "info", "verify", "hash", "stats", "show", "diff", "plot", "bench", "report", "view")
 WRITTEN = ("convert", "export", "merge", "split")
 CHANGING = ("append", "replace", "rm", "mv", "set", "compact", "repair")
 
@@ -152,7 +152,7 @@ def test_every_verb_with_a_folder(
         "convert": [url, str(tmp_path / "c.zt")], "export": [url, str(tmp_path / "e.safetensors")],
         "merge": [url, "-o", str(tmp_path / "m.zt")],
         "report": [url, "-o", str(tmp_path / "r.html")],
-        "bench": [url, "--seconds", "0.1"],
+        "bench": [url, "--seconds", "0.1"], "view": [url, "--no-browser", "--seconds", "0.1"],
         "split": [url, "--into", str(tmp_path / "s"), "--max-shard-size", "4KB"],
         "append": [url, str(tmp_path / "x.zt")],
         "replace": [url, "weight", str(tmp_path / "x.npy")],

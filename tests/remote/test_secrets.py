@@ -60,6 +60,7 @@ def arguments(verb: str, url: str, folder: Path) -> list[str]:
     """Return what a verb is called with; most take a file alone."""
     more = {
         "show": ["weight"], "diff": [str(folder / "m.zt")], "bench": ["--seconds", "0.01"],
+        "view": ["--no-browser", "--seconds", "0.01"],
         "report": ["-o", "r.html"], "plot": ["-o", "p.svg"], "convert": ["c.zt"],
         "export": ["e.safetensors"], "merge": ["-o", "merged.zt"], "compress": ["-o", "k.zt"],
         "decompress": ["-o", "d.zt"], "split": ["--into", "shards", "--max-shard-size", "4KB"],
