@@ -557,18 +557,22 @@ class _LeadingCounter(_Counter):
         half = self._counts.size // 2
         infinity = np.array(math.inf, self._float).view(f"u{self._float.itemsize}")
         finite = int(infinity) >> self._shift
-        starts = np.arange(finite + 1).astype(infinity.dtype) << self._shift
-        borders = starts.view(self._float).astype(np.float64)
-        if self._is_whole:
-            borders = np.ceil(borders)
-        begins, ends = borders[:-1], borders[1:] - self._is_whole
-        ends[0] = 0.0  # less than 1e-40 is taken for zero
-        lows, highs = np.concatenate((-ends[::-1], begins)), np.concatenate((-begins[::-1], ends))
-        below, above = self._counts[half : half + finite][::-1], self._counts[:finite]
+        below = np.flatnonzero(self._counts[half : half + finite])[::-1]
+        above = np.flatnonzero(self._counts[:finite])
+        (far, near), (low, high) = self._borders(below), self._borders(above)
         least, most = self.moments.least or 0, self.moments.most or 0
         return Spread(
-            np.clip(lows, least, most),
-            np.clip(highs, least, most),
-            np.concatenate((below, above)),
+            np.clip(np.concatenate((-near, low)), least, most),
+            np.clip(np.concatenate((-far, high)), least, most),
+            np.concatenate((self._counts[half + below], self._counts[above])),
             2.0 ** -(9 if self._float.itemsize == 4 else 8),
         )
+
+    def _borders(self, keys: Array) -> tuple[Array, Array]:
+        """Return the least magnitude that leading bits stand for, and the most."""
+        bits = np.stack((keys, keys + 1)).astype(f"u{self._float.itemsize}") << self._shift
+        begins, ends = bits.view(self._float).astype(np.float64)
+        if self._is_whole:
+            begins, ends = np.ceil(begins), np.ceil(ends) - 1
+        ends[keys == 0] = 0.0  # less than 1e-40 is taken for zero
+        return begins, ends
