@@ -47,6 +47,10 @@ PICTURES: dict[str, tuple[str, int, int, bool, tuple[str, ...]]] = {
     "insight-narrow.png": (
         "ztensor report step-1000.zt step-1100.zt -o step.html", 400, 1000, False, ()
     ),
+    "insight-view.png": (
+        "ztensor view step-1100.zt", 1440, 1000, False,
+        ("#examine", "#findings button", ".singular"),
+    ),
 }  # fmt: skip
 
 
@@ -75,6 +79,19 @@ def models() -> None:
     save_file(quantized, "minilm-int8.zt")
 
 
+def address_of(command: str) -> tuple[str, subprocess.Popen[str] | None]:
+    """Run a command, and return where the page is that it made, or that it serves meanwhile."""
+    verb = [sys.executable, "-m", "ztensor", *shlex.split(command)[1:]]
+    if verb[3] == "view":
+        server = subprocess.Popen(  # noqa: S603  # our own, as that below
+            [*verb, "--no-browser"], stdout=subprocess.PIPE, text=True
+        )
+        assert server.stdout is not None  # noqa: S101  # it is a pipe
+        return server.stdout.readline().strip(), server
+    subprocess.run([*verb, "--force", "--quiet"], check=True)  # noqa: S603
+    return Path(shlex.split(command)[-1]).absolute().as_uri(), None
+
+
 def main() -> None:
     """Run the commands and take the pictures."""
     from playwright.sync_api import sync_playwright
@@ -91,13 +108,12 @@ def main() -> None:
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = running.chromium.launch(executable_path=path, args=arguments)
         for name, (command, width, height, dark, clicks) in PICTURES.items():
-            verb = [sys.executable, "-m", "ztensor", *shlex.split(command)[1:]]
-            subprocess.run([*verb, "--force", "--quiet"], check=True)  # noqa: S603  # our own
+            address, server = address_of(command)
             page = browser.new_page(
                 viewport={"width": width, "height": height},
                 color_scheme="dark" if dark else "light",
             )
-            page.goto(Path(shlex.split(command)[-1]).absolute().as_uri())
+            page.goto(address)
             page.wait_for_selector("body[data-ready]")
             for selector in clicks:
                 page.click(selector)
@@ -107,6 +123,9 @@ def main() -> None:
             with Image.open(name) as picture:
                 picture.convert("RGB").save(ROOT / "docs" / name, optimize=True)
             page.close()
+            if server is not None:
+                server.terminate()
+                server.wait()
         browser.close()
         os.chdir(home)
 

@@ -360,8 +360,8 @@ FUNCTIONS: dict[str, Make] = {
         values_only=False, digests=True, rename=None, threads=None, progress=None,
     ),
     "examine": lambda f: case(
-        ztensor.examine, source=f.zt(), other=f.zt("v12z.zt"), names=None, threads=None,
-        progress=None,
+        ztensor.examine, source=f.zt(), other=f.zt("v12z.zt"), names=None, sample=None,
+        threads=None, progress=None,
     ),
     "merge": lambda f: case(
         ztensor.merge, inputs=[f.zt(), f.zt("v12z.zt")], output=f.out(), on_conflict="first",
@@ -397,8 +397,8 @@ FUNCTIONS: dict[str, Make] = {
         ztensor.replace_tensor, path=f.zt(), name="w", data=F32, **EDITING
     ),
     "report": lambda f: case(
-        ztensor.report, source=f.zt(), output=f.out(".html"), other=None, names=None, threads=None,
-        progress=None,
+        ztensor.report, source=f.zt(), output=f.out(".html"), other=None, names=None, sample=None,
+        threads=None, progress=None,
     ),
     "set_attributes": lambda f: case(
         ztensor.set_attributes, path=f.zt(), attributes={"k": 1}, name="w", replace=False, **EDITING

@@ -48,7 +48,7 @@ def document_of(insight: Insight, *, has_details: bool = True) -> dict[str, Any]
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "producer": f"pyztensor {ztensor.__version__}",
-        "sampled": False,
+        "sampled": False if insight.sample is None else {"share": insight.sample},
         "models": [_model(model, has_details=has_details) for model in insight.models],
         "rules": {
             rule: {"title": found.title, "threshold": found.threshold, "meaning": found.meaning}
@@ -177,6 +177,8 @@ def detail_of(one: TensorStats) -> dict[str, Any]:
     detail["of"] = one.of
     detail["quantiles"] = [[share, plain(value)] for share, value in one.quantiles.items()]
     detail["quantile_error"] = one.quantile_error
+    if one.sampled is not None:
+        detail["sampled"] = one.sampled
     if one.note is not None:
         detail["note"] = visible(one.note)[:1000]
     if histogram is not None:

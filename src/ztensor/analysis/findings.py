@@ -153,6 +153,9 @@ def _look(one: Looked) -> Iterator[_Found]:
     yield from _not_finite(one)
     if one.is_state or one.stats.std is None:
         return
+    if one.stats.sampled is not None:  # what is in a sample is there; what is not may be elsewhere
+        yield from _layer(one)
+        return
     if one.stats.std == 0:
         if one.stats.finite == one.stats.count:
             yield from _one_value(one)

@@ -26,7 +26,7 @@ from ztensor.analysis.roles import Role, is_buffer, is_optimizer_state, natural_
 from ztensor.analysis.statistics import Asked, TensorStats, survey
 from ztensor.analysis.streaming import opened
 from ztensor.boundary import public
-from ztensor.errors import without_secrets
+from ztensor.errors import ArgumentValueError, describe, without_secrets
 from ztensor.model.showing import counted, short_repr, shown_name, visible
 from ztensor.notebook import Shown
 
@@ -110,12 +110,15 @@ class Insight(Shown):
         findings: what is odd, the worst first.
         pairs: of two models their tensors beside each other, in natural order of names.
         not_looked_at: rules that could not be tried.
+        sample: the share of the rows of large tensors that was looked at; None where none is large
+            enough, or everything was looked at.
     """
 
     models: tuple[ModelInsight, ...]
     findings: tuple[Finding, ...]
     pairs: tuple[Pair, ...] = ()
     not_looked_at: tuple[str, ...] = ()
+    sample: float | None = None
 
     def __repr__(self) -> str:
         """Return how many tensors there are, and how many findings of each level."""
@@ -141,6 +144,7 @@ def examine(
     other: Readable | None = None,
     names: str | Iterable[str] | None = None,
     *,
+    sample: float | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Insight:
@@ -153,6 +157,10 @@ def examine(
         source: an open reader, or anything `ztensor.open` takes.
         other: a second model, whose tensors are compared with those of the same name.
         names: the tensors, by their names in either model; all by default.
+        sample: look only at this share of the rows, above 0 and below 1, of dense tensors that are
+            stored raw and have 2^20 elements or more: some of each of 32 parts, chosen by the
+            name. Digests of these are not checked, and rules that a sample cannot tell are in
+            `not_looked_at`; a NaN that it has is found. Not with a second model.
         threads: how many to use, each for a tensor; as many as there are cores, four at most, by
             default.
         progress: called with the bytes that were read so far and those to read.
@@ -164,14 +172,18 @@ def examine(
         LimitError: a safety cap is exceeded.
         SourceError: bytes could not be read.
     """
+    if sample is not None:
+        _require_sample(sample, has_other=other is not None)
     with opened(source) as first:
         if other is None:
             chosen = _chosen(first, names)
-            model, findings = _seen(first, chosen, {}, 0, threads, progress)
+            model, findings = _seen(first, chosen, {}, 0, threads, progress, sample)
+            is_sampled = any(one.sampled is not None for one in model.stats)
             return Insight(
                 (model,),
                 ranked(findings, _nbytes_of((model,))),
-                not_looked_at=not_looked_at(is_sampled=False, has_other=False),
+                not_looked_at=not_looked_at(is_sampled=is_sampled, has_other=False),
+                sample=sample if is_sampled else None,
             )
         with opened(other) as second:
             return _two(first, second, names, threads, progress)
@@ -234,6 +246,15 @@ def compared(
     return dataclasses.replace(pair, kind=_kind(found), found=found)
 
 
+def _require_sample(sample: float, *, has_other: bool) -> None:
+    if isinstance(sample, bool) or not isinstance(sample, (int, float)) or not 0 < sample < 1:
+        raise ArgumentValueError(
+            "a sample is a share of the rows", expected="above 0, below 1", found=describe(sample)
+        )
+    if has_other:
+        raise ArgumentValueError("two models are compared as a whole: a sample is of one alone")
+
+
 def _chosen(
     reader: ObjectReader, names: str | Iterable[str] | None, other: ObjectReader | None = None
 ) -> list[str]:
@@ -254,6 +275,7 @@ def _seen(
     number: int,
     threads: int | None,
     progress: Progress | None,
+    sample: float | None = None,
 ) -> tuple[ModelInsight, list[Finding]]:
     """Look at one model.
 
@@ -264,10 +286,11 @@ def _seen(
         number: 0 of the first model, 1 of the second.
         threads: as `stats` takes it.
         progress: likewise.
+        sample: as `examine` takes it.
     """
     damage: dict[str, FormatError] = {}
     left = [name for name in names if name not in known]
-    asked = Asked(tiles=_tiles(len(left)))
+    asked = Asked(tiles=_tiles(len(left)), sample=sample)
     metadata, found = survey(reader, left, asked, damage.__setitem__, threads, progress)
     metadata |= {name: reader.metadata(name) for name in names if name not in metadata}
     found |= known
@@ -375,7 +398,7 @@ def _has_scale(one: TensorStats) -> bool:
 
 def _content_key(one: TensorStats) -> tuple[Any, ...] | None:
     """Return what tensors of one content have in common; None where it would say nothing."""
-    if one.finite < _FEW or not one.std:
+    if one.finite < _FEW or not one.std or one.sampled is not None:
         return None
     return (one.shape, one.dtype, one.count, one.zeros, one.min, one.max, one.mean, one.std)
 

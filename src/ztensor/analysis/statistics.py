@@ -25,6 +25,7 @@ from ztensor.analysis.streaming import (
     dequantized_blocks,
     is_quantized,
     opened,
+    sampled_blocks,
     share_out,
 )
 from ztensor.analysis.sums import Moments, Sums
@@ -114,6 +115,8 @@ class TensorStats(Shown):
         kurtosis: fourth moment about the mean over the square of the variance, of the finite
             values; 3 of a normal distribution. None where they are all one value.
         channels: norms of rows and columns; None unless asked for, and of what has none.
+        sampled: the share of the rows that was looked at, to which all else then refers; None
+            where all were.
     """
 
     name: str
@@ -136,6 +139,7 @@ class TensorStats(Shown):
     at_limit: int = 0
     kurtosis: float | None = None
     channels: Channels | None = None
+    sampled: float | None = None
 
     @property
     def rms(self) -> float | None:
@@ -245,6 +249,7 @@ class Asked:
     bins: int = BINS
     scale: Scale = "linear"
     tiles: tuple[int, int] | None = None
+    sample: float | None = None
 
 
 def survey(
@@ -395,9 +400,13 @@ def _stats_of(
             of = "magnitudes" if dtype.kind == "c" else "values"
             counter = _counter_of(dtype, element_count(found.shape))
             blocks = component_blocks(file, found.name, layout.main_role)
+        shape = found.shape
+        part = None if asked.sample is None else sampled_blocks(file, found.name, asked.sample)
+        if part is not None:
+            shape, blocks = (part[0], *shape[1:]), part[1]
         sums = None
-        if asked.tiles and not layout.index_roles and has_channels(found.shape, dtype):
-            sums = ChannelSums(found.shape, asked.tiles)
+        if asked.tiles and not layout.index_roles and has_channels(shape, dtype):
+            sums = ChannelSums(shape, asked.tiles)
         # NaN and overflow are what is looked for, not surprises; each thread has its own state.
         with np.errstate(all="ignore"):
             for block in blocks:
@@ -409,7 +418,7 @@ def _stats_of(
                 report(block.nbytes)
             report(found.nbytes)
             spread = counter.finish()
-            missing = max(element_count(found.shape) - counter.count, 0)
+            missing = max(element_count(shape) - counter.count, 0)
             if missing:  # zeros that a sparse object does not store
                 spread = spread.with_zeros(missing)
                 zero = 0 if dtype.kind in "iub" else 0.0
@@ -432,6 +441,7 @@ def _stats_of(
                 histogram=spread.histogram(asked.bins, asked.scale) if asked.bins else None,
                 at_limit=spread.count_beyond(_limit_of(dtype)),
                 channels=None if sums is None else sums.finish(),
+                sampled=None if part is None else shape[0] / found.shape[0],
             )
     except UnsupportedError as error:
         return dataclasses.replace(result, note=error.message)

@@ -11,6 +11,8 @@ import dataclasses
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
 from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import require_known, storage_dtype, typed_array
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_ROWS_ELEMENTS = 1 << 20  # dequantized at a time
+_ROWS_ELEMENTS = 1 << 20  # dequantized, or read as rows, at a time
+LARGE = 1 << 20  # elements from which on a sample is one
+_STRATA = 32  # parts of an object that each have rows in a sample
 
 
 def component_blocks(file: FileObjects, name: str, role: str) -> Iterator[Array]:
@@ -118,6 +122,46 @@ def dequantized_blocks(file: FileObjects, name: str) -> Iterator[Array]:
     for start in range(0, length, rows):
         block: Any = part[start : start + rows]  # a tensor, as it is no dense object
         yield block.dequantize().reshape(-1)
+
+
+def sampled_blocks(
+    file: FileObjects, name: str, share: float
+) -> tuple[int, Iterator[Array]] | None:
+    """Return how many rows of a large dense object a sample has, and their values, in order.
+
+    The rows are some whole ones of each of 32 parts, the same each time for the same name. Digests
+    are not checked. None of an object that is not large, or has few rows: all of it is looked at.
+
+    Args:
+        file: an open file.
+        name: the object's name.
+        share: of the rows, about.
+
+    Raises:
+        FormatError: the stored bytes are damaged.
+        UnsupportedError: a type or encoding is unknown here.
+        LimitError: a safety cap is exceeded.
+        SourceError: the bytes could not be read.
+    """
+    found = file.object(name)
+    length = found.shape[0] if found.shape else 0
+    each = round(length * share / _STRATA)
+    is_raw = found.format == "dense" and found.components["data"].encoding == "raw"
+    if not is_raw or element_count(found.shape) < LARGE or not 0 < each < length // _STRATA:
+        return None
+    random = np.random.default_rng([*name.encode("utf-8", "surrogatepass")])
+    part = slice_of(file, name, copy=True)
+
+    def blocks() -> Iterator[Array]:
+        height = max(_ROWS_ELEMENTS // max(part.size // length, 1), 1)
+        for stratum in range(_STRATA):
+            least, most = (number * length // _STRATA for number in (stratum, stratum + 1))
+            first = int(random.integers(least, most - each + 1))
+            for start in range(first, first + each, height):
+                block: Any = part[start : min(start + height, first + each)]
+                yield block.reshape(-1)
+
+    return _STRATA * each, blocks()
 
 
 def in_step(one: Iterator[Array], other: Iterator[Array]) -> Iterator[tuple[Array, Array]]:

@@ -58,6 +58,14 @@ def report(
             show_default=False,
         ),
     ] = None,
+    sample: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Look only at such a share, as 0.05, of the rows of large tensors.",
+            show_default=False,
+        ),
+    ] = None,
     threads: ThreadsOption = None,
     force: ForceOption = False,
     dry_run: DryRunOption = False,
@@ -72,6 +80,10 @@ def report(
 
     Everything is read once and checked against its digest; of OTHER only what its digests do not
     prove to be equal.
+
+    With --sample only some rows of large tensors are read, the same each time, and no digest of
+    these is checked. Rules that a sample cannot tell, such as NaN or dead rows, are said to be not
+    looked at; a NaN that it has is found. Neither OTHER nor --fail-on goes with it.
 
     --fail-on takes conditions with commas between them. A rule: damaged, nan, inf, layer,
     saturated, lone-value, outlier-channel, dead-channel, all-zero, constant, zeros, same-content;
@@ -89,7 +101,8 @@ def report(
       schema, producer
                       `ztensor-insight/1`, which the page on insight describes in
                       full, and who wrote it
-      sampled         false: every element was looked at
+      sampled         false: every element was looked at; else share, of the rows
+                      of large tensors
       models          one or two: name, format, version, nbytes, stored_nbytes,
                       object_count, parameters, attributes (pairs),
                       attributes_left_out; types, encodings, groups,
@@ -134,6 +147,8 @@ def report(
     if output is not None:
         _require_page(output)
         require_free(output, force=force)
+    if fail_on is not None and sample is not None:
+        raise ArgumentValueError("a sample cannot tell whether a condition is met")
     if fail_on is not None:
         require_conditions(fail_on, has_other=other is not None)
     with contextlib.ExitStack() as stack:
@@ -145,7 +160,7 @@ def report(
                 require_apart(output, reader)
         names = chosen(readers, choice) if choice.is_given else None
         progress = stack.enter_context(terminal.progress(os.path.basename(file)))
-        insight = examine(first, second, names, threads=threads, progress=progress)
+        insight = examine(first, second, names, sample=sample, threads=threads, progress=progress)
     met = [] if fail_on is None else met_conditions(fail_on, insight)
     _show(terminal, insight)
     if output is not None and dry_run:
@@ -188,6 +203,11 @@ def _show(terminal: Terminal, insight: Insight) -> None:
         f"{sum(one.level == level for one in insight.findings):,} {level}"
         for level in ("error", "warn", "info")
     ]
+    if insight.sample is not None:
+        unlooked = ", ".join(insight.not_looked_at)
+        terminal.line(
+            f"a sample of {insight.sample:.3g} of large tensors; not looked at: {unlooked}"
+        )
     tensors = " and ".join(count_text(len(model.objects), "tensor") for model in insight.models)
     terminal.line(Styled(f"{tensors}: {', '.join(counts)}", "bold"))
 

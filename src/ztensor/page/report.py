@@ -154,6 +154,7 @@ def report(
     other: Readable | None = None,
     names: str | Iterable[str] | None = None,
     *,
+    sample: float | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Insight:
@@ -168,7 +169,8 @@ def report(
         output: where the page is written; a file that is there is replaced.
         other: a second model, to compare the first with.
         names: the tensors, by their names in either model; all by default.
-        threads: as `ztensor.examine` takes it.
+        sample: as `ztensor.examine` takes it.
+        threads: likewise.
         progress: likewise.
 
     Returns:
@@ -180,6 +182,6 @@ def report(
         LimitError: a safety cap is exceeded.
         SourceError: bytes could not be read, or the page cannot be written.
     """
-    insight = examine(source, other, names, threads=threads, progress=progress)
+    insight = examine(source, other, names, sample=sample, threads=threads, progress=progress)
     save_page(insight, output)
     return insight

@@ -10,6 +10,8 @@ from __future__ import annotations
 import hmac
 from typing import TYPE_CHECKING, Any
 
+from ztensor.errors import ArgumentValueError, describe
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
 
@@ -95,3 +97,14 @@ def _is_visit(headers: dict[bytes, list[bytes]]) -> bool:
     """
     mode, target = headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")
     return mode == [b"navigate"] and target == [b"document"]
+
+
+def integer(text: str | None) -> int:
+    """Return a number that a request has, of at most 15 digits.
+
+    Raises:
+        ArgumentValueError: it is none.
+    """
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > 15:
+        raise ArgumentValueError("a request lacks a number", found=describe(text, 40))
+    return int(text)

@@ -17,11 +17,12 @@ from ztensor.analysis.insight import compared, examine, looked_alone, outline
 from ztensor.analysis.singular import singular_values
 from ztensor.analysis.slicing import Cut, seen
 from ztensor.analysis.statistics import Asked, survey
-from ztensor.errors import ArgumentValueError, FormatError, SourceError, describe
+from ztensor.errors import ArgumentValueError, FormatError, SourceError
 from ztensor.model.showing import visible
 from ztensor.page.packing import short
 from ztensor.page.report import live_page, sentence_of
 from ztensor.source.paths import is_url
+from ztensor.view.guard import integer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -120,16 +121,19 @@ class Viewed:
             )
         return _told(row_of(pair))
 
-    def slice(self, number: int, index: int, cut: Cut, check: Check) -> dict[str, Any]:
+    def slice(
+        self, number: int, index: int, query: Mapping[str, str], check: Check
+    ) -> dict[str, Any]:
         """Return the map of a part of a tensor.
 
         Args:
             number: as `tensor` takes it.
             index: likewise.
-            cut: which part.
+            query: which part, as `cut_of` takes it.
             check: likewise.
         """
         reader, name = self._chosen(number, index)
+        cut = cut_of(query)
         found = self._unchanged(lambda: seen(reader, name, cut, TILES, check))
         told = channels_of(found.channels) | {"shape": list(found.shape)}
         values = None if found.values is None else [plain(value) for value in found.values]
@@ -198,31 +202,19 @@ def _identity(path: str) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def cut_of(query: Mapping[str, str], rank: int) -> Cut:
+def cut_of(query: Mapping[str, str]) -> Cut:
     """Return the part that a query names, of plain bounded integers.
 
     Args:
         query: `rows`, absent of a vector; `columns`; `at`, with commas between; and `top`,
             `bottom`, `left`, `right`.
-        rank: how many axes the tensor has.
 
     Raises:
         ArgumentValueError: a number is missing, is none, or is out of bounds.
     """
-    rows = None if rank == 1 else integer(query.get("rows"))
+    rows = integer(query["rows"]) if "rows" in query else None
     at = tuple(integer(one) for one in query.get("at", "").split(",", 64))
     top, bottom, left, right = (
         integer(query.get(name)) for name in ("top", "bottom", "left", "right")
     )
     return Cut(rows, integer(query.get("columns")), at, ((top, bottom), (left, right)))
-
-
-def integer(text: str | None) -> int:
-    """Return a number that a request has, of at most 15 digits.
-
-    Raises:
-        ArgumentValueError: it is none.
-    """
-    if text is None or not text.isascii() or not text.isdigit() or len(text) > 15:
-        raise ArgumentValueError("a request lacks a number", found=describe(text, 40))
-    return int(text)

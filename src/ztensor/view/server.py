@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 import socket
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,7 @@ from ztensor.boundary import turn
 from ztensor.errors import SourceError, UsageError, ZTensorError
 from ztensor.model.showing import visible
 from ztensor.view.connections import BoundedProtocol
-from ztensor.view.guard import Guard
-from ztensor.view.model import Viewed, cut_of, integer
+from ztensor.view.guard import Guard, integer
 from ztensor.view.work import Job, StoppedError, Workers
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from ztensor.reading.reader import ObjectReader
+    from ztensor.view.model import Viewed
 
 IDLE = 30.0  # seconds after the last page was left
 FIRST = 600.0  # seconds in which a first page is waited for
@@ -51,7 +52,9 @@ class ViewServer:
     def __init__(
         self, first: ObjectReader, second: ObjectReader | None = None, idle: float | None = IDLE
     ) -> None:
-        self.viewed = Viewed(first, second)
+        self._readers = first, second
+        self._viewed: Viewed | None = None
+        self._lock = threading.Lock()
         self.workers = Workers()
         self._idle = idle
         self._pages = self._running = 0
@@ -70,6 +73,16 @@ class ViewServer:
             h11_max_incomplete_event_size=16 << 10, timeout_graceful_shutdown=1,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
+
+    @property
+    def viewed(self) -> Viewed:
+        """Return what is looked at; what looks is loaded when the address is already there."""
+        with self._lock:
+            if self._viewed is None:
+                from ztensor.view.model import Viewed
+
+                self._viewed = Viewed(*self._readers)
+            return self._viewed
 
     @property
     def url(self) -> str:
@@ -115,25 +128,22 @@ class ViewServer:
     # --- What may be asked ------------------------------------------------------------------
 
     def _guarded(self) -> Any:
-        viewed = self.viewed
-
         def tensor(request: Request) -> Callable[[Job], dict[str, Any]]:
             number, index = _places(request)
-            return lambda job: viewed.tensor(number, index, job.check)
+            return lambda job: self.viewed.tensor(number, index, job.check)
 
         def pair(request: Request) -> Callable[[Job], dict[str, Any]]:
             row = integer(request.path_params["row"])
-            return lambda job: viewed.pair(row, job.check)
+            return lambda job: self.viewed.pair(row, job.check)
 
         def part(request: Request) -> Callable[[Job], dict[str, Any]]:
             number, index = _places(request)
-            rank = 1 if "rows" not in request.query_params else 2
-            cut = cut_of(request.query_params, rank)
-            return lambda job: viewed.slice(number, index, cut, job.check)
+            query = request.query_params
+            return lambda job: self.viewed.slice(number, index, query, job.check)
 
         def singular(request: Request) -> Callable[[Job], dict[str, Any]]:
             number, index = _places(request)
-            return lambda job: viewed.singular(number, index, job.check)
+            return lambda job: self.viewed.singular(number, index, job.check)
 
         place = "{number}/{index}"
         routes = [

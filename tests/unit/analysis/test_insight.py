@@ -143,3 +143,51 @@ def test_a_map_tells_zero_and_orders_of_magnitude() -> None:
     assert heat_of(np.zeros(4), (2, 2))["data"] == "AAA="
     even = tiles_of(heat_of(np.array([1.0, 1.1, 0.9, 1.0]), (2, 2)))
     assert even == pytest.approx([1, 1.1, 0.9, 1], rel=0.09)
+
+
+def sampled_model(path: Path) -> tuple[Path, Any]:
+    rng = np.random.default_rng(0)
+    large = rng.normal(0, 0.5, (4096, 512)).astype(np.float32)
+    large[::2, 7] = 0
+    tensors = {"large": large, "small": W, "flat": np.zeros((2, 1 << 20), np.float32)}
+    save_file(tensors, path)
+    return path, large
+
+
+def test_a_sample_is_said_and_the_same_each_time(tmp_path: Path) -> None:
+    path, large = sampled_model(tmp_path / "m.zt")
+    insight = ztensor.examine(path, sample=0.05)
+    assert insight == ztensor.examine(path, sample=0.05)
+    assert insight.sample == 0.05
+    document = strict(insight.as_json())
+    assert document["sampled"] == {"share": 0.05}
+    flat, found, small = insight.models[0].stats
+    assert found.sampled == pytest.approx(0.05, rel=0.1)
+    assert found.count == pytest.approx(large.size * 0.05, rel=0.1)
+    assert found.rms == pytest.approx(float(np.sqrt((large**2).mean())), rel=0.05)
+    assert found.shape == large.shape
+    assert small.sampled is flat.sampled is None  # few elements, few rows
+    assert {"nan", "damaged", "dead-channel", "same-content"} <= set(insight.not_looked_at)
+    assert "layer" not in insight.not_looked_at
+    assert [one.tensor for one in insight.findings] == ["flat"]  # of which all was looked at
+
+
+def test_what_a_sample_cannot_tell_is_not_told(tmp_path: Path) -> None:
+    path, large = sampled_model(tmp_path / "m.zt")
+    for change, rules in ((np.nan, ["nan"]), (0, [])):
+        save_file({"large": np.full_like(large, change)}, path)
+        insight = ztensor.examine(path, sample=0.01)
+        assert [one.rule for one in insight.findings] == rules
+        assert "all-zero" in insight.not_looked_at
+
+
+def test_no_sample_of_small_tensors_of_two_models_or_of_nonsense(model: Path) -> None:
+    insight = ztensor.examine(model, sample=0.5)
+    assert insight.sample is None
+    assert insight.as_json()["sampled"] is False
+    assert "nan" not in insight.not_looked_at
+    for wrong in (0, 1, -0.1, 2, float("nan"), True, "0.1"):
+        with pytest.raises(ztensor.ArgumentValueError):
+            ztensor.examine(model, sample=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ztensor.ArgumentValueError, match="two models"):
+        ztensor.examine(model, model, sample=0.5)

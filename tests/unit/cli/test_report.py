@@ -68,3 +68,12 @@ def test_hostile_names_steer_no_terminal(run: Run, hostile: Path, tmp_path: Path
     ended = run("report", hostile, "-o", tmp_path / "page.html")
     assert ended.code == 0
     assert all(letter.isprintable() or letter == "\n" for letter in ended.out)
+
+
+def test_a_sample_is_told(run: Run, tmp_path: Path) -> None:
+    save_file({"large": np.ones((2048, 512), np.float32)}, tmp_path / "m.zt")
+    ended = run("report", tmp_path / "m.zt", "--sample", "0.1", "-o", tmp_path / "m.html")
+    assert ended.code == 0
+    assert "a sample of 0.1 of large tensors; not looked at: damaged, nan" in ended.out
+    assert run("report", tmp_path / "m.zt", "--sample", "0.1", "--fail-on", "nan").code == 2
+    assert run("report", tmp_path / "m.zt", "--sample", "7").code == 2

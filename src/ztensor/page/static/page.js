@@ -56,6 +56,7 @@ class Page {
     this.table();
     await pause();
     this.filter();
+    performance.mark("rows");
     this.about();
     await pause();
     this.grid = new Grid(this.rows, (row) => this.choose(row));
@@ -87,6 +88,8 @@ class Page {
     list((model) => model.raw.format, "");
     for (const model of this.models) byId("types").append(typeBar(model, this.models.length > 1));
     const states = this.models[0].raw.optimizer_state;
+    const { sampled } = this.document;
+    if (sampled) add(`${numberText(sampled.share * 100, 3)} %`, " of the rows of large tensors");
     if (states) add(sizeText(states.nbytes), " of it optimizer state");
   }
 
@@ -111,7 +114,8 @@ class Page {
     }
     const unlooked = this.document.not_looked_at;
     if (unlooked.length) {
-      byId("unlooked").textContent = `Not looked at: ${unlooked.map(ruleTitle).join(", ").toLowerCase()}.`;
+      byId("unlooked").textContent = `Not looked at: ${unlooked.map(ruleTitle).join(", ").toLowerCase()}` +
+        (this.rows.diff || this.document.sampled ? "." : ", which need a second model.");
     }
   }
 
@@ -522,6 +526,7 @@ async function start() {
     const page = new Page(data);
     await page.build();
     document.body.dataset.ready = "1";
+    performance.mark("ready");
     if (data.live) stayAlive();
   } catch (error) {
     problem(typeof DecompressionStream === "undefined"

@@ -68,6 +68,11 @@ class TensorPanel {
     if (known.length < details.length) {
       panel.append(element("p", "note missing", this.missing));
     }
+    const sampled = known.find((one) => one.sampled);
+    if (sampled) {
+      panel.append(element("p", "note sampled", `From a sample of ${numberText(sampled.sampled * 100, 3)} % of ` +
+        "the rows: counts and extremes are those of the sample."));
+    }
     const notes = new Set(known.map((one) => one.note).filter(Boolean));
     for (const note of notes) panel.append(element("p", "note", note));
     this.pictures = [];
