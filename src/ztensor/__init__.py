@@ -34,7 +34,14 @@ if TYPE_CHECKING:
     from ztensor.analysis.statistics import StatsReport, TensorStats, stats
     from ztensor.analysis.tally import ValueDiff
     from ztensor.checkpoints import Checkpoint, CheckpointManager, Restored
-    from ztensor.converting import ConversionReport, Loss, convert, migrate
+    from ztensor.converting import (
+        ConversionReport,
+        FolderReport,
+        Loss,
+        convert,
+        convert_folder,
+        migrate,
+    )
     from ztensor.edit import (
         Editor,
         RepairReport,
@@ -92,7 +99,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "ztensor.analysis.comparing": "DiffReport TensorDiff diff",
     "ztensor.checkpoints": "Checkpoint CheckpointManager Restored",
-    "ztensor.converting": "ConversionReport Loss convert migrate",
+    "ztensor.converting": "ConversionReport FolderReport Loss convert convert_folder migrate",
     "ztensor.edit": (
         "Editor RepairReport compact merge remove_tensors rename_tensors repair replace_tensor "
         "set_attributes split"
@@ -150,6 +157,7 @@ __all__ = [
     "Editor",
     "EncodingError",
     "Finding",
+    "FolderReport",
     "FormatError",
     "Histogram",
     "Insight",
@@ -195,6 +203,7 @@ __all__ = [
     "content_digest",
     "content_hash",
     "convert",
+    "convert_folder",
     "diff",
     "examine",
     "iterate",

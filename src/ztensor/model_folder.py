@@ -174,7 +174,7 @@ class ModelFolder:
             if place is not None:
                 reader = open_files(place, verify=verify)
                 try:
-                    _require_plain(reader, pickled=pickled)
+                    require_plain(reader, pickled=pickled)
                 except BaseException:
                     reader.close()
                     raise
@@ -191,9 +191,14 @@ class ModelFolder:
         raise error
 
 
-def _require_plain(reader: Reader, *, pickled: bool) -> None:
+def require_plain(reader: Reader, *, pickled: bool) -> None:
+    """Raise where files called `.zt` or `.safetensors` are of another format.
+
+    Raises:
+        NotZTensorError: one is, and is no pickle that may be read.
+    """
     for file in reader.objects.parts():
-        if file.format not in _PLAIN and not pickled:
+        if file.format not in _PLAIN and not (pickled and file.format == "pt"):
             error = NotZTensorError(
                 "the weights are not what they are called",
                 file=file.name,

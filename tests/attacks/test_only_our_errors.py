@@ -308,6 +308,13 @@ def saved_tree(save: Any, files: Files) -> Case:
     )  # fmt: skip
 
 
+def ours_in(files: Files) -> Path:
+    folder = files.out("")
+    folder.mkdir()
+    ztensor.numpy.save_file({"w": F32}, folder / "model.zt")
+    return folder
+
+
 def pretrained(files: Files) -> Path:
     folder = files.out("")
     ztensor_torch().save_pretrained(files.model, folder)
@@ -354,6 +361,11 @@ FUNCTIONS: dict[str, Make] = {
         strict=False, check=True,
         durable="auto", dry_run=False, threads=None, progress=None, dtype="float16",
         dequantize=True,
+    ),
+    "convert_folder": lambda f: case(
+        ztensor.convert_folder, source=ours_in(f), target=f.out(""), to="safetensors",
+        compression=None, pickled=False, overwrite=False, strict=False, durable=False,
+        dry_run=False, threads=None, progress=None,
     ),
     "diff": lambda f: case(
         ztensor.diff, a=f.zt(), b=f.zt(), names=None, atol=0.0, rtol=0.0, nan_differs=False,

@@ -163,6 +163,23 @@ def test_a_pipeline_with_models_of_transformers(tmp_path: Path) -> None:
     assert half.unet.dtype == half.text_encoder.dtype == torch.bfloat16
 
 
+def test_a_folder_converted_there_and_back(tmp_path: Path) -> None:
+    import diffusers
+
+    from ztensor.diffusers import from_pretrained
+
+    pipe = text_pipeline()
+    pipe.save_pretrained(tmp_path / "stock")
+    ztensor.convert_folder(tmp_path / "stock", tmp_path / "ours", to="zt")
+    assert not list((tmp_path / "ours").rglob("*.safetensors"))
+    loaded = from_pretrained(tmp_path / "ours", diffusers.StableDiffusionPipeline, tokenizer=None)
+    ztensor.convert_folder(tmp_path / "ours", tmp_path / "back", to="safetensors")
+    back = diffusers.StableDiffusionPipeline.from_pretrained(tmp_path / "back", tokenizer=None)
+    for name in ("vae", "unet", "text_encoder"):
+        assert equal_states(getattr(pipe, name), getattr(loaded, name)), name
+        assert equal_states(getattr(pipe, name), getattr(back, name)), name
+
+
 # --- What is wrong ------------------------------------------------------------------------------
 
 

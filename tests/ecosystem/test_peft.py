@@ -103,6 +103,22 @@ def test_two_adapters(tmp_path: Path) -> None:
     assert torch.equal(logits(loaded), logits(model))
 
 
+def test_a_folder_converted_there_and_back(tmp_path: Path) -> None:
+    import peft
+    import torch
+
+    from ztensor.peft import from_pretrained
+
+    model = adapted()
+    model.save_pretrained(tmp_path / "stock")
+    ztensor.convert_folder(tmp_path / "stock", tmp_path / "ours", to="zt")
+    ztensor.convert_folder(tmp_path / "ours", tmp_path / "back", to="safetensors")
+    expected = logits(model)
+    assert torch.equal(logits(from_pretrained(base(), tmp_path / "ours")), expected)
+    back = peft.PeftModel.from_pretrained(base(), str(tmp_path / "back"))
+    assert torch.equal(logits(back), expected)
+
+
 def refused(folder: Path, *parts: str, **options: Any) -> None:
     from ztensor.peft import from_pretrained
 

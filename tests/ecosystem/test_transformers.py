@@ -134,6 +134,41 @@ def test_a_folder_of_the_library_is_loaded(kind: str, tmp_path: Path) -> None:
     assert same(model, from_pretrained(tmp_path, auto(kind), strict=True))
 
 
+@pytest.mark.parametrize("size", ["5GB", "20KB"], ids=["one", "shards"])
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_folder_converted_there_and_back(kind: str, size: str, tmp_path: Path) -> None:
+    from ztensor.transformers import from_pretrained
+
+    model = made(kind)
+    model.save_pretrained(tmp_path / "stock", max_shard_size=size)
+    ztensor.convert_folder(tmp_path / "stock", tmp_path / "ours")
+    assert not list((tmp_path / "ours").glob("*.safetensors*"))
+    assert same(model, from_pretrained(tmp_path / "ours", auto(kind), strict=True))
+    ztensor.convert_folder(tmp_path / "ours", tmp_path / "back", to="safetensors")
+    assert sorted(os.listdir(tmp_path / "back")) == sorted(os.listdir(tmp_path / "stock"))
+    assert same(model, auto(kind).from_pretrained(tmp_path / "back"))
+
+
+def test_what_we_save_is_converted_for_the_library(tmp_path: Path) -> None:
+    from ztensor.transformers import save_pretrained
+
+    for kind in MODELS:
+        model = made(kind)
+        save_pretrained(model, tmp_path / kind, max_shard_size="20KB")
+        ztensor.convert_folder(tmp_path / kind, tmp_path / f"{kind}-back", to="safetensors")
+        assert same(model, auto(kind).from_pretrained(tmp_path / f"{kind}-back"))
+
+
+def test_pickles_are_converted_for_the_library(tmp_path: Path) -> None:
+    import torch
+
+    model = made("llama")
+    model.config.save_pretrained(tmp_path / "old")
+    torch.save(model.state_dict(), tmp_path / "old" / "pytorch_model.bin")
+    ztensor.convert_folder(tmp_path / "old", tmp_path / "new", to="safetensors", pickled=True)
+    assert same(model, auto("llama").from_pretrained(tmp_path / "new"))
+
+
 def test_shards_variants_and_subfolders(tmp_path: Path) -> None:
     from ztensor.transformers import from_pretrained, save_pretrained
 

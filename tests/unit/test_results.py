@@ -64,6 +64,13 @@ def kept(folder: Path) -> Any:
         return manager.restore(), *manager.checkpoints()
 
 
+def whole(folder: Path) -> Any:
+    old = folder / "model"
+    old.mkdir(exist_ok=True)
+    save_file({"a": np.ones(3)}, old / "model.zt", {"n": 3})  # a number is lost in safetensors
+    return ztensor.convert_folder(old, folder / "new", to="safetensors", overwrite=True)
+
+
 RESULTS: dict[str, Callable[[Path], Any]] = {
     "stats": lambda folder: ztensor.stats(folder / "b.zt"),
     "one of stats": lambda folder: ztensor.stats(folder / "b.zt", "layers.1.weight"),
@@ -77,6 +84,7 @@ RESULTS: dict[str, Callable[[Path], Any]] = {
     "metadata": described,
     "convert": lambda folder: ztensor.convert(folder / "a.zt", folder / "a.npz"),
     "migrate": lambda folder: ztensor.migrate(folder / "a.zt", folder / "m.zt", version="1.1.0"),
+    "convert a folder": whole,
     "location": located,
     "migrate to another type": lambda folder: ztensor.convert(
         folder / "a.zt", folder / "h.zt", dtype="float16"

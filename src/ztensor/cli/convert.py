@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ztensor.cli.folders import convert_whole, is_folder_asked
 from ztensor.cli.options import (
     ChecksumOption,
     ChunkRowsOption,
@@ -60,6 +61,13 @@ def convert(
         ),
     ] = None,
     checksum: ChecksumOption = "",
+    pickled: Annotated[
+        bool,
+        typer.Option(
+            "--pickled",
+            help="Of a folder: convert weights in .bin files, too; nothing in them is run.",
+        ),
+    ] = False,
     how: Converting,
     jobs: Jobs,
 ) -> None:
@@ -73,12 +81,17 @@ def convert(
     Several INs go into a folder: OUT is one that is there, or ends with a slash. Each file keeps
     its name but for the suffix, which --to selects, by default .zt.
 
+    If IN is a folder and OUT has no suffix of a format, OUT is a folder too: weights are converted
+    to .zt, or to .safetensors with --to, indexes of shards are rewritten, and all other files are
+    copied. Every object is compared before OUT appears as a whole.
+
     --dequantize and --dtype change values: quantized objects become floats, and floats get another
     type. Other objects do not change. A finite number that is too large for the type is an error.
     The summary shows how many objects were changed, and the largest error.
 
     Output:
-      What the new file cannot say, one thing to a line, and a summary.
+      What the new file cannot say, one thing to a line, and a summary. Of a
+      folder what is done with each file.
 
     JSON:
       file, output    the arguments
@@ -100,6 +113,10 @@ def convert(
       deleted         paths
       files           of several INs instead: a list of all these, or of file
                       and error
+      folder, steps   of a folder instead of file and files: the argument, and a
+                      list of action (convert, index, copy or leave), file,
+                      new_file (null if left out) and sentence; lost has the
+                      file of each, too
 
     Safety:
       It never changes IN, and deletes it only with --delete-input, after OUT was
@@ -139,6 +156,13 @@ def convert(
         "dtype": dtype,
         "checksum": checksum or True,
     }
+    if is_folder_asked(files, output):
+        terminal.result(
+            convert_whole(terminal, files[0], output, how, pickled=pickled, asked=options)
+        )
+        return
+    if pickled:
+        raise UsageError("--pickled is for folders; a file that is named is read as it is")
     is_folder = output.endswith(("/", os.sep)) or (len(files) > 1 and os.path.isdir(output))
     if len(files) > 1 and not is_folder:
         raise UsageError(

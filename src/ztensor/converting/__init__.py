@@ -1,6 +1,7 @@
 """Anything readable to anything writable: other formats, other versions, other encodings.
 
-`conversion.py` makes a new file (`convert`); `migration.py` rewrites a zTensor file (`migrate`), in
+`conversion.py` makes a new file (`convert`), `folders.py` a new folder of a model
+(`convert_folder`); `migration.py` rewrites a zTensor file (`migrate`), in
 its place or beside it, and lets the result take that place only once it was read back and compared.
 Both go through one temporary that replaces the target as a whole. Bytes are copied as they are
 stored wherever that is possible, piece by piece wherever it is not.
@@ -12,6 +13,8 @@ same), `files.py` (one file, or shards and their index), and `report.py` (what i
 """
 
 from ztensor.converting.conversion import convert as convert
+from ztensor.converting.folders import FolderReport as FolderReport
+from ztensor.converting.folders import convert_folder as convert_folder
 from ztensor.converting.migration import migrate as migrate
 from ztensor.converting.report import ConversionReport as ConversionReport
 from ztensor.converting.report import Loss as Loss

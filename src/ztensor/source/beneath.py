@@ -61,10 +61,12 @@ class Beneath(os.PathLike[str]):
     Attributes:
         path: the path; links on it are followed as long as they end there.
         roots: the folders, resolved.
+        may_be_hidden: whether it may be called like a hidden file.
     """
 
     path: str
     roots: Collection[str]
+    may_be_hidden: bool = False
 
     def __fspath__(self) -> str:
         """Return the path."""
@@ -80,6 +82,17 @@ class Beneath(os.PathLike[str]):
             UnsupportedError: a symbolic link on the way leads to another place than these.
             SourceError: it cannot be opened, is not a regular file, or was replaced meanwhile.
         """
+        root, parts = self.require_beneath()
+        opener = functools.partial(_descend, root, parts)
+        return FileSource(self.path, mapped=mapped, opener=opener)
+
+    def require_beneath(self) -> tuple[str, list[str]]:
+        """Return the folder it lies in, and the way from there.
+
+        Raises:
+            UnsupportedError: a symbolic link on the way leads to another place than these.
+            SourceError: there is no such file.
+        """
         try:
             real = os.path.realpath(self.path, strict=True)
         except OSError as error:
@@ -87,9 +100,9 @@ class Beneath(os.PathLike[str]):
         for root in self.roots:
             start = os.path.join(root, "")
             parts = real[len(start) :].split(os.sep)
-            if real.startswith(start) and not any(part.startswith(".") for part in parts):
-                opener = functools.partial(_descend, root, parts)
-                return FileSource(self.path, mapped=mapped, opener=opener)
+            is_hidden = any(part.startswith(".") for part in parts) and not self.may_be_hidden
+            if real.startswith(start) and not is_hidden:
+                return root, parts
         raise UnsupportedError(
             "the data is behind a symbolic link that leads out of its folder, or to a hidden file; "
             "put a copy of the file in its place",

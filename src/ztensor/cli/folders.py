@@ -1,0 +1,130 @@
+"""`ztensor convert` of a whole folder of a model, and what it tells of each file."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from ztensor.cli.spelling import count_text, size_text
+from ztensor.cli.terminal import Column, Styled
+from ztensor.errors import UsageError
+from ztensor.model.formats import format_by_suffix
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ztensor.cli.options import Converting
+    from ztensor.cli.terminal import Terminal
+
+_WORDS = {"convert": "converted", "index": "rewritten", "copy": "copied", "leave": "left out"}
+
+
+def is_folder_asked(files: Sequence[str], output: str) -> bool:
+    """Return whether a folder is to become a folder, and not one file of its weights."""
+    if len(files) != 1 or not os.path.isdir(files[0]):
+        return False
+    from ztensor.foreign.dcp.folders import is_checkpoint
+
+    has_suffix = format_by_suffix(output) is not None and not os.path.isdir(output)
+    return not has_suffix and not is_checkpoint(files[0])
+
+
+def convert_whole(
+    terminal: Terminal,
+    folder: str,
+    output: str,
+    how: Converting,
+    *,
+    pickled: bool,
+    asked: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Convert a folder, tell what was done with each file, and return it as JSON.
+
+    Args:
+        terminal: where it is told.
+        folder: the folder.
+        output: the new one.
+        how: the options that others have.
+        pickled: as for `ztensor.convert_folder`.
+        asked: what `ztensor.convert` takes for a file.
+
+    Raises:
+        UsageError: an option is given that is for files only.
+        ZTensorError: it cannot be done; both folders are as they were.
+    """
+    from ztensor.converting import convert_folder
+
+    own = {key: asked[key] for key in ("dtype", "chunk_rows") if asked[key] is not None}
+    own |= {key: asked[key] for key in ("dequantize",) if asked[key]}
+    given = [
+        *own,
+        *(["include or exclude"] if how.is_given else []),
+        *(["max-shard-size"] if how.max_shard_size is not None else []),
+        *(["delete-input"] if how.delete_input else []),
+        *(["canonical"] if how.canonical else []),
+        *(["alignment"] if how.alignment is not None else []),
+        *(["version"] if asked["version"] != "1.2.0" else []),
+        *(["checksum"] if asked["checksum"] is not True else []),
+    ]
+    if given:
+        raise UsageError(
+            "this option is for files, and a folder is converted here",
+            file=folder,
+            found=", ".join(one.replace("_", "-") for one in given),
+        )
+    with terminal.progress(output) as progress:
+        report = convert_folder(
+            folder,
+            output.rstrip("/" + os.sep) or output,
+            to=asked["to"] or "zt",
+            compression=asked["compression"],
+            pickled=pickled,
+            overwrite=how.force,
+            strict=how.strict,
+            durable=not how.no_durable,
+            dry_run=how.dry_run,
+            threads=how.threads,
+            progress=progress,
+        )
+    rows = [
+        (_WORDS[step.action], step.source, step.target or step.sentence)
+        if not (step.target and step.sentence)
+        else (_WORDS[step.action], step.source, f"{step.target} ({step.sentence})")
+        for step in report.steps
+    ]
+    terminal.table((Column("what"), Column("file"), Column("new file")), rows)
+    if report.lost:
+        losses = [(file, str(loss)) for file, loss in report.lost]
+        terminal.table((Column("lost of"), Column("what")), losses)
+    if report.dry_run:
+        terminal.line(f"{report.path}: not written; it would have the weights as {report.format}")
+    else:
+        sizes = f"{size_text(report.source_nbytes)} -> {size_text(report.nbytes)}"
+        lost = f"{count_text(len(report.lost), 'thing')} lost" if report.lost else "nothing is lost"
+        terminal.line(
+            f"{report.path}: ",
+            Styled("written", "green"),
+            f", weights as {report.format}, of {count_text(report.objects, 'object')}, {sizes}; "
+            f"{lost}, read back and compared",
+        )
+    return {
+        "folder": folder,
+        "output": report.path,
+        "dry_run": report.dry_run,
+        "format": report.format,
+        "object_count": report.objects,
+        "nbytes": {"before": report.source_nbytes, "after": report.nbytes},
+        "steps": [
+            {
+                "action": step.action,
+                "file": step.source,
+                "new_file": step.target or None,
+                "sentence": step.sentence or None,
+            }
+            for step in report.steps
+        ],
+        "lost": [
+            {"file": file, "object": loss.object_name, "sentence": loss.sentence}
+            for file, loss in report.lost
+        ],
+    }

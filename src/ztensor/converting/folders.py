@@ -1,0 +1,433 @@
+"""Whole folders of models: the weights converted, the indexes about them too, all else copied."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from ztensor.boundary import public
+from ztensor.converting.asking import require_divided
+from ztensor.converting.files import write_file
+from ztensor.converting.target import How
+from ztensor.errors import (
+    FormatError,
+    LimitError,
+    Reason,
+    SourceError,
+    SourceNotFoundError,
+    UnsupportedError,
+    UsageError,
+    describe,
+)
+from ztensor.limits import DEFAULT_LIMITS
+from ztensor.model.showing import counted, short_repr
+from ztensor.model_folder import require_plain
+from ztensor.opening import open as open_files
+from ztensor.sharded.index import parse_index, read_index, read_text
+from ztensor.sharded.naming import SHARD, is_index
+from ztensor.source.base import read_bytes
+from ztensor.source.beneath import Beneath, cache_of
+from ztensor.source.paths import path_text
+from ztensor.source.sink import FileSink, Place
+from ztensor.source.table import is_remote
+from ztensor.source.whole_folder import WholeFolder, require_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from ztensor.converting.report import Loss
+    from ztensor.typing import Path
+
+_COPY_BYTES = 8 << 20
+_MOST_FILES = 100_000
+# Of several files of one model, the first of these is taken.
+_KINDS = (".zt", ".safetensors", ".bin")
+# Only these pickles are weights and no more: an optimizer's state lies in others.
+_PICKLED = re.compile(r"(pytorch_model|diffusion_pytorch_model|adapter_model)(?=[.-])")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FolderStep:
+    """What is done with one file of a folder.
+
+    Attributes:
+        action: `convert`, `index` (one that is written anew), `copy`, or `leave` (not in the new
+            folder).
+        source: the file, from the folder on.
+        target: its name in the new folder; empty where it is left out.
+        sentence: why, where that is not plain.
+    """
+
+    action: str
+    source: str
+    target: str
+    sentence: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FolderReport:
+    """What `convert_folder` did.
+
+    Attributes:
+        path: the new folder.
+        format: of its weights: `zt` or `safetensors`.
+        steps: what was done with each file.
+        objects: how many objects the converted files have.
+        source_nbytes: bytes of the files that were converted.
+        nbytes: bytes of what was made of them.
+        lost: what the new files cannot say: the file's name, and what.
+        dry_run: whether nothing was written.
+    """
+
+    path: str
+    format: str
+    steps: tuple[FolderStep, ...]
+    objects: int
+    source_nbytes: int
+    nbytes: int
+    lost: tuple[tuple[str, Loss], ...]
+    dry_run: bool
+
+    def __repr__(self) -> str:
+        """Return what was written, and how much was lost on the way."""
+        facts = [
+            f"{describe(self.path, 200)} has weights as {self.format}",
+            counted(len(self.steps), "file"),
+            counted(self.objects, "object"),
+            f"{counted(len(self.lost), 'thing')} lost" if self.lost else "nothing lost",
+        ]
+        return short_repr("FolderReport", facts, ".lost" if self.lost else ".steps")
+
+
+@public
+def convert_folder(
+    source: Path,
+    target: Path,
+    *,
+    to: str = "zt",
+    compression: bool | int | str | None = None,
+    pickled: bool = False,
+    overwrite: bool = False,
+    strict: bool = False,
+    durable: bool = True,
+    dry_run: bool = False,
+    threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> FolderReport:
+    """Make a folder of a model with its weights in another format: `.zt`, and back.
+
+    Each `.safetensors` or `.zt` file becomes one of the other format with the same name but for
+    the suffix; the indexes of shards are written anew, and all other files are copied: configs,
+    tokenizers, code, which is not run. Folders in it, as those of a pipeline, are gone through.
+    Every object is read back and compared. The new folder then appears, or takes the place of an
+    old one, as a whole: a killed process leaves the old one, the new one or none, and what it left
+    beside is removed, or put back, by the next call for this folder.
+
+    Links, such as those of the hub's cache, are followed to files in `source` or in that cache's
+    own `blobs`, and become files. Folders whose name begins with a dot are left out.
+
+    Args:
+        source: a folder on disk.
+        target: the new folder, beneath a folder that is there.
+        to: `"zt"` or `"safetensors"`: what the weights become. Those that are it are copied.
+        compression: of `.zt` files; as for `ztensor.convert`.
+        pickled: True converts `pytorch_model.bin` and the like where there is nothing else of the
+            model: tensors are read, nothing is run. False copies them.
+        overwrite: True replaces a folder that is there, which else has to be empty.
+        strict: True refuses, and makes nothing, where something would be lost.
+        durable: True flushes the folder to disk before an old one is removed.
+        dry_run: True says what would be done, and reads no weights.
+        threads: how many decode, compress and compare.
+        progress: called with the files done so far, and all of them.
+
+    Returns:
+        What was done with each file, and what was lost.
+
+    Raises:
+        ArgumentValueError: `to` is neither.
+        UsageError: `target` is there and not empty, or one folder is in the other; or one of them
+            is a URL.
+        NotRepresentableError: something would be lost, and `strict` is set.
+        UnsupportedError: a link leads out of the folder or to a folder; or there is something that
+            is no file.
+        FormatError: a file is damaged, is not what it is called, or does not read back; an index
+            leads out of the folder, or says what is not so.
+        LimitError: a safety cap is exceeded, or the folder has more than 100,000 files.
+        SourceError: a file cannot be read or written; or an index names one that is missing.
+    """
+    old, new = path_text(source), path_text(target)
+    require_divided(to)
+    for place in (old, new):
+        if is_remote(place):
+            raise UsageError("folders are converted on disk, not behind URLs", file=place)
+    if not os.path.isdir(old):
+        raise SourceNotFoundError("there is no such folder", file=old)
+    _require_apart(old, new)
+    roots = frozenset(filter(None, (os.path.realpath(old), cache_of(old))))
+    folder = _Folder(old, to, roots, compression, strict=strict, threads=threads)
+    steps = _planned(old, folder.files(), to, pickled=pickled)
+    folder.indexes(steps)
+    if dry_run:
+        require_place(new, overwrite=overwrite)
+    else:
+        with WholeFolder(new, overwrite=overwrite, durable=durable) as made:
+            for count, step in enumerate(steps):
+                folder.do(step, made.path, durable=durable, pickled=pickled)
+                if progress is not None:
+                    progress(count + 1, len(steps))
+            made.commit()
+    facts = folder.objects, folder.source_nbytes, folder.nbytes, tuple(folder.lost)
+    return FolderReport(new, to, tuple(steps), *facts, dry_run)
+
+
+# --- What there is --------------------------------------------------------------------------
+
+
+def _require_apart(old: str, new: str) -> None:
+    """Raise where one folder is in the other."""
+    one, other = (os.path.join(os.path.realpath(path), "") for path in (old, new))
+    if one.startswith(other) or other.startswith(one):
+        raise UsageError("one folder cannot be in the other", file=new, found=describe(old, 200))
+
+
+def _files(folder: str, roots: Collection[str]) -> Iterator[str]:
+    """Yield the files of a folder from it on; all that is no file is refused, hidden folders not.
+
+    Raises:
+        UnsupportedError: a link leads to a folder, or something is neither file nor folder.
+        LimitError: there are too many.
+        SourceError: a folder cannot be listed.
+    """
+    waiting, count = [""], 0
+    while waiting:
+        within = waiting.pop()
+        try:
+            with os.scandir(os.path.join(folder, within)) as entries:
+                here = sorted(entries, key=lambda entry: entry.name)
+                deeper = []
+                for entry in here:
+                    path = os.path.join(within, entry.name)
+                    count += 1
+                    if entry.is_dir(follow_symlinks=False):
+                        if not entry.name.startswith("."):
+                            deeper.append(path)
+                    elif entry.is_file():
+                        yield path
+                    else:
+                        what = "a link to a folder, or to nothing"
+                        raise UnsupportedError(
+                            "the folder has something that cannot be copied",
+                            reason=Reason.SOURCE_NOT_REGULAR,
+                            file=entry.path,
+                            expected="files and folders",
+                            found=what if entry.is_symlink() else "neither file nor folder",
+                        )
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot list the folder", folder) from error
+        if count > _MOST_FILES:
+            raise LimitError(
+                "the folder has too many files",
+                reason=Reason.LIMIT_COST,
+                file=folder,
+                expected=f"at most {_MOST_FILES}",
+            )
+        waiting += reversed(deeper)
+
+
+def _planned(folder: str, files: list[str], to: str, *, pickled: bool) -> list[FolderStep]:
+    """Return what is done with each file; the weights first, then indexes, then all else."""
+    best: dict[tuple[str, str], int] = {}
+    for path in files:
+        if (key := _model_of(path)) is not None:
+            rank = _KINDS.index(os.path.splitext(path)[1])
+            best[key] = min(rank, best.get(key, rank))
+    steps = {action: list[FolderStep]() for action in ("convert", "index", "copy", "leave")}
+    taken: dict[str, str] = {}
+    for path in files:
+        about = path.partition(".index.")[0] if is_index(path) else path
+        key = _model_of(about)
+        step = FolderStep("copy", path, path)
+        if key is not None and key in best:
+            kind = _KINDS[best[key]]
+            if os.path.splitext(about)[1] != kind:
+                sentence = f"the model is there as {kind[1:]}"
+                step = FolderStep("leave", path, "", sentence)
+            elif kind == ".bin" and not pickled:
+                step = FolderStep("copy", path, path, "pickles are converted where that is asked")
+            elif kind[1:] != to:
+                name = _renamed(about, to) + path[len(about) :]
+                step = FolderStep("index" if is_index(path) else "convert", path, name)
+        if step.target and taken.setdefault(step.target, path) != path:
+            raise UsageError(
+                f"{describe(taken[step.target], 200)} has the same new file",
+                file=os.path.join(folder, path),
+                found=describe(step.target, 200),
+            )
+        steps[step.action].append(step)
+    return [step for some in steps.values() for step in some]
+
+
+def _model_of(path: str) -> tuple[str, str] | None:
+    """Return what is equal for all files of one model, whatever their format; None for others."""
+    folder, name = os.path.split(path)
+    stem, suffix = os.path.splitext(name)
+    if suffix not in _KINDS or (suffix == ".bin" and not _PICKLED.match(name)):
+        return None
+    if match := SHARD.fullmatch(name):
+        stem = match["stem"]
+    return folder, _stem(stem)
+
+
+def _stem(stem: str) -> str:
+    return re.sub(r"^pytorch_model(?=[.-]|$)", "model", stem)
+
+
+def _renamed(path: str, to: str) -> str:
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f"{_stem(os.path.splitext(name)[0])}.{to}")
+
+
+# --- What is done ---------------------------------------------------------------------------
+
+
+class _Folder:
+    """A folder while it is converted.
+
+    Args:
+        path: the folder.
+        to: the format its weights become.
+        roots: where its files may lie, links followed.
+        compression: as for `convert`.
+        strict: as for `convert`.
+        threads: likewise.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        to: str,
+        roots: Collection[str],
+        compression: bool | int | str | None,  # noqa: FBT001  # as callers pass it
+        *,
+        strict: bool,
+        threads: int | None,
+    ) -> None:
+        self._path, self._to, self._roots = path, to, roots
+        self._how = How(compression=compression, strict=strict, check=True, threads=threads)
+        self._names: dict[str, set[str]] = {}  # of the objects in each file that was converted
+        self._indexes: dict[str, dict[str, Any]] = {}
+        self.objects = self.source_nbytes = self.nbytes = 0
+        self.lost: list[tuple[str, Loss]] = []
+
+    def _place(self, path: str) -> Beneath:
+        return Beneath(os.path.join(self._path, path), self._roots, may_be_hidden=True)
+
+    def files(self) -> list[str]:
+        """Return the files of the folder.
+
+        Raises:
+            UnsupportedError: there is something that is no file, or a link that leads out.
+            SourceError: a folder cannot be listed.
+        """
+        found = list(_files(self._path, self._roots))
+        for path in found:
+            self._place(path).require_beneath()
+        return found
+
+    def indexes(self, steps: list[FolderStep]) -> None:
+        """Read the indexes that are written anew, and look whether all they name is converted.
+
+        Raises:
+            FormatError: one is damaged, or leads out of the folder.
+            SourceError: one cannot be read, or names a file that is missing.
+        """
+        renamed = {step.source: step.target for step in steps if step.action == "convert"}
+        for step in steps:
+            if step.action != "index":
+                continue
+            path = os.path.join(self._path, step.source)
+            with contextlib.closing(self._place(step.source).open(mapped=False)):
+                read_index(path)  # that all it names is beneath it, and is there
+            index = parse_index(read_text(path, DEFAULT_LIMITS))
+            folder = os.path.dirname(step.source)
+            for name, file in index["weight_map"].items():
+                home = os.path.normpath(os.path.join(folder, file))
+                if home not in renamed:
+                    raise FormatError(
+                        "the index names a file that is not converted with it",
+                        reason=Reason.SHARD_INDEX,
+                        file=path,
+                        object_name=name,
+                        found=describe(file, 200),
+                    )
+            self._indexes[step.source] = index
+
+    def do(self, step: FolderStep, target: str, *, durable: bool, pickled: bool) -> None:
+        """Do what was planned for one file, in the new folder."""
+        if step.action == "leave":
+            return
+        place = os.path.join(target, step.target)
+        try:
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot make a folder in", target) from error
+        if step.action == "copy":
+            self._copy(step.source, place, durable=durable)
+        elif step.action == "index":
+            self._write_index(step, place, durable=durable)
+        else:
+            self._convert(step, place, durable=durable, pickled=pickled)
+
+    def _convert(self, step: FolderStep, target: str, *, durable: bool, pickled: bool) -> None:
+        how = dataclasses.replace(self._how, durable=durable)
+        with open_files(self._place(step.source)) as reader:
+            require_plain(reader, pickled=pickled and step.source.endswith(".bin"))
+            inputs = (os.path.join(self._path, step.source),)
+            report = write_file(reader, Place(target), self._to, inputs, how)
+            self._names[os.path.normpath(step.source)] = set(reader)
+        self.objects += report.objects
+        self.source_nbytes += report.source_nbytes
+        self.nbytes += report.nbytes
+        self.lost += ((step.source, loss) for loss in report.lost)
+
+    def _write_index(self, step: FolderStep, target: str, *, durable: bool) -> None:
+        index = self._indexes.pop(step.source)
+        folder, weight_map = os.path.dirname(step.source), index["weight_map"]
+        for name, file in weight_map.items():
+            if name not in self._names[os.path.normpath(os.path.join(folder, file))]:
+                raise FormatError(
+                    "the index says that an object is in a file that does not have it",
+                    reason=Reason.SHARD_INDEX,
+                    file=os.path.join(self._path, step.source),
+                    object_name=name,
+                    found=describe(file, 200),
+                )
+            weight_map[name] = _renamed(file, self._to)
+        if isinstance(index.get("metadata"), dict):
+            index["metadata"].pop("digests", None)  # of the files as they were
+        text = json.dumps(index, indent=2) + "\n"
+        sink = FileSink(target, durable=durable, is_new=True)
+        try:
+            with contextlib.closing(self._place(step.source).open(mapped=False)) as source:
+                sink.narrow(source.rights())
+            sink.write(text.encode())
+            sink.commit()
+        finally:
+            sink.abort()
+
+    def _copy(self, path: str, target: str, *, durable: bool) -> None:
+        sink = FileSink(target, durable=durable, is_new=True)
+        try:
+            with contextlib.closing(self._place(path).open(mapped=False)) as source:
+                sink.narrow(source.rights())
+                for offset in range(0, source.size, _COPY_BYTES):
+                    length = min(_COPY_BYTES, source.size - offset)
+                    sink.write(read_bytes(source, offset, length))
+                source.require_unchanged()
+            sink.commit()
+        finally:
+            sink.abort()

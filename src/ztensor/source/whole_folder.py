@@ -1,0 +1,162 @@
+"""A folder that appears, or takes the place of another, only as a whole.
+
+It is made under another name beside its place, and renamed at the end. What a killed process left
+is removed by the next who makes a folder of that name; an old folder that had made way is put back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+
+from ztensor.errors import SourceError, UsageError
+from ztensor.source import locking
+from ztensor.source.targets import shown
+
+
+class WholeFolder:
+    """A new folder; a context in which an error leaves what was there.
+
+    Beside the place lie, while it is made, `.NAME.<16 hex digits>` with `.lock`, which the process
+    holds, `.new`, and for a moment `.old`.
+
+    Args:
+        target: its path.
+        overwrite: whether a folder that is there, with something in it, is replaced.
+        durable: whether it is flushed to disk before the old one is removed.
+
+    Attributes:
+        path: where its files are written until `commit`.
+
+    Raises:
+        UsageError: there is something, and it is no empty folder, nor one that may be replaced.
+        SourceError: no folder can be made there.
+    """
+
+    def __init__(self, target: str, *, overwrite: bool, durable: bool) -> None:
+        self.name = target
+        self._target = os.path.realpath(target)
+        self._durable = durable
+        parent = os.path.dirname(self._target)
+        start = os.path.join(parent, f".{shown(self._target)}.")
+        self._sweep(parent, start)
+        require_place(target, overwrite=overwrite)
+        try:
+            base = start + secrets.token_hex(8)
+            self._lock = base + ".lock"
+            self.path, self._old = base + ".new", base + ".old"
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+            self._descriptor = os.open(self._lock, flags, 0o600)
+            locking.try_acquire(self._descriptor)
+            try:
+                os.mkdir(self.path)
+            except BaseException:
+                self._unlock()
+                raise
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot make the folder", target) from error
+
+    def __enter__(self) -> WholeFolder:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Remove what was not committed."""
+        if os.path.isdir(self.path):
+            shutil.rmtree(self.path, ignore_errors=True)
+        self._unlock()
+
+    def commit(self) -> None:
+        """Put the folder in its place; what was there is removed then.
+
+        Raises:
+            SourceError: it could not be; what was there before still is.
+        """
+        parent = os.path.dirname(self._target)
+        try:
+            if self._durable:
+                for folder, _, _ in os.walk(self.path):
+                    _flush(folder)
+            has_old = os.path.isdir(self._target)
+            if has_old:
+                shutil.copymode(self._target, self.path)
+                os.rename(self._target, self._old)
+            try:
+                os.rename(self.path, self._target)
+            except OSError:
+                if has_old:
+                    os.rename(self._old, self._target)
+                raise
+            if self._durable:
+                _flush(parent)
+        except OSError as error:
+            raise SourceError.from_os(
+                error, "cannot put the finished folder in place; what was there still is", self.name
+            ) from error
+        if has_old:
+            shutil.rmtree(self._old, ignore_errors=True)
+
+    def _unlock(self) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self._lock)
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _sweep(self, parent: str, start: str) -> None:
+        """Remove what killed processes left beside the target, and put an old folder back."""
+        pattern = re.compile(re.escape(os.path.basename(start)) + r"[0-9a-f]{16}\.(new|old|lock)")
+        try:
+            names = sorted(filter(pattern.fullmatch, os.listdir(parent)), reverse=True)
+        except OSError:
+            return  # what is made there will say so
+        for name in names:  # `.old` before `.new` before `.lock`, which tells of both
+            path = os.path.join(parent, name)
+            lock = path.rpartition(".")[0] + ".lock"
+            if os.name == "nt" or not _is_own(path) or locking.is_locked(lock):
+                continue
+            with contextlib.suppress(OSError):
+                if name.endswith(".old") and not os.path.lexists(self._target):
+                    os.rename(path, self._target)
+                elif name.endswith(".lock"):
+                    os.unlink(path)
+                else:
+                    shutil.rmtree(path)
+
+
+def require_place(target: str, *, overwrite: bool) -> None:
+    """Raise where a new folder may not be put.
+
+    Raises:
+        UsageError: there is a file, or a folder that is not empty and may not be replaced.
+        SourceError: what is there cannot be looked into.
+    """
+    try:
+        if not os.path.lexists(target):
+            return
+        if not os.path.isdir(target):
+            raise UsageError("a folder cannot take the place of a file", file=target)
+        if not overwrite and os.listdir(target):
+            error = UsageError("the folder is there already, and is not empty", file=target)
+            error.hint = "`--force` (in Python overwrite=True) replaces it as a whole"
+            raise error
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot look into", target) from error
+
+
+def _is_own(path: str) -> bool:
+    with contextlib.suppress(OSError):
+        return os.lstat(path).st_uid == os.geteuid()
+    return False
+
+
+def _flush(folder: str) -> None:
+    if os.name == "nt":  # which cannot flush a folder
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
