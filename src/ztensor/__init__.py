@@ -229,12 +229,23 @@ __all__ = [
 ]
 
 
+# What each framework has under the same name.
+_OF_FRAMEWORKS = {
+    **dict.fromkeys(
+        ("load", "load_file", "save", "save_file"),
+        "ztensor.numpy, ztensor.torch and ztensor.jax have one",
+    ),
+    **dict.fromkeys(("load_model", "save_model"), "ztensor.torch has one"),
+}
+
+
 def _load(name: str) -> Any:
     """Load a public name from its home on first use."""
     if name in _SUBMODULES:
         return _module(f"ztensor.{name}")
     if name not in _HOME_OF:
-        raise AttributeError(f"module 'ztensor' has no attribute {name!r}")
+        where = "" if name not in _OF_FRAMEWORKS else f"; {_OF_FRAMEWORKS[name]}"
+        raise AttributeError(f"module 'ztensor' has no attribute {name!r}{where}")
     value = globals()[name] = getattr(_module(_HOME_OF[name]), name)
     return value
 

@@ -370,3 +370,18 @@ def test_modules_complete_to_public_names(suffix: str) -> None:
     for name in module.__all__:
         thing = getattr(module, name)
         assert not callable(thing) or suffix == ".typing" or inspect.getdoc(thing), name
+
+
+@pytest.mark.parametrize("name", ["load", "load_file", "save", "save_file", "load_model"])
+def test_what_each_framework_has_is_said_where_it_is_sought(name: str) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(ztensor, name)
+    homes = re.findall(r"ztensor\.(\w+)", str(caught.value))
+    assert homes
+    for home in homes:
+        tree = ast.parse(
+            (ROOT / "src" / "ztensor" / home / "__init__.py").read_text()
+            if (ROOT / "src" / "ztensor" / home).is_dir()
+            else (ROOT / "src" / "ztensor" / f"{home}.py").read_text()
+        )
+        assert name in ast.unparse(tree)
