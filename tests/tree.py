@@ -35,7 +35,11 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "diffusers.py": ("ecosystem/test_diffusers.py",),
     "peft.py": ("ecosystem/test_peft.py",),
     "threads.py": ("unit/reading/test_loading.py", "attacks/test_decoding.py"),
-    "checkpoints": ("unit/checkpoints/test_manager.py", "unit/checkpoints/test_divided_steps.py"),
+    "checkpoints": (
+        "unit/checkpoints/test_manager.py",
+        "unit/checkpoints/test_divided_steps.py",
+        "unit/checkpoints/test_terminating.py",
+    ),
     "chunks/blocks.py": ("unit/foreign/test_hdf5.py", "unit/foreign/test_npz.py"),
     "chunks/assembling.py": ("unit/divided/test_opened.py",),
     "chunks/staging.py": ("unit/divided/test_opened.py",),

@@ -71,22 +71,22 @@ class Change:
         before: the steps that are there.
         after: those that are there once it is done.
         new: the one that is saved; None where steps are only removed.
-        damaged: one of `before` whose bytes are wrong, and which counts for nothing.
+        damaged: those of `before` whose bytes are wrong, and which count for nothing.
     """
 
     run: Callable[[Path], object]
     before: tuple[int, ...]
     after: tuple[int, ...]
     new: int | None = None
-    damaged: int | None = None
+    damaged: tuple[int, ...] = ()
 
     def prepare(self, folder: Path) -> None:
         """Save the steps there are."""
         with CheckpointManager(folder, keep=None, durable=False, background=False) as manager:
             for step in self.before:
                 _save(manager, step)
-        if self.damaged is not None:
-            path = folder / f"step-{self.damaged:08d}.zt"
+        for step in self.damaged:
+            path = folder / f"step-{step:08d}.zt"
             data = bytearray(path.read_bytes())
             data[100] ^= 1
             path.write_bytes(data)
@@ -122,10 +122,11 @@ CHANGES = {
     "first save": Change(_save_next, (), (5,), 5),
     "save": Change(_save_next, (1, 2, 3, 4), (1, 4, 5), 5),
     "save, aside": Change(_save_aside, (1, 2, 3, 4), (1, 4, 5), 5),
-    "save, damaged": Change(_save_restored, (1, 2, 3, 4), (1, 3, 4), 4, damaged=4),
+    "save, damaged": Change(_save_restored, (1, 2, 3, 4), (1, 3, 4), 4, damaged=(4,)),
+    "save, several damaged": Change(_save_restored, (1, 2, 3, 4), (1, 2, 3, 4), 4, damaged=(3, 4)),
     "save, older": Change(_save_older, (1, 2, 4), (1, 2, 3), 3),
     "prune": Change(
-        lambda folder: CheckpointManager(folder, keep=1).prune(), (1, 2, 3, 4), (3, 4), damaged=4
+        lambda folder: CheckpointManager(folder, keep=1).prune(), (1, 2, 3, 4), (3, 4), damaged=(4,)
     ),
     "pin": Change(lambda folder: CheckpointManager(folder).pin(2), (1, 2), (1, 2)),
 }
@@ -187,15 +188,12 @@ class StepJudge(FolderJudge):
             for step in whole
         ):
             return Outcome.WRONG, False
-        old = {*change.before} - {change.damaged}
+        damaged = {*change.damaged}
+        old = {*change.before} - damaged
         outcome = Outcome.LOST
         if whole == old:
             outcome = Outcome.OLD
-        if (
-            {*change.after} - {change.damaged if change.new is None else None}
-            <= whole
-            <= old | {change.new}
-        ):
+        if {*change.after} - (damaged - {change.new}) <= whole <= old | {change.new}:
             is_new = change.new is None or change.new in whole
             outcome = Outcome.NEW if is_new else outcome
         found = CheckpointManager(folder).restore() if whole else None
