@@ -306,6 +306,55 @@ def test_keys_are_never_hashed() -> None:
     assert len(read(b"}(" + same + b"u.")) == 20_000
 
 
+def told(data: bytes, longest: int, monkeypatch: pytest.MonkeyPatch) -> tuple[object, ...]:
+    """Return what comes of a pickle, and what it is charged."""
+    monkeypatch.setattr("ztensor.foreign.pt.pickle_reader._LONGEST", longest)
+    budget = Budget(DEFAULT_LIMITS, len(data))
+    try:
+        value, end = read_pickle(data, VOCABULARY, budget)
+    except ZTensorError as error:
+        return type(error), str(error)
+    return repr(value_of(value)), end, vars(budget) if hasattr(budget, "__dict__") else None
+
+
+def value_of(value: Any, depth: int = 0) -> Any:
+    """Return a value whose `repr` tells all of it."""
+    if depth > 8:
+        return "..."
+    if isinstance(value, Items):
+        return "Items", [value_of(pair, depth + 1) for pair in value.pairs]
+    if isinstance(value, Box):
+        return "Box", [value_of(one, depth + 1) for one in (value.values, value.state)]
+    if isinstance(value, (list, tuple)):
+        return type(value).__name__, [value_of(one, depth + 1) for one in value]
+    return value
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_frequent_instructions_do_what_the_table_says(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(seed)
+    record = b"ca\nBox\n\x94)\x81\x94}\x94(K\x01M\x02\x01h\0j\x02\0\0\0ub"
+    record += b"h\1K\x05K\x06\x86\x94\x85\x94R\x94)}"
+    good = b"\x80\x04]\x94(" + record * 3 + b"e."
+    parts = [bytes((code,)) for code in b"()}ubR\x81\x85\x86\x94.K"] + [b"h\0", b"j\0\0\0\0"]
+    values = 0
+    for _ in range(1500):
+        data = bytearray(good)
+        for _ in range(draw.randint(0, 3)):
+            at = draw.randrange(len(data))
+            if draw.randrange(2):
+                data[at:at] = draw.choice(parts)
+            else:
+                del data[at : at + draw.randint(1, 4)]
+        found = told(bytes(data), 5, monkeypatch)
+        assert found == told(bytes(data), 1 << 40, monkeypatch)
+        values += len(found) > 2
+    assert values > 100
+    assert told(good, 5, monkeypatch)[1] == len(good)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_mutations_give_a_value_or_our_error(seed: int) -> None:
     draw = random.Random(seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 import sys
 from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -231,7 +232,7 @@ class _Places:
         self._numbers: dict[str, int] = {}
         self._found: dict[str, Place] = {}
         files: dict[str, int] = {}
-        pairs = [] if storage is None else _items(storage, "storage_data").pairs
+        pairs = () if storage is None else _items(storage, "storage_data").pairs
         for index, stored in pairs:
             budget.charge_steps(_PLACE_STEPS)
             named = _record(index, "MetadataIndex").fields()
@@ -315,7 +316,8 @@ def _element(properties: object) -> tuple[ElementType, Wrong | None]:
     if isinstance(state, tuple) and state:
         dtype = state[0]
     elif isinstance(state, Items):
-        dtype = next((value for key, value in state.pairs[:8] if key == "dtype"), None)
+        some = itertools.islice(state.pairs, 8)
+        dtype = next((value for key, value in some if key == "dtype"), None)
     try:
         return element_type_of(dtype)[1], None
     except UnsupportedError as error:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,12 +28,11 @@ class Global:
         return f"{self.module}.{self.name}"
 
 
-class Buildable(abc.ABC):
-    """A value that takes a state after it was made."""
+class Buildable:
+    """A value that takes a state after it was made; no `abc.ABC`, as very many are looked at."""
 
     __slots__ = ()
 
-    @abc.abstractmethod
     def build(self, state: object) -> None:
         """Take the state.
 
@@ -42,35 +40,47 @@ class Buildable(abc.ABC):
             FormatError: it is none for this value.
             UnsupportedError: it is one that this release does not know.
         """
+        raise NotImplementedError
 
 
 class Items(Buildable):
     """A dict of the pickle: its pairs in the order of the file, keys as they are.
 
-    Attributes:
-        pairs: keys and values. Attributes that were set on the dict itself come last.
+    Args:
+        flat: keys and values in turn. Attributes that were set on the dict itself come last.
     """
 
-    __slots__ = ("pairs",)
+    __slots__ = ("_flat",)
 
-    def __init__(self, pairs: Sequence[tuple[object, object]] = ()) -> None:
-        self.pairs = pairs
+    def __init__(self, flat: Sequence[object] = ()) -> None:
+        self._flat = flat
+
+    @property
+    def pairs(self) -> Iterator[tuple[object, object]]:
+        """Return the keys and values."""
+        return zip(self._flat[::2], self._flat[1::2], strict=True)
 
     def build(self, state: object) -> None:
         """Take what was set on an `OrderedDict` itself, such as `_metadata` of torch."""
         if not isinstance(state, Items):
             raise misfit("the state of a dict", "a dict", state)
-        self.add(state.pairs)
+        self.add(list(state._flat))
 
-    def add(self, pairs: Iterable[tuple[object, object]]) -> None:
-        """Add pairs behind those that are there."""
-        if isinstance(self.pairs, list):
-            self.pairs.extend(pairs)
-        else:  # a hostile pickle has an empty dict in every byte, and no list for it
-            self.pairs = [*self.pairs, *pairs]
+    def add(self, flat: list[object]) -> None:
+        """Add keys and values in turn behind those that are there; the list is not used after."""
+        if isinstance(self._flat, list):
+            self._flat.extend(flat)
+        elif not self._flat:  # a hostile pickle has an empty dict in every byte, and no list for it
+            self._flat = flat
+        else:
+            self._flat = [*self._flat, *flat]
+
+    def copied(self) -> Items:
+        """Return a dict of the same pairs."""
+        return Items(tuple(self._flat))
 
     def __len__(self) -> int:
-        return len(self.pairs)
+        return len(self._flat) // 2
 
 
 class Call(NamedTuple):

@@ -109,7 +109,7 @@ def _with_state(value: object, state: object) -> object:
         raise misfit("what a parameter is made of", "a tensor", value)
     if isinstance(state, tuple) and len(state) == 2:  # what is in __dict__, and what in __slots__
         state = state[0]
-    if state is None or (isinstance(state, Items) and not state.pairs):
+    if state is None or (isinstance(state, Items) and not len(state)):
         return value
     if not isinstance(state, Items):
         raise misfit("the attributes of a tensor", "a dict", state)
@@ -193,13 +193,13 @@ def _items(value: object = None, *rest: object) -> Items:
     """Return a dict: of nothing, of a dict, or of a list of pairs."""
     del rest
     if isinstance(value, Items):
-        return Items(tuple(value.pairs))
-    pairs: list[tuple[object, object]] = []
+        return value.copied()
+    flat: list[object] = []
     for pair in () if value is None else _members(value):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise misfit("what a dict is made of", "pairs", pair)
-        pairs.append((pair[0], pair[1]))
-    return Items(pairs or ())
+        flat += pair
+    return Items(flat or ())
 
 
 def _members(value: object = ()) -> Iterable[object]:
@@ -252,7 +252,7 @@ def _path(*parts: object) -> str:
 
 
 def _complex(real: object = 0.0, imaginary: object = 0.0) -> Items:
-    return Items([("real", real), ("imag", imaginary)])
+    return Items(["real", real, "imag", imaginary])
 
 
 def _numbers(*values: object) -> list[object]:
