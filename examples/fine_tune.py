@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-import ztensor
-from ztensor.torch import load_file, save_file
+from ztensor.torch import load_tree, save_tree
 
 STEPS, SAVE_EVERY = 30, 4
 
@@ -33,41 +32,22 @@ def new_run(seed: int, lr: float) -> Run:
 
 
 def save(path: Path, run: Run, step: int) -> None:
-    """Save a run: tensors by names, settings as attributes of the file.
+    """Save a run as the tree it is.
 
     The file is replaced as a whole: who dies while saving has the checkpoint before.
     """
-    tensors = {f"model.{name}": value for name, value in run.model.state_dict().items()}
-    optimizer = run.optimizer.state_dict()
-    for number, state in optimizer["state"].items():
-        tensors |= {f"optimizer.{number}.{key}": value for key, value in state.items()}
-    tensors["random"] = torch.get_rng_state()  # dropout draws from it
-    groups = [{**group, "betas": list(group["betas"])} for group in optimizer["param_groups"]]
-    facts = {"step": step, "param_groups": groups, "scheduler": run.scheduler.state_dict()}
-    save_file(tensors, path, facts)
+    states = {part: getattr(run, part).state_dict() for part in Run._fields}
+    # Dropout draws from the random state.
+    save_tree({"step": step, "random": torch.get_rng_state(), **states}, path)
 
 
 def resume(path: Path, run: Run) -> int:
     """Load a checkpoint into a new run and return the step it was made at."""
-    with ztensor.open(path) as reader:
-        facts = reader.attributes
-    tensors = load_file(path, copy=True)  # copies are checked against their digests
-    torch.set_rng_state(tensors.pop("random"))
-    # A file keeps a tuple as a list.
-    groups = [{**group, "betas": tuple(group["betas"])} for group in facts["param_groups"]]
-    state: dict[int, dict[str, torch.Tensor]] = {}
-    weights = {}
-    for name, tensor in tensors.items():
-        part, _, rest = name.partition(".")
-        if part == "model":
-            weights[rest] = tensor
-        else:
-            number, _, key = rest.partition(".")
-            state.setdefault(int(number), {})[key] = tensor
-    run.model.load_state_dict(weights)
-    run.optimizer.load_state_dict({"state": state, "param_groups": groups})
-    run.scheduler.load_state_dict(facts["scheduler"])
-    return facts["step"]
+    saved = load_tree(path, copy=True)  # copies are checked against their digests
+    torch.set_rng_state(saved["random"])
+    for part in Run._fields:
+        getattr(run, part).load_state_dict(saved[part])
+    return saved["step"]
 
 
 def train(path: Path, seed: int, lr: float, *, end: int = STEPS) -> Run:
