@@ -279,3 +279,21 @@ def test_without_a_script_the_page_says_what_there_is(pages: dict[str, Path], br
     page.goto(pages["hostile"].as_uri())
     assert f"{len(HOSTILE)} tensors" in page.inner_text("body")
     context.close()
+
+
+def test_a_part_of_the_map_by_mouse_and_by_keyboard(pages: dict[str, Path], opened: Opened) -> None:
+    page = opened(pages["one"])
+    page.click("#table .row >> nth=0")
+    page.wait_for_selector("section.map canvas[aria-label^='32 by 64 tiles']")
+    page.fill("input[aria-label='end of rows']", "40")
+    page.fill("input[aria-label='first column']", "60")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("section.map canvas[aria-label^='5 by 4 tiles']")
+    page.focus("section.map canvas")
+    page.keyboard.press("ArrowDown")
+    assert re.search(r"rows \d+\u2013\d+, columns 60: RMS about", text_of(page, "section.map"))
+    page.fill("input[aria-label='first column']", "64")
+    page.keyboard.press("Enter")
+    assert "Rows are 0 to 300, columns 0 to 64" in text_of(page, "section.map [role=status]")
+    page.click("section.map button:has-text('Whole')")
+    page.wait_for_selector("section.map canvas[aria-label^='32 by 64 tiles']")
