@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import errno
+import io
 import itertools
 import os
 import tracemalloc
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
@@ -17,6 +18,7 @@ from ztensor.converting.asking import format_of, matching
 from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.edit import split
 from ztensor.errors import (
+    ArgumentTypeError,
     ArgumentValueError,
     FormatError,
     NotRepresentableError,
@@ -28,8 +30,12 @@ from ztensor.errors import (
 )
 from ztensor.model.formats import written_formats
 from ztensor.numpy import save_file
+from ztensor.reading.names import keeps
 from ztensor.source.sink import FileSink
 from ztensor.testing.builder import draft
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 WEIGHT = np.linspace(-1, 1, 64 * 32, dtype=np.float32).reshape(64, 32)
 DENSE: dict[str, np.ndarray[Any, Any]] = {
@@ -642,3 +648,21 @@ def test_where_frames_lie_is_no_loss(tmp_path: Path, suffix: str) -> None:
         assert reader.objects.part("a").object("a").components["data"].extra
     assert not ztensor.convert(source, tmp_path / f"b{suffix}").lost
     assert not ztensor.convert(source, tmp_path / "old.zt", version="0.1.0").lost
+
+
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        lambda: [b"w"],
+        lambda: [None],
+        lambda: (1,),
+        lambda: io.BytesIO(b"w"),
+        lambda: iter([("w",)]),
+    ],
+    ids=["bytes", "nothing", "a number", "a file", "an iterator"],
+)
+@pytest.mark.parametrize("place", ["include", "exclude"])
+def test_patterns_that_are_no_text(place: str, patterns: Callable[[], Any]) -> None:
+    """What an iterator gave was called a bug of ours."""
+    with pytest.raises(ArgumentTypeError, match="pattern"):
+        keeps(**{place: patterns()})

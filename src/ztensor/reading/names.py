@@ -6,6 +6,8 @@ import fnmatch
 import re
 from typing import TYPE_CHECKING
 
+from ztensor.errors import ArgumentTypeError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -19,6 +21,9 @@ def keeps(
         include: patterns with `*`, `?` and `[...]`; `*` matches dots and slashes too. None lets
             all names in, no pattern none.
         exclude: likewise; None and no pattern leave none out.
+
+    Raises:
+        ArgumentTypeError: a pattern is no text.
     """
     included = None if include is None else [_compiled(pattern) for pattern in include]
     excluded = [_compiled(pattern) for pattern in exclude or ()]
@@ -32,4 +37,10 @@ def keeps(
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
+    if not isinstance(pattern, str):  # also what an iterator gives, which nobody saw before
+        raise ArgumentTypeError(
+            "a pattern of names is no text",
+            expected="a str, such as 'model.*'",
+            found=type(pattern).__name__,
+        )
     return re.compile(fnmatch.translate(pattern))
