@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from ztensor.model.dtype import LogicalType, register_logical_type
     from ztensor.model.problem import Problem
     from ztensor.opening import Reader, ShardedReader, open
+    from ztensor.page.inline import ModelView, view
     from ztensor.page.report import report
     from ztensor.reading.file import Location
     from ztensor.reading.slices import TensorSlice
@@ -121,6 +122,7 @@ _HOMES = {
     "ztensor.model.dtype": "LogicalType register_logical_type",
     "ztensor.model.problem": "Problem",
     "ztensor.opening": "Reader ShardedReader open",
+    "ztensor.page.inline": "ModelView view",
     "ztensor.page.report": "report",
     "ztensor.analysis.plotting": "Picture plot",
     "ztensor.reading.file": "Location",
@@ -171,6 +173,7 @@ __all__ = [
     "Loss",
     "ManifestError",
     "MissingDependencyError",
+    "ModelView",
     "NotRepresentableError",
     "NotZTensorError",
     "ObjectNotFoundError",
@@ -226,6 +229,7 @@ __all__ = [
     "split",
     "stats",
     "tensor_hashes",
+    "view",
 ]
 
 

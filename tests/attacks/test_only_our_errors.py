@@ -412,6 +412,10 @@ FUNCTIONS: dict[str, Make] = {
         ztensor.report, source=f.zt(), output=f.out(".html"), other=None, names=None, sample=None,
         threads=None, progress=None,
     ),
+    "view": lambda f: case(
+        ztensor.view, source=f.zt(), other=None, names=None, height=640, threads=None,
+        progress=None,
+    ),
     "set_attributes": lambda f: case(
         ztensor.set_attributes, path=f.zt(), attributes={"k": 1}, name="w", replace=False, **EDITING
     ),
@@ -827,6 +831,10 @@ METHODS: dict[str, Make] = {
         "metadata": lambda f: case(lazy(f).metadata, path="w"),
         "name": lambda f: case(lambda: lazy(f).name),
         "tree": lambda f: case(lazy(f).tree, copy=True, only="w", types=(), threads=None),
+    }),
+    **under("ModelView", {
+        "__init__": lambda f: case(ztensor.ModelView, insight=ztensor.examine(f.zt()), height=640),
+        "__repr__": lambda f: case(ztensor.view(f.zt()).__repr__),
     }),
     **under("Record", {
         "__init__": lambda _: case(

@@ -136,7 +136,8 @@ def _row(cells: Sequence[str], *, is_facts: bool) -> str:
 
 
 def _cell(text: str) -> str:
-    return f"<td {_RIGHT if isinstance(text, Number) else _LEFT}>{_text(text)}</td>"
+    how = _RIGHT if isinstance(text, Number) else _LEFT
+    return f"<td {how}{'' if isinstance(text, Said) else ' nowrap'}>{_text(text)}</td>"
 
 
 def _text(text: str) -> str:

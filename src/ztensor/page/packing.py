@@ -31,14 +31,16 @@ _COLUMNS = ("shape", "type", "layout", "encoding", "digest", "nbytes", "rms", "c
 _TABLES = ("shapes", "types", "layouts", "encodings", "digests")
 
 
-def packed(document: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+def packed(document: Mapping[str, Any], most: int | None = None) -> tuple[str, dict[str, str]]:
     """Return the blocks of a page: the first one, and those of details by their ids.
 
     Args:
         document: a `ztensor-insight/1`; it stays as it is.
+        most: about so many bytes may the page have; what of 1,000 tensors and each beyond is
+            allowed by default. The list of all tensors is never left out.
     """
     count = max(model["object_count"] for model in document["models"])
-    budget = _BASE + _EACH * max(count - 1000, 0) - _OWN
+    budget = (most or _BASE + _EACH * max(count - 1000, 0)) - _OWN
     details = _Details(document)
     keep, left_out = details.fitted(budget - len(_block(_main(document, []))))
     blocks = details.blocks(keep)

@@ -47,25 +47,27 @@ def page_text(name: str) -> str:
     return importlib.resources.files("ztensor.page").joinpath("static", name).read_bytes().decode()
 
 
-def html_of(insight: Insight) -> str:
+def html_of(insight: Insight, most: int | None = None) -> str:
     """Return the page of what was seen; the same text for the same models.
 
     Args:
         insight: what `examine` returned.
+        most: about so many bytes may it have; see `packed`.
     """
     title = " and ".join(model.name for model in insight.models)
-    return page_of(insight.as_json(), title, sentence_of(insight))
+    return page_of(insight.as_json(), title, sentence_of(insight), most)
 
 
-def page_of(document: Mapping[str, Any], title: str, plain: str) -> str:
+def page_of(document: Mapping[str, Any], title: str, plain: str, most: int | None = None) -> str:
     """Return the page of a document.
 
     Args:
         document: a `ztensor-insight/1`.
         title: of the page.
         plain: what it says without a script.
+        most: about so many bytes may it have; see `packed`.
     """
-    main, details = packed(document)
+    main, details = packed(document, most)
     return _filled({"data": main, **details}, title, plain, _policy())
 
 

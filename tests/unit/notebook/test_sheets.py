@@ -104,7 +104,7 @@ class Bare(html.parser.HTMLParser):
         "p": {"style"},
         "table": {"cellpadding", "style"},
         "th": {"scope", "style"},
-        "td": {"align", "style"},
+        "td": {"align", "nowrap", "style"},
     }
     STYLES = (
         "font-size:13px;line-height:1.45", "margin:0 0 4px", "margin:0", "margin:6px 0 2px",

@@ -8,6 +8,8 @@ function levelMark(level) {
   return element("span", `level ${level}`, LEVEL_WORDS[level]);
 }
 
+// In the frame of a notebook the page has no address of its own: links would lead to the notebook's.
+const HAS_ADDRESS = location.protocol !== "about:";
 const linkTo = (rows, row) => `#t=${row}-${nameHash(rows.names[row])}`;
 
 const ONE = [
@@ -392,7 +394,7 @@ class Page {
       document.body.dataset.shown = row;
       if (reveals && innerWidth <= 760) byId("detail").scrollIntoView();
     });
-    history.replaceState(null, "", linkTo(this.rows, row));
+    if (HAS_ADDRESS) history.replaceState(null, "", linkTo(this.rows, row));
   }
 
   chooseNode(node) {

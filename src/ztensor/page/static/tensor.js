@@ -101,7 +101,7 @@ class TensorPanel {
     });
     const link = element("a", "note", "Link");
     link.href = linkTo(this.rows, this.row);
-    line.append(copy, link);
+    line.append(copy, ...(HAS_ADDRESS ? [link] : []));
     const places = this.rows.places(this.row);
     const renamed = this.rows.diff && this.rows.diff.kind[this.row] === "renamed";
     if (renamed) {
