@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,7 +20,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("notebook")
     path = hostile_model(folder / "model.zt")
     with ztensor.open(path) as reader:
-        outputs = [reader, ztensor.stats(reader), ztensor.examine(reader), ztensor.view(reader)]
+        outputs: list[Any] = [reader, ztensor.stats(reader), ztensor.examine(reader), ztensor.view(reader)]
         text = "".join(one._repr_html_() for one in outputs)
     found = folder / "notebook.html"
     found.write_text(
