@@ -44,6 +44,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "chunks/assembling.py": ("unit/divided/test_opened.py",),
     "chunks/staging.py": ("unit/divided/test_opened.py",),
     "chunks/table.py": ("unit/divided/test_opened.py", "unit/divided/test_root.py"),
+    "browsing/lists.py": ("unit/browsing/test_app.py",),
     "cli": _VERBS,
     "view/connections.py": ("unit/view/test_guard.py",),
     "view/model.py": ("unit/view/test_server.py",),

@@ -1606,6 +1606,7 @@ VERBS: dict[str, list[str]] = {
     "diff": ["FILE", "OTHER"],
     "report": ["FILE", "-o", "OUT.html"],
     "view": ["FILE", "--no-browser", "--seconds", "0.01"],
+    "browse": ["FILE"],
     "verify": ["FILE"],
     "hash": ["FILE"],
     "bench": ["FILE", "--alone", "--seconds", "0.01"],

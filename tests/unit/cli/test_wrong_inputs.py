@@ -83,6 +83,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "diff, second": ("diff", "good.zt", "{}"),
     "report": ("report", "{}", "-o", "page.html"),
     "report, second": ("report", "good.zt", "{}"),
+    "browse": ("browse", "{}"),
     "verify": ("verify", "{}"),
     "hash": ("hash", "{}"),
     "bench": ("bench", "{}", "--seconds", "0.01"),
