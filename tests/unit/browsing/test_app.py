@@ -113,7 +113,7 @@ def test_what_is_computed_ends_when_it_is_left(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, ended = threading.Event(), threading.Event()
-    real = browsing.stats
+    real = ztensor.stats
 
     def endless(reader: Any, names: list[str], **options: Any) -> Any:
         if names != ["layers.0.w"]:
