@@ -21,7 +21,7 @@ from ztensor.numpy import save_file
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-    from ztensor.view.server import ViewServer
+    from ztensor.serving.server import ViewServer
 
 pytest.importorskip("uvicorn", reason="pip install 'pyztensor[view]'")
 pytest.importorskip("starlette", reason="pip install 'pyztensor[view]'")
@@ -54,7 +54,7 @@ View = Callable[..., Looked]
 @pytest.fixture
 def view(browser: Any) -> Iterator[View]:
     """Serve models and open the page; at the end nothing failed, and all servers have ended."""
-    from ztensor.view.server import ViewServer
+    from ztensor.serving.server import ViewServer
 
     with contextlib.ExitStack() as stack:
 

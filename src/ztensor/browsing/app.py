@@ -173,7 +173,7 @@ class Browser(App[None]):
         if line is None:
             self._say(Text("nothing found"))
         elif place is None:
-            self._say(Text(f"{line.text}: {counted(line.count, 'tensor')}\nEnter opens it"))
+            self._say(Text(f"{line.text}: {counted(line.below, 'tensor')}\nEnter opens it"))
         else:
             name = self.lines.names[place]
             self._say(self._known(name) + Text("\n\n..."))

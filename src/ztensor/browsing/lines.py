@@ -26,7 +26,7 @@ class Line(NamedTuple):
         key: what a branch is called by: all parts of its name.
         depth: how far it is in the tree.
         is_open: whether a branch shows what is below it.
-        count: tensors below a branch.
+        below: tensors below a branch.
     """
 
     text: str
@@ -34,7 +34,7 @@ class Line(NamedTuple):
     key: tuple[str, ...] = ()
     depth: int = 0
     is_open: bool = False
-    count: int = 0
+    below: int = 0
 
 
 class Lines:

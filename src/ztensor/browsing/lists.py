@@ -83,7 +83,7 @@ class Names(ScrollView, can_focus=True):
     def _text(self, line: Line, width: int) -> str:
         if line.place is None:
             mark = "- " if line.is_open else "+ "
-            return fitted(f"{'  ' * line.depth}{mark}{line.text}", f"{line.count:,}", width)
+            return fitted(f"{'  ' * line.depth}{mark}{line.text}", f"{line.below:,}", width)
         indent = "  " * line.depth + ("  " if self.lines.is_tree else "")
         facts = self._facts(self.lines.names[line.place]) if width >= _LEAST_FACTS else ""
         return fitted(indent + line.text, facts, width)

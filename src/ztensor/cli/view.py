@@ -19,7 +19,7 @@ from ztensor.errors import ArgumentValueError, MissingDependencyError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.view.server import ViewServer
+    from ztensor.serving.server import ViewServer
 
 
 def view(
@@ -82,7 +82,7 @@ def view(
     if STDIN in (file, other):
         raise ArgumentValueError("a model to look at is a file, not standard input")
     try:
-        from ztensor.view.server import ViewServer
+        from ztensor.serving.server import ViewServer
     except ImportError as error:
         raise MissingDependencyError(
             "the page needs a server: pip install 'pyztensor[view]'; `ztensor report` needs nothing"

@@ -30,7 +30,7 @@ def test_a_search_keeps_names_with_all_words() -> None:
 def test_a_tree_opens_branch_by_branch() -> None:
     lines = Lines(NAMES)
     lines.as_tree(is_tree=True)
-    assert [(one.text, one.count, one.place) for one in map(lines.__getitem__, range(4))] == [
+    assert [(one.text, one.below, one.place) for one in map(lines.__getitem__, range(4))] == [
         ("a", 2, None), ("layers", 2, None), ("x", 1, None), ("a", 0, 0),
     ]  # fmt: skip
     lines.toggle(0)

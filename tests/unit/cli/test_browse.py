@@ -49,8 +49,9 @@ def test_it_begins_and_ends_on_a_terminal(model: Path) -> None:
     command = [sys.executable, "-W", "error", "-m", "ztensor", "browse", str(model)]
     environment = os.environ | {"TERM": "xterm-256color"}
     said, has_quit, until = b"", False, time.monotonic() + 60
-    streams: dict[str, int] = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
-    with subprocess.Popen(command, env=environment, **streams) as process:
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+    ) as process:
         os.close(theirs)
         while process.poll() is None and time.monotonic() < until:
             if select.select([ours], [], [], 0.1)[0]:

@@ -21,8 +21,8 @@ from ztensor.errors import ArgumentValueError, FormatError, SourceError
 from ztensor.model.showing import visible
 from ztensor.page.packing import short
 from ztensor.page.report import live_page, sentence_of
+from ztensor.serving.guard import integer
 from ztensor.source.paths import is_url
-from ztensor.view.guard import integer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.unit.view.conftest import Served
+from tests.unit.serving.conftest import Served
 
 
 def test_only_the_token_opens(served: Served) -> None:
@@ -129,7 +129,7 @@ def test_connections_that_say_nothing_shut_nobody_out(served: Served) -> None:
 
 
 def test_a_request_must_be_whole_in_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ztensor.view import connections
+    from ztensor.serving import connections
 
     monkeypatch.setattr(connections, "SECONDS", 0.3)
     with socket.create_connection(("127.0.0.1", served.server.port), timeout=10) as stream:

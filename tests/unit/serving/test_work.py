@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ztensor.view.work import AT_ONCE, WAITING, Job, StoppedError, Workers
+from ztensor.serving.work import AT_ONCE, WAITING, Job, StoppedError, Workers
 
 
 async def stays() -> bool:

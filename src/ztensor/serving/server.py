@@ -18,9 +18,9 @@ from starlette.routing import Route
 from ztensor.boundary import turn
 from ztensor.errors import SourceError, UsageError, ZTensorError
 from ztensor.model.showing import visible
-from ztensor.view.connections import BoundedProtocol
-from ztensor.view.guard import Guard, integer
-from ztensor.view.work import Job, StoppedError, Workers
+from ztensor.serving.connections import BoundedProtocol
+from ztensor.serving.guard import Guard, integer
+from ztensor.serving.work import Job, StoppedError, Workers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from ztensor.reading.reader import ObjectReader
-    from ztensor.view.model import Viewed
+    from ztensor.serving.model import Viewed
 
 IDLE = 30.0  # seconds after the last page was left
 FIRST = 600.0  # seconds in which a first page is waited for
@@ -79,7 +79,7 @@ class ViewServer:
         """Return what is looked at; what looks is loaded when the address is already there."""
         with self._lock:
             if self._viewed is None:
-                from ztensor.view.model import Viewed
+                from ztensor.serving.model import Viewed
 
                 self._viewed = Viewed(*self._readers)
             return self._viewed

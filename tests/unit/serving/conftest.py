@@ -33,7 +33,7 @@ class Answer(NamedTuple):
 
 class Served:
     def __init__(self, *paths: Path, idle: float | None = None) -> None:
-        from ztensor.view.server import ViewServer
+        from ztensor.serving.server import ViewServer
 
         self.readers = [ztensor.open(path, mmap=False) for path in paths]
         first, *rest = self.readers

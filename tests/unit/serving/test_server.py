@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.unit.view.conftest import Served, W, model_of
+from tests.unit.serving.conftest import Served, W, model_of
 from ztensor.numpy import save_file
 
 Serve = Callable[..., Served]
