@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from ztensor.cli.ls import ls
+from ztensor.cli.options import Choice
 from ztensor.cli.terminal import Terminal
 from ztensor.cli.verb import STDIN, open_file
-from ztensor.errors import MissingDependencyError, UsageError
+from ztensor.errors import MissingDependencyError
 
 
 def browse(
@@ -19,43 +21,42 @@ def browse(
         typer.Argument(metavar="MODEL", help="A file of any known format, an index or folder."),
     ],
 ) -> None:
-    """Look around in a model, in the terminal: names, numbers, histograms.
+    """Look around in a model in the terminal.
 
     The names are a list or, after t, a tree. / searches: a name has to have all words in it. The
     chosen tensor is read in the background, which stops when another one is chosen: its numbers
     and a histogram are shown. f reads all tensors and lists what is odd, as `ztensor report`
-    does. Nothing is read before it is looked at, so that models of any size open at once.
+    does. Nothing is read before it is looked at, so that models of any size open at once. A file
+    that changes or disappears meanwhile is said to have.
 
-    It needs a terminal and `pip install 'pyztensor[browse]'`. NO_COLOR=1 leaves colours out.
+    It needs `pip install 'pyztensor[browse]'`. NO_COLOR=1 leaves colours out.
 
-    Keys:
-      up, down, PgUp, PgDn, Home, End
-                      move; j, k, g and G, too
-      / Esc           search; back to the names
-      t               list or tree
-      Enter, left, right
-                      open or close a branch of the tree
-      f               findings of the whole model
-      Tab             to the other side, to scroll it
-      q               quit
+    Output:
+      On a terminal a screen of names, with one tensor beside them. Keys: arrows,
+      PgUp, PgDn, Home, End (or j, k, g, G) move; / searches, Esc goes back to
+      the names; t shows a list or a tree, Enter opens a branch; f lists
+      findings; Tab goes to the other side, to scroll it; q quits. Elsewhere,
+      and for standard input, the list of names, as `ztensor ls` prints it.
+
+    JSON:
+      As of `ztensor ls`.
 
     Safety:
-      It changes no file. A file that changes meanwhile is said to have.
+      It never changes a file.
 
     Exit code:
-      0 when it is left; 2 where there is no terminal.
+      0 when it is left.
 
     Examples:
       $ ztensor browse model.zt
-        until q is pressed
+        on a terminal until q is pressed; through a pipe, the names
     """
-    if file == STDIN:
-        raise UsageError("browse takes the keyboard, so the model cannot be standard input")
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    has_screen = all(stream is not None and stream.isatty() for stream in streams)
+    if file == STDIN or terminal.wants_json or not has_screen:
+        ls(terminal, [file], choice=Choice())
+        return
     with open_file(file) as reader:
-        if terminal.wants_json or not all(
-            stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)
-        ):
-            raise UsageError("browse needs a terminal; ztensor ls prints the names")
         try:
             from ztensor.browsing.app import Browser
         except ImportError as error:

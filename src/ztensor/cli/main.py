@@ -51,7 +51,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "diff": Verb("Compare two files, whatever their formats."),
         "report": Verb("Write one page that shows a model, or two beside each other."),
         "view": Verb("Look at a model in the browser, computed as it is looked at."),
-        "browse": Verb("Look around in a model, in the terminal: names, numbers, histograms."),
+        "browse": Verb("Look around in a model in the terminal."),
         "verify": Verb("Check every byte of files, and list all that is wrong."),
         "hash": Verb("Print an id of the contents, independent of the storage."),
         "ckpt": Verb("List, check or remove the steps of a training run."),

@@ -215,6 +215,7 @@ LOOKING: dict[str, tuple[tuple[str, ...], str]] = {
     "diff": (("{file}",), "equal"),
     "report": ((), " tensor"),
     "view": (("--no-browser", "--seconds", "0.05"), "http://127.0.0.1:"),
+    "browse": ((), "{}"),  # on a terminal: see test_browse.py
     "verify": ((), " digest"),  # ok, or under no digest
     "hash": ((), "  {file}"),
     "bench": (("--seconds", "0.05"), "load mapped, sum"),
@@ -697,7 +698,6 @@ ALL = [verb for verbs in VERBS.values() for verb in verbs]
 MANY = ["ls", "stats", "plot", "diff", "verify", "hash", "merge", "split", "convert", "export"]
 # What these are called with, which is no file of tensors.
 WITHOUT_A_FILE = {"completions": ["bash"], "conformance": [str(CORPUS)], "ckpt": ["ls", "run"]}
-ON_A_TERMINAL = {"browse"}  # see test_browse.py
 WRITING = [*dict.fromkeys(verb.split()[0] for verb in (*CHANGING, *MAKING)), "plot"]
 
 
@@ -712,7 +712,7 @@ def without_a_file(verb: str, folder: Path) -> list[str]:
 
 
 def test_the_tables_name_every_verb() -> None:
-    assert set(ALL) == {*LOOKING, *WRITING, *WITHOUT_A_FILE, *ON_A_TERMINAL}
+    assert set(ALL) == {*LOOKING, *WRITING, *WITHOUT_A_FILE}
 
 
 @pytest.mark.parametrize(
@@ -735,8 +735,6 @@ def arguments_of(verb: str, file: object, folder: Path) -> list[str]:
     """Return a call of a verb that is right but for the file."""
     other = folder / "other.zt"
     save_file({"there": WEIGHT}, other)
-    if verb in ON_A_TERMINAL:
-        return [verb, str(file)]
     if verb in LOOKING:
         more = [text.format("a.weight", file=other) for text in LOOKING[verb][0]]
         return [verb, str(file), *more]

@@ -84,6 +84,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "report": ("report", "{}", "-o", "page.html"),
     "report, second": ("report", "good.zt", "{}"),
     "browse": ("browse", "{}"),
+    "view": ("view", "{}", "--no-browser", "--seconds", "0.01"),
     "verify": ("verify", "{}"),
     "hash": ("hash", "{}"),
     "bench": ("bench", "{}", "--seconds", "0.01"),
