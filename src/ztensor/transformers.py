@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy as copying
 import importlib
+import inspect
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -373,10 +374,17 @@ def _model_class(library: Any, cls: Any, config: Any) -> tuple[Any, Any]:
     """Return the class of a model, which an automatic class tells by what it makes, and config."""
     if issubclass(cls, library.PreTrainedModel):
         return cls, config
-    import torch
+    # The table an automatic class looks its models up in; where it has no one answer for a
+    # configuration, a model without memory is made and asked, which takes as long as to load it.
+    try:
+        found = cls._model_mapping[type(config)]
+    except (AttributeError, LookupError, TypeError):
+        found = None
+    if not inspect.isclass(found):
+        import torch
 
-    with torch.device("meta"):
-        found = type(cls.from_config(copying.deepcopy(config)))
+        with torch.device("meta"):
+            found = type(cls.from_config(copying.deepcopy(config)))
     if not isinstance(config, found.config_class):
         config = config.get_text_config()
     return found, config
