@@ -9,7 +9,6 @@ single values.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 from ztensor.model.table import TableObjects
@@ -27,7 +26,6 @@ _MOST_KEPT = 8
 
 _VALUES = (str, int, float, bool, bytes, type(None))
 _known: dict[Key, Manifest] = {}
-_lock = threading.Lock()
 
 
 def recall(key: Key) -> Manifest | None:
@@ -39,16 +37,15 @@ def remember(key: Key, manifest: Manifest) -> None:
     """Keep what was made of some bytes, where nobody can change it; what was kept first goes."""
     if not _is_fixed(manifest):
         return
-    with _lock:
-        while len(_known) >= _MOST_KEPT:
-            del _known[next(iter(_known))]
-        _known[key] = manifest
+    # No lock: a process that is forked while another thread has it would wait for ever.
+    for old in list(_known)[: 1 - _MOST_KEPT]:
+        _known.pop(old, None)
+    _known[key] = manifest
 
 
 def forget() -> None:
     """Keep nothing of what was read before."""
-    with _lock:
-        _known.clear()
+    _known.clear()
 
 
 def _is_fixed(manifest: Manifest) -> bool:
