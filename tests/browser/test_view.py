@@ -45,7 +45,8 @@ class Looked:
             self.wrong.append(f"request: {url[:200]}")
 
     def text(self, selector: str) -> str:
-        return self.page.inner_text(selector)
+        found: str = self.page.inner_text(selector)
+        return found
 
 
 View = Callable[..., Looked]
