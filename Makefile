@@ -140,7 +140,7 @@ versions-page: $(VENV)/dev.stamp ## write docs/versions.md anew, from what write
 	$(BIN)/python docs/make_versions.py
 
 docs: $(VENV)/docs.stamp ## build the pages into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove everything these targets made, environments included
 	rm -rf $(VENV) .venvs build dist site htmlcov .coverage .hypothesis

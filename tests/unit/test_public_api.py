@@ -322,14 +322,17 @@ def on_the_page() -> set[type]:
     page = (ROOT / "docs" / "reference.md").read_text("utf-8")
     found: set[type] = set()
     for text in re.findall(r"^::: (\S+)$", page, re.MULTILINE):
-        module, _, name = text.rpartition(".")
-        if name[:1].isupper():
-            found.add(getattr(importlib.import_module(module), name))
-        elif text not in ("ztensor.torch", "ztensor.jax"):  # functions
-            shown = importlib.import_module(text)
-            for one in shown.__all__:
+        with contextlib.suppress(ztensor.MissingDependencyError):  # a library is not installed
+            try:
+                shown = importlib.import_module(text)
+            except ModuleNotFoundError:  # a class or a function
+                module, _, name = text.rpartition(".")
+                shown = getattr(importlib.import_module(module), name)
+            if inspect.isclass(shown):
+                found.add(shown)
+            for name in getattr(shown, "__all__", ()):
                 with contextlib.suppress(ztensor.MissingDependencyError):  # a class made of theirs
-                    if inspect.isclass(thing := getattr(shown, one)):
+                    if inspect.isclass(thing := getattr(shown, name)):
                         found.add(thing)
     return found
 
