@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from ztensor import accelerate as accelerate
     from ztensor import dask as dask
+    from ztensor import diffusers as diffusers
     from ztensor import errors as errors
     from ztensor import flax as flax
     from ztensor import fleet as fleet
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from ztensor import keras as keras
     from ztensor import lightning as lightning
     from ztensor import numpy as numpy
+    from ztensor import peft as peft
     from ztensor import torch as torch
     from ztensor import trainer as trainer
+    from ztensor import transformers as transformers
     from ztensor import typing as typing
     from ztensor.analysis.canonical import canonical_problems
     from ztensor.analysis.comparing import DiffReport, TensorDiff, diff
@@ -140,8 +143,8 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 _SUBMODULES = frozenset(
     [
-        *("accelerate", "dask", "divided", "errors", "flax", "fleet", "jax", "keras", "lightning"),
-        *("numpy", "torch", "trainer", "typing"),
+        *("accelerate", "dask", "diffusers", "divided", "errors", "flax", "fleet", "jax", "keras"),
+        *("lightning", "numpy", "peft", "torch", "trainer", "transformers", "typing"),
     ]
 )
 
@@ -233,13 +236,24 @@ __all__ = [
 ]
 
 
-# What each framework has under the same name.
-_OF_FRAMEWORKS = {
+# Names that are sought here by those who know them from elsewhere, and where to look instead.
+_ELSEWHERE = {
     **dict.fromkeys(
         ("load", "load_file", "save", "save_file"),
         "ztensor.numpy, ztensor.torch and ztensor.jax have one",
     ),
     **dict.fromkeys(("load_model", "save_model"), "ztensor.torch has one"),
+    **dict.fromkeys(
+        ("from_pretrained", "save_pretrained"),
+        "ztensor.transformers, ztensor.diffusers and ztensor.peft have one",
+    ),
+    **dict.fromkeys(
+        ("load_checkpoint", "load_state_dict", "save_checkpoint", "save_state_dict"),
+        "ztensor.CheckpointManager keeps the steps of a run, ztensor.save_tree one nested state",
+    ),
+    "File": "ztensor.open reads a file, ztensor.Writer writes one",
+    "SafetensorError": "every error of this library is a ztensor.ZTensorError",
+    "verify": "a reader has it: ztensor.open(path).verify()",
 }
 
 
@@ -248,7 +262,7 @@ def _load(name: str) -> Any:
     if name in _SUBMODULES:
         return _module(f"ztensor.{name}")
     if name not in _HOME_OF:
-        where = "" if name not in _OF_FRAMEWORKS else f"; {_OF_FRAMEWORKS[name]}"
+        where = "" if name not in _ELSEWHERE else f"; {_ELSEWHERE[name]}"
         raise AttributeError(f"module 'ztensor' has no attribute {name!r}{where}")
     value = globals()[name] = getattr(_module(_HOME_OF[name]), name)
     return value

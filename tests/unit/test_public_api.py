@@ -364,13 +364,16 @@ def test_modules_complete_to_public_names(suffix: str) -> None:
     libraries = [
         "accelerate",
         "dask",
+        "diffusers",
         "flax",
         "jax",
         "keras",
         "lightning",
         "numpy",
+        "peft",
         "torch",
         "trainer",
+        "transformers",
     ]
     beside = {*libraries, "divided", "errors", "fleet", "typing"} if not suffix else set()
     assert {name for name in dir(module) if not name.startswith("_")} == beside | {
@@ -381,7 +384,10 @@ def test_modules_complete_to_public_names(suffix: str) -> None:
         assert not callable(thing) or suffix == ".typing" or inspect.getdoc(thing), name
 
 
-@pytest.mark.parametrize("name", ["load", "load_file", "save", "save_file", "load_model"])
+OF_FRAMEWORKS = ["load", "load_file", "save", "save_file", "load_model", "from_pretrained"]
+
+
+@pytest.mark.parametrize("name", OF_FRAMEWORKS)
 def test_what_each_framework_has_is_said_where_it_is_sought(name: str) -> None:
     with pytest.raises(AttributeError) as caught:
         getattr(ztensor, name)
@@ -394,3 +400,12 @@ def test_what_each_framework_has_is_said_where_it_is_sought(name: str) -> None:
             else (ROOT / "src" / "ztensor" / f"{home}.py").read_text()
         )
         assert name in ast.unparse(tree)
+
+
+@pytest.mark.parametrize("name", ["File", "SafetensorError", "save_checkpoint", "verify"])
+def test_names_of_other_libraries_lead_to_ours(name: str) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(ztensor, name)
+    ours = re.findall(r"ztensor\.(\w+)", str(caught.value))
+    assert ours
+    assert set(ours) <= set(ztensor.__all__)

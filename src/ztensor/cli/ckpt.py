@@ -41,7 +41,9 @@ def ckpt(
     *,
     keep: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Keep so many of the newest steps.", show_default="1"),
+        typer.Option(
+            metavar="N", help="Keep so many of the newest steps; by default 1.", show_default=False
+        ),
     ] = None,
     keep_best: Annotated[
         list[str] | None,
@@ -167,9 +169,8 @@ def _tell(terminal: Terminal, folder: str, steps: Sequence[Checkpoint]) -> None:
             word = Styled("DAMAGED" if one.is_damaged else "not read", "bold red")
             terminal.problem(f"step {one.step}: ", word, f"; {one.problem.told()}")
     right = sum(one.is_checked for one in steps)
-    terminal.line(
-        Styled(f"{folder}: {right} of {count_text(len(steps), 'step')} are right", "bold")
-    )
+    said = f"{right} of {count_text(len(steps), 'step')} are right" if steps else "0 steps"
+    terminal.line(Styled(f"{folder}: {said}", "bold"))
 
 
 def _finish(terminal: Terminal, folder: str, steps: Sequence[Checkpoint]) -> None:

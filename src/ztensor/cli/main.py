@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import os
 import re
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin
@@ -46,18 +47,16 @@ VERBS: dict[str, dict[str, Verb]] = {
         "ls": Verb("List the objects of files: names, shapes, types, sizes."),
         "info": Verb("Show a file as a whole: version, sizes, attributes."),
         "show": Verb("Show one object: its parts, attributes and first values."),
+        "verify": Verb("Check every byte of files, and list all that is wrong."),
         "stats": Verb("Show statistics of the values, and find NaN and infinity."),
         "plot": Verb("Draw histograms in the terminal, or as SVG or PNG."),
         "diff": Verb("Compare two files, whatever their formats."),
         "report": Verb("Write one page that shows a model, or two beside each other."),
         "view": Verb("Look at a model in the browser, computed as it is looked at."),
         "browse": Verb("Look around in a model in the terminal."),
-        "verify": Verb("Check every byte of files, and list all that is wrong."),
         "hash": Verb("Print an id of the contents, independent of the storage."),
         "ckpt": Verb("List, check or remove the steps of a training run."),
-        "conformance": Verb("Try a reader of .zt files on a corpus of right and wrong ones."),
         "bench": Verb("Time how fast a file opens and loads on this machine."),
-        "demo": Verb("Save, map, slice and damage a checkpoint, with times."),
     },
     "Write new files": {
         "convert": Verb("Write a file of any format as .zt, or in another format."),
@@ -80,9 +79,23 @@ VERBS: dict[str, dict[str, Verb]] = {
             "ztensor.cli.migrate:decompress",
         ),
     },
+    "Try the library, or another reader": {
+        "demo": Verb("Save, map, slice and damage a checkpoint, with times."),
+        "conformance": Verb("Try a reader of .zt files on a corpus of right and wrong ones."),
+    },
     "Teach the shell": {
         "completions": Verb("Print a script that completes verbs, options and names."),
     },
+}
+
+# What other commands call a verb.
+_MEANT = {
+    **dict.fromkeys(("cat", "head", "print"), "show"),
+    **dict.fromkeys(("delete", "remove"), "rm"),
+    "check": "verify",
+    "inspect": "info",
+    "list": "ls",
+    "rename": "mv",
 }
 
 _SUFFIXES = read_suffixes()
@@ -124,6 +137,7 @@ class _Verb(TyperCommand):
         except typer.BadParameter as error:
             for given in args:  # the message repeats what cannot be
                 error.message = error.message.replace(given, without_secrets(given))
+            error.message = error.message.removeprefix("Value error, ")  # pydantic's
             raise
 
     def _taken(self, ctx: Context, args: list[str]) -> list[str]:
@@ -187,6 +201,17 @@ class _Verbs(TyperGroup):
         for flag in flags:
             flag.default = bool(flag.default)
         return flags
+
+    def resolve_command(
+        self, ctx: Context, args: list[str]
+    ) -> tuple[str | None, Command | None, list[str]]:
+        """Find the verb; where there is none, say which one is meant."""
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            if args[0] in _MEANT:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {_MEANT[args[0]]!r}?")
+            if os.path.lexists(args[0]):
+                ctx.fail("A file comes after a command, as in `ztensor ls FILE`.")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
         width = max(len(name) for verbs in VERBS.values() for name in verbs)

@@ -112,8 +112,8 @@ AlignmentOption = Annotated[
     typer.Option(
         "--alignment",
         metavar="BYTES",
-        help="Of 2.1: where blobs begin, a power of two from 4096 to 65536.",
-        show_default="65536",
+        help="Of 2.1: where blobs begin, a power of two from 4096 to 65536, the default.",
+        show_default=False,
     ),
 ]
 CanonicalOption = Annotated[

@@ -31,7 +31,13 @@ def repair(
     *,
     write: Annotated[
         str | None,
-        typer.Option(metavar="OUT", help="Write the last committed state to a new file."),
+        typer.Option(
+            "--write",
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="Write the last committed state to a new file.",
+        ),
     ] = None,
     in_place: Annotated[
         bool,

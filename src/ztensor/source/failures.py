@@ -21,13 +21,14 @@ from ztensor.source.requested import note_request
 WRITING = "cannot write"  # an attempt, as `failure` takes it
 _STATUS = re.compile(r"\b(?:status(?: code)?|HTTP error)\W{1,4}([1-5]\d\d)\b", re.IGNORECASE)
 _CODE = re.compile(r"<Code>([A-Za-z]{3,60})</Code>")
+_NO_HOST = "the host is not known"
 # What a message of the library has where a cause is known, the first that fits.
 _CAUSES = (
     (r"TimedOut|timed out|deadline has elapsed", "it took too long"),
     (r"Connection ?[Rr]efused", "nothing answers there: the connection was refused"),
     (
         r"dns error|failed to lookup address|getaddrinfo|Name or service not known|nodename nor",
-        "the host is not known",
+        _NO_HOST,
     ),
     (
         r"CertificateUnknown|invalid peer certificate|UnknownIssuer|CERTIFICATE_VERIFY",
@@ -119,11 +120,19 @@ def failure(error: BaseException, doing: str, name: str) -> SourceError:
     problem = SourceError(f"{doing}: {cause}{detail}", file=name)
     if number in (301, 307) or (code and code[1] == "PermanentRedirect"):
         problem.hint = "the bucket is in another region: set AWS_REGION"
+    elif cause == _NO_HOST and _SAME.get(scheme := _scheme(name), scheme) == "s3":
+        problem.hint = (
+            "AWS_ENDPOINT_URL names the server, by default Amazon's in the region AWS_REGION"
+        )
     return problem
 
 
+def _scheme(name: str) -> str:
+    return name.partition("://")[0].lower()
+
+
 def _forbidden(doing: str, name: str, detail: str, *, is_unknown: bool) -> SourcePermissionError:
-    scheme = name.partition("://")[0].lower()
+    scheme = _scheme(name)
     needs = _NEEDS.get(_SAME.get(scheme, scheme))
     what = "no credentials that the store accepts" if is_unknown else "forbidden"
     problem = SourcePermissionError(f"{doing}: {what}{detail}", file=name)

@@ -84,7 +84,10 @@ class FileSource(ReadOneByOne):
                     errno=error.errno,
                     file=path,
                 )
-                problem.hint = "download it, and open the copy"
+                problem.hint = (
+                    "s3://, gs://, az://, hf://, http:// and https:// are; "
+                    "or download it, and open the copy"
+                )
             raise problem from error
         except ValueError as error:  # an embedded NUL, which no file's name has
             raise SourceError(f"cannot open for reading: {error}", file=path) from error

@@ -4,7 +4,7 @@ Read `value.py` (what a tensor is and becomes), `constructors.py` (tensors from 
 libraries and of quantized checkpoints), `arrays.py` (what is taken as an array).
 """
 
-from ztensor.tensor.arrays import no_tensor, shape_of
+from ztensor.tensor.arrays import no_mapping, no_tensor, shape_of
 from ztensor.tensor.value import Tensor, groups_of, tensor_of
 
-__all__ = ["Tensor", "groups_of", "no_tensor", "shape_of", "tensor_of"]
+__all__ = ["Tensor", "groups_of", "no_mapping", "no_tensor", "shape_of", "tensor_of"]

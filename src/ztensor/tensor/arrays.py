@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,23 @@ def shape_of(shape: Sequence[int]) -> tuple[int, ...]:
     return dimensions
 
 
+def no_mapping(tensors: object, of: str) -> ArgumentTypeError:
+    """Return the error for what somebody wants to save in place of a dict of tensors.
+
+    Args:
+        tensors: what was given.
+        of: what the mapping has as values.
+    """
+    error = ArgumentTypeError(
+        f"tensors must be a mapping from names to {of}", found=describe(tensors, 40)
+    )
+    if isinstance(tensors, (str, os.PathLike)):
+        error.hint = "the tensors come first, then the path"
+    elif hasattr(tensors, "state_dict"):
+        error.hint = "give its state_dict(); ztensor.torch.save_model(model, path) takes a model"
+    return error
+
+
 def no_tensor(value: object, expected: str) -> ArgumentTypeError:
     """Return the error for a value that somebody wants to save under a name.
 
@@ -60,7 +78,8 @@ def no_tensor(value: object, expected: str) -> ArgumentTypeError:
         )
         error.hint = (
             "flatten it, one name for each tensor: "
-            '{f"{outer}.{inner}": tensor for inner, tensor in value.items()}'
+            '{f"{outer}.{inner}": tensor for inner, tensor in value.items()}; '
+            "or save_tree and load_tree keep dicts as they are, such as the state of an optimizer"
         )
     elif value is None or isinstance(value, (str, bytes, bool, int, float)):
         error.hint = "plain values are kept as metadata, as attributes of the file"

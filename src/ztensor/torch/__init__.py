@@ -35,7 +35,7 @@ from ztensor.reading.objects import several
 from ztensor.sharded.saving import save_files
 from ztensor.source.paths import path_text
 from ztensor.source.urls import with_storage
-from ztensor.tensor import Tensor, no_tensor
+from ztensor.tensor import Tensor, no_mapping, no_tensor
 from ztensor.threads import thread_count
 from ztensor.writing.saving import attributes_given, saved_bytes
 
@@ -521,9 +521,7 @@ def _as_stored(tensors: Any, deduplicate: object) -> dict[str, Any]:
     fetched here, once.
     """
     if not hasattr(tensors, "items"):
-        raise ArgumentTypeError(
-            "tensors must be a mapping from names to tensors", found=describe(tensors, 40)
-        )
+        raise no_mapping(tensors, "tensors")
     result: dict[str, Any] = {}
     elsewhere: dict[str, Any] = {}
     for name, value in tensors.items():

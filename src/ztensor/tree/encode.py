@@ -292,11 +292,14 @@ def _inner(place: Place, key: object, step: str | None) -> Place:
 
 
 def _refused(place: Place, why: str, value: object) -> NotRepresentableError:
-    return NotRepresentableError(
+    error = NotRepresentableError(
         f"{place}: {why}",
         expected="tensors, arrays, plain values of Python and NumPy, and containers of them",
         found=describe(value, 60) if type(value).__module__ == "builtins" else _type_of(value),
     )
+    if hasattr(type(value), "state_dict"):  # a model, an optimizer, a scheduler, a data loader
+        error.hint = "save what its state_dict() returns"
+    return error
 
 
 def _type_of(value: object) -> str:

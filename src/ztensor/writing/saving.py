@@ -14,6 +14,7 @@ from ztensor.errors import ArgumentTypeError, ArgumentValueError, NotRepresentab
 from ztensor.layout.elements import blocks, is_stored_as_is, spell
 from ztensor.model.rules import ALIGNMENT, align
 from ztensor.source.gathering import MOST_PIECES
+from ztensor.tensor import no_mapping
 from ztensor.writing.blob import pad
 from ztensor.writing.creating import create
 
@@ -78,9 +79,7 @@ def save_all(
             found=describe(deduplicate),
         )
     if not hasattr(tensors, "items"):
-        raise ArgumentTypeError(
-            "tensors must be a mapping from names to arrays", found=describe(tensors, 40)
-        )
+        raise no_mapping(tensors, "arrays")
     total = 0
     if progress is not None:
         total = sum(getattr(value, "nbytes", 0) for value in tensors.values())

@@ -60,6 +60,17 @@ def test_verify_reads_every_byte(run: Run, folder: Path) -> None:
     assert "step 40: DAMAGED" in ended.err
 
 
+def test_a_folder_without_steps_is_not_called_right(run: Run, tmp_path: Path) -> None:
+    assert run("ckpt", "verify", tmp_path).out.splitlines()[-1].endswith(": 0 steps")
+
+
+def test_a_word_that_is_no_action(run: Run, folder: Path) -> None:
+    ended = run("ckpt", folder, folder)
+    assert ended.code == ExitCode.USAGE
+    assert "Value error" not in ended.err
+    assert "not one of 'ls', 'verify', 'prune'" in ended.err
+
+
 def test_a_step_without_digests_is_unchecked(run: Run, tmp_path: Path) -> None:
     with CheckpointManager(tmp_path, checksum=None) as manager:
         manager.save(1, {"w": np.zeros(1000)})

@@ -509,7 +509,7 @@ def test_repair_reports_and_changes_nothing(run: Run, torn: Path, tmp_path: Path
 def test_repair_writes_the_last_state_to_a_new_file(run: Run, torn: Path, tmp_path: Path) -> None:
     before = torn.read_bytes()
     out = tmp_path / "mended.zt"
-    ended = run("repair", torn, "--write", out)
+    ended = run("repair", torn, "-o", out)  # as of other verbs; also --write
     assert ended.code == 0
     assert f"written to {out}" in ended.out
     assert torn.read_bytes() == before

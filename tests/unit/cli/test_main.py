@@ -180,7 +180,7 @@ def outcome(parse: Any, command: Any, line: list[str]) -> Any:
     except typer.Exit:
         return "help"
     except Exception as error:  # noqa: BLE001  # click's, of which typer names few
-        return str(error)
+        return str(error).removeprefix("Value error, ")  # of pydantic, and left out by ours
     # Of no values typer's wrapper makes None, or an empty list.
     return {name: None if value == () else value for name, value in context.params.items()}
 
@@ -503,3 +503,17 @@ def test_standard_input_that_cannot_be_read(run: Run, monkeypatch: pytest.Monkey
     ended = run("info", "-")
     assert ended.code == 1
     assert "standard input" in ended.err
+
+
+def test_a_word_of_another_command_leads_to_the_verb(run: Run) -> None:
+    for word, verb in {"list": "ls", "cat": "show", "delete": "rm", "check": "verify"}.items():
+        assert verb in {name for verbs in VERBS.values() for name in verbs}
+        ended = run(word, "x")
+        assert ended.code == ExitCode.USAGE
+        assert f"Did you mean '{verb}'?" in ended.err
+
+
+def test_a_file_without_a_verb(run: Run, model: Path) -> None:
+    ended = run(model)
+    assert ended.code == ExitCode.USAGE
+    assert "ztensor ls FILE" in ended.err

@@ -30,6 +30,7 @@ CASES = [
     ("GenericError", "kind: TimedOut", SourceError, "too long"),
     ("GenericError", "kind: ConnectionRefused", SourceError, "refused"),
     ("GenericError", "<Code>PermanentRedirect</Code>", SourceError, "AWS_REGION"),
+    ("GenericError", "dns error: failed to lookup", SourceError, "AWS_ENDPOINT_URL"),
     ("NotSupportedError", "", SourceError, "does not support"),
     ("GenericError", "words of nobody", SourceError, "the request failed"),
 ]

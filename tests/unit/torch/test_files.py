@@ -174,8 +174,10 @@ def test_what_cannot_be_loaded_is_named(tmp_path: Path) -> None:
 
 BAD_DICTS = {
     "no mapping": ([1], "mapping"),
+    "the path": ("m.zt", "the tensors come first"),
+    "a model": (torch.nn.Linear(1, 1), "state_dict.*save_model"),
     "a number": ({"w": 1.0}, "no tensor: builtins.float"),
-    "a state of another kind": ({"extra": {"step": 1}}, "dict of its own.*flatten"),
+    "a state of another kind": ({"extra": {"step": 1}}, "dict of its own.*flatten.*save_tree"),
     "a name that is no text": ({1: torch.ones(1)}, "text"),
 }
 

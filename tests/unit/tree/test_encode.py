@@ -79,6 +79,11 @@ class Number(int):
     pass
 
 
+class Stateful:
+    def state_dict(self) -> dict[str, int]:
+        return {}
+
+
 @pytest.mark.parametrize(
     ("value", "place", "says"),
     [
@@ -86,6 +91,7 @@ class Number(int):
         (object(), "tree['a'][1]", "no file can hold a value of its type"),
         (Unlisted(), "tree['a'][1]", "no file can hold a value of its type"),
         (Number(3), "tree['a'][1]", "no file can hold a value of its type"),
+        (Stateful(), "tree['a'][1]", "save what its state_dict() returns"),
         (types.SimpleNamespace(a=1), "tree['a'][1]", "no file can hold"),
         (collections.UserDict(), "tree['a'][1]", "no file can hold"),
         (iter([]), "tree['a'][1]", "no file can hold"),
