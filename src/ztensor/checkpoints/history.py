@@ -49,7 +49,7 @@ class Restored(Shown):
     """
 
     step: int
-    tree: Any
+    tree: Any = dataclasses.field(repr=False)  # all of a model
     metrics: Mapping[str, float]
     skipped: tuple[tuple[int, ZTensorError], ...] = ()
 

@@ -67,7 +67,8 @@ def ls(
     Output:
       One line for each object: name, shape, type (the logical type, or the
       storage type if there is none), format (the layout), encoding, size in
-      the file in powers of 1000, and digest algorithm (or `none`). Several
+      the file in powers of 1000, and digest algorithm (or `none`; a
+      divided object has no digest as a whole, its chunks may). Several
       encodings or digests are separated by commas. If the terminal is too
       narrow, columns with the same value on every line are left out, and the
       last line has these values. Through a pipe there is no last line, nothing

@@ -624,3 +624,9 @@ def test_divided_steps_in_a_store() -> None:
     assert manager.steps() == [1, 2]
     assert manager.prune() == [1]
     assert [one.step for one in manager.verify() if one.is_checked] == [2]
+
+
+def test_what_was_restored_is_shown_without_the_state(tmp_path: Path) -> None:
+    with CheckpointManager(tmp_path) as manager:
+        manager.save(3, {"w": np.full(1000, 0.125)}, {"loss": 0.5})
+        assert repr(manager.restore()) == "Restored(step=3, metrics={'loss': 0.5}, skipped=())"
