@@ -116,8 +116,13 @@ def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_links_lead_somewhere() -> None:
+    hook = (ROOT / "docs" / "site_hook.py").read_text("utf-8")
+    made = re.findall(r'^REPORT = "(.+)"$', hook, re.MULTILINE)  # `make docs` makes it
+    assert len(made) == 1
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
+            if page.parent == ROOT / "docs" and target in made:
+                continue
             assert os.path.exists(page.parent / target), f"{page.name}: {target}"
 
 
