@@ -130,6 +130,7 @@ def _used(folder: Path) -> None:
     """Open a folder; what opening does not show, the first use of it does."""
     with ztensor.open(folder) as reader:
         reader.unrepresented  # noqa: B018
+        reader.attributes  # noqa: B018
         reader["w"]
 
 
@@ -215,3 +216,11 @@ def test_boxes_of_many_axes_and_none_that_are_regular_take_linear_time(tmp_path:
     with pytest.raises(ztensor.FormatError, match="cover"):
         read_root(tmp_path)
     assert time.process_time() - begin < 20
+
+
+def test_values_that_mean_nothing_are_found_by_verify(tmp_path: Path) -> None:
+    save(tmp_path, {"w": W, "v": W[:4]}, processes=2)
+    _changed(tmp_path, ROOTS["values are noise"])
+    with ztensor.open(tmp_path) as reader:
+        assert reader.verify().outcome == "damaged"
+        assert reader.verify(["w"]).problems == ()

@@ -125,7 +125,20 @@ def test_all_of_them_with_a_folder(folder: str, s3: S3Server, tmp_path: Path) ->
     assert any((tmp_path / "kept").iterdir())
 
 
-READ = ("ls", "info", "verify", "hash", "stats", "show", "diff", "plot", "bench", "report", "view")
+READ = (
+    "ls",
+    "info",
+    "verify",
+    "hash",
+    "stats",
+    "show",
+    "diff",
+    "plot",
+    "bench",
+    "report",
+    "view",
+    "browse",
+)
 WRITTEN = ("convert", "export", "merge", "split")
 CHANGING = ("append", "replace", "rm", "mv", "set", "compact", "repair")
 

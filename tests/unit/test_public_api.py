@@ -72,7 +72,6 @@ EXCEPTIONS = {
     ".iterate": VALUES,
     ".read_jax": VALUES,
     ".load_tree": TREES,
-    ".values_kept": TREES,
     ".random_state": TREES,
     ".set_random_state": TREES,
     ".restore": TREES,

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ztensor.divided.root import BOXES, PATHS
+from ztensor.divided.root import BOXES, PATHS, values_kept
 from ztensor.frameworks import FRAMEWORKS
 from ztensor.tree.encode import encode
 from ztensor.tree.kinds import Leaf
@@ -78,7 +78,7 @@ def attributes_of(root: Root, arrays: Mapping[str, str]) -> dict[str, object]:
     def leaf(name: str, framework: str) -> Leaf:
         return Leaf(None, ("array", name), framework, arrays[name])
 
-    values = dict(root.values_kept(leaf))
+    values = dict(values_kept(root, leaf))
     told = values.get(ATTRIBUTE)
     if isinstance(told, dict) and {"version", "shape"} <= told.keys():
         return values

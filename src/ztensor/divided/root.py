@@ -135,18 +135,20 @@ class Root:
         """Return whether there is anything beside the tensors."""
         return self._values is not None
 
-    def values_kept(self, leaf: Callable[[str, str], object]) -> Mapping[str, Any]:
-        """Return the values as a tree is encoded of them: what is made of others stays told.
 
-        Args:
-            leaf: gives what stands for an array, by its name and its framework.
+def values_kept(root: Root, leaf: Callable[[str, str], object]) -> Mapping[str, Any]:
+    """Return the values as a tree is encoded of them: what is made of others stays told.
 
-        Raises:
-            ZTensorError: as for `values`.
-        """
-        if self._values is None:
-            return {}
-        return self._values(lambda _, at: leaf(at.name, at.framework), (), _kept)
+    Args:
+        root: what a checkpoint has.
+        leaf: gives what stands for an array, by its name and its framework.
+
+    Raises:
+        ZTensorError: as for `Root.values`.
+    """
+    if root._values is None:
+        return {}
+    return root._values(lambda _, at: leaf(at.name, at.framework), (), _kept)
 
 
 def _kept(name: str) -> Callable[[Any], Made]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.analysis.insight import Insight, examine
 from ztensor.boundary import public
-from ztensor.errors import ArgumentValueError, describe
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.model.showing import counted, short_repr
 from ztensor.page.report import html_of, sentence_of
 
@@ -33,10 +33,17 @@ class ModelView:
         height: as given.
 
     Raises:
+        ArgumentTypeError: `insight` is something else.
         ArgumentValueError: no frame has such a height.
     """
 
     def __init__(self, insight: Insight, height: int = 640) -> None:
+        if not isinstance(insight, Insight):
+            raise ArgumentTypeError(
+                "a view is of what was examined",
+                expected="what ztensor.examine returned",
+                found=describe(insight, 40),
+            )
         _require_height(height)
         self.insight = insight
         self.height = height
