@@ -116,11 +116,24 @@ def test_what_the_command_prints_and_writes(
             shutil.rmtree(here)
 
 
+def behind(error: BaseException) -> list[BaseException]:
+    """Return all that an error came from, hidden ones too: some libraries pickle these as well."""
+    found: list[BaseException] = []
+    waiting: list[BaseException | None] = [error.__cause__, error.__context__]
+    while waiting:
+        one = waiting.pop()
+        if one is not None and one not in found:
+            found.append(one)
+            waiting += [one.__cause__, one.__context__]
+    return found
+
+
 def shown(value: Any) -> str:
     """Return all that a value shows: its text, and its pickle where it has one."""
     text = f"{value!r} {value}"
     if isinstance(value, BaseException):
         text += "".join(traceback.format_exception(value))
+        text += "".join(map(repr, behind(value)))
     try:
         text += str(pickle.dumps(value))
     except (TypeError, AttributeError, pickle.PicklingError, UsageError) as error:

@@ -79,6 +79,7 @@ def _page(url: str, headers: Mapping[str, str], name: str) -> tuple[bytes, str]:
     opener = urllib.request.build_opener(_WithoutToken)
     request = urllib.request.Request(url, headers={"user-agent": "ztensor", **headers})  # noqa: S310
     wait = _WAIT_SECONDS
+    problem: SourceError | None = None
     for left in reversed(range(_TRIES)):
         try:
             with opener.open(request, timeout=_SECONDS) as answer:
@@ -88,7 +89,9 @@ def _page(url: str, headers: Mapping[str, str], name: str) -> tuple[bytes, str]:
                 raise
             status = getattr(error, "code", 599)
             if not left or (status < 500 and status != 429):
-                raise failure(error, _DOING, name) from None
+                problem = failure(error, _DOING, name)
+        if problem is not None:  # raised where the other is no more: it holds headers and the URL
+            raise problem
         time.sleep(wait)
         wait *= 2
     raise AssertionError

@@ -235,12 +235,14 @@ class RemoteSource:
         except BaseException as error:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
+            problem: Exception = failure(error, doing, self.name)
             if is_first and _is_about_ranges(error):
-                raise _NoRanges from None
-            problem = failure(error, doing, self.name)
-            if not is_first and isinstance(error, FileNotFoundError) and self._fixed:
+                problem = _NoRanges()
+            elif not is_first and isinstance(error, FileNotFoundError) and self._fixed:
                 problem = changed(self.name, found="no object")
-            raise problem from None
+        # Raised here, where the library's error is no more: it holds the whole URL, and what
+        # pickles errors for other processes takes along what they came from, even if hidden.
+        raise problem
 
     def _pin(self) -> dict[str, Any]:
         version = self._version

@@ -282,7 +282,8 @@ def asked(ask: Callable[[Any], Any], doing: str, name: str) -> Any:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise failure(error, doing, name) from None
+        problem = failure(error, doing, name)
+    raise problem  # here, where the library's error is no more: it holds the whole URL
 
 
 def taken(name: str) -> UsageError:
