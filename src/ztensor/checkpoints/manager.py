@@ -172,13 +172,9 @@ class CheckpointManager(Shown, History):
             ClosedError: the manager was closed.
         """
         step = step_number(step)
-        self._require_open()
-        told = attributes_of(step, metrics_of(metrics))
-        if not (force or self.should_save(step)):
-            self._settle(wait=False)
+        told = self._told(step, metrics, force=force)
+        if told is None:
             return False
-        self._settle()
-        self._require_newest(step)
         encoded = encode(tree)
         if not self._background:
             self._commit(step, encoded, told)
@@ -235,13 +231,9 @@ class CheckpointManager(Shown, History):
             Exception: what `write` raises. Older steps are as they were.
         """
         step = step_number(step)
-        self._require_open()
-        told = attributes_of(step, metrics_of(metrics))
-        if not (force or self.should_save(step)):
-            self._settle(wait=False)
+        told = self._told(step, metrics, force=force)
+        if told is None:
             return False
-        self._settle()
-        self._require_newest(step)
         path = self._place.path(name_of(step))
         self._require_no_file(step)
         if process == 0:
@@ -254,6 +246,19 @@ class CheckpointManager(Shown, History):
                 raise UsageError("no root was written, which makes it a step", file=str(path))
             self._retain(step)
         return True
+
+    def _told(
+        self, step: int, metrics: Mapping[str, SupportsFloat] | None, *, force: bool
+    ) -> dict[str, object] | None:
+        """Return what a step tells of itself that may be saved now; None where `every` says no."""
+        self._require_open()
+        told = attributes_of(step, metrics_of(metrics))
+        if not (force or self.should_save(step)):
+            self._settle(wait=False)
+            return None
+        self._settle()
+        self._require_newest(step)
+        return told
 
     def wait(self) -> None:
         """Wait for a save in the background.
