@@ -66,7 +66,6 @@ _NUMBERS: dict[int, Callable[[bytes], tuple[Any, ...]]] = {
     0x1A: struct.Struct(">xI").unpack,
     0x1B: struct.Struct(">xQ").unpack,
 }
-_SIZES = {**dict.fromkeys(range(0x18), 1), 0x18: 2, 0x19: 3, 0x1A: 5, 0x1B: 9}
 
 
 @dataclasses.dataclass(slots=True)
@@ -184,10 +183,10 @@ def _cut_digests(rest: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes], li
 
 def _fields_end(fields: bytes) -> int:
     """Return where the fields end that begin behind the word `length`."""
-    end = _SIZES[fields[0]]
+    end = cbor.UINT_SIZES[fields[0]]
     if fields.startswith(_DECODED, end):
         end += len(_DECODED)
-        end += _SIZES[fields[end]]
+        end += cbor.UINT_SIZES[fields[end]]
     if fields.startswith(_ENCODING, end):
         for encoding in _ENCODINGS:
             if fields.startswith(encoding, end):
@@ -256,12 +255,12 @@ def _stored(fields: bytes) -> tuple[int, int, bool, int]:
     That is how many fields there are beside the length, the length, whether the bytes are raw, and
     how long they are when decoded, or -1.
     """
-    end = _SIZES[fields[0]]
+    end = cbor.UINT_SIZES[fields[0]]
     length = _number(fields[:end])
     count, decoded, is_raw = 0, -1, True
     if fields.startswith(_DECODED, end):
         start = end + len(_DECODED)
-        end = start + _SIZES[fields[start]]
+        end = start + cbor.UINT_SIZES[fields[start]]
         decoded = _number(fields[start:end])
         count += 1
     if end < len(fields):
@@ -287,7 +286,7 @@ def _shape(item: bytes) -> tuple[int, ...]:
     shape = []
     start = 1
     for _ in range(rank):
-        end = start + _SIZES[item[start]]
+        end = start + cbor.UINT_SIZES[item[start]]
         shape.append(_number(item[start:end]))
         start = end
     if start < len(item):

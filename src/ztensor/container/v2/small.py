@@ -53,9 +53,8 @@ _DIGESTS = {
 _TEXT_AT = {mark: mark.rindex(b"xxh3:" if b"xxh3:" in mark else b"sha256:") for mark in _DIGESTS}
 _DIGESTS[b""] = _TEXT_AT[b""] = 0  # of those that have none
 _DIGITS = b"0123456789abcdef"
-# How many bytes a number's item has by its head, and what the least is of each size.
-_SIZES = {**dict.fromkeys(range(0x18), 1), 0x18: 2, 0x19: 3, 0x1A: 5, 0x1B: 9}
-_BYTES_OF = np.array(sorted(set(_SIZES.values())))
+# The sizes of a number's item, and the least number of each but the first.
+_BYTES_OF = np.array(sorted(set(cbor.UINT_SIZES.values())))
 _LEAST_OF = np.array([0x18, 1 << 8, 1 << 16, 1 << 32], np.uint64)
 _NUMBER = rb"(?:[\0-\x17]|\x18.|\x19..|\x1a.{4}|\x1b.{8})"
 
@@ -124,7 +123,7 @@ def _read(data: bytes, pos: int, count: int, blobs_end: int) -> tuple[Table, int
         raise IrregularError
     names = _names([first, *behind[:-1]])
     digests, marks, before, after = _cut_digests(bodies)
-    sizes = [_SIZES[body[_OFFSET]] for body in before]
+    sizes = [cbor.UINT_SIZES[body[_OFFSET]] for body in before]
     offsets = np.array(
         [
             int.from_bytes(body[_OFFSET + 1 : _OFFSET + size], "big") if size > 1 else body[_OFFSET]

@@ -13,6 +13,7 @@ others, and `decoding.py` reads any of them, or that one alone.
 from ztensor.wire.cbor.decoding import decode, decode_item, map_head
 from ztensor.wire.cbor.encoding import (
     ENCODE_DEPTH,
+    UINT_SIZES,
     array_of,
     encode,
     encode_text,
@@ -34,6 +35,7 @@ from ztensor.wire.cbor.values import (
 __all__ = [
     "ENCODE_DEPTH",
     "UINT64_MAX",
+    "UINT_SIZES",
     "UNDEFINED",
     "Pairs",
     "Simple",

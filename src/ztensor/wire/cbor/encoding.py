@@ -78,6 +78,10 @@ def encode(value: object) -> bytes:
             parts.append(encoded)
 
 
+# How many bytes the item of an unsigned number has, by its first.
+UINT_SIZES = {**dict.fromkeys(range(0x18), 1), 0x18: 2, 0x19: 3, 0x1A: 5, 0x1B: 9}
+
+
 def head(major: int, argument: int) -> bytes:
     """Return the shortest head of an item.
 
