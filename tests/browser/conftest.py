@@ -1,4 +1,7 @@
-"""One browser for the tests of a file, one fresh context for each; no request may leave a page."""
+"""One browser for the tests of a file, one fresh context for each; no request may leave a page.
+
+Without a browser all tests of the folder are skipped, before anything is made for them.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,11 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 Opened = Callable[..., "Page"]
+Serious = Callable[["Page"], list[tuple[str, list[str]]]]
 
 
-@pytest.fixture(scope="module")  # while it runs, its thread has a loop that others trip over
+# While it runs, its thread has a loop that others trip over.
+@pytest.fixture(scope="module", autouse=True)
 def browser() -> Iterator[Browser]:
     """Give a running browser; without one the tests are skipped, and say what to do."""
     playwright = pytest.importorskip(
@@ -33,6 +38,24 @@ def browser() -> Iterator[Browser]:
         browser = running.chromium.launch(executable_path=path, args=arguments)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def serious() -> Serious:
+    """Give what tells the serious faults of a page for who cannot see or point: axe's rules."""
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason=f"axe is not installed: {ADVICE}"
+    )
+
+    def faults(page: Page) -> list[tuple[str, list[str]]]:
+        options = {"resultTypes": ["violations"], "iframes": False}  # not all that is right
+        return [
+            (one["id"], [node["html"][:200] for node in one["nodes"][:3]])
+            for one in axe.Axe().run(page, options=options).response["violations"]
+            if one["impact"] in ("serious", "critical")
+        ]
+
+    return faults
 
 
 @pytest.fixture

@@ -15,7 +15,10 @@ NAMES = (
     "chromium-headless-shell", "chromium", "chromium-browser", "google-chrome-stable",
     "google-chrome",
 )  # fmt: skip
-INSTALL = ("apt-get", "install", "--yes", "--no-install-recommends", "chromium-headless-shell")
+INSTALL = (
+    "apt-get", "install", "--yes", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120",
+    "chromium-headless-shell",
+)  # fmt: skip
 ADVICE = "run `make browser`, or install Chromium and set ZTENSOR_BROWSER to its path"
 
 
@@ -33,25 +36,27 @@ def main() -> int:
     if browser is not None:
         print(f"browser: {browser}")
         return 0
+    if shutil.which("apt-get") is None:
+        print("no browser, so its tests are skipped: install Chromium, or set ZTENSOR_BROWSER")
+        return 0
     rights = _rights()
     if rights is None:
-        print(f"no browser; as root, run: {' '.join(INSTALL)}")
+        print(f"no browser, so its tests are skipped; as root, run: {' '.join(INSTALL)}")
         return 0
     subprocess.run([*rights, "apt-get", "update", "--quiet"], check=False)
     subprocess.run([*rights, *INSTALL, "--quiet"], check=False)
     browser = found_browser()
-    print(f"browser: {browser}" if browser else f"apt-get has none here; {ADVICE}")
+    print(f"browser: {browser}" if browser else f"apt-get has no browser here, {ADVICE}")
     return 0
 
 
 def _rights() -> list[str] | None:
-    """Return what a command of apt needs before it; None where it may not be run."""
-    if shutil.which("apt-get") is None:
-        return None
+    """Return what comes before a command of root, which asks nothing; None where it may not run."""
+    quiet = ["env", "DEBIAN_FRONTEND=noninteractive"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
-        return []
+        return quiet
     if shutil.which("sudo") and not subprocess.run(["sudo", "-n", "true"], check=False).returncode:
-        return ["sudo", "-n"]
+        return ["sudo", "-n", *quiet]
     return None
 
 

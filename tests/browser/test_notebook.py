@@ -11,7 +11,7 @@ import ztensor
 from tests.unit.page.test_report import hostile_model
 
 if TYPE_CHECKING:
-    from tests.browser.conftest import Opened
+    from tests.browser.conftest import Opened, Serious
 
 
 @pytest.fixture(scope="module")
@@ -32,17 +32,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_sheets_run_nothing_and_may_be_used_by_all(
-    page: Path, opened: Opened, *, dark: bool
+    page: Path, opened: Opened, serious: Serious, *, dark: bool
 ) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     found = opened(page, dark=dark)
     assert found.locator("script, img, svg, style, a").count() == 0
     assert "\\u202egnp.exe" in found.inner_text("div.ztensor-sheet >> nth=0")
-    results = axe.Axe().run(found, options={"iframes": False})
-    bad = [
-        one for one in results.response["violations"] if one["impact"] in ("serious", "critical")
-    ]
-    assert [one["id"] for one in bad] == []
+    assert serious(found) == []
 
 
 def test_the_page_in_the_frame_works(page: Path, opened: Opened) -> None:

@@ -11,7 +11,6 @@ import base64
 import gzip
 import json
 import math
-import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +27,7 @@ _BASE, _EACH = 3_000_000, 1_500  # bytes of a page: of the first 1,000 tensors, 
 _OWN = 90_000  # bytes of text, style and script
 _FULL, _SMALL, _NONE = range(3)  # how much of a heat map is kept
 _COLUMNS = ("shape", "type", "layout", "encoding", "digest", "nbytes", "rms", "crest", "log2_rms")
+_CHANGED = frozenset((float, dict, list, tuple))  # by `short`; NumPy's numbers are none of JSON's
 _TABLES = ("shapes", "types", "layouts", "encodings", "digests")
 
 
@@ -41,11 +41,12 @@ def packed(document: Mapping[str, Any], most: int | None = None) -> tuple[str, d
     """
     count = max(model["object_count"] for model in document["models"])
     budget = (most or _BASE + _EACH * max(count - 1000, 0)) - _OWN
-    details = _Details(document)
-    keep, left_out = details.fitted(budget - len(_block(_main(document, []))))
-    blocks = details.blocks(keep)
-    left_out = [*document["left_out"], *left_out]
-    return _block(_main(document, left_out)), blocks
+    main = _main(document)
+    block = _block(main)
+    blocks, left_out = _Details(document).fitted(budget - len(block))
+    if left_out:
+        block = _block(main | {"left_out": [*main["left_out"], *left_out]})
+    return block, blocks
 
 
 def main_of(document: Mapping[str, Any]) -> str:
@@ -54,8 +55,7 @@ def main_of(document: Mapping[str, Any]) -> str:
     Args:
         document: a `ztensor-insight/1`, with `is_examined` beside its fields.
     """
-    main = _main(document, document["left_out"])
-    return _block(main | {"live": True, "is_examined": document["is_examined"]})
+    return _block(_main(document) | {"live": True, "is_examined": document["is_examined"]})
 
 
 def _block(value: Any) -> str:
@@ -66,19 +66,19 @@ def _block(value: Any) -> str:
 def short(value: Any) -> Any:
     """Return plain values with five digits of each number with a fraction."""
     if isinstance(value, float):
-        if not value or (value.is_integer() and abs(value) < 1e15):
+        if value.is_integer() and abs(value) < 1e15:
             return int(value)
         return float(f"{value:.{_DIGITS}g}")
     if isinstance(value, dict):
-        return {key: short(one) for key, one in value.items()}
+        return {key: short(one) if type(one) in _CHANGED else one for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [short(one) for one in value]
+        return [short(one) if type(one) in _CHANGED else one for one in value]
     return value
 
 
-def _main(document: Mapping[str, Any], left_out: list[dict[str, Any]]) -> dict[str, Any]:
+def _main(document: Mapping[str, Any]) -> dict[str, Any]:
     findings = document["findings"]
-    told = [*left_out]
+    told = [*document["left_out"]]
     if len(findings) > _FINDINGS:
         what = {
             "what": "findings",
@@ -120,10 +120,16 @@ def front_coded(names: Sequence[str]) -> tuple[list[int], str]:
     """
     shared, rest, before = [], [], ""
     for name in names:
-        length = len(os.path.commonprefix((before, name)))  # noqa: RUF071  # letters, no folders
-        wide = sum(letter > "\uffff" for letter in name[:length])
-        shared.append(length + wide)
-        rest.append(name[length:])
+        low, high = 0, min(len(before), len(name))  # letters both surely begin with, and at most
+        while low < high:
+            middle = (low + high + 1) // 2
+            if name.startswith(before[low:middle], low):
+                low = middle
+            else:
+                high = middle - 1
+        wide = 0 if name.isascii() else sum(letter > "\uffff" for letter in name[:low])
+        shared.append(low + wide)
+        rest.append(name[low:])
         before = name
     return shared, "\n".join(rest)
 
@@ -161,14 +167,16 @@ class _Details:
         detail: dict[str, Any] = self._models[key[0]]["detail"][str(key[1])]
         return detail
 
-    def fitted(self, room: int) -> tuple[dict[tuple[int, int], int], list[dict[str, Any]]]:
-        """Return what is kept within so many bytes, and what is left out.
+    def fitted(self, room: int) -> tuple[dict[str, str], list[dict[str, Any]]]:
+        """Return the blocks of what is kept within so many bytes, and what is left out.
 
         Returns:
-            Keys of details that are kept, with the size of their heat maps; and lines for people.
+            Blocks by their ids, `detail-0-3` is the fourth one of the first model; and lines for
+            people.
         """
         bare = dict.fromkeys(self._keys, _NONE)
-        nbytes = sum(map(len, self.blocks(bare).values()))
+        blocks = self._blocks(bare)
+        nbytes = sum(map(len, blocks.values()))
         kept = self._ranked
         if nbytes > room:
             kept = kept[: max(int(len(kept) * room / nbytes * 0.9), 0)]
@@ -182,7 +190,7 @@ class _Details:
                 cost = _cost(heat, size) - (_cost(heat, _SMALL) if previous else 0)
                 if cost <= left:
                     keep[key], left = size, left - cost
-        return keep, self._told(keep)
+        return blocks if keep == bare else self._blocks(keep), self._told(keep)
 
     def _told(self, keep: Mapping[tuple[int, int], int]) -> list[dict[str, Any]]:
         why = "the page would be too large"
@@ -195,8 +203,7 @@ class _Details:
         }
         return [{"what": what, "why": why, "count": n} for what, n in facts.items() if n]
 
-    def blocks(self, keep: Mapping[tuple[int, int], int]) -> dict[str, str]:
-        """Return the blocks of details: `detail-0-3` is the fourth one of the first model."""
+    def _blocks(self, keep: Mapping[tuple[int, int], int]) -> dict[str, str]:
         chunks: dict[str, dict[str, Any]] = {}
         for (number, place), size in sorted(keep.items()):
             detail = dict(self._of((number, place)))
