@@ -6,7 +6,6 @@ a jump of scrolling take to the next frame, and the longest task while loading a
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.browser.installing import ADVICE, found_browser
+from tests.browser.installing import ADVICE, found_browser, launched
 from tests.browser.test_page import many
 from ztensor.numpy import save_file
 
@@ -68,10 +67,7 @@ def main() -> int:
         page_file = Path(folder) / "many.html"
         page_file.write_text(many(model, _COUNT), "utf-8")
         print(f"{_COUNT:,} tensors, {page_file.stat().st_size / 1e6:.2f} MB")
-        is_root = hasattr(os, "geteuid") and os.geteuid() == 0
-        browser = running.chromium.launch(
-            executable_path=path, args=["--no-sandbox"] if is_root else []
-        )
+        browser = launched(running.chromium, path)
         rounds = [_round(browser, page_file) for _ in range(3)]
         browser.close()
     for what in rounds[0]:

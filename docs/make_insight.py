@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import importlib.util
 import io
-import os
 import shlex
 import subprocess
 import sys
@@ -160,7 +159,7 @@ def main() -> None:
     """Run the commands and take the pictures that were asked for."""
     from playwright.sync_api import sync_playwright
 
-    from tests.browser.installing import ADVICE, found_browser
+    from tests.browser.installing import ADVICE, found_browser, launched
 
     path = found_browser()
     if path is None:
@@ -176,8 +175,7 @@ def main() -> None:
         if TERMINAL in wanted:
             write_terminal()
         with sync_playwright() as running:  # its loop is in the way of another one
-            arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-            browser = running.chromium.launch(executable_path=path, args=arguments)
+            browser = launched(running.chromium, path)
             for name in wanted:
                 take(browser, name)
             browser.close()

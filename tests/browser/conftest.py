@@ -5,14 +5,13 @@ Without a browser all tests of the folder are skipped, before anything is made f
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.browser.installing import ADVICE, found_browser
+from tests.browser.installing import ADVICE, found_browser, launched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -31,11 +30,8 @@ def browser() -> Iterator[Browser]:
     path = found_browser()
     if path is None:
         pytest.skip(f"no browser: {ADVICE}")
-    arguments = ["--disable-dev-shm-usage"]
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
-        arguments.append("--no-sandbox")  # which Chromium refuses to root
     with playwright.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=path, args=arguments)
+        browser: Browser = launched(running.chromium, path)
         yield browser
         browser.close()
 

@@ -1,4 +1,4 @@
-"""Find a browser, or install one: `make browser`.
+"""Find a browser, install one (`make browser`), start it.
 
 Only Debian's own package is installed, and only by root or by who may be root without a password;
 elsewhere the command to run is printed, and nothing is changed.
@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from typing import Any
 
 NAMES = (
     "chromium-headless-shell", "chromium", "chromium-browser", "google-chrome-stable",
@@ -28,6 +29,25 @@ def found_browser() -> str | None:
     if stated:
         return shutil.which(stated)
     return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def launched(chromium: Any, path: str) -> Any:
+    """Return a running browser.
+
+    It refuses its sandbox to root and lacks one in many containers; all pages it sees are ours.
+
+    Args:
+        chromium: that of Playwright.
+        path: of the browser.
+    """
+    arguments = ["--disable-dev-shm-usage"]
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        try:
+            return chromium.launch(executable_path=path, args=arguments)
+        except Exception as error:
+            if "sandbox" not in str(error):
+                raise
+    return chromium.launch(executable_path=path, args=[*arguments, "--no-sandbox"])
 
 
 def main() -> int:
