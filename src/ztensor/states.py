@@ -209,13 +209,6 @@ def tree_values(reader: ObjectReader, *, containers: bool = False) -> dict[str, 
     return flat(_decoded(reader, lambda leaf: leaf).tree, containers=containers)
 
 
-def holds_tree(reader: ObjectReader) -> bool:
-    """Return whether an open file, or divided checkpoint, is a tree of `save_tree`."""
-    objects = reader.objects
-    told = objects.root.values if isinstance(objects, DividedObjects) else reader.attributes
-    return told.get(ATTRIBUTE) is not None
-
-
 def split_tree(attributes: Mapping[str, Any]) -> tuple[dict[str, Any], object]:
     """Return a file's attributes without its tree, and what they say of that; None for none."""
     rest = dict(attributes)

@@ -213,9 +213,9 @@ class CheckpointManager(Shown, History):
 
         Args:
             step: its number; one that is there is replaced.
-            write: is called with the folder, or the URL, and with values for the root that make it
-                this step. `ztensor.torch.StorageWriter`, `ztensor.jax.save_sharded` and
-                `ztensor.divided.commit` take both.
+            write: is called with the folder, which is there, or the URL, and with values for the
+                root that make it this step. `ztensor.torch.StorageWriter`,
+                `ztensor.jax.save_sharded` and `ztensor.divided.commit` take both.
             metrics: as for `save`; those of the process that writes the root count.
             process: the number of this process.
             force: True saves whatever `every` says.
@@ -234,10 +234,10 @@ class CheckpointManager(Shown, History):
         told = self._told(step, metrics, force=force)
         if told is None:
             return False
-        path = self._place.path(name_of(step))
         self._require_no_file(step)
         if process == 0:
             self._place.prepare()
+        path = self._place.folder(name_of(step))
         write(path, told)
         self._listing.forget_damage(step)
         self._last = step

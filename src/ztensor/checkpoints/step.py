@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from ztensor.boundary import public
+from ztensor.divided.root import STEP as ATTRIBUTE
 from ztensor.errors import (
     ArgumentTypeError,
     FormatError,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from ztensor.opening import Reader
 
-ATTRIBUTE = "checkpoint"
 _VERSION = 1
 _NAME = re.compile(r"step-([0-9]{8,18})(\.zt)?")
 SUFFIX = ".zt"

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ztensor.divided.root import BOXES, PATHS, values_kept
+from ztensor.divided.root import BOXES, PATHS, STEP, values_kept
 from ztensor.frameworks import FRAMEWORKS
 from ztensor.tree.encode import encode
 from ztensor.tree.kinds import Leaf
@@ -69,6 +69,7 @@ def attributes_of(root: Root, arrays: Mapping[str, str]) -> dict[str, object]:
     """Return the attributes that a file of the same tensors and values has.
 
     Where a tree was saved in parts, its own attribute is among the values, beside those of a file.
+    What makes a checkpoint a step of a run is an attribute in either case, as in a step's file.
 
     Raises:
         FormatError: what the root says of its values is damaged.
@@ -83,12 +84,27 @@ def attributes_of(root: Root, arrays: Mapping[str, str]) -> dict[str, object]:
     if isinstance(told, dict) and {"version", "shape"} <= told.keys():
         return values
     paths = values.pop(PATHS, None)
+    paths = paths if isinstance(paths, dict) else {}
     values.pop(BOXES, None)
+    is_step = STEP not in paths and _is_of_a_step(values.get(STEP))
+    attributes: dict[str, object] = {STEP: values.pop(STEP)} if is_step else {}
     framework = root.writer if root.writer in FRAMEWORKS else "numpy"
     flat: dict[str, Any] = {name: Leaf(None, name, framework, name) for name in root.names}
     flat.update(values)
-    tree = nested(flat, paths if isinstance(paths, dict) else {})
-    return {ATTRIBUTE: stored_shape(encode(tree).shape)}
+    return {**attributes, ATTRIBUTE: stored_shape(encode(nested(flat, paths)).shape)}
+
+
+def _is_of_a_step(value: object) -> bool:
+    """Return whether a value is what a run's manager says of a step, and plain throughout."""
+    if not isinstance(value, dict) or not value.keys() <= {"version", "step", "metrics"}:
+        return False
+    metrics = value.get("metrics", {})
+    return (
+        type(value.get("version")) is int
+        and type(value.get("step")) is int
+        and isinstance(metrics, dict)
+        and all(type(one) is str and type(at) is float for one, at in metrics.items())
+    )
 
 
 def nested(flat: Mapping[str, Any], paths: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -74,6 +74,8 @@ _VALUES = "values"
 # of that was alone. No name of a state has this form.
 PATHS = "\x1fpaths"
 BOXES = "\x1fboxes"
+# Among the values, and an attribute of a file: what makes it a step of a run, with its metrics.
+STEP = "checkpoint"
 _CONTENT_BYTES = 16
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import ztensor
 from ztensor import CheckpointManager
-from ztensor.checkpoints.whole import nested
 from ztensor.divided import PartWriter, commit, open_divided
+from ztensor.divided.root import PATHS
 from ztensor.errors import (
     ArgumentValueError,
     FormatError,
@@ -228,32 +228,49 @@ def test_what_jax_saved_comes_by_names_or_as_a_live_tree(tmp_path: Path) -> None
         save_sharded({"a": 1}, tmp_path / "x", values={"a": 2})
 
 
-@pytest.mark.parametrize(
-    "paths",
-    [
-        {"a": ("x", 1)},  # a gap
-        {"a": ("x", 0), "b": ("x", "y")},
-        {"a": ("x",), "b": ("x", "y")},
-        {"a": ("x", "y"), "b": ("x",)},
-        {"a": ("x",), "b": ("x",)},
-        {"a": ("x", 1 << 40)},
-        {"a": ()},
-        {"a": ["x"]},
-        {"a": (None,)},
-        [],
-    ],
-    ids=str,
-)
-def test_places_that_cannot_be_those_of_a_state_are_refused(paths: Any) -> None:
-    with pytest.raises(FormatError):
-        nested({"a": 1, "b": 2}, paths, "file")
+def test_places_that_cannot_be_those_of_a_state_cost_no_value(tmp_path: Path) -> None:
+    manager = CheckpointManager(tmp_path)
+    paths = {"a": ("x", 1), "b": ("x", 2), "w": ("x", "y"), "c": ("x", 1, "z")}
+
+    def write(folder: Where, values: Mapping[str, object]) -> None:
+        with PartWriter(folder) as part:
+            part.add("w", np.ones(3))
+            given = {**values, "a": 1, "b": 2, "c": 3, PATHS: paths}
+            commit(folder, [part.finish()], given)
+
+    manager.save_divided(1, write, {"loss": 0.5})
+    restored = manager.restore()
+    assert restored is not None
+    assert restored.metrics == {"loss": 0.5}
+    assert list(restored.tree) == ["x", "c"]
+    assert restored.tree["c"] == 3
+    assert list(restored.tree["x"]) == [1, 2, "y"]
 
 
-def test_deep_states_cost_no_stack() -> None:
-    deep = nested({"a": 1}, {"a": ("x",) * 100_000}, "file")
-    for _ in range(99_999):
-        deep = deep["x"]
-    assert deep == {"x": 1}
+def test_a_divided_step_in_one_file_is_that_step(tmp_path: Path) -> None:
+    manager = CheckpointManager(tmp_path / "run")
+
+    def write(folder: Where, values: Mapping[str, object]) -> None:
+        with PartWriter(folder) as part:
+            part.add("w", np.ones(3))
+            commit(folder, [part.finish()], {**values, "lr": 0.1})
+
+    manager.save_divided(7, write, {"loss": 0.5})
+    folder = manager.path(7)
+    assert list(ztensor.load_tree(folder)) == ["w", "lr"]
+    (tmp_path / "whole").mkdir()
+    ztensor.convert(folder, tmp_path / "whole" / "step-00000007.zt", strict=True, check=True)
+    found = CheckpointManager(tmp_path / "whole").restore()
+    assert found is not None
+    assert found.metrics == {"loss": 0.5}
+    assert list(found.tree) == ["w", "lr"]
+
+
+def test_a_value_that_has_the_name_of_what_makes_a_step_stays_one(tmp_path: Path) -> None:
+    for told in ({"step": 3}, {"version": 1, "step": 3, "more": np.ones(3)}, 5):
+        with PartWriter(tmp_path) as part:
+            commit(tmp_path, [part.finish()], {"checkpoint": told})
+        assert list(ztensor.load_tree(tmp_path)) == ["checkpoint"]
 
 
 # --- Increments -----------------------------------------------------------------------------
