@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ztensor.frameworks import TreeAdapter
     from ztensor.metadata import TensorMetadata
     from ztensor.opening import Reader
+    from ztensor.reading.file import FileObjects
     from ztensor.reading.reader import ObjectReader
     from ztensor.source.sink import Durable
     from ztensor.tree.encode import Encoded
@@ -542,13 +543,23 @@ def _decoded(reader: ObjectReader, leaf: Callable[[LeafAt], Any], **options: Any
         if told is None and isinstance(reader.objects, DividedObjects):  # tensors and nothing else
             told = attributes_of(reader.objects.root, {})[ATTRIBUTE]
         if told is None:
-            error = UsageError("the file holds no tree")
-            error.in_python = "ztensor.numpy.load_file gives the tensors of any file"
-            raise error
+            raise _no_tree(parts)
         shape, stored = shape_of(told, budget)
         return decode(shape, budget, leaf, stored=stored, **options)
     except ZTensorError as error:
         raise error.locate(file=reader.name) from error.__cause__
+
+
+def _no_tree(parts: Iterable[FileObjects]) -> UsageError:
+    trees = sum(ATTRIBUTE in (part.attributes or {}) for part in parts)
+    if trees > 1:
+        return UsageError(
+            "the files hold different trees, and none of them is that of all; load each by itself",
+            found=f"{trees} trees",
+        )
+    error = UsageError("the file holds no tree")
+    error.in_python = "ztensor.numpy.load_file gives the tensors of any file"
+    return error
 
 
 def _require_there(reader: Reader, names: Iterable[str]) -> None:

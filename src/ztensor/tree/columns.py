@@ -30,7 +30,7 @@ from ztensor.wire.cbor import decode as decode_cbor
 from ztensor.wire.cbor import encode as encode_cbor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ztensor.limits import Budget
 
@@ -169,6 +169,32 @@ class Cursor:
         for column in (self.counts, self.words, self.ints, self.floats, self.byte_strings):
             if next(column, None) is not None:
                 raise malformed("a column has values that no node takes")
+
+
+def with_leaves_renamed(
+    data: bytes | memoryview, names: Mapping[str, str], budget: Budget, stored: int
+) -> bytes:
+    """Return a shape whose leaves are objects of other names; the tree is the same.
+
+    Args:
+        data: the shape.
+        names: old names to new ones.
+        budget: as for `Cursor`, like `stored`.
+        stored: how many bytes of the file the shape takes.
+
+    Raises:
+        FormatError: the shape is malformed.
+        LimitError: it would take more memory than the budget has.
+    """
+    leaves = Cursor(data, budget, stored).leaves
+    columns = _columns(data, budget)
+    texts = _cut(columns["text"].decode(), _integers(columns, "text_lengths", "<u4"), "text")
+    words = {text: number for number, text in enumerate(texts)}
+    renamed = [words.setdefault(names.get(leaf, leaf), len(words)) for leaf in leaves]
+    columns["leaves"] = np.array(renamed, "<u4").tobytes()
+    columns["text_lengths"] = np.array([len(text) for text in words], "<u4").tobytes()
+    columns["text"] = "".join(words).encode()
+    return encode_cbor({name: column for name, column in columns.items() if column})
 
 
 def several(column: Iterator[Any], count: int) -> list[Any]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import ManifestError, Reason, UnsupportedError, describe
 from ztensor.source.base import Range
 from ztensor.source.memory import MemorySource
+from ztensor.tree import columns
 from ztensor.tree.names import key_step
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from ztensor.limits import Budget
 
 ATTRIBUTE = "tree"
@@ -64,6 +67,53 @@ def shape_of(told: object, budget: Budget) -> tuple[bytes, int]:
     whole = bytearray(length)
     codec.decode_into(stored, memoryview(whole), budget.limits)
     return bytes(whole), len(shape)
+
+
+def with_leaves_renamed(told: object, names: Mapping[str, str], budget: Budget) -> object:
+    """Return the attribute of a file whose objects get other names: the tree stays what it is.
+
+    Args:
+        told: the attribute's value; one that is no tree's is returned as it is.
+        names: old names to new ones.
+        budget: is charged what the shape takes.
+
+    Raises:
+        FormatError: the tree is damaged.
+        UnsupportedError: a newer release wrote it.
+        LimitError: a safety cap is exceeded.
+    """
+    if not _is_tree(told):
+        return told
+    shape, stored = shape_of(told, budget)
+    return stored_shape(columns.with_leaves_renamed(shape, names, budget, stored))
+
+
+def merged_attributes(
+    every: Iterable[Mapping[str, object]],
+) -> tuple[dict[str, object], tuple[int, int] | None]:
+    """Return the attributes of several files as those of one; of equal keys the last one wins.
+
+    No file holds two trees. Where these hold different ones, the result has none.
+
+    Returns:
+        The attributes, and the numbers of two files that hold different trees.
+    """
+    merged: dict[str, object] = {}
+    trees: dict[int, object] = {}
+    for number, attributes in enumerate(every):
+        merged.update(attributes)
+        if _is_tree(attributes.get(ATTRIBUTE)):
+            trees[number] = attributes[ATTRIBUTE]
+    first = next(iter(trees), 0)
+    differing = next((number for number in trees if trees[number] != trees[first]), None)
+    if differing is None:
+        return merged | ({ATTRIBUTE: trees[first]} if trees else {}), None
+    del merged[ATTRIBUTE]
+    return merged, (first, differing)
+
+
+def _is_tree(told: object) -> TypeGuard[dict[str, object]]:
+    return isinstance(told, dict) and {"version", "shape"} <= told.keys()
 
 
 def _malformed(message: str, found: str) -> ManifestError:
