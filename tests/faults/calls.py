@@ -1,7 +1,7 @@
 """The system calls the library makes on files, recorded and on demand failed.
 
 The library looks calls up in `os` when it makes them, so replacing the attributes of that module
-reaches all of them. Only what happens beneath one folder counts.
+reaches all of them. Only what happens beneath one folder counts, in folders in it, too.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import dataclasses
 import errno
 import os
 import re
+import stat
 from typing import TYPE_CHECKING, Any, Self
 from unittest import mock
 
@@ -27,11 +28,12 @@ class Call:
     """One call that changed something, or flushed it.
 
     Attributes:
-        kind: `create`, `write`, `cut`, `flush`, `link`, `rename`, `unlink` or `flush folder`.
+        kind: `create`, `write`, `cut`, `flush`, `link`, `rename`, `unlink`, `make folder`,
+            `remove folder` or `flush folder`.
         file: number of the file; the same file under another name keeps it.
         offset: first byte written; the new length for `cut`.
         data: the bytes written.
-        name: the name made, taken away or renamed.
+        name: the name made, taken away, renamed or, of a folder, flushed; "" is the whole folder.
         new_name: what it was renamed to.
     """
 
@@ -48,7 +50,8 @@ class Fault:
     """What happens at the n-th call of a kind.
 
     Attributes:
-        kind: `write`, `flush`, `rename`, `link`, `cut`, `open` or `unlink`.
+        kind: `write`, `flush`, `rename`, `link`, `cut`, `open`, `unlink`, `make` or `remove`, the
+            last two of folders.
         number: which call of that kind, from 1.
         how: `error`: it fails once. `full`: half of it is written, and every write from then on
             fails, as on a full disk. `short`: half of it is written, which is no error.
@@ -76,12 +79,15 @@ class Calls:
         unflushed: numbers, from 1, of flushes that are lied about: they do nothing.
         nameless: False takes `O_TMPFILE` away, as on systems without it.
         whole_sectors: what is written within one sector is written whole or not at all.
+        meanwhile: is called behind each call that changed something, with how many there were; what
+            it does itself is not recorded.
 
     Attributes:
         log: the calls, in order.
         has_struck: the first fault has happened.
         files: numbers of the files that were in the folder, by name.
         contents: their bytes then.
+        folders: the folders that were in it.
     """
 
     def __init__(
@@ -92,8 +98,11 @@ class Calls:
         unflushed: Callable[[int], bool] = lambda number: False,
         nameless: bool = True,
         whole_sectors: bool = False,
+        meanwhile: Callable[[int], object] | None = None,
     ) -> None:
         self.folder = os.path.realpath(folder)
+        self._meanwhile = meanwhile
+        self._is_elsewhere = False
         self.log: list[Call] = []
         self.has_struck = False
         self._faults = {fault.kind: fault for fault in faults}
@@ -104,15 +113,19 @@ class Calls:
         self._counts: dict[str, int] = {}
         self._numbers: dict[tuple[int, int], int] = {}
         self._descriptors: dict[int, int] = {}
-        self._folders: set[int] = set()
+        self._folders: dict[int, str] = {}
         self._next = 0
         self._patches: list[Any] = []
         self.files = {}
         self.contents = {}
-        for entry in sorted(folder.iterdir()):
-            if entry.is_file() and not entry.is_symlink():
+        self.folders = set[str]()
+        for entry in sorted(folder.rglob("*")):
+            name = str(entry.relative_to(folder))
+            if entry.is_dir() and not entry.is_symlink():
+                self.folders.add(name)
+            elif entry.is_file() and not entry.is_symlink():
                 number = self._number_of(entry.stat())
-                self.files[entry.name] = number
+                self.files[name] = number
                 self.contents[number] = entry.read_bytes()
 
     def __enter__(self) -> Self:
@@ -143,9 +156,24 @@ class Calls:
         return self._numbers[key]
 
     def _relative(self, path: Any) -> str | None:
-        text = os.fsdecode(path)
-        folder, name = os.path.split(text)
-        return name if os.path.realpath(folder) == self.folder else None
+        """Return the name of what is beneath the folder; of the folder itself ""."""
+        if self._is_elsewhere:
+            return None
+        folder, name = os.path.split(os.path.abspath(os.fsdecode(path)))
+        whole = os.path.join(os.path.realpath(folder), name)
+        if whole == self.folder:
+            return ""
+        return whole[len(self.folder) + 1 :] if whole.startswith(self.folder + os.sep) else None
+
+    def _note(self, call: Call) -> None:
+        self.log.append(call)
+        if self._meanwhile is None or call.kind.startswith("flush"):
+            return
+        self._is_elsewhere = True
+        try:
+            self._meanwhile(len(self.log))
+        finally:
+            self._is_elsewhere = False
 
     # --- Faults -----------------------------------------------------------------------------
 
@@ -171,30 +199,44 @@ class Calls:
     # --- The calls --------------------------------------------------------------------------
 
     def _open(self, path: Any, flags: int, mode: int = 0o777, **options: Any) -> int:
-        text = os.fsdecode(path)
-        inside = text == self.folder or self._relative(text) is not None
-        writes = inside and bool(flags & (os.O_WRONLY | os.O_RDWR))
+        name = self._relative(path)
+        writes = name is not None and bool(flags & (os.O_WRONLY | os.O_RDWR))
         fault = self._strikes("open") if writes else None
         descriptor: int = self._real["open"](path, flags, mode, **options)
-        if not inside:
+        if name is None:
             return descriptor
-        is_new = bool(_NAMELESS and flags & _NAMELESS == _NAMELESS)
-        if text == self.folder and not is_new:
-            self._folders.add(descriptor)
+        is_nameless = bool(_NAMELESS and flags & _NAMELESS == _NAMELESS)
+        if not is_nameless and stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            self._folders[descriptor] = name
             return descriptor
-        is_new = is_new or bool(flags & os.O_EXCL)
+        is_new = is_nameless or bool(flags & os.O_EXCL)
         number = self._number_of(os.fstat(descriptor), is_new=is_new)
         self._descriptors[descriptor] = number
         if is_new:
-            name = "" if text == self.folder else self._relative(text) or ""
-            self.log.append(Call("create", number, name=name))
+            self._note(Call("create", number, name="" if is_nameless else name))
         self._after(fault)
         return descriptor
 
     def _close(self, descriptor: int) -> None:
         self._descriptors.pop(descriptor, None)
-        self._folders.discard(descriptor)
+        self._folders.pop(descriptor, None)
         self._real["close"](descriptor)
+
+    def _mkdir(self, path: Any, *arguments: Any, **options: Any) -> None:
+        name = self._relative(path)
+        fault = self._strikes("make") if name else None
+        self._real["mkdir"](path, *arguments, **options)
+        if name:
+            self._note(Call("make folder", name=name))
+        self._after(fault)
+
+    def _rmdir(self, path: Any, **options: Any) -> None:
+        name = self._relative(path)
+        fault = self._strikes("remove") if name else None
+        self._real["rmdir"](path, **options)
+        if name:
+            self._note(Call("remove folder", name=name))
+        self._after(fault)
 
     def _write(self, descriptor: int, data: Any) -> int:
         if descriptor not in self._descriptors:
@@ -230,7 +272,7 @@ class Calls:
         count = call(view) if view.nbytes else 0
         if count:
             number = self._descriptors[descriptor]
-            self.log.append(Call("write", number, offset, bytes(view[:count])))
+            self._note(Call("write", number, offset, bytes(view[:count])))
         if fault is not None and fault.how == "full" and not count:
             raise OSError(fault.code, os.strerror(fault.code))
         self._after(fault)
@@ -245,7 +287,7 @@ class Calls:
         done: int = self._real["copy_file_range"](source, target, count, start, offset)
         if done and target in self._descriptors:
             data = os.pread(target, done, offset)
-            self.log.append(Call("write", self._descriptors[target], offset, data))
+            self._note(Call("write", self._descriptors[target], offset, data))
         self._after(fault)
         return done
 
@@ -253,7 +295,7 @@ class Calls:
         fault = self._strikes("cut") if descriptor in self._descriptors else None
         self._real["ftruncate"](descriptor, length)
         if descriptor in self._descriptors:
-            self.log.append(Call("cut", self._descriptors[descriptor], length))
+            self._note(Call("cut", self._descriptors[descriptor], length))
         self._after(fault)
 
     def _fsync(self, descriptor: int) -> None:
@@ -265,9 +307,9 @@ class Calls:
         # Not handed on: what counts here is the order of calls, and a thousand flushes take long.
         if not self._unflushed(number):
             if descriptor in self._folders:
-                self.log.append(Call("flush folder"))
+                self._note(Call("flush folder", name=self._folders[descriptor]))
             else:
-                self.log.append(Call("flush", self._descriptors[descriptor]))
+                self._note(Call("flush", self._descriptors[descriptor]))
         self._after(fault)
 
     def _link(self, source: Any, target: Any, **options: Any) -> None:
@@ -277,7 +319,7 @@ class Calls:
         if name is not None:
             match = _IN_PROC.fullmatch(os.fsdecode(source))
             number = self._descriptors[int(match[1])] if match else self._number_of(os.stat(target))
-            self.log.append(Call("link", number, name=name))
+            self._note(Call("link", number, name=name))
         self._after(fault)
 
     def _replace(self, source: Any, target: Any, **options: Any) -> None:
@@ -285,7 +327,7 @@ class Calls:
         fault = self._strikes("rename") if new_name is not None else None
         self._real["replace"](source, target, **options)
         if name is not None and new_name is not None:
-            self.log.append(Call("rename", name=name, new_name=new_name))
+            self._note(Call("rename", name=name, new_name=new_name))
         self._after(fault)
 
     def _unlink(self, path: Any, **options: Any) -> None:
@@ -293,11 +335,11 @@ class Calls:
         fault = self._strikes("unlink") if name is not None else None
         self._real["unlink"](path, **options)
         if name is not None:
-            self.log.append(Call("unlink", name=name))
+            self._note(Call("unlink", name=name))
         self._after(fault)
 
 
 _REPLACED = (
     "open", "close", "write", "writev", "pwrite", "copy_file_range", "ftruncate", "fsync", "link",
-    "replace", "unlink",
+    "mkdir", "replace", "rmdir", "unlink",
 )  # fmt: skip

@@ -7,6 +7,7 @@ cut leaves less: what was not flushed may be there, missing, or there in part, i
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import TYPE_CHECKING
 
 from tests.faults.calls import SECTOR, within_a_sector
@@ -22,26 +23,33 @@ PAGE = 4096
 
 @dataclasses.dataclass(slots=True)
 class World:
-    """A folder: names to files, files to bytes."""
+    """A folder: names to files, files to bytes, and the folders in it."""
 
     names: dict[str, int]
     contents: dict[int, bytearray]
+    folders: set[str]
 
     @classmethod
     def before(cls, calls: Calls) -> World:
         """Return the folder as it was before the recorded calls."""
-        return cls(
-            dict(calls.files), {number: bytearray(data) for number, data in calls.contents.items()}
-        )
+        contents = {number: bytearray(data) for number, data in calls.contents.items()}
+        return cls(dict(calls.files), contents, set(calls.folders))
 
     def copy(self) -> World:
-        return World(
-            dict(self.names), {number: bytearray(data) for number, data in self.contents.items()}
-        )
+        contents = {number: bytearray(data) for number, data in self.contents.items()}
+        return World(dict(self.names), contents, set(self.folders))
 
     def files(self) -> dict[str, bytes]:
-        """Return the bytes of every file that has a name."""
-        return {name: bytes(self.contents[number]) for name, number in self.names.items()}
+        """Return the bytes of every file that has a name; of a folder, `name/`, none.
+
+        What lies in a folder that is not there is not there.
+        """
+        found = {
+            name: bytes(self.contents[number])
+            for name, number in self.names.items()
+            if os.path.dirname(name) in ("", *self.folders)
+        }
+        return found | {f"{folder}/": b"" for folder in self.folders}
 
     def apply(self, call: Call) -> None:
         """Do what the call did."""
@@ -54,12 +62,17 @@ class World:
         elif call.kind == "cut":
             del self.contents[call.file][call.offset :]
         else:
-            apply_name(self.names, call)
+            apply_name(self, call)
 
 
-def apply_name(names: dict[str, int], call: Call) -> None:
-    """Do to a folder's names what the call did; nothing where an earlier one is missing."""
-    if call.kind == "link" or (call.kind == "create" and call.name):
+def apply_name(world: World, call: Call) -> None:
+    """Do to the names what the call did; nothing where an earlier one is missing."""
+    names = world.names
+    if call.kind == "make folder":
+        world.folders.add(call.name)
+    elif call.kind == "remove folder":
+        world.folders.discard(call.name)
+    elif call.kind == "link" or (call.kind == "create" and call.name):
         names[call.name] = call.file
     elif call.kind == "rename" and call.name in names:
         names[call.new_name] = names.pop(call.name)
@@ -135,12 +148,12 @@ def after_power_cut(
             dice,
             length_first=length_first,
         )
-    flushed = max((i for i, call in enumerate(done) if call.kind == "flush folder"), default=-1)
+    flushed = {call.name: i for i, call in enumerate(done) if call.kind == "flush folder"}
     for index, call in enumerate(done):
         if call.file >= 0 and call.kind not in ("create", "link"):
             continue
-        if index < flushed or dice.random() < 0.5:
-            apply_name(world.names, call)
+        if index < flushed.get(os.path.dirname(call.name), -1) or dice.random() < 0.5:
+            apply_name(world, call)
     return world
 
 

@@ -154,8 +154,11 @@ class FolderJudge(abc.ABC):
         if key not in self._known:
             self._folder.mkdir()
             try:
-                for name, data in files.items():
-                    (self._folder / name).write_bytes(data)
+                for name in sorted(files):
+                    if name.endswith("/"):
+                        (self._folder / name).mkdir()
+                    else:
+                        (self._folder / name).write_bytes(files[name])
                 self._known[key] = self.look(self._folder)
             finally:
                 shutil.rmtree(self._folder)

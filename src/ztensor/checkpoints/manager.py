@@ -14,13 +14,8 @@ from ztensor.checkpoints.interrupting import Interruption
 from ztensor.checkpoints.place import file_name, place_of
 from ztensor.checkpoints.rules import positive, rules_of
 from ztensor.checkpoints.staging import Staging
-from ztensor.checkpoints.step import (
-    ATTRIBUTE,
-    attributes_of,
-    metrics_of,
-    name_of,
-    told_by,
-)
+from ztensor.checkpoints.step import attributes_of, metrics_of, name_of, told_by
+from ztensor.divided.root import STEP
 from ztensor.edit import set_attributes
 from ztensor.errors import (
     ArgumentValueError,
@@ -419,9 +414,9 @@ class CheckpointManager(Shown, History):
             raise UsageError("a divided step is not pinned: no attribute says so", file=str(path))
         with open_files(path) as reader:
             told_by(reader, entry.step)
-            told = dict(reader.attributes[ATTRIBUTE])
+            told = dict(reader.attributes[STEP])
         told.pop("pinned", None)
-        set_attributes(path, {ATTRIBUTE: told | ({"pinned": True} if pinned else {})}, atomic=True)
+        set_attributes(path, {STEP: told | ({"pinned": True} if pinned else {})}, atomic=True)
 
     def delete(self, step: int) -> None:
         """Remove a step, whatever the rules say.

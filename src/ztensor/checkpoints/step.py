@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from ztensor.boundary import public
-from ztensor.divided.root import STEP as ATTRIBUTE
+from ztensor.divided.root import STEP
 from ztensor.errors import (
     ArgumentTypeError,
     FormatError,
@@ -83,7 +83,7 @@ def attributes_of(step: int, metrics: Mapping[str, float]) -> dict[str, object]:
     told: dict[str, object] = {"version": _VERSION, "step": step}
     if metrics:
         told["metrics"] = dict(metrics)
-    return {ATTRIBUTE: told}
+    return {STEP: told}
 
 
 def told_by(reader: Reader, step: int) -> tuple[dict[str, float], bool]:
@@ -93,7 +93,7 @@ def told_by(reader: Reader, step: int) -> tuple[dict[str, float], bool]:
         FormatError: it is no step, or another one than its name says.
     """
     attributes, tree = split_tree(reader.attributes)
-    told = attributes.get(ATTRIBUTE)
+    told = attributes.get(STEP)
     if not isinstance(told, dict) or tree is None:
         raise _no_step("the file is no step of a run", describe(told, 40), reader.name)
     return _metrics_told(told, step, reader.name), told.get("pinned") is True
@@ -110,7 +110,7 @@ def told_by_root(values: Mapping[str, Any], step: int, name: str) -> dict[str, f
     Raises:
         FormatError: it is another step than its name says.
     """
-    told = values.get(ATTRIBUTE)
+    told = values.get(STEP)
     return _metrics_told(told, step, name) if isinstance(told, dict) else {}
 
 
