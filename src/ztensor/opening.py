@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, overload
 
 from ztensor.boundary import public
 from ztensor.contents import open_file
 from ztensor.divided.opened import DividedObjects, open_if_divided, open_instead
+from ztensor.divided.place import ROOT
 from ztensor.errors import ArgumentTypeError, SourceNotFoundError, describe
 from ztensor.frameworks import read_values
 from ztensor.reading.reader import ObjectReader
@@ -77,7 +79,9 @@ class Reader(ObjectReader):
         cache: Path | None = None,
     ) -> None:
         path = with_storage(path, storage, cache)
-        found = open_if_divided(path, verify=verify, limits=limits)
+        found = None
+        if not _is_one_file(path):
+            found = open_if_divided(path, verify=verify, limits=limits)
         super().__init__(
             open_file(path, verify=verify, mmap=mmap, limits=limits, recover=recover)
             if found is None
@@ -350,6 +354,15 @@ def reader_over(objects: Objects) -> Reader:
     return reader
 
 
+def _is_one_file(path: Any) -> bool:
+    """Return whether a path is that of a file on disk, called as nothing else that is opened.
+
+    Most paths are. Asked first, this is the only question to the system beside opening the file.
+    """
+    is_other = type(path) is not str or path.endswith((ROOT, ".json", ".gguf"))
+    return not is_other and os.path.isfile(path)
+
+
 @public
 def open(  # the name released libraries and users know
     path: Openable,
@@ -372,6 +385,10 @@ def open(  # the name released libraries and users know
     `hf://org/repo`): see `ztensor.ShardedReader`.
     """
     path = with_storage(path, storage, cache)
+    if _is_one_file(path):
+        return reader_over(
+            open_file(path, verify=verify, mmap=mmap, limits=limits, recover=recover)
+        )
     found = open_if_divided(path, verify=verify, limits=limits)
     if found is not None:
         return reader_over(found)

@@ -20,7 +20,7 @@ from ztensor.errors import (
 )
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save
-from ztensor.reading.listing import read_manifest
+from ztensor.reading.listing import END_BYTES, read_manifest
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
 from ztensor.source.table import source_of
@@ -97,16 +97,30 @@ class Counting(MemorySource):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_opening_reads_head_tail_and_manifest_and_nothing_else(version: str) -> None:
+def test_opening_reads_head_and_end_and_nothing_else(version: str) -> None:
     data = save({"w": np.zeros(1_000_000)}, version=version)
     source = Counting(data)
     frame, manifest = read_manifest(source, DEFAULT_LIMITS)
     assert list(manifest.objects) == ["w"]
-    assert source.reads == [
-        (0, 8),
-        (len(data) - 40, 40),
-        (frame.manifest_offset, frame.manifest_length),
-    ]
+    assert frame.manifest_length < END_BYTES
+    assert source.reads == [(0, 8), (len(data) - END_BYTES, END_BYTES)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("prefers_long_reads", [False, True])
+def test_a_manifest_that_is_not_in_the_end_is_read_by_itself(
+    version: str, prefers_long_reads: bool
+) -> None:
+    """Over a network the source brings more than it is asked for, so the end is asked for alone."""
+    tensors = {f"{number}" * 20: np.zeros(8) for number in range(5 if prefers_long_reads else 99)}
+    data = save(tensors, version=version)
+    source = Counting(data)
+    source.prefers_long_reads = prefers_long_reads
+    frame, manifest = read_manifest(source, DEFAULT_LIMITS)
+    assert set(manifest.objects) == set(tensors)
+    end = 40 if prefers_long_reads else END_BYTES
+    whole = frame.manifest_offset, frame.manifest_length
+    assert source.reads == [(0, 8), (len(data) - end, end), whole]
 
 
 @pytest.mark.parametrize(

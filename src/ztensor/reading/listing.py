@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from ztensor.source.base import Source
 
 
+# So much of a file's end is read at once: most small manifests are in it. Over a network the source
+# itself brings more than it is asked for.
+END_BYTES = 8 << 10
+
+
 def read_manifest(source: Source, limits: Limits) -> tuple[Frame, Manifest]:
     """Return where a file's manifest lies and what it says.
 
@@ -35,18 +40,30 @@ def read_manifest(source: Source, limits: Limits) -> tuple[Frame, Manifest]:
         SourceError: it cannot be read.
     """
     try:
-        frame = find_manifest(source, limits)
-        return frame, _said_in(source, frame, limits)
+        length = LOOK_BYTES if source.prefers_long_reads else END_BYTES
+        frame, end = _find(source, limits, length)
+        return frame, _said_in(source, frame, limits, end)
     except ZTensorError as error:
         error.locate(file=source.name)
         raise
 
 
-def _said_in(source: Source, frame: Frame, limits: Limits) -> Manifest:
-    """Return what the manifest in a frame says, which is not parsed where it was a moment ago."""
+def _said_in(source: Source, frame: Frame, limits: Limits, end: bytes) -> Manifest:
+    """Return what the manifest in a frame says, which is not parsed where it was a moment ago.
+
+    Args:
+        source: the file.
+        frame: where its manifest lies.
+        limits: the caps in force.
+        end: the last bytes of the file.
+    """
     if frame.manifest_length > remembering.MOST_BYTES:
         return parse_frame(source, frame, Budget(limits, source.size))
-    data = bytes(read_bytes(source, frame.manifest_offset, frame.manifest_length))
+    start = frame.manifest_offset - (frame.file_size - len(end))
+    if start >= 0:
+        data = end[start : start + frame.manifest_length]
+    else:
+        data = bytes(read_bytes(source, frame.manifest_offset, frame.manifest_length))
     key = data, frame, limits
     manifest = remembering.recall(key)
     if manifest is None:
@@ -64,11 +81,16 @@ def find_manifest(source: Source, limits: Limits) -> Frame:
         LimitError: the manifest is larger than the cap.
         SourceError: it cannot be read.
     """
+    return _find(source, limits, LOOK_BYTES)[0]
+
+
+def _find(source: Source, limits: Limits, length: int) -> tuple[Frame, bytes]:
+    """Return where a file's manifest lies, and so many of its last bytes, or all."""
     size = source.size
     head = bytes(read_bytes(source, 0, min(HEAD_BYTES, size)))
-    tail_length = min(LOOK_BYTES, size)
-    tail = bytes(read_bytes(source, size - tail_length, tail_length))
-    return locate(head, tail, size, limits)
+    length = min(length, size)
+    end = bytes(read_bytes(source, size - length, length))
+    return locate(head, end, size, limits), end
 
 
 def parse_frame(
