@@ -47,6 +47,8 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "browsing/lists.py": ("unit/browsing/test_app.py",),
     "cli": _VERBS,
     "serving/connections.py": ("unit/serving/test_guard.py",),
+    "serving/answers.py": ("unit/serving/test_server.py",),
+    "serving/files.py": ("unit/serving/test_server.py",),
     "serving/model.py": ("unit/serving/test_server.py",),
     "conformance": ("unit/conformance/test_running.py",),
     "cli/demo.py": ("unit/test_demo.py",),

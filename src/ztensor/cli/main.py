@@ -118,6 +118,12 @@ Examples:
 `ztensor VERB --help` describes a verb, with examples.
 """
 
+# Numbers as most are given; all other spellings are typer's matter.
+_NUMBERS: dict[Any, re.Pattern[str]] = {
+    int: re.compile("[0-9]{1,15}"),
+    float: re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?"),
+}
+
 EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
     f"  {code.value:<3}  {code.meaning}" for code in ExitCode
 )
@@ -164,6 +170,10 @@ def _is_taken(parameter: Parameter, ctx: Context, found: Mapping[str, Any]) -> b
         is_right, value = not isinstance(value, str), list(value)
     elif get_origin(kind) is Literal:
         is_right = value in get_args(kind)
+    elif kind in _NUMBERS and isinstance(value, str):
+        is_right = _NUMBERS[kind].fullmatch(value) is not None
+        value = kind(value) if is_right else value
+        is_right = is_right and _is_within(value, parameter.type_descriptor.parameter_info)
     else:
         is_right = kind is str and isinstance(value, str)
     if not is_right or parameter.name is None:
@@ -174,6 +184,11 @@ def _is_taken(parameter: Parameter, ctx: Context, found: Mapping[str, Any]) -> b
     if parameter.expose_value:
         ctx.params[parameter.name] = value
     return True
+
+
+def _is_within(value: float, bounds: Any) -> bool:
+    low, high = getattr(bounds, "min", None), getattr(bounds, "max", None)
+    return (low is None or value >= low) and (high is None or value <= high)
 
 
 class _Named(TyperCommand):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 import threading
-import webbrowser
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -81,12 +79,12 @@ def view(
     """
     if STDIN in (file, other):
         raise ArgumentValueError("a model to look at is a file, not standard input")
-    try:
-        from ztensor.serving.server import ViewServer
-    except ImportError as error:
+    from ztensor.serving.server import ViewServer, lacks_libraries
+
+    if lacks_libraries():
         raise MissingDependencyError(
             "the page needs a server: pip install 'pyztensor[view]'; `ztensor report` needs nothing"
-        ) from error
+        )
     with contextlib.ExitStack() as stack:
         first = stack.enter_context(open_file(file))
         second = None if other is None else stack.enter_context(open_file(other))
@@ -108,6 +106,9 @@ def view(
 @contextlib.contextmanager
 def _browser(server: ViewServer) -> Iterator[None]:
     """Open the page. The token is in no list of processes: a file only we can read leads there."""
+    import tempfile
+    import webbrowser
+
     with tempfile.TemporaryDirectory(prefix="ztensor-") as folder:  # 0700
         path = os.path.join(folder, "model.html")
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

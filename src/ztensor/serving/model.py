@@ -7,7 +7,6 @@ what they were when they were opened: what changed meanwhile is said, and never 
 from __future__ import annotations
 
 import dataclasses
-import os
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,18 +16,18 @@ from ztensor.analysis.insight import compared, examine, looked_alone, outline
 from ztensor.analysis.singular import singular_values
 from ztensor.analysis.slicing import Cut, seen
 from ztensor.analysis.statistics import Asked, survey
-from ztensor.errors import ArgumentValueError, FormatError, SourceError
+from ztensor.errors import ArgumentValueError, FormatError
 from ztensor.model.showing import visible
 from ztensor.page.packing import short
 from ztensor.page.report import live_page, sentence_of
 from ztensor.serving.guard import integer
-from ztensor.source.paths import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ztensor.analysis.insight import Insight
     from ztensor.reading.reader import ObjectReader
+    from ztensor.serving.files import OpenedFiles
 
     Check = Callable[[], None]
 
@@ -40,16 +39,18 @@ class Viewed:
     """One open model or two, as a page sees them. Its methods may be called by several threads.
 
     Args:
-        first: the model.
-        second: another one, which it is compared with.
+        readers: of the model, and of another one which it is compared with.
+        files: theirs, as they were when they were opened.
     """
 
-    def __init__(self, first: ObjectReader, second: ObjectReader | None = None) -> None:
-        self._readers = [first] if second is None else [first, second]
-        self._files = {path: _identity(path) for reader in self._readers for path in _paths(reader)}
+    def __init__(self, readers: Sequence[ObjectReader], files: OpenedFiles) -> None:
+        self._readers = readers
+        self._files = files
         self._insight: Insight | None = None
         self._is_whole = False
         self._lock = threading.Lock()
+        self._page: tuple[str, str] | None = None
+        self._page_lock = threading.Lock()
 
     @property
     def insight(self) -> Insight:
@@ -60,12 +61,20 @@ class Viewed:
             return self._insight
 
     def page(self) -> tuple[str, str]:
-        """Return the page, and the policy it needs, with what is known so far."""
-        insight = self.insight
-        document = document_of(insight, has_details=False)
-        document["is_examined"] = self._is_whole
-        title = " and ".join(model.name for model in insight.models)
-        return live_page(document, title, sentence_of(insight))
+        """Return the page, and the policy it needs, with what is known so far.
+
+        Raises:
+            SourceError: a file was changed, replaced or removed.
+        """
+        with self._page_lock:
+            self._files.require_same()
+            if self._page is None:
+                insight, is_whole = self.insight, self._is_whole
+                document = document_of(insight, has_details=False)
+                document["is_examined"] = is_whole
+                title = " and ".join(model.name for model in insight.models)
+                self._page = live_page(document, title, sentence_of(insight))
+            return self._page
 
     def examine(self, progress: Callable[[int, int], None]) -> None:
         """Look at all tensors; `page` then has what was found.
@@ -74,8 +83,8 @@ class Viewed:
             progress: as `examine` takes it; what it raises ends the work.
         """
         found = self._unchanged(lambda: examine(*self._readers, threads=2, progress=progress))
-        with self._lock:
-            self._insight, self._is_whole = found, True
+        with self._page_lock, self._lock:
+            self._insight, self._is_whole, self._page = found, True, None
 
     def tensor(self, number: int, index: int, check: Check) -> dict[str, Any]:
         """Return the numbers of one tensor, and what is odd about it.
@@ -162,44 +171,16 @@ class Viewed:
         return self._readers[number], objects[index].name
 
     def _unchanged(self, work: Callable[[], _T]) -> _T:
-        self.require_same()
+        self._files.require_same()
         found = work()
-        self.require_same()
+        self._files.require_same()
         return found
-
-    def require_same(self) -> None:
-        """Raise where a file is not the one that was opened.
-
-        Raises:
-            SourceError: it was changed, replaced or removed.
-        """
-        for path, before in self._files.items():
-            now = _identity(path)
-            if now != before:
-                what = "is gone" if now is None else "has changed"
-                raise SourceError(
-                    f"the file {what} since it was opened; start `ztensor view` again",
-                    file=os.path.basename(path),
-                )
 
 
 def _told(answer: dict[str, Any]) -> dict[str, Any]:
     """Return an answer with five digits of each number."""
     told: dict[str, Any] = short(answer)
     return told
-
-
-def _paths(reader: ObjectReader) -> Sequence[str]:
-    return [path for path in reader.objects.paths if not is_url(path)]
-
-
-def _identity(path: str) -> tuple[int, ...] | None:
-    """Return what tells a file from others, and from itself once it was written to."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def cut_of(query: Mapping[str, str]) -> Cut:

@@ -94,6 +94,28 @@ except SystemExit as end:
     assert set(found) <= needed
 
 
+def test_the_address_of_a_page_is_said_before_a_server_is_loaded(model: Path) -> None:
+    pytest.importorskip("starlette", reason="pip install 'pyztensor[view]'")
+    pytest.importorskip("uvicorn", reason="pip install 'pyztensor[view]'")
+    program = f"""
+import sys, ztensor.serving.server as server
+server.ViewServer.run = lambda self: print(*sys.modules)
+from ztensor.cli.main import app
+try:
+    app(["view", {str(model)!r}, "--no-browser", "--seconds", "60"])
+except SystemExit as end:
+    assert end.code in (None, 0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+    address, modules = done.stdout.splitlines()
+    assert address.startswith("http://127.0.0.1:")
+    slow = {"asyncio", "uvicorn", "starlette", "click", "rich", "pydantic", "webbrowser"}
+    slow |= {"ztensor.analysis", "ztensor.page", "ztensor.foreign"}
+    assert slow.isdisjoint(modules.split())
+
+
 def test_completion_is_there() -> None:
     # typer asks which shell started it, and refuses one it does not know, such as make's.
     known = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
@@ -146,6 +168,8 @@ except SystemExit:
 
 # --- Values on the command line -------------------------------------------------------------
 
+WORDS = ("x", "7", "0", "0.25", "-1", "1e3", "007", "9" * 20, " 7", "1_0", "\u0663")
+
 
 @pytest.mark.parametrize("verb", [name for verbs in VERBS.values() for name in verbs])
 def test_values_are_those_that_typer_itself_makes(verb: str) -> None:
@@ -159,7 +183,7 @@ def test_values_are_those_that_typer_itself_makes(verb: str) -> None:
             for option in parameter.opts:
                 lines += [
                     [*given, option],
-                    *([*given, option, word] for word in ("x", "7", *choices(parameter))),
+                    *([*given, option, word] for word in (*WORDS, *choices(parameter))),
                 ]
     for line in lines:
         plain = functools.partial(TyperCommand.parse_args, command)

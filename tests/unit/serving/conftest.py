@@ -32,14 +32,15 @@ class Answer(NamedTuple):
 
 
 class Served:
-    def __init__(self, *paths: Path, idle: float | None = None) -> None:
+    def __init__(self, *paths: Path, idle: float | None = None, run: bool = True) -> None:
         from ztensor.serving.server import ViewServer
 
         self.readers = [ztensor.open(path, mmap=False) for path in paths]
         first, *rest = self.readers
         self.server = ViewServer(first, rest[0] if rest else None, idle)
         self.thread = threading.Thread(target=self.server.run, daemon=True)
-        self.thread.start()
+        if run:
+            self.thread.start()
 
     def get(
         self, path: str = "", method: str = "GET", *, raw: str | None = None, **headers: str

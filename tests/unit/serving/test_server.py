@@ -130,6 +130,38 @@ def test_a_file_that_changes_is_said_and_not_mixed(serve: Serve, tmp_path: Path,
         assert "m.zt" in found.json["error"]
         assert str(tmp_path) not in found.json["error"]
     assert "error" in json.loads(one.get("examine").body.splitlines()[-1])
+    page = one.get()
+    assert page.status == 409
+    assert page.headers["content-type"] == "text/plain; charset=utf-8"
+    assert page.body.decode().startswith("m.zt: the file ")
+
+
+def test_a_file_that_changes_before_anybody_looks_is_said(tmp_path: Path) -> None:
+    path = model_of(tmp_path / "m.zt")
+    one = Served(path, run=False)
+    save_file({"other": W}, path)
+    one.thread.start()
+    try:
+        assert one.get().status == one.get("tensor/0/0").status == 409
+    finally:
+        one.close()
+
+
+def test_who_connects_before_it_runs_is_answered(tmp_path: Path) -> None:
+    one = Served(model_of(tmp_path / "m.zt"), run=False)
+    with socket.create_connection(("127.0.0.1", one.server.port), timeout=20) as stream:
+        host = f"127.0.0.1:{one.server.port}"
+        stream.sendall(f"GET /{one.server.token}/ HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        one.thread.start()
+        assert stream.recv(12) == b"HTTP/1.1 200"
+    one.close()
+
+
+def test_it_ends_at_once_where_it_was_stopped_before_it_ran(tmp_path: Path) -> None:
+    one = Served(model_of(tmp_path / "m.zt"), run=False)
+    one.server.stop()
+    one.thread.start()
+    one.close()
 
 
 def test_it_ends_when_the_page_was_left(serve: Serve, tmp_path: Path) -> None:
