@@ -163,17 +163,18 @@ class _Verb(TyperCommand):
 def _is_taken(parameter: Parameter, ctx: Context, found: Mapping[str, Any]) -> bool:
     """Take a value that is known at a glance to be right; wrong ones are typer's matter."""
     value, source = parameter.consume_value(ctx, found)
-    kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
+    described: Any = getattr(parameter, "type_descriptor", None)  # of newer releases of typer
+    kind = getattr(described, "annotation", None)
     if value is None or value == () or value is parameter.default:
         is_right = not parameter.required
     elif kind == list[str]:
         is_right, value = not isinstance(value, str), list(value)
     elif get_origin(kind) is Literal:
         is_right = value in get_args(kind)
-    elif kind in _NUMBERS and isinstance(value, str):
-        is_right = _NUMBERS[kind].fullmatch(value) is not None
-        value = kind(value) if is_right else value
-        is_right = is_right and _is_within(value, parameter.type_descriptor.parameter_info)
+    elif kind in _NUMBERS:
+        is_right = isinstance(value, str) and _NUMBERS[kind].fullmatch(value) is not None
+        value = described.annotation(value) if is_right else value
+        is_right = is_right and _is_within(value, described.parameter_info)
     else:
         is_right = kind is str and isinstance(value, str)
     if not is_right or parameter.name is None:
