@@ -236,34 +236,14 @@ __all__ = [
 ]
 
 
-# Names that are sought here by those who know them from elsewhere, and where to look instead.
-_ELSEWHERE = {
-    **dict.fromkeys(
-        ("load", "load_file", "save", "save_file"),
-        "ztensor.numpy, ztensor.torch and ztensor.jax have one",
-    ),
-    **dict.fromkeys(("load_model", "save_model"), "ztensor.torch has one"),
-    **dict.fromkeys(
-        ("from_pretrained", "save_pretrained"),
-        "ztensor.transformers, ztensor.diffusers and ztensor.peft have one",
-    ),
-    **dict.fromkeys(
-        ("load_checkpoint", "load_state_dict", "save_checkpoint", "save_state_dict"),
-        "ztensor.CheckpointManager keeps the steps of a run, ztensor.save_tree one nested state",
-    ),
-    "File": "ztensor.open reads a file, ztensor.Writer writes one",
-    "SafetensorError": "every error of this library is a ztensor.ZTensorError",
-    "verify": "a reader has it: ztensor.open(path).verify()",
-}
-
-
 def _load(name: str) -> Any:
     """Load a public name from its home on first use."""
     if name in _SUBMODULES:
         return _module(f"ztensor.{name}")
     if name not in _HOME_OF:
-        where = "" if name not in _ELSEWHERE else f"; {_ELSEWHERE[name]}"
-        raise AttributeError(f"module 'ztensor' has no attribute {name!r}{where}")
+        from ztensor.hints import missing
+
+        raise missing("module 'ztensor'", name, ("ztensor",))
     value = globals()[name] = getattr(_module(_HOME_OF[name]), name)
     return value
 

@@ -80,6 +80,11 @@ class ModelFolder:
         self.path = self.name = os.path.join(text, inner) if inner else text
         # Beneath the folder the caller named: a folder in it may be a link to another in it.
         self._roots = frozenset(filter(None, (os.path.realpath(text), cache_of(text))))
+        if os.path.isfile(self.path):
+            folder = os.path.dirname(self.path) or os.curdir
+            error = SourceNotFoundError("this is a file, not the folder of a model", file=self.name)
+            error.hint = f"pass the folder: {describe(folder, 200)}"
+            raise error
         if not os.path.isdir(self.path):
             raise SourceNotFoundError("there is no such folder", file=self.name)
 

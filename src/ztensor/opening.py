@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ztensor.boundary import public
 from ztensor.contents import open_file
 from ztensor.divided.opened import DividedObjects, open_if_divided, open_instead
 from ztensor.divided.place import ROOT
-from ztensor.errors import ArgumentTypeError, SourceNotFoundError, describe
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, SourceNotFoundError, describe
 from ztensor.frameworks import read_values
+from ztensor.model.showing import counted
 from ztensor.reading.reader import ObjectReader
 from ztensor.sharded.naming import is_set
 from ztensor.source.urls import with_storage
@@ -284,7 +285,8 @@ class ShardedReader(Reader):
         state = " (closed)" if objects.is_closed else ""
         return (
             f"<ztensor.ShardedReader {describe(objects.name)}, "
-            f"{len(objects.names)} objects in {len(objects.set.files)} files{state}>"
+            f"{counted(len(objects.names), 'object')} in "
+            f"{counted(len(objects.set.files), 'file')}{state}>"
         )
 
     def reader_of(self, name: str) -> Reader:
@@ -366,6 +368,7 @@ def _is_one_file(path: Any) -> bool:
 @public
 def open(  # the name released libraries and users know
     path: Openable,
+    mode: Literal["r"] = "r",
     *,
     verify: bool | None = None,
     mmap: bool = True,
@@ -383,7 +386,11 @@ def open(  # the name released libraries and users know
     there only as shards beside its index, and the first shard of a GGUF model
     (`model-00001-of-00003.gguf`) are opened as one, on disk or by their URLs (`s3://bucket/model/`,
     `hf://org/repo`): see `ztensor.ShardedReader`.
+
+    `mode` can only be `"r"`, for those who write it out; `ztensor.Writer` writes files.
     """
+    if mode not in ("r", "rb"):
+        _refuse_mode(mode)
     path = with_storage(path, storage, cache)
     if _is_one_file(path):
         return reader_over(
@@ -406,3 +413,27 @@ def open(  # the name released libraries and users know
         if several is None:
             raise
     return ShardedReader(several, verify=verify, mmap=mmap, limits=limits, recover=recover)
+
+
+def _refuse_mode(mode: object) -> None:
+    """Raise the error of a mode that does not read, which says what does as it asks.
+
+    Raises:
+        ArgumentTypeError: it is no text.
+        ArgumentValueError: it is another one than "r".
+    """
+    if not isinstance(mode, str):
+        raise ArgumentTypeError("open takes a mode", expected="'r'", found=describe(mode, 40))
+    letter = mode.removesuffix("b")
+    error = ArgumentValueError("open only reads", expected="mode 'r'", found=describe(mode, 40))
+    if letter in ("w", "x"):
+        error.hint = (
+            "ztensor.Writer(path) writes a file object by object, save_file of ztensor.numpy, "
+            "ztensor.torch and ztensor.jax a whole dict"
+        )
+    elif letter in ("a", "r+"):
+        error.hint = (
+            "ztensor.Writer.append(path) adds objects to a file, ztensor.Editor(path) also "
+            "replaces and removes them"
+        )
+    raise error

@@ -27,6 +27,7 @@ from ztensor.errors import (
 from ztensor.frameworks import FRAMEWORKS, tree_adapter
 from ztensor.limits import Budget, Limits
 from ztensor.model.formats import written_as
+from ztensor.model.showing import counted
 from ztensor.notebook import Keyed, Shown
 from ztensor.opening import open as open_files
 from ztensor.reading.loading import load_all, load_files
@@ -532,7 +533,7 @@ class LazyTree(Shown, Keyed, Mapping[str, Any]):
 
     def __repr__(self) -> str:
         """Return the file, and how many values there are."""
-        return f"<ztensor.LazyTree {describe(self._reader.name)}, {len(self)} values>"
+        return f"<ztensor.LazyTree {describe(self._reader.name)}, {counted(len(self), 'value')}>"
 
 
 def _decoded(reader: ObjectReader, leaf: Callable[[LeafAt], Any], **options: Any) -> Any:

@@ -166,3 +166,24 @@ def test_a_folder_without_a_model_says_so(tmp_path: Path) -> None:
     with pytest.raises(SourceNotRegularError) as caught:
         ztensor.open(tmp_path)
     assert caught.value.hint is None
+
+
+@pytest.mark.parametrize("is_divided", [False, True])
+def test_the_steps_of_a_run_are_no_model(tmp_path: Path, is_divided: bool) -> None:
+    steps = {9: "step-00000009", 10: "step-00000010", 10**8: "step-100000000"}
+    for name in steps.values():
+        if is_divided:
+            (tmp_path / name).mkdir()
+            save_file({"w": ARRAY}, tmp_path / name / "checkpoint.zt")
+        else:
+            save_file({"w": ARRAY}, tmp_path / f"{name}.zt")
+    for source in (tmp_path, ztensor.remote(tmp_path.as_uri() + "/")):
+        with pytest.raises(ArgumentValueError, match="steps of a training run") as caught:
+            ztensor.open(source)
+        assert "step-100000000" in str(caught.value.hint)
+        assert "CheckpointManager" in str(caught.value.in_python)
+
+
+def test_the_only_step_of_a_run_is_opened(tmp_path: Path) -> None:
+    save_file({"w": ARRAY}, tmp_path / "step-00000009.zt")
+    assert list(ztensor.open(tmp_path)) == ["w"]

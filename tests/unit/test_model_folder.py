@@ -50,6 +50,13 @@ def test_a_variant_is_another_file(tmp_path: Path) -> None:
         opened(tmp_path, variant="int8")
 
 
+def test_a_file_leads_to_its_folder(tmp_path: Path) -> None:
+    save(tmp_path / "model.zt")
+    with pytest.raises(ztensor.errors.SourceNotFoundError, match="this is a file") as caught:
+        ModelFolder(tmp_path / "model.zt")
+    assert str(tmp_path) in str(caught.value.hint)
+
+
 def test_a_subfolder_stays_in_the_folder(tmp_path: Path) -> None:
     save(tmp_path / "unet" / "model.zt")
     assert ModelFolder(tmp_path, subfolder="unet").weights("model") is not None

@@ -178,7 +178,7 @@ def test_a_layouts_rule_is_seen_at_open_with_its_place() -> None:
 
 def test_options_are_keywords() -> None:
     with pytest.raises(TypeError):
-        ztensor.open(DATA, True)  # type: ignore[call-arg]
+        ztensor.Reader(DATA, True)  # type: ignore[call-arg]
     with ztensor.open(DATA, verify=True, mmap=False, limits=ztensor.Limits()) as reader:
         assert isinstance(reader, ztensor.Reader)
 
@@ -211,3 +211,36 @@ def test_a_commit_that_ends_while_a_file_is_opened(
     with ztensor.open(path) as reader:
         assert reader["w"].tolist() == [0, 1, 2]
     assert len(calls) == 2
+
+
+# --- Modes, as other libraries have them ------------------------------------------------------
+
+
+def test_a_mode_that_reads_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "m.zt").write_bytes(DATA)
+    with ztensor.open(tmp_path / "m.zt", "r") as one, ztensor.open(DATA, mode="r") as other:
+        assert list(one) == list(other)
+
+
+@pytest.mark.parametrize(
+    ("mode", "call"),
+    [
+        ("w", "ztensor.Writer(path)"),
+        ("wb", "ztensor.Writer(path)"),
+        ("x", "ztensor.Writer(path)"),
+        ("a", "ztensor.Writer.append(path)"),
+        ("r+", "ztensor.Editor(path)"),
+    ],
+)
+def test_a_mode_that_writes_says_what_writes(tmp_path: Path, mode: str, call: str) -> None:
+    (tmp_path / "m.zt").write_bytes(DATA)
+    with pytest.raises(ztensor.ArgumentValueError) as caught:
+        ztensor.open(tmp_path / "m.zt", mode)  # type: ignore[arg-type]
+    assert call in str(caught.value)
+    assert (tmp_path / "m.zt").read_bytes() == DATA
+
+
+@pytest.mark.parametrize("mode", [3, True, b"r", "", "rw", None])
+def test_what_is_no_mode_is_refused(mode: object) -> None:
+    with pytest.raises((ztensor.ArgumentTypeError, ztensor.ArgumentValueError)):
+        ztensor.open(DATA, mode)  # type: ignore[arg-type]

@@ -240,7 +240,7 @@ class History:
             return None
         newest = skipped[max(skipped)]
         raise FormatError(
-            f"all {len(skipped)} steps are damaged; the newest: {newest}",
+            f"every step is damaged, of {len(skipped)}; the newest: {newest}",
             reason=newest.reason,
             file=self._place.name,
         )

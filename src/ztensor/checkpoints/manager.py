@@ -23,6 +23,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
+from ztensor.hints import Hinted
 from ztensor.notebook import Shown
 from ztensor.opening import open as open_files
 from ztensor.states import save_encoded, save_encoded_divided
@@ -40,7 +41,7 @@ _LOG = logging.getLogger("ztensor")
 
 
 @public
-class CheckpointManager(Shown, History):
+class CheckpointManager(Shown, Hinted, History):
     """Saves the steps of a training run in a folder, removes old ones, and resumes from the last.
 
     A step is one file, `step-00000100.zt`, that `ztensor.load_tree` reads, too. It appears as a

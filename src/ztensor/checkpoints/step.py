@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import re
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from ztensor.boundary import public
@@ -19,6 +18,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.notebook import Shown
+from ztensor.sharded.naming import STEP_NAME
 from ztensor.states import split_tree
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ztensor.opening import Reader
 
 _VERSION = 1
-_NAME = re.compile(r"step-([0-9]{8,18})(\.zt)?")
 SUFFIX = ".zt"
 # The names of all files of steps, as an expression.
 NAMES = r"step-[0-9]{8,18}\.zt"
@@ -71,7 +70,7 @@ def name_of(step: int) -> str:
 
 def step_of(name: str) -> int | None:
     """Return the number of a step by the name of its file or folder; None where it is none."""
-    match = _NAME.fullmatch(name)
+    match = STEP_NAME.fullmatch(name)
     if match is None:
         return None
     step = int(match[1])

@@ -18,6 +18,7 @@ from ztensor.errors import FormatError, Reason, ZTensorError, describe
 from ztensor.layout.elements import result_dtype, storage_dtype
 from ztensor.model.dtype import element_count
 from ztensor.model.manifest import Component
+from ztensor.model.showing import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -407,7 +408,7 @@ class ChunkTable:
             error = broken(
                 "the chunks of a tensor do not cover it",
                 expected=f"{element_count(self.shapes[tensor])} elements",
-                found=f"{describe(covered)} in {len(offsets)} chunks",
+                found=f"{describe(covered)} in {counted(len(offsets), 'chunk')}",
             )
         error.object_name = self.names[tensor]
         return error

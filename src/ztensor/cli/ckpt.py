@@ -88,7 +88,8 @@ def ckpt(
       newest one that is right.
 
     Exit code:
-      0 if no damage was found, or all was removed; 1 if a step is damaged.
+      0 if no damage was found, or all was removed; 1 if a step is damaged, or
+      there is none.
 
     Examples:
       $ ztensor ckpt ls run
@@ -118,6 +119,12 @@ def ckpt(
     elif given or damaged or dry_run:
         raise UsageError(f"{action} removes nothing; these options are for prune")
     with CheckpointManager(folder, **rules) as manager:
+        if not manager.newest(0)[0]:
+            raise SourceNotFoundError(
+                "no step of a training run is there",
+                file=folder,
+                expected="files such as step-00000100.zt, which ztensor.CheckpointManager saves",
+            )
         if action == "prune":
             _prune(terminal, folder, manager, damaged=damaged, dry_run=dry_run)
         else:
@@ -168,9 +175,14 @@ def _tell(terminal: Terminal, folder: str, steps: Sequence[Checkpoint]) -> None:
         else:
             word = Styled("DAMAGED" if one.is_damaged else "not read", "bold red")
             terminal.problem(f"step {one.step}: ", word, f"; {one.problem.told()}")
-    right = sum(one.is_checked for one in steps)
-    said = f"{right} of {count_text(len(steps), 'step')} are right" if steps else "0 steps"
-    terminal.line(Styled(f"{folder}: {said}", "bold"))
+    counts = {
+        "ok": sum(one.is_checked for one in steps),
+        "unchecked": sum(one.problem is None and not one.is_checked for one in steps),
+        "damaged": sum(one.is_damaged for one in steps),
+        "not read": sum(one.problem is not None and not one.is_damaged for one in steps),
+    }
+    facts = ", ".join(f"{n:,} {word}" for word, n in counts.items() if n)
+    terminal.line(Styled(f"{folder}: {count_text(len(steps), 'step')}: {facts}", "bold"))
 
 
 def _finish(terminal: Terminal, folder: str, steps: Sequence[Checkpoint]) -> None:

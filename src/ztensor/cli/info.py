@@ -302,8 +302,12 @@ def _exact_size(nbytes: int) -> str:
 
 
 def _format(facts: Mapping[str, Any]) -> str:
+    from ztensor.container import Container, require_version
+
     version, container = facts["version"], facts["container"]
     if container is not None:
+        if container == Container.V2.value:
+            version = require_version(version)  # 2.1: its files say 2, as those of 2.0
         return f"{version}, container {container} ({_MAGICS.get(container, 'another magic')})"
     return f"{facts['format']}, version {version}" if version else str(facts["format"])
 

@@ -67,8 +67,8 @@ def ls(
     Output:
       One line for each object: name, shape, type (the logical type, or the
       storage type if there is none), format (the layout), encoding, size in
-      the file in powers of 1000, and digest algorithm (or `none`; a
-      divided object has no digest as a whole, its chunks may). Several
+      the file in powers of 1000, and digest algorithm (or `none`; or `of
+      chunks` in a divided checkpoint, whose chunks have them). Several
       encodings or digests are separated by commas. If the terminal is too
       narrow, columns with the same value on every line are left out, and the
       last line has these values. Through a pipe there is no last line, nothing
@@ -165,6 +165,7 @@ def as_json(reader: Reader, objects: Sequence[TensorMetadata]) -> dict[str, Any]
     """Return what `ls --json` says of one file."""
     from ztensor.analysis.parameters import parameter_count
 
+    digests = _of_chunks(reader)
     return {
         "version": reader.version,
         "object_count": len(reader),
@@ -176,7 +177,8 @@ def as_json(reader: Reader, objects: Sequence[TensorMetadata]) -> dict[str, Any]
                 "type": found.type,
                 "format": found.format,
                 "encoding": _words(c.encoding for c in found.components.values()),
-                "digest": _words(_algorithm(c.digest) for c in found.components.values()),
+                "digest": digests
+                or _words(_algorithm(c.digest) for c in found.components.values()),
                 "stored_nbytes": found.stored_nbytes,
             }
             for found in objects
@@ -185,6 +187,15 @@ def as_json(reader: Reader, objects: Sequence[TensorMetadata]) -> dict[str, Any]
         "listed_count": len(objects),
         "parameter_count": parameter_count(reader, objects),
     }
+
+
+def _of_chunks(reader: Reader) -> str:
+    """Return the word for digests of a divided checkpoint, whose chunks have them; else ""."""
+    from ztensor.divided.opened import DividedObjects
+
+    objects = reader.objects
+    is_so = isinstance(objects, DividedObjects) and objects.root.table.digest is not None
+    return "of chunks" if is_so else ""
 
 
 def _types(objects: Sequence[dict[str, Any]]) -> str:

@@ -8,6 +8,7 @@ import typer
 
 from ztensor.cli.changing import changing, pair_of
 from ztensor.cli.options import ChangedFileArgument, Editing
+from ztensor.cli.spelling import count_text
 from ztensor.cli.terminal import Terminal
 from ztensor.errors import ArgumentValueError, describe
 
@@ -53,7 +54,7 @@ def mv(
     if names:
         if len(names) != 2:
             raise ArgumentValueError(
-                "not one old name and one new name", found=f"{len(names)} names"
+                "not one old name and one new name", found=count_text(len(names), "name")
             )
         pairs.insert(0, (names[0], names[1]))
     if not pairs:

@@ -8,6 +8,7 @@ import typer
 
 from ztensor.cli.changing import changing, counted
 from ztensor.cli.options import ChangedFileArgument, ChecksumOption, CompressOption, Editing
+from ztensor.cli.spelling import count_text
 from ztensor.cli.terminal import Terminal
 from ztensor.cli.verb import open_file
 from ztensor.errors import UsageError
@@ -91,6 +92,6 @@ def _source(reader: Reader, name: str) -> str:
             "the input has no object of that name; --from says which one is meant",
             file=reader.name,
             object_name=name,
-            found=f"{len(reader)} objects",
+            found=count_text(len(reader), "object"),
         )
     return next(iter(reader))

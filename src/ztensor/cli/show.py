@@ -21,7 +21,7 @@ from ztensor.cli.spelling import (
 )
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import error_as_json, open_file
-from ztensor.errors import UnsupportedError, ZTensorError
+from ztensor.errors import UnsupportedError, UsageError, ZTensorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,9 +58,14 @@ def show(
     terminal: Terminal,
     file: FileArgument,
     name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="The object to show.", autocompletion=_complete_name),
-    ],
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="The object to show.",
+            autocompletion=_complete_name,
+            show_default=False,
+        ),
+    ] = None,
     *,
     values: Annotated[
         bool, typer.Option(help="Read the values (the default).", show_default=False)
@@ -107,6 +112,12 @@ def show(
       $ ztensor show tiny.safetensors layers.0.weight --no-values
         only its place in the file
     """
+    if name is None:
+        raise UsageError(
+            "show needs the name of an object; `ztensor ls` lists the names of a file, and "
+            "`ztensor info` shows it as a whole",
+            file=file,
+        )
     facts: dict[str, Any] = {"file": file}
     with open_file(file) as reader:
         if name not in reader and (found := _of_tree(reader, name)):

@@ -14,6 +14,8 @@ from ztensor.wire.cbor import UNDEFINED, Pairs, Simple, Tag
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+count_text = counted
+
 
 def cut(text: str, limit: int) -> str:
     """Return at most `limit` characters of a text, and how long it was where that is less."""
@@ -41,11 +43,6 @@ def parameters_text(count: int) -> str:
 def named_text(names: Sequence[str]) -> str:
     """Return how many objects there are, and the first names."""
     return counted(len(names), "object", names, cut=60)
-
-
-def count_text(count: int, noun: str) -> str:
-    """Return a number with its noun: `1 object`, `1,234 objects`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def as_json(value: object) -> Any:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.conformance.answer import Answer, Ended
 from ztensor.errors import describe
+from ztensor.model.showing import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -118,7 +119,7 @@ def _differences(entry: Entry, expect: str, answer: Answer) -> Iterator[str]:
         free = frozenset(objects)
     count = entry.get("object_count", len(objects))
     if len(answer.objects) != count and expect == "accept":
-        yield f"expected {count} objects, found {len(answer.objects)}"
+        yield f"expected {counted(count, 'object')}, found {len(answer.objects)}"
     yield from _objects_differ(entry, objects, answer.objects, free)
     is_damaged = any(
         component.get("digest_ok") is False

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.model.formats import format_by_suffix, require_written, written_formats
+from ztensor.model.showing import counted
 from ztensor.reading.names import keeps
 from ztensor.writing.blob import compression_of
 from ztensor.writing.frames import require_chunk_rows
@@ -83,7 +84,7 @@ def matching(
     if everyone and not chosen:
         raise ArgumentValueError(
             "no object is left to write",
-            expected=f"patterns that leave some of {len(everyone)} names, such as "
+            expected=f"patterns that leave some of {counted(len(everyone), 'name')}, such as "
             f"{', '.join(describe(name) for name in everyone[:3])}",
             found=f"include {_shown(include)}, exclude {_shown(exclude)}",
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ztensor.analysis.identity import tensor_hashes
 from ztensor.converting.report import Loss
 from ztensor.errors import FormatError, Reason, ZTensorError
+from ztensor.model.showing import counted
 from ztensor.opening import Reader
 from ztensor.wire import cbor
 
@@ -71,7 +72,7 @@ def require_equal(
             reason=Reason.DIGEST_MISMATCH,
             file=target,
             object_name=wrong[0] if wrong else None,
-            found=f"{len(wrong)} objects differ" if wrong else "other attributes",
+            found=counted(len(wrong), "other object") if wrong else "other attributes",
         )
 
 

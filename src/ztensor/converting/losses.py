@@ -10,6 +10,7 @@ from ztensor.encoding.zstd.listing import FRAME_FIELD
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.model.account import UNREAD
 from ztensor.model.manifest import CheckedObjects
+from ztensor.model.showing import counted
 from ztensor.opening import Reader
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def require_some(reader: Reader, chosen: Sized, lost: Sequence[Loss], target: st
     """
     if len(reader) and not chosen:
         raise NotRepresentableError(
-            f"the new file can hold none of {len(reader)} objects; the first is "
+            f"the new file can hold none of the {counted(len(reader), 'object')}; the first is "
             f"{next(loss for loss in lost if loss.object_name is not None).sentence}",
             file=target,
         )

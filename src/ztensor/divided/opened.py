@@ -29,6 +29,7 @@ from ztensor.errors import (
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.model.later import LaterObjects
 from ztensor.model.manifest import Manifest
+from ztensor.model.showing import counted
 from ztensor.notebook import Shown
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
@@ -142,7 +143,8 @@ class DividedObjects(FileObjects):
         rows = np.flatnonzero(table.file == number)
         first = [table.chunk(row) for row in rows[:3].tolist()]
         some = ", ".join(f"{describe(table.names[c.tensor])} at {list(c.offsets)}" for c in first)
-        return f"it has {len(rows)} chunks of tensors: {some}{', ...' if len(rows) > 3 else ''}"
+        more = ", ..." if len(rows) > 3 else ""
+        return f"it has {counted(len(rows), 'chunk')} of tensors: {some}{more}"
 
     def _whole(self, chunk: Chunk) -> TensorObject:
         """Return an object that only the file it lies in describes."""
@@ -371,8 +373,9 @@ class DividedCheckpoint(Shown):
         table = self.root.table
         state = " (closed)" if self.objects.is_closed else ""
         return (
-            f"<DividedCheckpoint {describe(self.objects.place.name, 200)}, {len(table.names)} "
-            f"tensors in {len(table)} chunks in {len(table.files)} files{state}>"
+            f"<DividedCheckpoint {describe(self.objects.place.name, 200)}, "
+            f"{counted(len(table.names), 'tensor')} in {counted(len(table), 'chunk')} in "
+            f"{counted(len(table.files), 'file')}{state}>"
         )
 
 

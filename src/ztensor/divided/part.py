@@ -26,6 +26,7 @@ from ztensor.errors import (
 from ztensor.frameworks import adapter_of
 from ztensor.layout.elements import blocks, spell
 from ztensor.limits import DEFAULT_LIMITS
+from ztensor.model.showing import counted
 from ztensor.reading.listing import find_manifest
 from ztensor.sharded.naming import parse_size
 from ztensor.source.base import Range
@@ -71,8 +72,8 @@ class PartRecord:
         """Return counts."""
         table = self.table
         return (
-            f"<PartRecord of process {self.process}: {len(table)} chunks of {len(table.names)} "
-            f"tensors in {len(table.files)} files>"
+            f"<PartRecord of process {self.process}: {counted(len(table), 'chunk')} of "
+            f"{counted(len(table.names), 'tensor')} in {counted(len(table.files), 'file')}>"
         )
 
 

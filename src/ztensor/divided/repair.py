@@ -57,7 +57,10 @@ class RootReport:
     def __repr__(self) -> str:
         """Return counts, and what was written."""
         done = "nothing to repair" if self.written is None else f"written to {self.written}"
-        return f"<RootReport {counted(self.tensors, 'tensor')} in {len(self.files)} files, {done}>"
+        return (
+            f"<RootReport {counted(self.tensors, 'tensor')} in "
+            f"{counted(len(self.files), 'file')}, {done}>"
+        )
 
 
 @public

@@ -376,7 +376,9 @@ def _require_no_gaps(entries: _Entries, length: int) -> None:
         at = stop
     if at != length:
         raise _broken(
-            "the file was cut, or goes on behind its last tensor",
+            "the file was cut: the last tensors are not whole; download or save it again"
+            if at > length
+            else "the file goes on behind its last tensor",
             reason=Reason.TRUNCATED if at > length else Reason.OUT_OF_BOUNDS,
             expected=f"{at} bytes of data",
             found=f"{length}",

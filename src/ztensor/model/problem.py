@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.boundary import public
 from ztensor.errors import ManifestError, Reason, describe
+from ztensor.model.showing import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +59,7 @@ class Problem:
 def manifest_error(problems: Sequence[Problem]) -> ManifestError:
     """Return the one error that carries all of `problems`; its place is the first one's."""
     first = problems[0]
-    more = f"; and {len(problems) - 1} more problems" if len(problems) > 1 else ""
+    more = f"; and {counted(len(problems) - 1, 'more problem')}" if len(problems) > 1 else ""
     if len(problems) >= MOST_PROBLEMS:
         more += ", or others behind them"
     return ManifestError(

@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import describe, without_secrets
-from ztensor.model.showing import shape_text, size_text
+from ztensor.model.showing import counted, shape_text, size_text
 from ztensor.notebook.sheet import Number, Said, Sheet, Table, number
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def of_divided(checkpoint: DividedCheckpoint) -> Sheet:
     root, is_closed = checkpoint.root, checkpoint.objects.is_closed
     count = len(root.names)
     facts = [
-        ("tensors", f"{count:,} in {len(root.table):,} chunks"),
+        ("tensors", f"{count:,} in {counted(len(root.table), 'chunk')}"),
         ("files", f"{len(root.files):,}"),
     ]
     rows = (
@@ -61,7 +61,7 @@ def of_divided(checkpoint: DividedCheckpoint) -> Sheet:
         "ztensor.divided.DividedCheckpoint",
         without_secrets(checkpoint.objects.name),
         [*facts, ("state", _CLOSED)] if is_closed else facts,
-        [] if is_closed else [Table(f"{count:,} tensors", _COLUMNS[:4], rows, count)],
+        [] if is_closed else [Table(counted(count, "tensor"), _COLUMNS[:4], rows, count)],
         "ztensor.open(folder) reads it as one file",
     )
 
@@ -98,7 +98,7 @@ def _types(known: Sequence[TensorMetadata]) -> list[tuple[str, str]]:
         tally[1] += one.stored_nbytes
     order = sorted(counts, key=lambda word: -counts[word][1])
     shown = [f"{counts[one][0]:,} {one} ({size_text(counts[one][1])})" for one in order[:8]]
-    more = [f"{len(order) - 8} more types"] if len(order) > 8 else []
+    more = [counted(len(order) - 8, "more type")] if len(order) > 8 else []
     return [("types", Said(", ".join(shown + more)))] if order else []
 
 
@@ -123,7 +123,7 @@ def _names(reader: ObjectReader, known: Sequence[TensorMetadata] | None) -> Tabl
             else:
                 yield (Said(name), "not read yet", "", "", "", "")
 
-    return Table(f"{len(names):,} objects", _COLUMNS, rows(), len(names))
+    return Table(counted(len(names), "object"), _COLUMNS, rows(), len(names))
 
 
 def _row(one: TensorMetadata) -> Sequence[str]:
@@ -163,7 +163,7 @@ def of_metadata(one: TensorMetadata) -> Sheet:
         for role, part in one.components.items()
     ]
     columns = ("component", "type", "encoding", "offset", "length", "digest")
-    table = Table(f"{len(rows)} components", columns, rows, len(rows))
+    table = Table(counted(len(rows), "component"), columns, rows, len(rows))
     return Sheet("ztensor.TensorMetadata", one.name, facts, [table])
 
 

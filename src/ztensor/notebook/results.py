@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor.errors import describe
-from ztensor.model.showing import shape_text, size_text
+from ztensor.model.showing import counted, shape_text, size_text
 from ztensor.notebook.sheet import Number, Said, Sheet, Table, number
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def of_verify(report: VerifyReport) -> Sheet:
         ("read", size_text(report.nbytes)),
     ]
     tables = []
-    for title, problems in (("problems", report.problems), ("unsupported", report.unsupported)):
+    for title, problems in (("problem", report.problems), ("unsupported rule", report.unsupported)):
         rows = (
             (
                 Said(one.object_name or "the file"),
@@ -43,7 +43,7 @@ def of_verify(report: VerifyReport) -> Sheet:
         )
         columns = ("object", "component", "reason", "what is wrong")
         if problems:
-            tables.append(Table(f"{len(problems):,} {title}", columns, rows, len(problems)))
+            tables.append(Table(counted(len(problems), title), columns, rows, len(problems)))
     if report.unchecked:
         rows_of = ((Said(name), Said(why)) for name, why in report.unchecked.items())
         count = len(report.unchecked)
@@ -158,7 +158,7 @@ def of_insight(insight: Insight) -> Sheet:
     facts: list[tuple[str, str]] = []
     for model in insight.models:
         facts.append(("model", Said(model.name)))
-        count = f"{len(model.objects):,} tensors, {model.parameters:,} parameters"
+        count = f"{counted(len(model.objects), 'tensor')}, {counted(model.parameters, 'parameter')}"
         facts.append(("holds", f"{count}, {size_text(model.nbytes)}"))
     kinds: dict[str, int] = {}
     for pair in insight.pairs:
@@ -167,7 +167,7 @@ def of_insight(insight: Insight) -> Sheet:
     if insight.not_looked_at:
         facts.append(("not looked at", ", ".join(insight.not_looked_at)))
     findings = insight.findings
-    title = f"{len(findings):,} findings" if findings else "no findings"
+    title = counted(len(findings), "finding") if findings else "no findings"
     columns = ("level", "rule", "tensor", "finding")
     table = Table(title, columns, _findings(insight), len(findings))
     if not findings:
@@ -189,9 +189,9 @@ def of_conversion(report: ConversionReport) -> Sheet:
         ("objects", f"{report.objects:,}"),
         ("size", size_text(report.nbytes)),
         ("read back and compared", "yes" if report.is_checked else "no"),
-        ("lost", f"{len(report.lost):,} things" if report.lost else "nothing"),
+        ("lost", counted(len(report.lost), "thing") if report.lost else "nothing"),
     ]
-    facts += [("changed", f"{len(report.changed):,} objects")] if report.changed else []
+    facts += [("changed", counted(len(report.changed), "object"))] if report.changed else []
     rows = ((Said(str(one)),) for one in report.lost)
     tables = [Table("what was lost", ("what",), rows, len(report.lost))] if report.lost else []
     return Sheet("ztensor.ConversionReport", report.path, facts, tables)

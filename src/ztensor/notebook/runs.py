@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import describe, without_secrets
-from ztensor.model.showing import size_text
+from ztensor.model.showing import counted, size_text
 from ztensor.notebook.sheet import Number, Said, Sheet, Table
 from ztensor.notebook.values import value_text
 
@@ -61,7 +61,7 @@ def of_manager(manager: CheckpointManager) -> Sheet:
             ways="manager.checkpoints()",
         )
     count, newest = manager.newest()
-    table = Table(f"{count:,} steps, the newest first", _COLUMNS, map(_row, newest), count)
+    table = Table(f"{counted(count, 'step')}, the newest first", _COLUMNS, map(_row, newest), count)
     return Sheet(
         "ztensor.CheckpointManager",
         manager.name,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ztensor.errors import describe, without_secrets
-from ztensor.model.showing import shape_text, size_text
+from ztensor.model.showing import counted, shape_text, size_text
 from ztensor.notebook.sheet import Number, Said, Sheet, Table
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def of_tensor(tensor: Tensor) -> Sheet:
         for role, one in tensor.components.items()
     ]
     columns = ("component", "shape", "type", "size")
-    table = Table(f"{len(rows)} components", columns, rows, len(rows))
+    table = Table(counted(len(rows), "component"), columns, rows, len(rows))
     return Sheet("ztensor.Tensor", "", facts, [table])
 
 
@@ -60,7 +60,7 @@ def of_tree(tree: LazyTree) -> Sheet:
             without_secrets(tree.name),
             [*facts, ("state", "closed; open the file again")],
         )
-    table = Table(f"{len(tree):,} values", ("path", "value", "size"), rows(), len(tree))
+    table = Table(counted(len(tree), "value"), ("path", "value", "size"), rows(), len(tree))
     return Sheet("ztensor.LazyTree", without_secrets(tree.name), facts, [table], "tree[path]")
 
 

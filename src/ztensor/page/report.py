@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ztensor.analysis.insight import Insight, examine
 from ztensor.boundary import public
 from ztensor.digest import ALGORITHMS, digest_of
+from ztensor.model.showing import counted
 from ztensor.page.packing import main_of, packed
 from ztensor.source.paths import path_text
 from ztensor.source.sink import FileSink
@@ -120,8 +121,8 @@ def sentence_of(insight: Insight) -> str:
     Args:
         insight: what was seen.
     """
-    facts = [f"{model.name}: {len(model.objects):,} tensors" for model in insight.models]
-    facts.append(f"{len(insight.findings):,} findings")
+    facts = [f"{model.name}: {counted(len(model.objects), 'tensor')}" for model in insight.models]
+    facts.append(counted(len(insight.findings), "finding"))
     worst = [one for one in insight.findings if one.level == "error"][:20]
     names = [dict(zip((o.name for o in m.objects), m.shown, strict=True)) for m in insight.models]
     facts += [f"{names[one.model][one.tensor]}: {one.text}" for one in worst]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from ztensor.boundary import public, public_inside, turn
 from ztensor.errors import ArgumentTypeError, describe
+from ztensor.hints import Hinted
+from ztensor.model.showing import counted
 from ztensor.notebook import Keyed, Shown
 from ztensor.reading.filling import fill
 from ztensor.reading.objects import several
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @public
-class ObjectReader(Shown, Keyed, Mapping[str, "Array | Any"]):
+class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
     """A mapping from object names to arrays; `ztensor.Reader` adds the opening.
 
     Args:
@@ -99,7 +101,7 @@ class ObjectReader(Shown, Keyed, Mapping[str, "Array | Any"]):
         state = " (closed)" if objects.is_closed else ""
         return (
             f"<ztensor.Reader {describe(objects.name)} version {describe(objects.version)}, "
-            f"{len(objects.names)} objects{state}>"
+            f"{counted(len(objects.names), 'object')}{state}>"
         )
 
     def prefetch(self, names: str | Iterable[str] | None = None) -> int:

@@ -37,6 +37,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
+from ztensor.model.showing import counted
 from ztensor.reading.listing import parse_frame
 from ztensor.source.base import read_bytes
 
@@ -247,6 +248,6 @@ def describe_torn(source: Source, error: FormatError, limits: Limits) -> str | N
         return f"no committed state was found in its last {_QUICK_BYTES >> 20} MiB"
     error.in_python = "ztensor.open(path, recover=True) reads that state"
     return (
-        f"its last committed state, {len(state.manifest.objects)} objects, ends at byte "
+        f"its last committed state, {counted(len(state.manifest.objects), 'object')}, ends at byte "
         f"{state.end}: `ztensor repair {describe(source.path, 200)}` shows it"
     )

@@ -14,8 +14,9 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.model.formats import is_read_suffix
+from ztensor.model.showing import counted
 from ztensor.sharded.folders import OTHERS, SAFETENSORS
-from ztensor.sharded.naming import INDEX_SUFFIX, SHARD, WAITING, is_index
+from ztensor.sharded.naming import INDEX_SUFFIX, SHARD, STEP_NAME, WAITING, is_index
 from ztensor.source.base import read_bytes
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def chosen(folder: Folder) -> list[str] | str:
     """
     names = folder.names
     ours = _finished(names, ".zt")
+    if len(ours) > 1 and all(map(STEP_NAME.fullmatch, ours)):
+        _refuse_steps(folder, ours)
     if ours or any(name.endswith(f".zt{INDEX_SUFFIX}") for name in names):
         return _by_index(folder, ".zt") or ours
     if PIPELINE in names:
@@ -108,12 +111,15 @@ def _only_one(folder: Folder) -> str:
     if len(found) > 1:
         _refuse_several(folder, found, "the folder has several files that can be read")
     if not found:
+        beneath = list(folder.models_beneath())
+        if beneath and all(map(STEP_NAME.fullmatch, beneath)):
+            _refuse_steps(folder, beneath)
         error = SourceNotRegularError(
             "the folder has no file that can be read",
             file=folder.name,
             expected="an index of shards, or files of a format such as .zt, .safetensors or .bin",
         )
-        error.hint = _hint_at([], folder.models_beneath(), folder)
+        error.hint = _hint_at([], beneath, folder)
         raise error
     return found[0]
 
@@ -133,6 +139,18 @@ def _is_model(place: Beneath | Remote) -> bool:
 def _refuse_several(folder: Folder, files: list[str], message: str) -> NoReturn:
     error = ArgumentValueError(message, file=folder.name)
     error.hint = _hint_at(files, [], folder)
+    raise error
+
+
+def _refuse_steps(folder: Folder, steps: Sequence[str]) -> NoReturn:
+    error = ArgumentValueError(
+        "the folder has the steps of a training run, each with a state of its own",
+        file=folder.name,
+        found=counted(len(steps), "step"),
+    )
+    newest = max(steps, key=lambda name: int(name[5:].removesuffix(".zt")))
+    error.hint = f"`ztensor ckpt ls` lists them; the newest is {describe(folder.path(newest), 200)}"
+    error.in_python = "ztensor.CheckpointManager(folder).restore() gives the newest that is right"
     raise error
 
 

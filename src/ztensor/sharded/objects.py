@@ -20,6 +20,7 @@ from ztensor.errors import (
 )
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.model.account import Unrepresented
+from ztensor.model.showing import counted
 from ztensor.reading.objects import not_found
 from ztensor.sharded.finding import find_set
 from ztensor.sharded.index import broken_index, some_of, state_of
@@ -311,7 +312,8 @@ class ShardedObjects:
         try:
             opened = open_file(self.set.place(file), **self._how)
         except ZTensorError as error:
-            error.hint = error.hint or f"it is one of {len(self.set.files)} files of {self.name}"
+            files = counted(len(self.set.files), "file")
+            error.hint = error.hint or f"it is one of {files} of {self.name}"
             raise
         try:
             self._require_same_index()
@@ -330,7 +332,7 @@ class ShardedObjects:
                 "save: fetch both again",
                 file=self.name,
                 expected=f"{some_of(lost)} in {describe(os.path.basename(file), 200)}",
-                found=f"{len(opened.names)} others" if opened.names else "nothing",
+                found=counted(len(opened.names), "other") if opened.names else "nothing",
             )
             error.in_python = "a list of their paths opens the shards without the index"
             raise error

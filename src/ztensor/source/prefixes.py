@@ -60,7 +60,9 @@ def _matching(pattern: str) -> list[str]:
     found = sorted(base + key for key in keys if matches.fullmatch(key))
     if not found:
         raise SourceNotFoundError(
-            "no object matches", file=pattern, found=f"{len(keys)} objects beneath {prefix!r}"
+            "no object matches",
+            file=pattern,
+            found=f"{len(keys):,} beneath {prefix!r}",
         )
     return found
 

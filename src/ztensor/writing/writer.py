@@ -8,6 +8,8 @@ import ztensor
 from ztensor.boundary import public, public_inside, turn
 from ztensor.container import LATEST
 from ztensor.errors import ArgumentValueError, describe
+from ztensor.hints import Hinted
+from ztensor.model.showing import counted
 from ztensor.source.sink import Durable
 from ztensor.writing.creating import create
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @public
-class Writer:
+class Writer(Hinted):
     """Writes a zTensor file.
 
     The file appears when it is finished; until then, and after an exception or `abort`, what was
@@ -317,5 +319,5 @@ class Writer:
         output = self._output
         return (
             f"<ztensor.Writer {describe(output.sink.name)} version {output.emitter.version}, "
-            f"{len(output.objects)} objects, {output.state}>"
+            f"{counted(len(output.objects), 'object')}, {output.state}>"
         )

@@ -60,8 +60,18 @@ def test_verify_reads_every_byte(run: Run, folder: Path) -> None:
     assert "step 40: DAMAGED" in ended.err
 
 
-def test_a_folder_without_steps_is_not_called_right(run: Run, tmp_path: Path) -> None:
-    assert run("ckpt", "verify", tmp_path).out.splitlines()[-1].endswith(": 0 steps")
+@pytest.mark.parametrize("inside", [[], ["model.zt"], ["step-1.zt", "readme.md"]])
+@pytest.mark.parametrize("action", [["ls"], ["verify"], ["prune", "--keep", "1"]])
+def test_a_folder_without_steps_is_no_run(
+    run: Run, tmp_path: Path, action: list[str], inside: list[str]
+) -> None:
+    for name in inside:
+        (tmp_path / name).write_bytes(b"")
+    verb, *options = action
+    ended = run("ckpt", verb, tmp_path, *options)
+    assert (ended.code, ended.out) == (ExitCode.FAILED, "")
+    assert "no step of a training run" in ended.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(inside)
 
 
 def test_a_word_that_is_no_action(run: Run, folder: Path) -> None:
@@ -77,7 +87,7 @@ def test_a_step_without_digests_is_unchecked(run: Run, tmp_path: Path) -> None:
     ended = run("ckpt", "verify", tmp_path)
     assert ended.code == 0
     assert "step 1: unchecked" in ended.out
-    assert "0 of 1 step are right" in ended.out
+    assert ended.lines[-1].endswith(": 1 step: 1 unchecked")
 
 
 def test_prune_keeps_what_rules_say_and_the_newest_that_is_right(run: Run, folder: Path) -> None:
@@ -128,6 +138,6 @@ def test_what_is_no_folder_of_a_run(
     assert (tmp_path / "file.zt").read_bytes() == b"mine"
 
 
-def test_a_folder_without_steps(run: Run, tmp_path: Path) -> None:
-    assert run("ckpt", "ls", tmp_path, "--json").json["steps"] == []
-    assert run("ckpt", "prune", tmp_path, "--keep", "1", "--json").json["removed"] == []
+def test_a_folder_without_steps_is_an_error_for_programs_too(run: Run, tmp_path: Path) -> None:
+    ended = run("ckpt", "ls", tmp_path, "--json")
+    assert ended.json["error"]["reason"] == "source_not_found"

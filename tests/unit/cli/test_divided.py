@@ -145,3 +145,14 @@ def test_compact_removes_what_no_root_names_and_nobody_writes(tmp_path: Path, ru
     assert not (tmp_path / left).exists()
     with ztensor.open(tmp_path) as reader:
         assert (reader["w"] == W).all()
+
+
+def test_ls_says_where_the_digests_are(run: Run, folder: Path, tmp_path: Path) -> None:
+    found = {one["digest"] for one in run("ls", folder, "--json").json["files"][0]["objects"]}
+    assert found == {"of chunks"}
+    (tmp_path / "bare").mkdir()
+    save(tmp_path / "bare", TENSORS, checksum=None)
+    found = {
+        o["digest"] for o in run("ls", tmp_path / "bare", "--json").json["files"][0]["objects"]
+    }
+    assert found == {"none"}

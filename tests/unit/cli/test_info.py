@@ -113,6 +113,11 @@ def test_versions(run: Run, path: str, line: str) -> None:
     assert line in run("info", CORPUS / path).out
 
 
+def test_a_file_of_2_says_which_version_writes_it(run: Run, tmp_path: Path) -> None:
+    save_file({"w": np.ones(2)}, tmp_path / "m.zt", version="2.1")
+    assert "version    2.1, container 2 (ZT2)" in run("info", tmp_path / "m.zt").out
+
+
 def test_a_file_without_objects(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "none.zt"
     save_file({}, path)

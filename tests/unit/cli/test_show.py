@@ -193,6 +193,12 @@ def test_damaged_values_are_an_error_after_the_description(run: Run, tmp_path: P
     assert found["error"]["reason"] == "encoding_malformed"
 
 
+def test_show_without_a_name_leads_to_ls(run: Run, model: Path) -> None:
+    ended = run("show", model)
+    assert (ended.code, ended.out) == (2, "")
+    assert "`ztensor ls`" in ended.err
+
+
 def test_completion_offers_names_a_shell_reads_nothing_into(hostile: Path, model: Path) -> None:
     def offered(path: Path, begin: str) -> list[str]:
         class Context:

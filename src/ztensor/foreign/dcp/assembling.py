@@ -20,6 +20,7 @@ from ztensor.encoding.base import require_equal_length
 from ztensor.errors import DigestMismatchError, FormatError, Reason, ZTensorError, describe
 from ztensor.foreign.base import ForeignEncoding, InBlocks, gather_stored
 from ztensor.layout.base import empty_array
+from ztensor.model.showing import counted
 from ztensor.source.base import Range
 
 if TYPE_CHECKING:
@@ -351,7 +352,7 @@ def _require_filled(shape: tuple[int, ...], boxes: Boxes) -> None:
         "files that have them are not in the folder",
         reason=Reason.SHARD_INDEX,
         expected=f"{math.prod(shape)} elements",
-        found=f"{covered} in {len(boxes.offsets)} chunks",
+        found=f"{covered} in {counted(len(boxes.offsets), 'chunk')}",
     )
 
 
