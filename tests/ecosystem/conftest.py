@@ -37,6 +37,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let odd relative paths name nothing in this tree."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+
+
 # What callers pass in place of what is meant.
 ODD: tuple[object, ...] = (
     None,
