@@ -35,6 +35,7 @@ from tests.faults.trials import (
     kill_everywhere,
     kill_split,
 )
+from tests.faults.two_managers import MEETINGS, meet
 from tests.faults.worker import tensors
 from ztensor.numpy import save_file
 
@@ -68,6 +69,7 @@ def main() -> int:
     )
     bad += failing_calls(options.only)
     bad += changes_of_folders("Steps of a run", "steps", CHANGES, 13, options)
+    bad += meetings(options.only)
     bad += changes_of_folders("Divided checkpoints", "divided", DIVIDED, 97, options)
     bad += real_kills(options.kills, options.seed, options.only)
     bad += 0 if options.only else races(options.seconds)
@@ -156,6 +158,28 @@ def changes_of_folders(
                 tally.include(judge(Path(folder)))
         total.include(tally)
         _row(name, (tally.states, tally.distinct, *tally.outcomes.values(), tally.litter))
+    _row("all", (total.states, total.distinct, *total.outcomes.values(), total.litter))
+    print()
+    return total.bad
+
+
+def meetings(only: str) -> int:
+    """Let two managers of one folder meet behind each call, and return how many went wrong."""
+    chosen = {name: one for name, one in MEETINGS.items() if only in f"managers: {name}"}
+    if not chosen:
+        return 0
+    print("Two managers on one folder: behind each call of the one the other makes a whole change")
+    _row("change", COLUMNS)
+    total = Tally()
+    for name, meeting in chosen.items():
+        tally = Tally()
+        for nameless in (True, False):
+            with tempfile.TemporaryDirectory() as folder:
+                tally.include(meet(meeting, Path(folder), nameless=nameless))
+        total.include(tally)
+        _row(name, (tally.states, tally.distinct, *tally.outcomes.values(), tally.litter))
+        for error in tally.errors:
+            print(f"    {error}")
     _row("all", (total.states, total.distinct, *total.outcomes.values(), total.litter))
     print()
     return total.bad

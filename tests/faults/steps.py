@@ -11,8 +11,10 @@ import abc
 import contextlib
 import dataclasses
 import logging
+import os
 import random
 import shutil
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -22,16 +24,18 @@ from tests.faults.calls import Calls, Fault
 from tests.faults.images import after_kill, after_power_cut
 from tests.faults.judge import Outcome
 from tests.faults.trials import COMPOUND, FAULTS, Tally
+from tests.unit.divided.saving import save as save_parts
 from ztensor import CheckpointManager
-from ztensor.checkpoints.step import step_of
+from ztensor.checkpoints.step import name_of, step_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 _RULES: dict[str, Any] = {"keep": 2, "keep_best": ("loss", 1, "min"), "background": False}
 # The best is the first.
-_LOSSES = {1: 0.25, 2: 0.5, 3: 0.5, 4: 0.5, 5: 0.75}
+_LOSSES = {1: 0.25, 2: 0.5, 3: 0.5, 4: 0.5, 5: 0.75, 6: 0.75, 7: 0.75}
+_FROZEN = np.arange(200.0)
 
 
 def state(step: int) -> dict[str, Any]:
@@ -39,27 +43,53 @@ def state(step: int) -> dict[str, Any]:
     return {"step": step, "w": np.full(300, step, np.float32), "betas": (0.9, 0.99)}
 
 
-def _save(manager: CheckpointManager, step: int) -> None:
-    manager.save(step, state(step), {"loss": _LOSSES[step]})
+def _part_state(step: int) -> dict[str, Any]:
+    """Return what a step holds of which steps share much."""
+    return {**state(step), "frozen": _FROZEN}
+
+
+def _save(manager: CheckpointManager, step: int, held: Callable[[int], object] = state) -> None:
+    manager.save(step, held(step), {"loss": _LOSSES[step]})
     manager.wait()
 
 
-def _save_next(folder: Path) -> None:
-    _save(CheckpointManager(folder, **_RULES), 5)
+def _save_divided(manager: CheckpointManager, step: int) -> None:
+    """Save a step that two processes write, one after the other."""
+
+    def write(folder: Any, values: Mapping[str, object]) -> None:
+        held = {name: value for name, value in _part_state(step).items() if name != "betas"}
+        number = held.pop("step")
+        told = {**values, "step": number, "betas": (0.9, 0.99)}
+        save_parts(folder, held, processes=2, values=told)
+
+    manager.save_divided(step, write, {"loss": _LOSSES[step]})
 
 
-def _save_aside(folder: Path) -> None:
-    _save(CheckpointManager(folder, **{**_RULES, "background": True}), 5)
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kind:
+    """How a run keeps its steps.
+
+    Attributes:
+        save: saves a step.
+        rules: of its managers.
+    """
+
+    save: Callable[[CheckpointManager, int], object] = _save
+    rules: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def manager(self, folder: Path, **more: Any) -> CheckpointManager:
+        """Return a manager of a run."""
+        return CheckpointManager(folder, **{**_RULES, **self.rules, **more})
 
 
-def _save_restored(folder: Path) -> None:
-    manager = CheckpointManager(folder, **_RULES)
+FILES = Kind()
+INCREMENTS = Kind(lambda manager, step: _save(manager, step, _part_state), {"increments": True})
+DIVIDED_STEPS = Kind(_save_divided)
+
+
+def _restored(manager: CheckpointManager) -> CheckpointManager:
     manager.restore()
-    _save(manager, 4)
-
-
-def _save_older(folder: Path) -> None:
-    _save(CheckpointManager(folder, **_RULES, overwrite_newer=True), 3)
+    return manager
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,29 +97,51 @@ class Change:
     """One change of a run's folder.
 
     Attributes:
-        run: makes it.
+        run_by: makes it, with a manager.
         before: the steps that are there.
         after: those that are there once it is done.
         new: the one that is saved; None where steps are only removed.
         damaged: those of `before` whose bytes are wrong, and which count for nothing.
+        kind: how steps are kept.
+        rules: of the manager, beside those of the kind.
+        has_clock_back: whether the clock was set back between any two steps, so that the newest
+            files look oldest; some are older than 1970, some are of tomorrow.
     """
 
-    run: Callable[[Path], object]
+    run_by: Callable[[CheckpointManager], object]
     before: tuple[int, ...]
     after: tuple[int, ...]
     new: int | None = None
     damaged: tuple[int, ...] = ()
+    kind: Kind = FILES
+    rules: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    has_clock_back: bool = False
+
+    def run(self, folder: Path) -> None:
+        """Make it."""
+        self.run_by(self.kind.manager(folder, **self.rules))
 
     def prepare(self, folder: Path) -> None:
         """Save the steps there are."""
-        with CheckpointManager(folder, keep=None, durable=False, background=False) as manager:
+        with self.kind.manager(folder, keep=None, keep_best=None, durable=False) as manager:
             for step in self.before:
-                _save(manager, step)
+                self.kind.save(manager, step)
         for step in self.damaged:
             path = folder / f"step-{step:08d}.zt"
+            if not path.exists():
+                path = folder / f"step-{step:08d}" / "checkpoint.zt"
             data = bytearray(path.read_bytes())
             data[100] ^= 1
             path.write_bytes(data)
+        self.set_clock_back(folder)
+
+    def set_clock_back(self, folder: Path) -> None:
+        """Give the files of a folder the times they have where the clock was set back."""
+        if self.has_clock_back:
+            for path in folder.rglob("*"):
+                step = step_of(path.name) or step_of(path.parent.name) or 0
+                tomorrow = time.time() + 86_400
+                os.utime(path, (tomorrow, tomorrow - step * tomorrow / 3))
 
     def judge(self, folder: Path) -> FolderJudge:
         """Return what knows what may be in a folder while this is made."""
@@ -118,17 +170,55 @@ class AnyChange(Protocol):
         ...
 
 
+def _save_5(kind: Kind) -> Callable[[CheckpointManager], object]:
+    return lambda manager: kind.save(manager, 5)
+
+
+_FOUR = (1, 2, 3, 4)
 CHANGES = {
-    "first save": Change(_save_next, (), (5,), 5),
-    "save": Change(_save_next, (1, 2, 3, 4), (1, 4, 5), 5),
-    "save, aside": Change(_save_aside, (1, 2, 3, 4), (1, 4, 5), 5),
-    "save, damaged": Change(_save_restored, (1, 2, 3, 4), (1, 3, 4), 4, damaged=(4,)),
-    "save, several damaged": Change(_save_restored, (1, 2, 3, 4), (1, 2, 3, 4), 4, damaged=(3, 4)),
-    "save, older": Change(_save_older, (1, 2, 4), (1, 2, 3), 3),
-    "prune": Change(
-        lambda folder: CheckpointManager(folder, keep=1).prune(), (1, 2, 3, 4), (3, 4), damaged=(4,)
+    "first save": Change(_save_5(FILES), (), (5,), 5),
+    "save": Change(_save_5(FILES), _FOUR, (1, 4, 5), 5),
+    "save, aside": Change(_save_5(FILES), _FOUR, (1, 4, 5), 5, rules={"background": True}),
+    "save, damaged": Change(
+        lambda manager: _save(_restored(manager), 4), _FOUR, (1, 3, 4), 4, damaged=(4,)
     ),
-    "pin": Change(lambda folder: CheckpointManager(folder).pin(2), (1, 2), (1, 2)),
+    "save, several damaged": Change(
+        lambda manager: _save(_restored(manager), 4), _FOUR, _FOUR, 4, damaged=(3, 4)
+    ),
+    "save, older": Change(
+        lambda manager: _save(manager, 3), (1, 2, 4), (1, 2, 3), 3, rules={"overwrite_newer": True}
+    ),
+    "save, clock back": Change(_save_5(FILES), _FOUR, (1, 4, 5), 5, has_clock_back=True),
+    "prune": Change(
+        lambda manager: manager.prune(),
+        _FOUR,
+        (3, 4),
+        damaged=(4,),
+        rules={"keep": 1, "keep_best": None},
+    ),
+    "pin": Change(lambda manager: manager.pin(2), (1, 2), (1, 2)),
+    "increment, first": Change(_save_5(INCREMENTS), (), (5,), 5, kind=INCREMENTS),
+    "increment": Change(_save_5(INCREMENTS), _FOUR, (1, 4, 5), 5, kind=INCREMENTS),
+    "increment, damaged": Change(
+        lambda manager: INCREMENTS.save(_restored(manager), 4),
+        _FOUR,
+        (1, 3, 4),
+        4,
+        damaged=(4,),
+        kind=INCREMENTS,
+    ),
+    "increment, clock back": Change(
+        _save_5(INCREMENTS), _FOUR, (1, 4, 5), 5, kind=INCREMENTS, has_clock_back=True
+    ),
+    "increment, prune": Change(
+        lambda manager: manager.prune(),
+        _FOUR,
+        (4,),
+        kind=INCREMENTS,
+        rules={"keep": 1, "keep_best": None},
+    ),
+    "divided, first": Change(_save_5(DIVIDED_STEPS), (), (5,), 5, kind=DIVIDED_STEPS),
+    "divided": Change(_save_5(DIVIDED_STEPS), _FOUR, (1, 4, 5), 5, kind=DIVIDED_STEPS),
 }
 
 
@@ -184,12 +274,10 @@ class StepJudge(FolderJudge):
     def look(self, folder: Path) -> tuple[Outcome, bool]:
         """Return the same of a folder that is there; it is saved to."""
         change = self._change
-        manager = CheckpointManager(folder, **_RULES)
+        change.set_clock_back(folder)
+        manager = change.kind.manager(folder)
         whole = {one.step for one in manager.verify() if one.problem is None}
-        if any(
-            ztensor.load_tree(folder / f"step-{step:08d}.zt")["w"].tolist() != [step] * 300
-            for step in whole
-        ):
+        if any(not is_right(manager, step) for step in whole):
             return Outcome.WRONG, False
         damaged = {*change.damaged}
         old = {*change.before} - damaged
@@ -199,17 +287,29 @@ class StepJudge(FolderJudge):
         if {*change.after} - (damaged - {change.new}) <= whole <= old | {change.new}:
             is_new = change.new is None or change.new in whole
             outcome = Outcome.NEW if is_new else outcome
-        found = CheckpointManager(folder).restore() if whole else None
+        found = change.kind.manager(folder).restore() if whole else None
         if found is not None and found.step != max(whole):
             outcome = Outcome.WRONG
-        with CheckpointManager(folder, **_RULES, overwrite_newer=True) as last:
+        with change.kind.manager(folder, overwrite_newer=True) as last:
             last.save(9, state(9))
-        litter = any(step_of(path.name) is None for path in folder.iterdir())
+            there = {name_of(one.step) for one in last.checkpoints()}
+        litter = any(path.name.removesuffix(".zt") not in there for path in folder.iterdir())
         return outcome, litter
 
 
+def is_right(manager: CheckpointManager, step: int) -> bool:
+    """Return whether a step holds what was saved under its number."""
+    tree = ztensor.load_tree(manager.path(step))
+    return bool(
+        (tree["w"] == np.full(300, step, np.float32)).all()
+        and tree["step"] == step
+        and tree["betas"] == (0.9, 0.99)
+        and ("frozen" not in tree or (tree["frozen"] == _FROZEN).all())
+    )
+
+
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Log nothing: steps that are damaged, and saves that fail, are the point."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
@@ -223,14 +323,14 @@ def _recorded(change: AnyChange, folder: Path, **options: Any) -> Calls:
     run = folder / "run"
     run.mkdir()
     change.prepare(run)
-    with _quiet(), Calls(run, **options) as calls:
+    with quiet(), Calls(run, **options) as calls:
         change.run(run)
     return calls
 
 
 def _tally(judge: FolderJudge, worlds: Iterator[dict[str, bytes]]) -> Tally:
     tally = Tally()
-    with _quiet():
+    with quiet():
         for files in worlds:
             outcome, litter = judge.of(files)
             tally.add(outcome)
@@ -274,7 +374,7 @@ def fail_run(change: AnyChange, folder: Path, *, faults: tuple[str, ...] | None 
     judge = change.judge(folder)
     every = {name: [fault] for name, fault in FAULTS.items()} | COMPOUND
     tally = Tally()
-    with _quiet():
+    with quiet():
         for name in faults or every:
             for number in range(1, 1000):
                 tried = folder / "tried"

@@ -10,15 +10,20 @@ import numpy as np
 import pytest
 
 from tests.faults.judge import Outcome
-from tests.faults.steps import CHANGES, cut_power_of_run, fail_run, kill_run, state
+from tests.faults.steps import CHANGES, FILES, cut_power_of_run, fail_run, kill_run, state
 from tests.faults.test_full_disk import small_disk  # noqa: F401  # a fixture
+from tests.faults.two_managers import MEETINGS, meet
 from ztensor import CheckpointManager, SourceError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize("name", CHANGES)
+# `run.py` tries all; these take long, and are alike.
+_LONG = {"increment, clock back", "increment, damaged", "increment, prune"}
+
+
+@pytest.mark.parametrize("name", [name for name in CHANGES if name not in _LONG])
 def test_a_kill_leaves_the_old_steps_or_the_kept_ones(name: str, tmp_path: Path) -> None:
     tally = kill_run(CHANGES[name], tmp_path, stride=997)
     assert tally.bad == 0, tally
@@ -26,9 +31,10 @@ def test_a_kill_leaves_the_old_steps_or_the_kept_ones(name: str, tmp_path: Path)
     assert tally.states > len(CHANGES[name].after)
 
 
-@pytest.mark.parametrize("name", ["save", "prune"])
+@pytest.mark.parametrize("name", ["save", "prune", "increment", "divided"])
 def test_a_power_cut_leaves_the_old_steps_or_the_kept_ones(name: str, tmp_path: Path) -> None:
-    tally = cut_power_of_run(CHANGES[name], tmp_path, count=60, seed=3)
+    count = 60 if CHANGES[name].kind is FILES else 16
+    tally = cut_power_of_run(CHANGES[name], tmp_path, count=count, seed=3)
     assert tally.bad == 0, tally
     assert tally.outcomes[Outcome.NEW] >= 1
 
@@ -42,12 +48,28 @@ def test_without_flushes_the_same_power_cuts_lose_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", ["write: disk full", "rename: I/O error", "unlink: I/O error", "rename: interrupted"]
+    ("name", "fault"),
+    [
+        ("save", "write: disk full"),
+        ("save", "rename: I/O error"),
+        ("save", "unlink: I/O error"),
+        ("save", "rename: interrupted"),
+        ("increment, first", "link: no space"),
+        ("divided, first", "rename: I/O error"),
+    ],
 )
-def test_a_call_that_fails_costs_no_step(fault: str, tmp_path: Path) -> None:
-    tally = fail_run(CHANGES["save"], tmp_path, faults=(fault,))
+def test_a_call_that_fails_costs_no_step(name: str, fault: str, tmp_path: Path) -> None:
+    tally = fail_run(CHANGES[name], tmp_path, faults=(fault,))
     assert tally.bad == 0, tally
     assert tally.states >= 1
+
+
+@pytest.mark.parametrize("name", MEETINGS)
+def test_two_managers_fail_neither_nor_lose_a_step(name: str, tmp_path: Path) -> None:
+    tally = meet(MEETINGS[name], tmp_path, stride=1 if ":" not in name else 7)
+    assert not tally.errors
+    assert tally.bad == 0, tally
+    assert tally.states > 2
 
 
 @pytest.mark.parametrize("background", [True, False])

@@ -38,6 +38,7 @@ class Tally:
         fooled: torn images a minimal reader took for something, where the library noticed.
         repaired: torn images mended by both ways of `repair`.
         torn: states that must not be torn, and are.
+        errors: what was raised and must not be.
     """
 
     states: int = 0
@@ -49,6 +50,7 @@ class Tally:
     fooled: int = 0
     repaired: int = 0
     torn: int = 0
+    errors: list[str] = dataclasses.field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
         self.states += 1
@@ -61,6 +63,7 @@ class Tally:
         self.fooled += other.fooled
         self.repaired += other.repaired
         self.torn += other.torn
+        self.errors += other.errors
         for outcome, count in other.outcomes.items():
             self.outcomes[outcome] += count
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
@@ -20,6 +21,8 @@ from ztensor.edit import set_attributes
 from ztensor.errors import (
     ArgumentValueError,
     ClosedError,
+    FormatError,
+    SourceNotFoundError,
     UsageError,
     describe,
 )
@@ -231,10 +234,11 @@ class CheckpointManager(Shown, Hinted, History):
         if told is None:
             return False
         self._require_no_file(step)
+        durable = self._options["durable"] is True
         if process == 0:
-            self._place.prepare()
-        path = self._place.folder(name_of(step))
-        write(path, told)
+            self._place.prepare(durable=durable)
+        with self._place.writing(name_of(step), durable=durable and process == 0) as path:
+            write(path, told)
         self._listing.forget_damage(step)
         self._last = step
         if process == 0:
@@ -316,7 +320,7 @@ class CheckpointManager(Shown, Hinted, History):
             _LOG.error("%s: step %d was not saved: %s", describe(self._place.name), step, error)
 
     def _commit(self, step: int, encoded: Encoded, told: dict[str, object]) -> None:
-        self._place.prepare()
+        self._place.prepare(durable=self._options["durable"] is True)
         if self._increments:
             self._save_increment(step, encoded, told)
         else:
@@ -331,14 +335,18 @@ class CheckpointManager(Shown, Hinted, History):
         older = [one for one in self._listing.entries() if one.is_divided and one.step != step]
         opens = (one for one in reversed(older) if not self._listing.is_damaged(one))
         since = next((self._place.path(one.name) for one in opens), None)
-        save_encoded_divided(
-            encoded,
-            self._place.folder(name_of(step)),
-            told,
-            since=since,
-            durable=self._options["durable"],
-            compression=self._options["compression"],
+        durable = self._options["durable"]
+        save = functools.partial(
+            save_encoded_divided, durable=durable, compression=self._options["compression"]
         )
+        with self._place.writing(name_of(step), durable=durable is True) as path:
+            try:
+                save(encoded, path, told, since=since)
+            except (SourceNotFoundError, FormatError):
+                if since is None:
+                    raise
+                # The older step lacks a file, or another manager removed it: all is written.
+                save(encoded, path, told, since=None)
 
     def _require_no_file(self, step: int) -> None:
         """Refuse to save a step as a folder beside its file, which readers would take for it."""
@@ -364,6 +372,7 @@ class CheckpointManager(Shown, Hinted, History):
             gone += [entry for entry in newer if not self._listing.is_damaged(entry)]
         for entry in gone:
             self._place.remove(entry)
+        self._place.clear(newest)
 
     def _require_newest(self, step: int) -> None:
         """Refuse to save behind a step that opens: the rules would take it for the newest."""
@@ -460,9 +469,10 @@ class CheckpointManager(Shown, Hinted, History):
         kept |= {one.step for one in steps if one.problem and not (damaged and one.is_damaged)}
         gone = [entry for entry in entries if entry.step not in kept]
         if not dry_run:
-            self._place.prepare()
+            self._place.prepare(durable=False)
             for entry in gone:
                 self._place.remove(entry)
+            self._place.clear(newest)
         return [entry.step for entry in gone]
 
     def __repr__(self) -> str:

@@ -7,7 +7,10 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ztensor.checkpoints.step import NAMES, SUFFIX, name_of, step_of
+from ztensor.divided.cleaning import clean_folder
 from ztensor.errors import FormatError, Reason, SourceError, SourceNotFoundError
+from ztensor.source import locking
+from ztensor.source.flushing import flush_file, flush_folder
 from ztensor.source.paths import path_text
 from ztensor.source.prefixes import listed
 from ztensor.source.sink import sweep
@@ -88,12 +91,28 @@ class StepPlace(Protocol):
         """Return what opens or writes the file of a name."""
         ...
 
-    def folder(self, name: str) -> Any:
-        """Return where the files of a divided step go, which are made in it."""
+    def writing(self, name: str, *, durable: bool) -> contextlib.AbstractContextManager[Any]:
+        """Have a divided step written, and give where its files go; no other takes it for dead.
+
+        Args:
+            name: of the step.
+            durable: whether all of it is on disk behind the context, whoever wrote it.
+
+        Raises:
+            SourceError: its folder cannot be made, or not be flushed.
+        """
         ...
 
-    def prepare(self) -> None:
-        """Make the folder, and remove what killed saves left."""
+    def prepare(self, *, durable: bool) -> None:
+        """Make the folder, on disk where that is asked for, and remove what killed saves left."""
+        ...
+
+    def clear(self, before: int) -> None:
+        """Remove what killed saves and removals left of divided steps older than one that opens.
+
+        Raises:
+            SourceError: a file of them could not be removed.
+        """
         ...
 
     def remove(self, entry: Entry) -> None:
@@ -172,41 +191,102 @@ class Folder:
         """Return the path of a file."""
         return os.path.join(self.name, name)
 
-    def folder(self, name: str) -> str:
-        """Return the folder of a divided step, which is made."""
+    @contextlib.contextmanager
+    def writing(self, name: str, *, durable: bool) -> Iterator[str]:
+        """Have a divided step written, and give its folder, which is made."""
         path = self.path(name)
-        _make(path)
-        return path
+        try:
+            with contextlib.ExitStack() as stack:
+                try:
+                    stack.enter_context(locking.folder_in_use(path))
+                except OSError as error:
+                    raise _cannot_make(error, path) from error
+                yield path
+                if durable:
+                    self._flush(path)
+        except BaseException:
+            with contextlib.suppress(SourceError):  # the disk may be full: give the space back
+                _remove_unfinished(path)
+            raise
 
-    def prepare(self) -> None:
-        """Make the folder, and remove what killed saves left."""
-        _make(self.name)
+    def _flush(self, path: str) -> None:
+        try:
+            with os.scandir(path) as found:
+                names = [one.path for one in found if one.is_file(follow_symlinks=False)]
+            for name in names:
+                flush_file(name)
+            flush_folder(path)
+            flush_folder(self.name)
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot flush a step to disk", path) from error
+
+    def prepare(self, *, durable: bool) -> None:
+        """Make the folder, on disk where that is asked for, and remove what killed saves left."""
+        missing, path = [], self.name
+        while not os.path.isdir(path) and path not in missing:
+            missing.append(path)
+            path = os.path.dirname(path)
+        try:
+            os.makedirs(self.name, exist_ok=True)
+            for path in missing if durable else ():
+                flush_folder(os.path.dirname(path))
+        except OSError as error:
+            raise _cannot_make(error, self.name) from error
         sweep(self.name, NAMES)
 
+    def clear(self, before: int) -> None:
+        """Remove folders of older steps that have no root and that nobody writes."""
+        try:
+            with os.scandir(self.name) as found:
+                names = [one.name for one in found if one.is_dir(follow_symlinks=False)]
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot list the steps of a run", self.name) from error
+        for name in names:
+            step = step_of(name)
+            if step is not None and step < before:
+                _remove_unfinished(self.path(name))
+
     def remove(self, entry: Entry) -> None:
-        """Remove a step: of a folder the root first, so that it is none at once."""
+        """Remove a step: of a folder the root first, so that it is none at once.
+
+        A folder in which another manager saves stays; the rules are asked again at the next save.
+        """
         path = self.path(entry.name)
         try:
             if not entry.is_divided:
                 _unlink(path)
                 return
-            _unlink(os.path.join(path, ROOT))
-            with os.scandir(path) as found:
-                names = [one.path for one in found if one.is_file(follow_symlinks=False)]
-            for name in names:
-                _unlink(name)
-            os.rmdir(path)
+            with locking.idle_folder(path) as is_idle:
+                if is_idle is not False:
+                    _remove_folder(path)
         except FileNotFoundError:
             return
         except OSError as error:
             raise SourceError.from_os(error, "cannot remove a step", path) from error
 
 
-def _make(path: str) -> None:
-    try:
-        os.makedirs(path, exist_ok=True)
-    except OSError as error:
-        raise SourceError.from_os(error, "cannot make the folder of a run", path) from error
+def _cannot_make(error: OSError, path: str) -> SourceError:
+    return SourceError.from_os(error, "cannot make the folder of a run", path)
+
+
+def _remove_unfinished(path: str) -> None:
+    """Remove the folder of a step that has no root, where nobody writes it."""
+    if os.path.lexists(os.path.join(path, ROOT)):
+        return
+    with locking.idle_folder(path) as is_idle:
+        if is_idle:
+            clean_folder(path, ())
+            with contextlib.suppress(OSError):  # there is something that is not ours
+                os.rmdir(path)
+
+
+def _remove_folder(path: str) -> None:
+    _unlink(os.path.join(path, ROOT))
+    with os.scandir(path) as found:
+        names = [one.path for one in found if one.is_file(follow_symlinks=False)]
+    for name in names:
+        _unlink(name)
+    os.rmdir(path)
 
 
 def _unlink(path: str) -> None:
@@ -240,12 +320,16 @@ class Prefix:
         """Return the URL of a file."""
         return self._remote.beside(name)
 
-    def folder(self, name: str) -> Remote:
-        """Return the URL of a divided step."""
-        return self.path(name)
+    @contextlib.contextmanager
+    def writing(self, name: str, *, durable: bool) -> Iterator[Remote]:  # as Folder
+        """Give the URL of a divided step; what a store took is durable."""
+        yield self.path(name)
 
-    def prepare(self) -> None:
+    def prepare(self, *, durable: bool) -> None:
         """Do nothing: stores have no folders, and show nothing that is not whole."""
+
+    def clear(self, before: int) -> None:
+        """Do nothing: a store cannot tell whether somebody writes."""
 
     def remove(self, entry: Entry) -> None:
         """Remove a step: of several objects the root first, so that it is none at once."""

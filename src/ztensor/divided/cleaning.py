@@ -44,7 +44,7 @@ def clean(place: Place, named: Collection[str], before: Iterable[str] = ()) -> l
     try:
         if place.folder is None:
             return _clean_store(place, named, before)
-        return _clean_folder(place.folder, named)
+        return clean_folder(place.folder, named)
     except SourceError as error:
         error.hint = error.hint or "the new checkpoint is in place; this file is no part of it"
         raise
@@ -79,7 +79,7 @@ def compact(folder: Path, *, storage: object = None, dry_run: bool = False) -> l
             raise UsageError("the file is the root of no divided checkpoint", file=file.name)
         named = {one.name for one in parse_root(file).files}
     if not dry_run:
-        return _clean_folder(place.folder, named)
+        return clean_folder(place.folder, named)
     inside = place.folder
     return [name for name in unnamed(inside, named) if is_of_a_process(os.path.join(inside, name))]
 
@@ -93,7 +93,16 @@ def _clean_store(place: Place, named: Collection[str], before: Iterable[str]) ->
     return gone
 
 
-def _clean_folder(folder: str, named: Collection[str]) -> list[str]:
+def clean_folder(folder: str, named: Collection[str]) -> list[str]:
+    """Remove the files of a folder that no root names and nobody writes; return which these were.
+
+    Args:
+        folder: the folder.
+        named: the files that the root names.
+
+    Raises:
+        SourceError: one could not be removed.
+    """
     gone = []
     for name in unnamed(folder, named):
         path = os.path.join(folder, name)

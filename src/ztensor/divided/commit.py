@@ -14,6 +14,7 @@ import numpy as np
 from ztensor.boundary import public
 from ztensor.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.divided.cleaning import clean
+from ztensor.divided.part import let_go
 from ztensor.divided.place import ROOT, Place
 from ztensor.divided.root import encode_values, is_root, open_root, parse_root, write_root
 from ztensor.errors import (
@@ -74,6 +75,22 @@ def commit(
         SourceError: a file of a process is not there, or the root could not be written.
     """
     place = Place(folder, storage)
+    try:
+        _commit(place, records, values, writer, overwrite=overwrite, durable=durable)
+    except BaseException:
+        let_go(place.name)
+        raise
+
+
+def _commit(
+    place: Place,
+    records: Iterable[PartRecord],
+    values: Mapping[str, object] | None,
+    writer: str,
+    *,
+    overwrite: bool,
+    durable: Durable,
+) -> None:
     encoded = encode_values(values or {})
     table = merged([record.table for record in records])
     try:

@@ -455,6 +455,17 @@ def _is_durable(place: Place, durable: Durable) -> Durable:
     return False if isinstance(target, Remote) else os.path.lexists(target)
 
 
+def let_go(folder: str) -> None:
+    """Let clean-ups take what the writers of this process finished in a folder: its save failed.
+
+    Args:
+        folder: as `Place` names it.
+    """
+    for (name, _), writer in list(_LAST.items()):
+        if name == folder and writer.state == "finished":
+            writer._held.clear()
+
+
 def remove_files(place: Place, names: Iterable[str]) -> None:
     """Remove files of a place, whether they are there or not.
 

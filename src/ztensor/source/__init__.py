@@ -2,7 +2,8 @@
 
 Read `base.py` (the contract), `memory.py`, `local.py`, `table.py` (which of them a path, a URL or
 an object gives), then `sink.py` and `stream.py` for the way out, with `gathering.py` (how bytes are
-written) and `targets.py` (what may be written over), and `caching.py` (the page cache).
+written), `flushing.py` (what is on disk) and `targets.py` (what may be written over), and
+`caching.py` (the page cache).
 Of stores and HTTP servers: `urls.py` (what a URL means), `hub.py` (the same of a model hub),
 `remote.py` (reading), `cache.py` (what is kept of it on disk), `ahead.py` (long reads for who goes
 through a file in order), `at_once.py` (many parts by few requests), `upload.py` (writing),

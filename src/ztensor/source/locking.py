@@ -24,9 +24,13 @@ import os
 import stat
 import struct
 import time
+from typing import TYPE_CHECKING
 
 from ztensor.errors import Reason, SourceError
 from ztensor.source.rights import Rights, rights_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 try:
     import fcntl
@@ -41,6 +45,7 @@ _LOCK_OFFSET = 1 << 62
 _PRIVATE_MODE = 0o600
 # struct flock: what kind, from where its start counts, start, length, whose; filled to its length.
 _RANGE = struct.Struct("@hhqqi0q")
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _QUIETLY = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -167,6 +172,67 @@ def is_held(descriptor: int, path: str | None = None) -> bool:
     except OSError:
         return False
     return path is not None and _is_held_beside(descriptor, path)
+
+
+# --- The lock of a folder ---------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def folder_in_use(path: str) -> Iterator[None]:
+    """Make a folder where there is none, and keep others from removing it as what is left over.
+
+    Several may use one folder at once. Where the system cannot lock folders, this makes it only,
+    and nobody takes it for left over.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    descriptor = -1
+    try:
+        while True:
+            os.makedirs(path, exist_ok=True)
+            if fcntl is None:
+                break
+            try:
+                descriptor = os.open(path, _FOLDER)
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    break
+            except FileNotFoundError:  # removed since it was made
+                pass
+            except OSError:  # locks no folders
+                break
+            if descriptor >= 0:
+                os.close(descriptor)
+                descriptor = -1
+        yield
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def idle_folder(path: str) -> Iterator[bool | None]:
+    """Say whether nobody uses a folder, and keep others from using it meanwhile.
+
+    None where the system cannot tell.
+    """
+    if fcntl is None:
+        yield None
+        return
+    descriptor, is_idle = -1, None
+    try:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, _FOLDER)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_idle = True
+            except BlockingIOError:
+                is_idle = False
+        yield is_idle
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 # --- The lock of the file -------------------------------------------------------------------

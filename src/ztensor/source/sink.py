@@ -21,6 +21,7 @@ from ztensor.errors import (
 from ztensor.source import locking
 from ztensor.source.base import shrunk
 from ztensor.source.descriptor import Descriptor
+from ztensor.source.flushing import flush_folder
 from ztensor.source.gathering import Gatherer
 from ztensor.source.paths import path_text
 from ztensor.source.rights import PERMISSIONS, Rights, hand_over, narrow, rights_of
@@ -476,17 +477,9 @@ class FileSink(Gatherer):
         Raises:
             SourceError: they could not be.
         """
-        if os.name == "nt":  # Windows has no way to flush a folder
-            return
         try:
-            folder = os.open(self._folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            flush_folder(self._folder)
         except OSError as error:
-            if error.errno in (errno.EINVAL, errno.ENOTSUP):
-                return  # a file system, such as some network mounts, that flushes no folders
             raise SourceError.from_os(error, failure, self.name) from error
 
     def abort(self) -> None:

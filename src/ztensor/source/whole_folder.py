@@ -14,6 +14,7 @@ import shutil
 
 from ztensor.errors import SourceError, UsageError
 from ztensor.source import locking
+from ztensor.source.flushing import flush_folder
 from ztensor.source.targets import shown
 
 
@@ -78,7 +79,7 @@ class WholeFolder:
         try:
             if self._durable:
                 for folder, _, _ in os.walk(self.path):
-                    _flush(folder)
+                    flush_folder(folder)
             has_old = os.path.isdir(self._target)
             if has_old:
                 shutil.copymode(self._target, self.path)
@@ -90,7 +91,7 @@ class WholeFolder:
                     os.rename(self._old, self._target)
                 raise
             if self._durable:
-                _flush(parent)
+                flush_folder(parent)
         except OSError as error:
             raise SourceError.from_os(
                 error, "cannot put the finished folder in place; what was there still is", self.name
@@ -150,13 +151,3 @@ def _is_own(path: str) -> bool:
     with contextlib.suppress(OSError):
         return os.lstat(path).st_uid == os.geteuid()
     return False
-
-
-def _flush(folder: str) -> None:
-    if os.name == "nt":  # which cannot flush a folder
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -315,3 +315,93 @@ def test_what_increments_cannot_take_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotRepresentableError):
         manager.save(1, {"f": lambda: 0})
     assert manager.steps() == []
+
+
+# --- What is left over ----------------------------------------------------------------------
+
+
+def test_what_killed_saves_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    dead = tmp_path / "step-00000002"
+    dead.mkdir()
+    with PartWriter(dead) as part:
+        part.add("w", np.ones(9))
+        part.finish()
+    del part  # as the end of its process does
+    empty = tmp_path / "step-00000003"
+    empty.mkdir()
+    other = tmp_path / "step-00000004"
+    other.mkdir()
+    (other / "notes.txt").write_text("mine")
+    newer = tmp_path / "step-00000009"
+    newer.mkdir()
+    manager = CheckpointManager(tmp_path, background=False)
+    manager.save(5, {"w": np.ones(2)})
+    assert not dead.exists()
+    assert not empty.exists()
+    assert (other / "notes.txt").exists()
+    assert newer.exists()  # of a save that may be under way
+    manager.save(10, {"w": np.ones(2)})
+    manager.prune()
+    assert not newer.exists()
+
+
+def test_a_step_that_another_manager_saves_is_not_left_over(tmp_path: Path) -> None:
+    one, other = (CheckpointManager(tmp_path, background=False) for _ in range(2))
+
+    def write(folder: Where, values: Mapping[str, object]) -> None:
+        other.save(7, {"w": np.ones(2)})
+        other.prune()
+        write_of(3)(folder, values)
+        other.save(8, {"w": np.ones(2)})
+        other.prune()
+
+    one.save_divided(3, write)
+    assert one.steps() == [3, 7, 8]
+
+
+def test_a_save_that_fails_gives_its_space_back(tmp_path: Path) -> None:
+    manager = CheckpointManager(tmp_path)
+
+    def write(folder: Where, values: Mapping[str, object]) -> None:
+        with PartWriter(folder) as part:
+            part.add("w", np.ones(1000))
+            commit(folder, [part.finish()], {**values, "f": lambda: 0})
+
+    with pytest.raises(NotRepresentableError):
+        manager.save_divided(3, write)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_and_its_divided_steps_are_on_disk_before_older_ones_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[tuple[int, int]] = []
+    real = os.fsync
+
+    def fsync(number: int) -> None:
+        status = os.fstat(number)
+        flushed.append((status.st_dev, status.st_ino))
+        real(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    run = tmp_path / "deep" / "run"
+    CheckpointManager(run).save_divided(3, write_of(3))
+    step = run / "step-00000003"
+    for path in (tmp_path, tmp_path / "deep", run, step, *step.iterdir()):
+        status = path.stat()
+        assert (status.st_dev, status.st_ino) in flushed, path
+    flushed.clear()
+    CheckpointManager(tmp_path / "other", durable=False).save_divided(3, write_of(3))
+    assert not flushed
+
+
+def test_an_increment_on_a_step_that_lacks_a_file_is_written_in_full(tmp_path: Path) -> None:
+    manager = CheckpointManager(tmp_path, increments=True, background=False)
+    state = {"frozen": np.arange(1 << 14), "w": np.ones(3)}
+    manager.save(1, state)
+    part_of(tmp_path, 1).unlink()
+    manager.save(2, state)
+    restored = manager.restore()
+    assert restored is not None
+    assert restored.step == 2
+    np.testing.assert_array_equal(restored.tree["frozen"], state["frozen"])
