@@ -213,6 +213,22 @@ def test_a_page_is_written_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     assert sorted(one.name for one in tmp_path.iterdir()) == ["folder.html", "m.zt"]
 
 
+def test_names_of_10_mb_and_very_many_parts_are_cut(tmp_path: Path) -> None:
+    long = {"z" * 10_000_000: W, "a." * 5_000_000: W, "\u202e" * 3_000_000: W, "a": W, "a.b": W}
+    path = tmp_path / "long.zt"
+    with ztensor.Writer(path) as writer:
+        for name, array in long.items():
+            writer.write(name, array)
+    with ztensor.open(path) as reader:
+        ztensor.report(reader, tmp_path / "long.html")
+        sheet = reader._repr_html_()
+        shown = ztensor.view(reader)._repr_html_()
+    assert (tmp_path / "long.html").stat().st_size < 400_000
+    assert len(sheet) < 50_000
+    assert len(shown) < 600_000
+    assert "10,000,000 characters" in sheet
+
+
 def test_an_empty_model(tmp_path: Path) -> None:
     save_file({}, tmp_path / "m.zt")
     assert "0 tensors" in html_of(ztensor.examine(tmp_path / "m.zt"))
