@@ -42,6 +42,7 @@ _BEFORE_ONE = _SKIPPABLE + (8 + _FOOT_BYTES).to_bytes(4, "little")
 _BEHIND_ONE = (1).to_bytes(4, "little") + b"\0" + _MAGIC
 _ONE_ENTRY_BYTES = _HEAD_BYTES + 8 + _FOOT_BYTES
 _PIECE_BYTES = 1 << 20
+_USUAL_RATIO = 64  # decoded to stored bytes; more is believed after a look at the frames
 
 
 class Table(NamedTuple):
@@ -114,9 +115,14 @@ class ZstdSeekable:
         return table
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse stored bytes whose table or frames cannot give `expected_length` bytes."""
+        """Refuse stored bytes whose table or frames cannot give `expected_length` bytes.
+
+        The frames are looked at where so many bytes would be much memory for a lie.
+        """
         table = self.table(stored, limits)
         _require_length(table, expected_length)
+        if expected_length <= _USUAL_RATIO * stored.length:
+            return
         most = sum(
             frame.most_length if frame.content_length is None else frame.content_length
             for frame in walk_frames(stored, limits)

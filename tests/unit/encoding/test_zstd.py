@@ -186,6 +186,7 @@ def piece_sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     if request.param == "tiny":
         monkeypatch.setattr(held, "HELD_BYTES", 31)
         monkeypatch.setattr(frames, "LOOK_BYTES", 19)
+        monkeypatch.setattr(frames, "LOOK_MOST", 19)
         monkeypatch.setattr(codec, "CHUNK_BYTES", 1000)
         monkeypatch.setattr(codec, "ONE_PASS_BYTES", 0)
     return str(request.param)
@@ -614,6 +615,41 @@ def test_a_single_segment_frame_mostly_of_empty_blocks_is_not_held_whole(
     else:
         assert refusals(encoding, stored, 2000, limits)["into"].reason is Reason.LIMIT_WINDOW
         assert max(length for _, length in stored.reads) <= codec.CHUNK_BYTES
+
+
+def test_frames_decoded_together_are_judged_as_one_after_the_other(binding: Binding) -> None:
+    """Flip each byte, swap what frames declare, put others between: the answers are the same."""
+    content = text_like(3000) + bytes(500)
+    parts = [encoded(content[at : at + 700]) for at in range(0, 3500, 700)]
+    whole = b"".join(parts)
+    legacy = b"\x27\xb5\x2f\xfd" + parts[1][4:]
+    samples = [
+        whole,
+        whole[:-1],
+        whole + b"\0",
+        b"".join([*parts[:2], skippable(b"between"), *parts[2:]]),
+        b"".join([parts[0], without_size(parts[1]), *parts[2:]]),
+        b"".join([parts[0], legacy, *parts[2:]]),
+        # As many bytes in all, but not as the frames declare them.
+        b"".join(frame(raw(bytes(n)), size=said, window=60) for n, said in ((5, 6), (3489, 3489), (6, 5))),
+        b"".join(frame(raw(bytes(n)), size=n, window=60) for n in (5, 3489, 6)),
+    ]
+    for at in range(0, len(whole), 3):
+        samples += [whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :] for bit in (0, 5)]
+
+    def answer(encoding: Zstd, data: bytes) -> tuple[bytes, str]:
+        memory = bytearray(len(content))
+        try:
+            encoding.decode_into(Mapped(data), memoryview(memory), Limits(window_log=24))
+        except ZTensorError as error:
+            return b"", str(error)
+        return bytes(memory), ""
+
+    together, each = Zstd(binding), Zstd(binding._replace(crosses_frames=False))
+    answers = [answer(together, data) for data in samples]
+    assert answers == [answer(each, data) for data in samples]
+    assert answers[0] == (content, "")
+    assert sum(bool(error) for _, error in answers) > len(answers) // 3
 
 
 def test_a_long_frame_of_a_copying_source_is_read_in_pieces(encoding: Zstd) -> None:

@@ -24,6 +24,7 @@ from ztensor.errors import (
     EncodingError,
     LimitError,
     Reason,
+    ZTensorError,
     describe,
 )
 from ztensor.threads import WINDOWS
@@ -152,8 +153,44 @@ class Zstd:
         total = len(destination)
         require_decodable(total, limits)
         stored = hold(stored, start, stop)
+        if isinstance(stored, Held) and self._decode_several(
+            stored, start, stop, destination, limits
+        ):
+            return
         for _ in self._decode(stored, start, stop, destination, total, limits, is_whole=True):
             pass
+
+    def _decode_several(
+        self, stored: Held, start: int, stop: int, destination: memoryview, limits: Limits
+    ) -> bool:
+        """Decode frames by one call of the library; say whether they filled `destination`.
+
+        Only several that declare their length, all of it together: each is decoded in one pass
+        then, and held to what it declares. Who decodes one after the other says what is wrong.
+        """
+        binding = self._bound()
+        if not binding.crosses_frames:
+            return False
+        count = total = 0
+        try:
+            for frame in walk_frames(stored, limits, start=start, stop=stop):
+                if frame.is_skippable or frame.content_length is None:
+                    return False
+                count += 1
+                total += frame.content_length
+        except ZTensorError:
+            return False
+        if count < 2 or total != len(destination):
+            return False
+        decoder = self._take_decoder()
+        try:
+            reader = decoder(Span(stored, start, stop, stop - start, is_several=True))
+            if reader.readinto(destination) != total or reader.readinto(_SCRATCH):
+                return False
+        except binding.error:
+            return False
+        self._decoders.append(decoder)
+        return True
 
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits

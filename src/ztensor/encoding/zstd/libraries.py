@@ -19,15 +19,23 @@ _DECODED_PIECE = 1 << 20
 
 
 class Span:
-    """A run of stored bytes as the file a library pulls compressed bytes from."""
+    """A run of stored bytes as the file a library pulls compressed bytes from.
 
-    __slots__ = ("_position", "_stop", "_stored", "piece_bytes")
+    Attributes:
+        piece_bytes: how many the library pulls at a time.
+        is_several: they are several frames; only where `Binding.crosses_frames`.
+    """
 
-    def __init__(self, stored: Stored, start: int, stop: int, piece_bytes: int) -> None:
+    __slots__ = ("_position", "_stop", "_stored", "is_several", "piece_bytes")
+
+    def __init__(
+        self, stored: Stored, start: int, stop: int, piece_bytes: int, *, is_several: bool = False
+    ) -> None:
         self._stored = stored
         self._position = start
         self._stop = stop
         self.piece_bytes = piece_bytes
+        self.is_several = is_several
 
     def read(self, size: int) -> memoryview:
         """Return the next `size` bytes, or those left."""
@@ -62,6 +70,7 @@ class Binding(NamedTuple):
         error: what the library raises for damaged bytes.
         decoder: makes a decoding context.
         encoder: makes an encoding context of a level, and of whether frames have a checksum.
+        crosses_frames: one reader gives several frames, one behind the other.
         small: makes what decodes one frame, given as a whole, to at most so many bytes.
     """
 
@@ -69,6 +78,7 @@ class Binding(NamedTuple):
     decoder: Callable[[], Decoder]
     encoder: Callable[[int, bool], Encoder]
     small: Callable[[], Callable[[memoryview, int], bytes]]
+    crosses_frames: bool = False
 
 
 def bind_zstandard(module: Any) -> Binding:
@@ -77,7 +87,7 @@ def bind_zstandard(module: Any) -> Binding:
     def decoder() -> Decoder:
         context = module.ZstdDecompressor(max_window_size=1 << module.WINDOWLOG_MAX)
         return lambda span: context.stream_reader(
-            span, read_size=span.piece_bytes, read_across_frames=False, closefd=False
+            span, read_size=span.piece_bytes, read_across_frames=span.is_several, closefd=False
         )
 
     def encoder(level: int, has_checksum: bool) -> Encoder:  # noqa: FBT001  # of one form
@@ -87,7 +97,10 @@ def bind_zstandard(module: Any) -> Binding:
         encode: Encoder = context.compress
         return encode
 
-    return Binding(module.ZstdError, decoder, encoder, lambda: module.ZstdDecompressor().decompress)
+    small = module.ZstdDecompressor
+    return Binding(
+        module.ZstdError, decoder, encoder, lambda: small().decompress, crosses_frames=True
+    )
 
 
 def bind_standard_library(module: Any) -> Binding:
