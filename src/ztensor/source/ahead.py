@@ -19,6 +19,8 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ztensor.source.heads import Heads
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -82,7 +84,7 @@ class AheadSource:
         self.path = source.path
         self.size = source.size
         self._find = find
-        self._is_patient = False
+        self._heads: Heads | None = None
         self._extents = Extents(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
         self._lock = threading.Lock()
         self._windows: list[list[tuple[int, memoryview]]] = []
@@ -96,11 +98,11 @@ class AheadSource:
 
         Args:
             find: gives the extents, when the first component is read.
-            is_patient: whether nothing is brought ahead before somebody goes through all of them:
-                what is read before may be what only stands in front of components.
+            is_patient: whether nothing but their heads is brought ahead before somebody goes
+                through all of them: what is read before may be what stands in front of components.
         """
         self._find = find
-        self._is_patient = is_patient
+        self._heads = Heads(self.source, find) if is_patient else None
 
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Fill `destination` from `offset`.
@@ -108,8 +110,11 @@ class AheadSource:
         Raises:
             SourceError: the bytes could not be read.
         """
-        if self.source.held() is not None or (self._is_patient and not self._walks):
+        if self.source.held() is not None:
             self.source.read_into(offset, destination)
+            return
+        if self._heads is not None and not self._walks:
+            self._heads.read_into(offset, destination)
             return
         with self._lock:
             done = 0
