@@ -631,7 +631,9 @@ def test_frames_decoded_together_are_judged_as_one_after_the_other(binding: Bind
         b"".join([parts[0], without_size(parts[1]), *parts[2:]]),
         b"".join([parts[0], legacy, *parts[2:]]),
         # As many bytes in all, but not as the frames declare them.
-        b"".join(frame(raw(bytes(n)), size=said, window=60) for n, said in ((5, 6), (3489, 3489), (6, 5))),
+        b"".join(
+            frame(raw(bytes(n)), size=said, window=60) for n, said in ((5, 6), (3489, 3489), (6, 5))
+        ),
         b"".join(frame(raw(bytes(n)), size=n, window=60) for n in (5, 3489, 6)),
     ]
     for at in range(0, len(whole), 3):
