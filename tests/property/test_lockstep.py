@@ -441,6 +441,31 @@ def test_an_even_file_with_something_changed(change: str) -> None:
         assert counts[PLAIN] + counts[REFUSED] > 0
 
 
+@pytest.mark.parametrize(
+    "unit",
+    [pieces.START, pieces.START * 9 + pieces.MIDDLE + b"foffset", b"foffset\x01flength\x04"],
+    ids=["begins", "begins and goes on", "offsets"],
+)
+def test_words_without_end_are_refused_by_all(unit: bytes) -> None:
+    """An object that begins at each of them could be looked for in all that follows."""
+    data = item({"version": "1.2.0", "objects": {"a": plain_entry(Random(1)), "b": 1}})
+    assert compare_ways(data[:-1] + unit * 2000) == (REFUSED, REFUSED)
+
+
+def test_names_alone_make_no_table() -> None:
+    data = item(even_root(Random(3)))
+    frame = Frame(Container.V1, END, len(data), END + len(data) + TAIL_BYTES)
+    table = mock.PropertyMock(return_value={})
+    with mock.patch.object(pieces.Pieces, "columns", table):
+        objects = read(data, frame, DEFAULT_LIMITS).objects
+        assert isinstance(objects, TableObjects)
+        assert len(list(objects)) == len(objects) >= pieces.LEAST_OBJECTS
+        assert objects.keys() == set(objects)
+    assert table.call_count == 0
+    assert len(objects.table) == len(objects)
+    assert objects.table is objects.table
+
+
 def test_every_bit_of_an_even_file() -> None:
     """One bit of each byte; of 250 bytes, but in the full form."""
     for seed in range(3):

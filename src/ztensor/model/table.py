@@ -15,7 +15,7 @@ import numpy as np
 from ztensor.model.manifest import CheckedObjects, Component, TensorObject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 Bools: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
@@ -193,21 +193,31 @@ class TableObjects(CheckedObjects):
     """Objects by name, most of them in a table.
 
     Args:
-        table: the plain objects.
+        table: the plain objects, or what gives them when they are first asked for.
         others: the other ones.
         order: all names, each once, in the order of the file.
-
-    Attributes:
-        table: the plain objects.
     """
 
-    __slots__ = ("_order", "_rows", "others", "table")
+    __slots__ = ("_order", "_rows", "_table", "others")
 
-    def __init__(self, table: Table, others: Mapping[str, TensorObject], order: list[str]) -> None:
-        self.table = table
+    def __init__(
+        self,
+        table: Table | Callable[[], Table],
+        others: Mapping[str, TensorObject],
+        order: list[str],
+    ) -> None:
+        self._table = table
         self.others = others
         self._order = order
         self._rows: dict[str, int] | None = None
+
+    @property
+    def table(self) -> Table:
+        """Return the plain objects."""
+        table = self._table
+        if not isinstance(table, Table):
+            table = self._table = table()
+        return table
 
     def __len__(self) -> int:
         return len(self._order)

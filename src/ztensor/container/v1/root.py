@@ -21,8 +21,11 @@ from ztensor.model.table import PLAIN_DEPTH, IrregularError, Table, TableObjects
 from ztensor.wire import cbor
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ztensor.container.framing import Frame
     from ztensor.limits import Budget
+    from ztensor.model.manifest import TensorObject
     from ztensor.model.problem import Problem
 
 
@@ -30,16 +33,22 @@ class Reading(Protocol):
     """What was read of the map of objects.
 
     Attributes:
-        columns: those of `Table` about the plain objects, but for what all of them have in common.
-        others: names and values of the other objects.
         order: all names.
         end: where the map ends.
     """
 
-    columns: dict[str, Any]
-    others: list[tuple[str, object]]
     order: list[str]
     end: int
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Return those of `Table` about the plain objects, but for what all have in common."""
+        ...
+
+    @property
+    def others(self) -> Sequence[tuple[str, object]]:
+        """Return names and values of the other objects."""
+        ...
 
 
 def read_root(
@@ -91,13 +100,18 @@ def _read_root(
     if pos != len(data) or reading is None:
         raise IrregularError
     is_of_1_1 = is_1_1(root.get("version"))
-    return root, _objects(reading, data, frame, budget, is_1_1=is_of_1_1)
+    others = _others(reading, frame, budget, is_1_1=is_of_1_1)
+    more: dict[str, Any] = {"digest_may_cover_decoded": is_of_1_1, "digest_text": data}
+    if by_columns:
+        return root, TableObjects(Table(**(more | reading.columns)), others, reading.order)
+    found = reading  # the columns of a few are made when they are asked for
+    return root, TableObjects(lambda: Table(**(more | found.columns)), others, found.order)
 
 
-def _objects(
-    reading: Reading, data: bytes, frame: Frame, budget: Budget, *, is_1_1: bool
-) -> TableObjects:
-    """Return what was read, the objects that are not plain parsed by `object.py`.
+def _others(
+    reading: Reading, frame: Frame, budget: Budget, *, is_1_1: bool
+) -> dict[str, TensorObject]:
+    """Return the objects that are not plain, parsed by `object.py`.
 
     Raises:
         IrregularError: something is wrong with one of those, or a name comes twice.
@@ -114,5 +128,4 @@ def _objects(
     is_sorted = all(map(operator.lt, order, islice(order, 1, None)))
     if not is_sorted and len(set(order)) < len(order):
         raise IrregularError
-    columns = {"digest_text": data, **reading.columns}
-    return TableObjects(Table(**columns, digest_may_cover_decoded=is_1_1), others, order)
+    return others
