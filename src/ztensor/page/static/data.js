@@ -35,9 +35,12 @@ function sizeText(nbytes) {
   return amount.toFixed(1) + " " + UNITS[unit];
 }
 
+// The browser's own way loads a table of languages first, which takes longer than all else.
+const grouped = (whole) => String(whole).replace(/\B(?=(\d{3})+$)/g, ",");
+
 function countText(count) {
   let amount = Number(count);
-  if (amount < 1e5) return amount.toLocaleString("en-US");
+  if (amount < 1e5) return grouped(amount);
   for (const unit of ["k", "M", "B", "T"]) {
     amount /= 1000;
     if (amount < 999.95 || unit === "T") return amount.toFixed(1) + " " + unit;
@@ -50,7 +53,7 @@ function numberText(value, digits = 4) {
   if (typeof value === "string") return value;
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (Number.isInteger(value) && size < 1e9) return value.toLocaleString("en-US");
+  if (Number.isInteger(value) && size < 1e9) return grouped(value);
   if (size >= 1e5 || size < 1e-4) {
     return value.toExponential(digits - 2).replace(/\.?0+e/, "e").replace("e+", "e");
   }
@@ -86,7 +89,7 @@ class Model {
     const columns = raw.tensors;
     this.names = namesOf(columns.shared, columns.rest);
     this.columns = columns;
-    this.nbytes = Float64Array.from(columns.nbytes, Number);
+    this.nbytes = new Float64Array(columns.nbytes); // numbers, or texts of long ones
     this.elements = columns.shapes.map((shape) => shape.reduce((a, b) => a * b, 1));
     this.shapeTexts = columns.shapes.map(shapeText);
     this.findings = new Map(); // of a tensor

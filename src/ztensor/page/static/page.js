@@ -34,18 +34,22 @@ class Page {
   constructor(document_) {
     rules = document_.rules;
     this.document = document_;
-    const models = document_.models.map((raw, at) => new Model(raw, at, document_.chunk, Boolean(document_.live)));
-    for (const one of document_.findings) {
-      const of = models[one.model].findings;
-      if (!of.has(one.tensor)) of.set(one.tensor, []);
-      of.get(one.tensor).push(one);
-    }
-    this.models = models;
+    this.models = [];
     this.columns = document_.diff ? TWO : ONE;
   }
 
   async build() {
-    await pause(); // between pieces of work, so that none is long
+    for (const raw of this.document.models) {
+      await pause(); // between pieces of work, so that none is long
+      const { chunk, live } = this.document;
+      this.models.push(new Model(raw, this.models.length, chunk, Boolean(live)));
+    }
+    for (const one of this.document.findings) {
+      const of = this.models[one.model].findings;
+      if (!of.has(one.tensor)) of.set(one.tensor, []);
+      of.get(one.tensor).push(one);
+    }
+    await pause();
     this.rows = new Rows(this.models, this.document.diff);
     this.range = { first: 0, last: this.rows.count, depth: 0 };
     this.words = [];
@@ -193,17 +197,18 @@ class Page {
       groups.set(test.group, [...(groups.get(test.group) || []), test]);
     }
     const tests = [...groups.values()];
-    const kept = [];
-    for (let row = this.range.first; row < this.range.last; row++) {
-      if (lower && !words.every((word) => lower[row].includes(word))) continue;
+    const kept = new Int32Array(this.range.last - this.range.first);
+    let length = 0;
+    next: for (let row = this.range.first; row < this.range.last; row++) {
+      if (lower) for (const word of words) if (!lower[row].includes(word)) continue next;
       if (tests.length && !tests.every((several) => several.some((test) => test(row)))) continue;
-      kept.push(row);
+      kept[length++] = row;
     }
-    this.shown = Int32Array.from(kept);
+    this.shown = kept.slice(0, length);
     this.sorted();
     const count = byId("count");
-    const isAll = kept.length === rows.count;
-    count.textContent = isAll ? countText(kept.length) : `${countText(kept.length)} of ${countText(rows.count)}`;
+    const isAll = length === rows.count;
+    count.textContent = isAll ? countText(length) : `${countText(length)} of ${countText(rows.count)}`;
     if (this.range.last - this.range.first < rows.count) {
       const clear = element("button", "quiet", `below ${this.range.text} \u2715`);
       clear.type = "button";
