@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ztensor.boundary import public
 from ztensor.errors import ObjectNotFoundError, describe
 from ztensor.layout import LAYOUTS
-from ztensor.model.dtype import STORAGE_TYPES
+from ztensor.model.dtype import STORAGE_TYPES, decoded_size
 from ztensor.model.shape import Shape
 from ztensor.notebook import Keyed, Shown
 from ztensor.wire.cbor import with_dicts
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ztensor.model.manifest import Component, TensorObject
+    from ztensor.model.table import Table
 
 
 @public
@@ -126,6 +127,36 @@ def describe_object(name: str, tensor_object: TensorObject) -> TensorMetadata:
         attributes=dict(with_dicts(tensor_object.attributes)) if tensor_object.attributes else {},
         nbytes=nbytes,
         stored_nbytes=stored_nbytes,
+    )
+
+
+def describe_row(name: str, table: Table, row: int) -> TensorMetadata:
+    """Return what users see of an object in a table: as `describe_object` of it, in fewer steps."""
+    dtype, logical = table.spellings[table.types.item(row)]
+    length, decoded = table.lengths.item(row), table.decoded_lengths.item(row)
+    is_raw, shape, word = table.is_raw.item(row), Shape(table.shape(row)), _long(dtype)
+    nbytes = length if is_raw else decoded
+    if nbytes < 0:  # told by the shape alone
+        nbytes = decoded_size(dtype, logical, shape) or length
+    component = ComponentMetadata(
+        word,
+        logical,
+        table.offsets.item(row),
+        length,
+        "raw" if is_raw else table.packed,
+        table.digest(row),
+        None if decoded < 0 else decoded,
+    )
+    return TensorMetadata(
+        name,
+        word,
+        shape,
+        "dense",
+        type=logical,
+        components={"data": component},
+        attributes={},
+        nbytes=nbytes,
+        stored_nbytes=length,
     )
 
 

@@ -97,6 +97,7 @@ class FileObjects:
         source: as given, like manifest, frame, format, sums, faults.
         fetching: what the components share: encodings, limits, what was checked.
         is_closed: whether the file was given back.
+        quick: see `Objects`.
     """
 
     is_set = False
@@ -124,7 +125,7 @@ class FileObjects:
         self.faults = faults
         self.fetching = Fetching(source, encodings, limits, verify=verify)
         self.is_closed = False
-        self._views: Views | None = None
+        self.quick: Views | None = None
         self._account = account
         self._reopen = reopen
 
@@ -197,7 +198,7 @@ class FileObjects:
     def close(self) -> None:
         """Give back the file; arrays that are views of it stay valid. May be called again."""
         self.is_closed = True
-        self._views = None
+        self.quick = None
         self.fetching.runs.clear()
         self.source.close()
 
@@ -296,7 +297,7 @@ class FileObjects:
         part = object.__new__(type(self))
         vars(part).update(vars(self))
         part.manifest = dataclasses.replace(self.manifest, objects=objects)
-        part._views = None
+        part.quick = None
         if encodings is not None:
             part.fetching = self.fetching.with_encodings(encodings)
         return part
@@ -444,10 +445,10 @@ class FileObjects:
         Raises:
             ClosedError: the file was given back.
         """
-        views = self._views
+        views = self.quick
         if views is None:
             self.require_open()
-            views = self._views = Views(self.manifest.objects, self.fetching)
+            views = self.quick = Views(self.manifest.objects, self.fetching, self.name)
         return views
 
     def value(self, name: str, *, copy: bool) -> Any:
@@ -480,13 +481,8 @@ class FileObjects:
             ClosedError: the file was given back.
             SourceError: the file is not what it was.
         """
-        try:
-            views = self._views or self.views()
-            return views.copied(name) if copy else views.view(name)
-        except ZTensorError as error:
-            if not self.is_closed:
-                error.locate(file=self.name, object_name=name)
-            raise
+        views = self.quick or self.views()
+        return views.copied(name) if copy else views.view(name)
 
     def tensor(self, name: str, *, copy: bool) -> Tensor:
         """Return an object of any layout with all its components; see `Reader.read`."""

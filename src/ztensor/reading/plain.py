@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from ztensor.digest import crc32c, xxh3_function
-from ztensor.errors import ZTensorError
+from ztensor.errors import ClosedError, ZTensorError
 from ztensor.layout.elements import is_native, result_dtype
 from ztensor.model.manifest import Component, TensorObject
 from ztensor.model.table import TableObjects
@@ -188,9 +188,11 @@ class Views:
     Args:
         objects: what the manifest says.
         shared: the file's bytes, and how they are checked.
+        file: how messages call it.
     """
 
-    def __init__(self, objects: Mapping[str, TensorObject], shared: Fetching) -> None:
+    def __init__(self, objects: Mapping[str, TensorObject], shared: Fetching, file: str) -> None:
+        self._file = file
         self._objects = objects
         self._source = shared.source
         self._checks = shared.verify is not False
@@ -199,9 +201,8 @@ class Views:
         self._dtypes: dict[int, np.dtype[Any] | None] = {}  # by the table's types
         self._places: dict[str, Place | None] = {}
         self._digests: dict[str, int] = {}
-        self._shapes: dict[tuple[int, int], tuple[int, ...]] = {}  # by place and rank
         self._located, self._checked = _Following(), _Following()
-        self._kind = _CRC32C  # of these; a file has one
+        self._number: Callable[[Buffer], int] = _CRC32C.function()  # of these; a file has one
         self._is_viewed = shared.verify is not True  # else every view is checked first
         self._whole: memoryview | None = None
 
@@ -238,7 +239,10 @@ class Views:
             if place is None or whole is None:
                 return None
             self._source.require_unchanged()
-            return np.ndarray(place[0], place[1], whole, place[2])
+            return _array(place[0], place[1], whole, place[2])
+        except ZTensorError as error:
+            self._locate(error, name)
+            raise
         except (ValueError, TypeError):  # more than NumPy can hold, or no name at all
             return None
 
@@ -255,23 +259,30 @@ class Views:
         Raises:
             SourceError: the bytes could not be read.
         """
-        place = self.place(name)
-        if place is None or place[3] > _MOST_AT_ONCE:
-            return None
-        check = self._digests.get(name)
-        if check is None:
-            check = self._check(name)
-        if check == OTHER_CHECK:
-            return None
-        shape, dtype, offset, length = place
-        memory = np.empty(length, np.uint8)
-        self._source.read_into(offset, memory.data)
-        if check != NO_CHECK and self._kind.function()(memory.data) != check:
-            return None
         try:
-            return np.ndarray(shape, dtype, memory)
-        except (ValueError, TypeError):
+            place = self._places.get(name) or self.place(name)
+            if place is None or place[3] > _MOST_AT_ONCE:
+                return None
+            check = self._digests.get(name)
+            if check is None:
+                check = self._check(name)
+            if check == OTHER_CHECK:
+                return None
+            shape, dtype, offset, length = place
+            memory = np.empty(length, np.uint8).data
+            self._source.read_into(offset, memory)
+            if check != NO_CHECK and self._number(memory) != check:
+                return None
+            return _array(shape, dtype, memory)
+        except ZTensorError as error:
+            self._locate(error, name)
+            raise
+        except (ValueError, TypeError):  # as for a view
             return None
+
+    def _locate(self, error: ZTensorError, name: str) -> None:
+        if not isinstance(error, ClosedError):  # which is so whatever is asked for
+            error.locate(file=self._file, object_name=name)
 
     def _check(self, name: str) -> int:
         """Return the digest of a plain tensor as a number; only copies look at it."""
@@ -283,12 +294,14 @@ class Views:
         row = objects.row(name) if isinstance(objects, TableObjects) else None
         if not isinstance(objects, TableObjects) or row is None:
             component = objects[name].components["data"]
-            self._kind = usual_checks(covers_decoded=component.digest_covers_decoded)
-            check = self._digests[name] = self._kind.number(component.digest)
+            kind = usual_checks(covers_decoded=component.digest_covers_decoded)
+            self._number = kind.function()
+            check = self._digests[name] = kind.number(component.digest)
             return check
         rows = self._checked.rows(row)
-        self._kind = usual_checks(covers_decoded=objects.table.digest_covers_decoded)
-        checks: list[int] = self._kind.numbers(objects.table, rows).tolist()
+        kind = usual_checks(covers_decoded=objects.table.digest_covers_decoded)
+        self._number = kind.function()
+        checks: list[int] = kind.numbers(objects.table, rows).tolist()
         self._digests.update(zip(objects.table.names[rows], checks, strict=True))
         return checks[0]
 
@@ -303,22 +316,20 @@ class Views:
 
     def _of_rows(self, table: Table, rows: slice) -> Place | None:
         """Remember what lies in some rows, and return what lies in the first."""
-        columns = (
-            table.is_raw, table.types, table.ranks, table.dim_starts, table.offsets, table.lengths
-        )  # fmt: skip
-        found: list[Place | None] = []
-        for is_raw, kind, rank, start, offset, length in zip(
-            *[column[rows].tolist() for column in columns], strict=True
-        ):
-            dtype = self._dtypes.get(kind) or self._dtype(table, kind)
-            if dtype is None or not is_raw or not length or rank > self._most_rank:
-                found.append(None)
-                continue
-            shape = self._shapes.get((start, rank))
-            if shape is None:
-                shape = tuple(table.dims[start : start + rank].tolist())
-                self._shapes[start, rank] = shape
-            found.append((shape, dtype, offset, length))
+        ranks, lengths, kinds = table.ranks[rows], table.lengths[rows], table.types[rows].tolist()
+        dtypes = [self._dtypes.get(kind) or self._dtype(table, kind) for kind in kinds]
+        places: Iterable[Any] = zip(
+            _shapes(table, rows, self._most_rank),
+            dtypes,
+            table.offsets[rows].tolist(),
+            lengths.tolist(),
+            strict=True,
+        )
+        is_plain = table.is_raw[rows] & (lengths > 0) & (ranks <= self._most_rank)
+        if None in dtypes or not is_plain.all():
+            both = zip(places, is_plain.tolist(), strict=True)
+            places = [one if yes and one[1] is not None else None for one, yes in both]
+        found: list[Place | None] = list(places)
         self._places.update(zip(table.names[rows], found, strict=True))
         return found[0]
 
@@ -327,3 +338,19 @@ class Views:
             spelling = table.spellings[kind]
             self._dtypes[kind] = self._types.spelled(*spelling, is_exact=table.is_exact)
         return self._dtypes[kind]
+
+
+def _shapes(table: Table, rows: slice, most_rank: int) -> list[tuple[int, ...]]:
+    """Return the shapes of some rows, cut at the most dimensions that are looked at."""
+    if rows.stop - rows.start == 1:
+        return [table.shape(rows.start)]
+    ranks, starts = table.ranks[rows], table.dim_starts[rows]
+    width = min(int(ranks.max()), most_rank)
+    if not width:
+        return [()] * len(ranks)
+    places = np.minimum(starts[:, None] + np.arange(width), len(table.dims) - 1)
+    dims = table.dims[places].tolist()
+    return [tuple(some[:rank]) for some, rank in zip(dims, ranks.tolist(), strict=True)]
+
+
+_array = np.ndarray

@@ -9,6 +9,7 @@ from ztensor.boundary import public, public_inside, turn
 from ztensor.errors import ArgumentTypeError, describe
 from ztensor.hints import Hinted
 from ztensor.model.showing import counted
+from ztensor.model.table import TableObjects
 from ztensor.notebook import Keyed, Shown
 from ztensor.reading.filling import fill
 from ztensor.reading.objects import several
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ztensor.layout.base import Array
     from ztensor.metadata import TensorMetadata
     from ztensor.model.account import Unrepresented
-    from ztensor.reading.file import Location
+    from ztensor.reading.file import FileObjects, Location
     from ztensor.reading.objects import Objects
     from ztensor.reading.slices import TensorSlice
     from ztensor.tensor import Tensor
@@ -178,7 +179,9 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
         Raw data is a view of the file, copied only where it is written to; see `read_numpy`.
         """
         try:
-            return self.objects.part(name).value(name, copy=False)
+            views = self.objects.quick
+            found = None if views is None else views.view(name)
+            return self.objects.part(name).value(name, copy=False) if found is None else found
         except Exception as error:
             turn(error)
             raise
@@ -189,6 +192,7 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
     def metadata(self, name: str) -> TensorMetadata: ...  # type: ignore[overload-overlap]
     @overload
     def metadata(self, name: Iterable[str]) -> list[TensorMetadata]: ...
+    @public_inside
     def metadata(self, name: str | Iterable[str]) -> TensorMetadata | list[TensorMetadata]:
         """Return shape, types, attributes and components; no data is read.
 
@@ -201,12 +205,14 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
                 and this one is damaged.
             SourceError: it could not be read.
         """
-        from ztensor.metadata import describe_object
-
-        if isinstance(name, str):
-            return describe_object(name, self.objects.part(name).object(name))
-        part = self.objects.part
-        return [describe_object(one, part(one).object(one)) for one in several(name, self.name)]
+        try:
+            part = self.objects.part
+            if isinstance(name, str):
+                return _described(part(name), name)
+            return [_described(part(one), one) for one in several(name, self.name)]
+        except Exception as error:
+            turn(error)
+            raise
 
     @overload
     def read(self, name: str, *, copy: bool = False) -> Tensor: ...  # type: ignore[overload-overlap]
@@ -264,7 +270,10 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
         """
         try:
             if isinstance(name, str):
-                return self.objects.part(name).array(name, copy=copy)
+                found, views = None, self.objects.quick
+                if views is not None:
+                    found = views.copied(name) if copy else views.view(name)
+                return self.objects.part(name).array(name, copy=copy) if found is None else found
             part = self.objects.part
             return {one: part(one).array(one, copy=copy) for one in several(name, self.name)}
         except Exception as error:
@@ -307,6 +316,7 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
         for one, target in targets.items():
             fill(self.objects.part(one), one, target)
 
+    @public_inside
     def get_slice(self, name: str) -> TensorSlice:
         """Return a lazy object: `reader.get_slice(name)[10:20, ::2]` reads what it needs.
 
@@ -318,9 +328,13 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
             UnsupportedError: the element type is unknown.
             LimitError: a dense object has more dimensions than `Limits.rank`.
         """
-        from ztensor.reading.slices import slice_of  # seldom needed, and long to load
+        try:
+            from ztensor.reading.slices import slice_of  # seldom needed, and long to load
 
-        return slice_of(self.objects.part(name), name)
+            return slice_of(self.objects.part(name), name)
+        except Exception as error:
+            turn(error)
+            raise
 
     @overload
     def read_slices(self, wanted: Mapping[str, Index]) -> dict[str, Any]: ...
@@ -394,3 +408,14 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
             SourceError: the bytes are in no file of the system, and cannot be read.
         """
         return ("ztensor.Reader", self.objects.identity())
+
+
+def _described(file: FileObjects, name: str) -> TensorMetadata:
+    from ztensor.metadata import describe_object, describe_row
+
+    objects = file.manifest.objects
+    row = objects.row(name) if isinstance(objects, TableObjects) else None
+    if row is None or not isinstance(objects, TableObjects):
+        return describe_object(name, file.object(name))
+    file.require_open()
+    return describe_row(name, objects.table, row)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
 
 import numpy as np
 
-from ztensor.boundary import public, public_inside
+from ztensor.boundary import public, public_inside, turn
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -223,7 +223,7 @@ class DenseSlice(TensorSlice):
     ) -> None:
         if plain is not None:  # one tensor after the other is sliced: no call more than it takes
             self._file, self._copy, self.name = file, copy, name
-            self.shape, self.dtype, *_ = plain
+            self.shape, self.dtype = plain[0], plain[1]
             return
         super().__init__(file, name, file.require_dense(name).shape, copy=copy)
         self.dtype = self._data.dtype
@@ -234,17 +234,22 @@ class DenseSlice(TensorSlice):
             found = self._file.object(self.name)
             return StoredArray(self._file, self.name, found, "data", self.shape)
 
+    @public_inside
     def __getitem__(self, key: Index) -> Any:
-        if self._copy:
-            return self._data.owned(key)
-        if gives_view(key, len(self.shape)):
-            whole = self._file.plain(self.name)
-            if whole is not None:
-                try:
-                    return whole[cast("Any", key)]
-                except (IndexError, TypeError, ValueError, OverflowError):
-                    pass  # the way below says what is wrong with the key
-        return self._data[key]
+        try:
+            if self._copy:
+                return self._data.owned(key)
+            if type(key) is slice or gives_view(key, len(self.shape)):
+                whole = (self._file.quick or self._file.views()).view(self.name)
+                if whole is not None:
+                    try:
+                        return whole[cast("Any", key)]
+                    except (IndexError, TypeError, ValueError, OverflowError):
+                        pass  # the way below says what is wrong with the key
+            return self._data[key]
+        except Exception as error:
+            turn(error)
+            raise
 
     def _exported(self) -> Array:
         array: Array = self[...]

@@ -66,6 +66,7 @@ class ShardedObjects:
     """
 
     is_set = True
+    quick = None
 
     def __init__(
         self,

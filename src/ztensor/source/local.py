@@ -117,14 +117,16 @@ class FileSource(ReadOneByOne):
 
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Fill `destination` from `offset` with positional reads, which threads may share."""
-        descriptor = self._require_open()
+        descriptor = self._descriptor or self._require_open()
         done = 0
         wanted = destination.nbytes
-        if wanted >= _HINTED_BYTES:
-            # Of a cold file: threads that read far apart spoil the system's own reading ahead,
-            # which takes 2 to 10 times as long.
-            self.advise(offset, wanted, "POSIX_FADV_WILLNEED")
         try:
+            if wanted >= _HINTED_BYTES:
+                # Of a cold file: threads that read far apart spoil the system's own reading ahead,
+                # which takes 2 to 10 times as long.
+                self.advise(offset, wanted, "POSIX_FADV_WILLNEED")
+            elif hasattr(os, "preadv"):  # mostly all comes at once
+                done = os.preadv(descriptor.number, (destination,), offset)
             while done < wanted:
                 count = self._read_some(descriptor.number, offset + done, destination[done:])
                 if count == 0:

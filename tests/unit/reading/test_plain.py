@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.numpy import save, save_file
+from ztensor.opening import reader_over
 from ztensor.reading import plain
 from ztensor.reading.file import FileObjects
 
@@ -163,6 +166,51 @@ def test_a_closed_reader(tmp_path: Path) -> None:
         with pytest.raises(ClosedError):
             use()
     assert array.sum() == 15
+
+
+class Name(str):
+    __slots__ = ()
+
+
+def uses_of(reader: ztensor.Reader, name: str) -> list[bytes]:
+    one = reader.read_numpy(name, copy=True)
+    return [reader[name].tobytes(), one.tobytes(), reader.get_slice(name)[...].tobytes()]
+
+
+@pytest.mark.parametrize("count", [8, 600])
+def test_a_reader_gives_the_same_however_it_came_to_be(tmp_path: Path, count: int) -> None:
+    """Used before or not, of one file, of several, of some objects, pickled, by other text."""
+    path, tensors = tmp_path / "m.zt", some(count)
+    save_file(tensors, path)
+    save_file({"more": np.ones(3)}, tmp_path / "n.zt")
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.endswith("int16")}
+    wanted = {name: [tensor.tobytes()] * 3 for name, tensor in tensors.items()}
+    with ztensor.open(path) as first, ztensor.open([path, tmp_path / "n.zt"]) as of_set:
+        for _ in range(2):
+            others = [pickle.loads(pickle.dumps(first)), of_set, first]
+            others.append(reader_over(first.objects.select(tensors)))
+            for reader in others:
+                for name, expected in wanted.items():
+                    assert uses_of(reader, Name(name)) == expected
+        some_of_it = reader_over(first.objects.select(["0.float32"]))
+        with pytest.raises(ObjectNotFoundError):
+            some_of_it["1.int64"]
+        others[0].close()
+
+
+@pytest.mark.parametrize("count", [64, 2000])
+def test_threads_that_use_one_reader(tmp_path: Path, count: int) -> None:
+    tensors = {name: one for name, one in some(count).items() if not name.endswith("int16")}
+    save_file(tensors, tmp_path / "m.zt")
+
+    def read(seed: int) -> bool:
+        names = list(tensors)
+        if seed:
+            random.Random(seed).shuffle(names)
+        return all(uses_of(reader, name) == [tensors[name].tobytes()] * 3 for name in names)
+
+    with ztensor.open(tmp_path / "m.zt") as reader, ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(read, range(4)))
 
 
 def test_limits_are_those_of_the_long_way() -> None:

@@ -30,6 +30,7 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
+from ztensor.metadata import describe_object
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.numpy import save
 from ztensor.reading import component as component_module
@@ -194,6 +195,29 @@ def test_metadata_by_attribute_and_by_key(path: Path) -> None:
         assert (rows.nbytes, set(rows.components)) == (56, {"values", "indices", "indptr"})
         assert [one.name for one in reader.metadata(["w", "rows"])] == ["w", "rows"]
         assert pickle.loads(pickle.dumps(found)) == found
+
+
+@pytest.mark.parametrize("version", ["0.1", "1.1", "1.2", "2.1"])
+@pytest.mark.parametrize("compression", [False, True])
+def test_metadata_of_an_object_in_a_table_is_that_of_the_object(
+    version: str, compression: bool
+) -> None:
+    tensors: dict[str, Any] = {
+        "scalar": np.array(2.5),
+        "empty": np.zeros((0, 3), np.int16),
+        "bytes": np.zeros(5000, np.uint8),
+        "flags": np.ones((2, 3), np.bool_),
+    }
+    if version != "0.1":
+        tensors["logical"] = np.arange(9).astype(ml_dtypes.float8_e5m2)
+        tensors["complex"] = np.ones((2, 2), np.complex64)
+    tensors |= {f"{number}": np.arange(number + 1.0) for number in range(99)}
+    data = save(tensors, version=version, compression=compression)
+    with ztensor.open(data) as reader:
+        file = reader.objects.part("scalar")
+        found = reader.metadata(list(tensors))
+        assert found == [describe_object(name, file.object(name)) for name in tensors]
+        assert [one.attributes for one in found] == [{}] * len(tensors)
 
 
 def test_metadata_of_what_is_unknown() -> None:
