@@ -182,6 +182,8 @@ def test_two_models(pages: dict[str, Path], opened: Opened) -> None:
     page.click("#table .row")
     page.wait_for_selector("#detail-title:has-text('layers.2.attn.q.weight')")
     assert "relative change0.5" in text_of(page, "#detail").replace(" 0.5", "0.5")
+    lines = page.locator("#detail .quantiles").all_text_contents()
+    assert [line.split()[0] for line in lines] == ["a.zt", "b.zt"]
     page.click("#grid-modes button:has-text('RMS after')")
     assert page.get_attribute("#grid-modes button:has-text('RMS after')", "aria-pressed") == "true"
     page.click("#chips button:has-text('changed')")
@@ -192,6 +194,11 @@ def test_two_models(pages: dict[str, Path], opened: Opened) -> None:
 def test_hostile_names_are_texts(pages: dict[str, Path], opened: Opened) -> None:
     page = opened(pages["hostile"])
     assert text_of(page, "#count") == str(len(HOSTILE))
+    rows = rows_of(page)
+    assert any("(empty name)" in row for row in rows)
+    assert any("(blank name)" in row for row in rows)
+    lines = page.locator("#findings .name").all_text_contents()
+    assert max(map(len, lines)) == 160
     page.focus("#table")
     for at in range(len(HOSTILE)):
         page.keyboard.press("Enter")

@@ -22,6 +22,8 @@ _PLAIN = "tex2jax_ignore mathjax_ignore"
 # Alignment is said so that it holds against the style of a notebook, and without any.
 _LEFT = 'style="text-align:left"'
 _RIGHT = 'align="right"'
+_ONE_LINE = 'style="white-space:nowrap"'
+_LEFT_IN_ONE_LINE = 'style="text-align:left;white-space:nowrap"'
 
 
 class Said(str):
@@ -136,8 +138,12 @@ def _row(cells: Sequence[str], *, is_facts: bool) -> str:
 
 
 def _cell(text: str) -> str:
-    how = _RIGHT if isinstance(text, Number) else _LEFT
-    return f"<td {how}{'' if isinstance(text, Said) else ' nowrap'}>{_text(text)}</td>"
+    # By style: notebooks have rules of their own, which outdo the attribute that says the same.
+    if isinstance(text, Said) or " " not in text:
+        how = _RIGHT if isinstance(text, Number) else _LEFT
+    else:
+        how = f"{_RIGHT} {_ONE_LINE}" if isinstance(text, Number) else _LEFT_IN_ONE_LINE
+    return f"<td {how}>{_text(text)}</td>"
 
 
 def _text(text: str) -> str:

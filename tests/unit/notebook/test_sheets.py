@@ -104,12 +104,12 @@ class Bare(html.parser.HTMLParser):
         "p": {"style"},
         "table": {"cellpadding", "style"},
         "th": {"scope", "style"},
-        "td": {"align", "nowrap", "style"},
+        "td": {"align", "style"},
     }
     STYLES = (
         "font-size:13px;line-height:1.45", "margin:0 0 4px", "margin:0", "margin:6px 0 2px",
         "text-align:left", "text-align:left;font-weight:normal", "max-height:24em;overflow:auto",
-        "margin:2px 0",
+        "margin:2px 0", "white-space:nowrap", "text-align:left;white-space:nowrap",
     )  # fmt: skip
 
     def __init__(self, text: str) -> None:

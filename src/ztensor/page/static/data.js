@@ -62,6 +62,13 @@ function numberText(value, digits = 4) {
 
 const shapeText = (shape) => (shape.length ? shape.join("\u00d7") : "scalar");
 
+// Return a name as it is shown where nothing else tells that there is one.
+function nameText(name, most = Infinity) {
+  if (!name.trim()) return name ? "(blank name)" : "(empty name)";
+  if (name.length <= most) return name;
+  return name.slice(0, most / 2) + "\u2026" + name.slice(1 - most / 2);
+}
+
 // Four hexadecimal digits of a name, so that a link notices that it means another file.
 function nameHash(name) {
   let hash = 0x811c9dc5;

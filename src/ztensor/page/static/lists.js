@@ -189,7 +189,7 @@ class Tree {
     row.style.paddingLeft = Math.min(node.level - 1, 12) * 14 + "px";
     const twist = element("span", "twist", node.leaf ? "" : node.open ? "\u25be" : "\u25b8");
     twist.setAttribute("aria-hidden", "true");
-    row.append(twist, cutName(node.text || "(empty)"), element("span", "size", sizeText(node.nbytes)));
+    row.append(twist, cutName(nameText(node.text)), element("span", "size", sizeText(node.nbytes)));
   }
 
   pressed(event, at) {

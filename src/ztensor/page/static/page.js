@@ -22,7 +22,7 @@ const ONE = [
 ];
 const TWO = [
   { key: "name", title: "name", wide: false, size: "minmax(120px, 1fr)" },
-  { key: "kind", title: "what", wide: true, size: "78px" },
+  { key: "kind", title: "what", wide: true, size: "74px" },
   { key: "shape", title: "shape", wide: true, size: "90px" },
   { key: "type", title: "type", wide: true, size: "116px" },
   { key: "relative", title: "change", num: true, size: "76px" },
@@ -36,6 +36,11 @@ class Page {
     this.document = document_;
     this.models = [];
     this.columns = document_.diff ? TWO : ONE;
+    const { types } = document_.models[0].tensors;
+    const others = document_.models[document_.models.length - 1].tensors.types;
+    if (document_.diff && types.join() === others.join()) { // room for names: no pairs of types
+      TWO.find((one) => one.key === "type").size = "72px";
+    }
   }
 
   async build() {
@@ -145,7 +150,7 @@ class Page {
     const text = element("span");
     const row = this.rows.rowOf[one.model][one.tensor];
     const isAlone = this.models.length > 1 && this.rows.places(row).length < 2;
-    text.append(element("span", "name", this.rows.names[row] || "(empty name)"));
+    text.append(element("span", "name", nameText(this.rows.names[row], 160)));
     text.append(isAlone ? ` (only in ${this.models[one.model].raw.name})` : "", element("br"));
     several.forEach((found, at) => {
       text.append(at ? "; " : "", element("b", "", ruleTitle(found.rule)), `: ${found.text}`);
@@ -316,7 +321,7 @@ class Page {
       cell.setAttribute("role", "gridcell");
       if (column.key === "name") {
         const level = this.rows.level(row);
-        const name = cutName(this.rows.names[row] || "(empty name)");
+        const name = cutName(nameText(this.rows.names[row]));
         if (level < 3) {
           name.prepend(element("span", `level ${LEVELS[level]}`, ""));
           name.title += `: ${LEVEL_WORDS[LEVELS[level]]}`;

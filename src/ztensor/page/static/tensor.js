@@ -89,7 +89,7 @@ class TensorPanel {
 
   heading() {
     const name = this.rows.names[this.row];
-    const title = element("h2", "name", name || "(empty name)");
+    const title = element("h2", "name", nameText(name));
     title.id = "detail-title";
     const line = element("div", "line");
     const copy = element("button", "quiet", "Copy name");
@@ -117,7 +117,13 @@ class TensorPanel {
       for (const value of values) list.append(element("dd", "num", value));
     };
     const models = this.places.map(([number, at]) => [this.rows.models[number], at]);
-    if (models.length > 1) add("", models.map(([model]) => model.raw.name));
+    if (models.length > 1) {
+      list.append(element("dt"), ...models.map(([model]) => {
+        const cell = element("dd");
+        cell.append(cutName(model.raw.name));
+        return cell;
+      }));
+    }
     add("shape", models.map(([model, at]) => model.shapeTextOf(at)));
     add("type", models.map(([model, at]) => model.typeOf(at)));
     add("size", models.map(([model, at]) => sizeText(model.nbytes[at])));
@@ -135,8 +141,8 @@ class TensorPanel {
     for (const [title, table] of Object.entries(words)) {
       add(title, models.map(([model, at]) => model.columns[table][model.columns[title][at]]));
     }
-    const of = this.details.find((one) => one && one.of && one.of !== "values");
-    if (of) list.append(element("dt", "", "of"), element("dd", "", of.of));
+    const ofs = this.details.map((one) => (one && one.of) || "\u2013");
+    if (ofs.some((of) => of !== "values" && of !== "\u2013")) add("numbers of", ofs);
     return list;
   }
 
@@ -153,7 +159,7 @@ class TensorPanel {
       ["largest |b \u2212 a|", "max_abs"], ["values changed", "changed"]];
     for (const [title, key] of named) {
       if (diff[key][this.row] === null) continue;
-      list.append(element("dt", "", title), element("dd", "num", numberText(diff[key][this.row], 6)));
+      list.append(element("dt", "", title), element("dd", "num", numberText(diff[key][this.row], key === "cosine" ? 6 : 4)));
     }
     section.append(list);
     return section;
@@ -184,20 +190,30 @@ class TensorPanel {
     const texts = median.map((one) => (one ? numberText(one[1]) : "\u2013"));
     canvas.setAttribute("aria-label", `Histogram of values from ${numberText(low)} to ` +
       `${numberText(high)}; median ${texts.join(" and ")}`);
-    section.append(this.quantileLine(shown));
+    section.append(...this.quantileLines(known));
     this.pictures.push(() => drawHistogram(canvas, shown, low, high, this.logs));
     return section;
   }
 
-  quantileLine(shown) {
-    const line = element("p", "note");
-    const wanted = [0.01, 0.25, 0.5, 0.75, 0.99];
-    line.textContent = shown.map((one) => wanted
-      .map((share) => [share, one.quantiles.find(([found]) => found === share)])
-      .filter(([, found]) => found)
-      .map(([share, found]) => `${share * 100}%: ${numberText(found[1], 3)}`)
-      .join(" \u00b7 ")).join("  |  ");
-    return line;
+  // One line of each model, with the colour that its outline has.
+  quantileLines(known) {
+    const shown = known.filter((one) => one.histogram);
+    const places = this.places.filter((_, at) => this.details[at] && this.details[at].histogram);
+    return shown.map((one, at) => {
+      const line = element("p", "note quantiles");
+      if (shown.length > 1) {
+        const mark = element("i");
+        mark.style.background = theme(at ? "bar2" : "bar");
+        const { name } = this.rows.models[places[at][0]].raw;
+        line.append(mark, element("span", "name", name), " ");
+      }
+      const found = [0.01, 0.25, 0.5, 0.75, 0.99]
+        .map((share) => one.quantiles.find(([other]) => other === share))
+        .filter(Boolean)
+        .map(([share, value]) => `${share * 100}%:\u00a0${numberText(value, 3)}`);
+      line.append(found.join("\u00a0\u00b7 "));
+      return line;
+    });
   }
 
   heat(detail, which) {
