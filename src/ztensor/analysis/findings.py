@@ -283,7 +283,8 @@ def pair_findings(
     if relative is not None and medians[0] > 0 and math.isfinite(relative):
         times, limit = relative / medians[0], RULES["change"].threshold
         if times > limit:
-            text = f"the relative change is {relative:.3g}, {_times(times)} times the median of its kind"
+            much = f"{relative:.3g}, {_times(times)} times the median of its kind"
+            text = f"the relative change is {much}"
             yield Finding("change", "warn", 1, name, times, limit, text)
     if snr_db is not None:
         below, limit = medians[1] - snr_db, RULES["noisy"].threshold
