@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from ztensor.boundary import public
+from ztensor.boundary import public, public_inside, turn
 from ztensor.contents import open_file
 from ztensor.divided.opened import DividedObjects, open_if_divided, open_instead
 from ztensor.divided.place import ROOT
@@ -193,6 +193,7 @@ class Reader(ObjectReader):
     def read_torch(
         self, name: Iterable[str], *, device: TorchDevice = "cpu", copy: bool = False
     ) -> dict[str, TorchTensor]: ...
+    @public_inside
     def read_torch(
         self, name: str | Iterable[str], *, device: TorchDevice = "cpu", copy: bool = False
     ) -> TorchTensor | dict[str, TorchTensor]:
@@ -218,7 +219,11 @@ class Reader(ObjectReader):
             LimitError: a safety cap is exceeded, or the device's memory.
             SourceError: the bytes could not be read.
         """
-        return read_values("torch", self, name, device=device, copy=copy)
+        try:
+            return read_values("torch", self, name, device=device, copy=copy)
+        except Exception as error:
+            turn(error)
+            raise
 
 
 @public

@@ -579,7 +579,8 @@ def read_torch(
 ) -> Any:
     """Return one object as a tensor, or several as a dict; see `ztensor.Reader.read_torch`."""
     if isinstance(name, str) and not copy and isinstance(device, _PLACES) and device in _CPU:
-        array = objects.part(name).plain(name)
+        views = objects.quick
+        array = objects.part(name).plain(name) if views is None else views.view(name)
         if array is not None:
             return array_to_torch(array)
     place = device_of(device)
