@@ -6,6 +6,7 @@ ml_dtypes as integers of their width, which both libraries then view as what the
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -69,13 +70,19 @@ class _Form(NamedTuple):
 _FORMS: dict[np.dtype[Any], _Form] = {}
 
 
+@functools.lru_cache(64)
+def _name_of(dtype: np.dtype[Any]) -> str:
+    """Return the name of a type, which NumPy puts together each time: 20 us."""
+    return dtype.name
+
+
 def torch_dtype(dtype: np.dtype[Any]) -> Any:
     """Return torch's type for a NumPy or ml_dtypes type, in any byte order.
 
     Raises:
         UnsupportedError: this release of torch has none.
     """
-    found = _TORCH_DTYPES.get(dtype.name)
+    found = _TORCH_DTYPES.get(_name_of(dtype))
     if found is None:
         raise UnsupportedError(
             f"torch {torch.__version__} has no such element type; read_numpy(name) gives the "
@@ -177,13 +184,14 @@ def writable_array(tensor: Any, dtype: np.dtype[Any]) -> Array | None:
     Strides are the tensor's. None where there is no such array: the tensor is of another type or
     on another device, it is sparse or only notes a conjugation, or its elements share memory.
     """
-    if not tensor.is_cpu or tensor.layout is not torch.strided or dtype.name == PACKED:
+    name = _name_of(dtype)
+    if not tensor.is_cpu or tensor.layout is not torch.strided or name == PACKED:
         return None
-    if tensor.dtype is not _TORCH_DTYPES.get(dtype.name) or tensor.is_conj() or tensor.is_neg():
+    if tensor.dtype is not _TORCH_DTYPES.get(name) or tensor.is_conj() or tensor.is_neg():
         return None
     if 0 in tensor.stride() and tensor.numel() > 1:
         return None
-    if dtype.name in _CARRIED:
+    if name in _CARRIED:
         tensor = tensor.view(_CARRIERS[dtype.itemsize][1])
     array: Array = tensor.numpy()
     return array.view(dtype)

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 # Bytes of memory: of a tensor with its encoding, of a chunk beside its axes, of a place while it is
-# looked for, of a value.
+# looked for, of a value, of an offset that is known.
 _TENSOR_COST, _CHUNK_COST, _AXIS_COST, _PLACE_COST, _VALUE_COST = 1200, 64, 16, 260, 300
+_KNOWN_COST = 240
 _FIELDS = frozenset(
     ("state_dict_metadata", "planner_data", "storage_data", "storage_meta", "version")
 )
@@ -145,11 +146,12 @@ class Table:
     ) -> None:
         """Add a tensor, and its chunks: where each begins, how long it is, where it lies."""
         first, axis = len(self._columns[0]), len(self._offsets)
-        for offsets, sizes, place in chunks:
+        for offsets, sizes, _ in chunks:
             self._offsets.extend(offsets)
             self._sizes.extend(sizes)
-            for column, number in zip(self._columns, place or (_NO_PLACE, 0, 0, 0), strict=True):
-                column.append(number)
+        places = [place or (_NO_PLACE, 0, 0, 0) for _, _, place in chunks]
+        for column, numbers in zip(self._columns, zip(*places, strict=True), strict=False):
+            column.extend(numbers)
         self.tensors[name] = Entry(element, size, first, len(chunks), axis, wrong)
 
     def boxes(self, entry: Entry) -> tuple[Array, Array]:
@@ -216,6 +218,33 @@ def read_table(value: object, budget: Budget, left: Tally) -> Table:
     return table
 
 
+class _Axes:
+    """Tuples of numbers along axes, checked, with their texts: one that is there often only once.
+
+    Those that are looked up have to live as long as this.
+
+    Args:
+        budget: what listing may cost.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._known: dict[int, tuple[tuple[int, ...], str]] = {}
+
+    def of(self, value: object, what: str) -> tuple[tuple[int, ...], str]:
+        """Return the numbers, and their text.
+
+        Raises:
+            FormatError: they are none.
+        """
+        found = self._known.get(id(value))
+        if found is None:
+            numbers = counts(value, what)
+            self._budget.charge_bytes(_KNOWN_COST + _AXIS_COST * len(numbers))
+            found = self._known[id(value)] = numbers, f"{numbers}"
+        return found
+
+
 class _Places:
     """Where everything lies, by name and offset.
 
@@ -226,9 +255,13 @@ class _Places:
         table: where the files are added.
         storage: what the pickle says.
         budget: what listing may cost.
+
+    Attributes:
+        axes: offsets and sizes.
     """
 
     def __init__(self, table: Table, storage: object, budget: Budget) -> None:
+        self.axes = _Axes(budget)
         self._numbers: dict[str, int] = {}
         self._found: dict[str, Place] = {}
         files: dict[str, int] = {}
@@ -250,7 +283,8 @@ class _Places:
             table.last[file] = max(table.last[file], at)
             table.taken[file] += length
             number = self._numbers.setdefault(name, len(self._numbers))
-            key = _key(number, None if offset is None else counts(offset, "the offset of a chunk"))
+            text = None if offset is None else self.axes.of(offset, "the offset of a chunk")[1]
+            key = _key(number, text)
             budget.charge_bytes(_PLACE_COST + len(key))
             if key in self._found:
                 raise FormatError(
@@ -261,13 +295,18 @@ class _Places:
             form = Form.CHANGED if info.get("transform_descriptors") else Form.RECORD
             self._found[key] = Place(file, at, length, form)
 
-    def find(self, name: str, offset: tuple[int, ...] | None) -> Place | None:
-        """Return where a chunk of a tensor lies, or a value; None where nothing tells."""
+    def find(self, name: str, offset: str | None) -> Place | None:
+        """Return where a chunk of a tensor lies, or a value; None where nothing tells.
+
+        Args:
+            name: its name.
+            offset: the text of where the chunk begins, None for a value.
+        """
         number = self._numbers.get(name)
         return None if number is None else self._found.get(_key(number, offset))
 
 
-def _key(number: int, offset: tuple[int, ...] | None) -> str:
+def _key(number: int, offset: str | None) -> str:
     return f"{number}" if offset is None else f"{number} {offset}"
 
 
@@ -290,19 +329,19 @@ def _add_tensor(
     seen: set[str] = set()
     for chunk in chunks:
         box = _record(chunk, "ChunkStorageMetadata").fields()
-        offsets = counts(box.get("offsets"), "the offset of a chunk")
-        sizes = counts(box.get("sizes"), "the size of a chunk")
+        offsets, begin = places.axes.of(box.get("offsets"), "the offset of a chunk")
+        sizes, length = places.axes.of(box.get("sizes"), "the size of a chunk")
         if len(offsets) != len(size) or len(sizes) != len(size):
             raise misfit(
                 "a chunk in .metadata", f"{len(size)} axes", f"{offsets}, {sizes}", is_type=False
             )
         if 0 in sizes and size:
             continue  # a process that holds nothing of it
-        key = f"{offsets} {sizes}"
+        key = f"{begin} {length}"
         if key in seen:
             continue  # of a tensor that several processes hold
         seen.add(key)
-        place = places.find(name, offsets)
+        place = places.find(name, begin)
         if place is None and len(chunks) == 1:
             place = places.find(name, None)
         found.append((offsets, sizes, place))

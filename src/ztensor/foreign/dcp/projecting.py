@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import gc
 import math
 import os
 from typing import TYPE_CHECKING, NamedTuple
@@ -43,7 +44,7 @@ from ztensor.source.local import FileSource
 from ztensor.source.remote import RemoteSource
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ztensor.encoding import Encoding
     from ztensor.foreign.dcp.metadata import Entry, Place, Table
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from ztensor.source.base import Source
 
 SUFFIX = ".distcp"
+_LONG_BYTES = 1 << 20  # of a pickle: at 5 MB a third of the time is the collector's
 _BYTES_PER_STEP = 16  # of the checkpoint, for an instruction: chunks take 80, and a kilobyte
 
 
@@ -115,16 +117,30 @@ def _project(source: Source, metadata: Source, limits: Limits) -> Projection:
     budget.charge_bytes(2 * metadata.size)
     pickle = bytes(read_bytes(metadata, 0, metadata.size))
     left = Tally()
-    value, end = read_pickle(pickle, VOCABULARY, budget, least=length // _BYTES_PER_STEP)
-    if end < len(pickle):
-        left.add("bytes behind the pickle", nbytes=len(pickle) - end)
-    del pickle
-    budget.release_bytes(2 * metadata.size)
-    table = read_table(value, budget, left)
-    del value
+    with _no_collection() if metadata.size > _LONG_BYTES else contextlib.nullcontext():
+        value, end = read_pickle(pickle, VOCABULARY, budget, least=length // _BYTES_PER_STEP)
+        if end < len(pickle):
+            left.add("bytes behind the pickle", nbytes=len(pickle) - end)
+        del pickle
+        budget.release_bytes(2 * metadata.size)
+        table = read_table(value, budget, left)
+        del value
     inner = exact(metadata)  # what reads ahead does so in `.metadata` alone
     root = _Root(metadata.path, inner if isinstance(inner, RemoteSource) else None)
     return _Checkpoint(source, root, table, left, limits).projection(beside)
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep Python's collector of cycles out: it looks at millions of values again and again."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class _Root(NamedTuple):

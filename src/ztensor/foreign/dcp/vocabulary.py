@@ -66,11 +66,9 @@ class Record(Buildable):
             raise misfit(f"the state of a {self.kind}", "fields by name", self.state)
         if len(self.state) > _MOST_FIELDS:  # one record may be there very many times
             raise misfit(f"the state of a {self.kind}", "few fields", len(self.state))
-        found: dict[str, object] = {}
-        for name, value in self.state.pairs:
-            if not isinstance(name, str):
-                raise misfit(f"a field of a {self.kind}", "a name", name)
-            found[name] = value
+        found = self.state.by_name()
+        if found is None:
+            raise misfit(f"a field of a {self.kind}", "a name", "something else")
         return found
 
 

@@ -37,7 +37,7 @@ _PLACE_BEYOND = 192  # in the memo, behind a gap
 _MOST_CALLS = 256  # names whose calls are remembered
 BATCH = 1 << 16  # charged at once; values that are shorter are charged when they are there
 SHORT = 16  # places of a tuple that are in the price of a call
-_ROUNDED = 8  # what memory is rounded up by
+ROUNDED = 8  # what memory is rounded up by
 _WORST = 12  # bytes that one of a text takes while it is read
 # What `repr` of Python 2 writes.
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
@@ -89,7 +89,7 @@ class Machine:
 
     def counted(self, value: _Long) -> _Long:
         """Return a value whose length is the file's, its memory counted."""
-        self.cost += sys.getsizeof(value) + _ROUNDED + PLACE
+        self.cost += sys.getsizeof(value) + ROUNDED + PLACE
         return value
 
     def broken(self, message: str, found: object) -> FormatError:

@@ -32,6 +32,7 @@ from ztensor.foreign.pt.pickle_machine import (
     TUPLE,
     Machine,
 )
+from ztensor.foreign.pt.pickle_rows import Rows
 from ztensor.foreign.pt.pickled import Buildable, Items
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ _STOP = ord(".")
 _MEMOIZE, _GET, _GET_LONG, _BYTE, _SHORT_INT = 0x94, ord("h"), ord("j"), ord("K"), ord("M")
 _OPEN, _EMPTY_TUPLE, _EMPTY_DICT, _LONE_TUPLE, _PAIR_TUPLE = *b"()}", 0x85, 0x86
 _CALL, _CALL_NEW, _BUILD, _SET_ITEMS = ord("R"), 0x81, ord("b"), ord("u")
-_LONGEST = 5  # bytes of one of them
+_LONGEST = 7  # bytes of one of them, and of two that follow it
+_PUTS = frozenset(b"pqr")
 _BYTES_PER_STEP = 64  # of Limits.manifest_bytes, for each instruction: 16 million by default
 
 
@@ -77,13 +79,15 @@ def read_pickle(
 def _followed(machine: Machine, most: int) -> tuple[object, int]:
     """Follow at most so many instructions.
 
-    A table of half a million chunks is thirty million of them, nearly all of a few kinds. These
-    are done here where nothing is in the way; whatever else is the matter of the table below.
+    A table of half a million chunks is thirty million of them, nearly all in rows of a few
+    forms, which are taken as a whole. Frequent ones are done here where nothing is in the way;
+    whatever else is the matter of the table below.
     """
     data, end = machine.data, len(machine.data)
     near = end - _LONGEST  # before it an instruction and its number are there as a whole
     memo, beyond, below = machine.memo, machine.memo_beyond, machine.below
     stack, position, cost = machine.stack, machine.position, 0
+    rows: Rows | None = Rows(machine)
     for _ in range(most):
         if cost > BATCH:
             machine.cost, cost = machine.cost + cost, 0
@@ -101,6 +105,17 @@ def _followed(machine: Machine, most: int) -> tuple[object, int]:
                 else:
                     place, after = _U32_AT(data, position + 1)[0], position + 5
                 if place < len(memo):
+                    if (
+                        rows is not None
+                        and data[after + 1] == _CALL_NEW
+                        and data[after] == _EMPTY_TUPLE
+                        and not beyond
+                        and (row := rows.take(position, after)) is not None
+                    ):
+                        made, position, price = row
+                        stack.append(made)
+                        cost += price
+                        continue
                     stack.append(memo[place])
                     position = after
                     cost += PLACE
@@ -179,6 +194,8 @@ def _followed(machine: Machine, most: int) -> tuple[object, int]:
         instruction = _INSTRUCTIONS.get(code)
         if instruction is None:
             raise machine.broken("an instruction is unknown", bytes((code,)))
+        if code in _PUTS:
+            rows = None  # a place of the memo may be given to another value
         instruction(machine)
         stack, position = machine.stack, machine.position
         machine.cost += _COSTS[code]

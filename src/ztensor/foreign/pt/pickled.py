@@ -28,6 +28,9 @@ class Global:
         return f"{self.module}.{self.name}"
 
 
+_TEXT = frozenset({str})
+
+
 class Buildable:
     """A value that takes a state after it was made; no `abc.ABC`, as very many are looked at."""
 
@@ -59,6 +62,13 @@ class Items(Buildable):
     def pairs(self) -> Iterator[tuple[object, object]]:
         """Return the keys and values."""
         return zip(self._flat[::2], self._flat[1::2], strict=True)
+
+    def by_name(self) -> dict[str, object] | None:
+        """Return the values by their keys; None where a key is no text."""
+        names = self._flat[::2]
+        if set(map(type, names)) - _TEXT:
+            return None
+        return dict(zip(names, self._flat[1::2], strict=True))  # type: ignore[arg-type]
 
     def build(self, state: object) -> None:
         """Take what was set on an `OrderedDict` itself, such as `_metadata` of torch."""
