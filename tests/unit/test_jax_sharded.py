@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import socket
 import subprocess
 import sys
@@ -228,6 +229,25 @@ def test_a_checkpoint_is_kept_where_that_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         save_sharded({"w": ROWS + 1}, tmp_path / "new", overwrite=False)
     np.testing.assert_array_equal(load_file(tmp_path / "new")["w"], ROWS)
+
+
+def test_what_did_not_change_is_not_written_again(tmp_path: Path) -> None:
+    frozen = jnp.arange(50_000.0)
+    save_sharded({"frozen": frozen, "w": ROWS}, tmp_path / "0", checksum="xxh3-128")
+    for step in (1, 2):
+        tree = {"frozen": frozen, "w": ROWS + step}
+        save_sharded(tree, tmp_path / str(step), since=tmp_path / str(step - 1))
+    with open_divided(tmp_path / "2") as checkpoint:
+        table = checkpoint.root.table
+        kept, written = (table.files[table.chunk(row).file].name for row in (0, 1))
+        assert table.names[0] == "frozen"
+        assert kept != written
+        assert os.path.samefile(tmp_path / "0" / kept, tmp_path / "2" / kept)
+    shutil.rmtree(tmp_path / "0")
+    shutil.rmtree(tmp_path / "1")
+    found = load_file(tmp_path / "2")
+    np.testing.assert_array_equal(found["frozen"], frozen)
+    np.testing.assert_array_equal(found["w"], ROWS + 2)
 
 
 def test_leaves_have_names_and_make_the_tree_again(tmp_path: Path) -> None:

@@ -69,11 +69,16 @@ def compact(folder: Path, *, storage: object = None, dry_run: bool = False) -> l
     """
     place = Place(folder, storage)
     if place.folder is None:
-        raise UsageError(
+        error = UsageError(
             "a store cannot tell which files belong to a save that is under way; the next save "
             "removes those of the one before",
             file=place.name,
         )
+        error.hint = (
+            "while nobody saves, delete files such as 00000-3f9a61c2.zt that "
+            "ztensor.divided.read_root(...).files does not name"
+        )
+        raise error
     with contextlib.closing(open_root(place)) as file:
         if not is_root(file):
             raise UsageError("the file is the root of no divided checkpoint", file=file.name)

@@ -76,14 +76,16 @@ def repair(folder: Path, *, durable: Durable = "auto", dry_run: bool = False) ->
         dry_run: True writes nothing.
 
     Raises:
-        UsageError: the files are of several saves, or do not cover all tensors; the message names
-            a tensor. Nothing is written then.
+        UsageError: the folder is in a store; or the files are of several saves, or do not cover all
+            tensors, and the message names a tensor. Nothing is written then.
         FormatError: a file is damaged.
-        SourceError: a file cannot be read, or the folder is in a store or has no such files.
+        SourceError: a file cannot be read, or the folder has no such files.
     """
     place = Place(folder)
     if place.folder is None:
-        raise UsageError("only a folder is repaired; download the files", file=place.name)
+        error = UsageError("the root of a checkpoint in a store is not made anew", file=place.name)
+        error.hint = f"download the files, repair them in that folder, and upload its {ROOT}"
+        raise error
     path = os.path.join(place.folder, ROOT)
     try:
         with contextlib.closing(open_objects(place.folder)) as found:

@@ -57,6 +57,7 @@ def save_sharded(
     durable: Durable = "auto",
     max_shard_size: int | str | None = None,
     overwrite: bool = True,
+    since: Path | None = None,
     values: Mapping[str, object] | None = None,
     storage: Storage | None = None,
     process_index: int | None = None,
@@ -79,12 +80,16 @@ def save_sharded(
         folder: a folder that all processes see, which is made if it is not there, or the URL of a
             prefix.
         compression: as for `ztensor.Writer`.
-        checksum: as for `ztensor.Writer`: True or `"crc32c"`, `"sha256"`, or None.
+        checksum: as for `ztensor.Writer`: True or `"crc32c"`, `"sha256"`, or None. `"xxh3-128"` is
+            crc32c, and beside it what later saves with `since` need.
         threads: as for `ztensor.Writer`.
         durable: True flushes to disk before this returns; "auto" does so where a checkpoint is
             replaced; False leaves it to the system.
         max_shard_size: most bytes of a file, such as `"5GB"`; more files then.
         overwrite: False refuses to replace a checkpoint.
+        since: an older checkpoint, saved with `since` itself or with `checksum="xxh3-128"`. Shards
+            of the same place and the same bytes are not written: the older files become those of
+            this folder, too, by links or copies of the store; see `ztensor.divided.PartWriter`.
         values: plain values that the root has beside those of the tree, by name, such as those that
             `ztensor.CheckpointManager.save_divided` gives. Those of process 0 count.
         storage: how the store of a URL is opened; see `ztensor.open`.
@@ -132,6 +137,7 @@ def save_sharded(
                     durable=durable,
                     storage=storage,
                     max_shard_size=max_shard_size,
+                    since=since,
                 )
             )
             for name, leaf in leaves:

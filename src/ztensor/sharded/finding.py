@@ -12,6 +12,7 @@ from ztensor.errors import (
     ArgumentValueError,
     SourceError,
     SourceNotFoundError,
+    UnsupportedError,
     UsageError,
     describe,
     without_secrets,
@@ -21,7 +22,7 @@ from ztensor.sharded.choosing import PIPELINE, chosen, require_complete
 from ztensor.sharded.folders import LocalFolder, RemoteFolder
 from ztensor.sharded.index import FileSet, read_index, read_remote_index
 from ztensor.sharded.naming import FIRST_OF_GGUF, SHARD, index_path, is_index, shard_paths
-from ztensor.source.folders import folder_of, has_lists, listed
+from ztensor.source.folders import folder_of, has_lists, listed, there
 from ztensor.source.paths import path_text
 from ztensor.source.table import absolute, is_remote
 from ztensor.source.upload import is_there
@@ -146,12 +147,37 @@ def set_instead(source: Any) -> Remote | None:
 
 def _in_remote_folder(remote: Remote, limits: Limits) -> FileSet:
     folder = RemoteFolder(remote)
+    root = _root_of_checkpoint(folder)
+    if root is not None:
+        place = folder.place(root)
+        return FileSet(folder.name, (place.name,), remotes={place.name: place})
     files = chosen(folder)
     if isinstance(files, str):
         return read_remote_index(folder.place(files), limits)
     require_complete(folder.name, files)
     remotes = {place.name: place for place in map(folder.place, files)}
     return FileSet(folder.name, tuple(remotes), remotes=remotes)
+
+
+def _root_of_checkpoint(folder: RemoteFolder) -> str | None:
+    """Return the file that tells of a checkpoint of many processes, None where there is none.
+
+    Raises:
+        UnsupportedError: each file tells of its own part.
+    """
+    from ztensor.foreign.dcp.folders import DATA, ROOT, has_shards, is_checkpoint_of
+
+    names = list(folder.names)
+    if has_shards(names) and len(names) > 1:
+        error = UnsupportedError(
+            "safetensors files of many processes are put together in a folder on disk alone",
+            file=folder.name,
+        )
+        error.hint = "download the folder, and open that"
+        raise error
+    if any(name.endswith(DATA) for name in names) and is_checkpoint_of([*names, ROOT]):
+        return next(iter(there(folder.remote, [ROOT])), None)  # lists have no hidden names
+    return None
 
 
 def _in_folder(path: str, limits: Limits) -> FileSet:

@@ -9,6 +9,7 @@ from ztensor.errors import ArgumentValueError, SourceError, describe
 from ztensor.source.beneath import names_in
 
 ROOT = ".metadata"
+DATA = ".distcp"
 # Where processes save without one another, each has a root of its own.
 _OWN_ROOT = re.compile(r"__\d+\.metadata")
 SHARD = re.compile(r"shard-(?P<process>\d{5})-model-\d{5}-of-\d{5}\.safetensors")
@@ -23,7 +24,11 @@ def is_checkpoint(folder: str) -> bool:
     Files of zTensor, safetensors, or an index beside `.metadata` mean the folder is what they are:
     an export of the model beside its checkpoint is what most readers are asked for.
     """
-    names = names_in(folder)
+    return is_checkpoint_of(names_in(folder))
+
+
+def is_checkpoint_of(names: list[str]) -> bool:
+    """Return whether a folder of files of these names is read so."""
     if has_shards(names):
         return True
     if any(name.endswith(_OTHERS) for name in names):

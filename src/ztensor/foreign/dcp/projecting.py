@@ -24,7 +24,7 @@ from ztensor.errors import (
 )
 from ztensor.foreign.base import RAW, Projection
 from ztensor.foreign.dcp.assembling import WORD, Boxes, Divided, InBoxes, Lying, c_strides
-from ztensor.foreign.dcp.folders import root_of
+from ztensor.foreign.dcp.folders import DATA, root_of
 from ztensor.foreign.dcp.metadata import Form, read_table
 from ztensor.foreign.dcp.records import is_safetensors, logical_shape, read_tensor, require_same
 from ztensor.foreign.dcp.values import LaterAttributes
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from ztensor.model.account import Unrepresented
     from ztensor.source.base import Source
 
-SUFFIX = ".distcp"
 _LONG_BYTES = 1 << 20  # of a pickle: at 5 MB a third of the time is the collector's
 _BYTES_PER_STEP = 16  # of the checkpoint, for an instruction: chunks take 80, and a kilobyte
 
@@ -112,7 +111,7 @@ def _project(source: Source, metadata: Source, limits: Limits) -> Projection:
         )
     beside = {} if metadata.path is None else files_in(os.path.dirname(metadata.path))
     # What listing may cost depends on the length of the whole checkpoint.
-    length = metadata.size + sum(size for name, size in beside.items() if name.endswith(SUFFIX))
+    length = metadata.size + sum(size for name, size in beside.items() if name.endswith(DATA))
     budget = Budget(limits, length)
     budget.charge_bytes(2 * metadata.size)
     pickle = bytes(read_bytes(metadata, 0, metadata.size))
