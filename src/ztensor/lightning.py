@@ -45,6 +45,7 @@ _BASES = {
 }
 
 
+@public
 class TreeCheckpoints:
     """What `CheckpointIO` does; the class itself is made for the Lightning that is there.
 

@@ -39,6 +39,7 @@ _STATE = "trainer_state"
 _PARTS = ("model", "optimizer", "scheduler", "random", _STATE)
 
 
+@public
 class SavesSteps:
     """What `CheckpointCallback` does; the class itself is derived from that of transformers.
 
@@ -65,29 +66,45 @@ class SavesSteps:
         """Save a step; called by the trainer behind its own save.
 
         Raises:
+            ArgumentTypeError: what is passed is not what the trainer passes.
             ZTensorError: what `CheckpointManager.save` raises.
         """
         del args, control
-        if not state.is_world_process_zero:
+        if not dataclasses.is_dataclass(state) or isinstance(state, type):
+            raise ArgumentTypeError(
+                "not the state of a trainer",
+                expected="transformers.TrainerState",
+                found=describe(state, 60),
+            )
+        if not getattr(state, "is_world_process_zero", True):
             return
-        model, scheduler = given["model"], given.get("lr_scheduler")
+        model, scheduler = given.get("model"), given.get("lr_scheduler")
         while hasattr(model, "module") and not hasattr(model, "config"):
             model = model.module  # wrapped by torch for several devices
         own = dataclasses.asdict(state)
         tree = {
-            "model": model.state_dict(),
-            "optimizer": given["optimizer"].state_dict(),
-            "scheduler": None if scheduler is None else scheduler.state_dict(),
+            "model": _state(model, "model"),
+            "optimizer": _state(given.get("optimizer"), "optimizer"),
+            "scheduler": None if scheduler is None else _state(scheduler, "lr_scheduler"),
             "random": random_state(),
             _STATE: own,
             **{name: _settings(model, name) for name in ("config", "generation_config")},
         }
-        self.manager.save(state.global_step, tree, _metrics(own), force=True)
+        self.manager.save(own.get("global_step"), tree, _metrics(own), force=True)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Wait until the last step is on disk; called by the trainer."""
         del args, state, control, given
         self.manager.wait()
+
+
+def _state(one: Any, name: str) -> Any:
+    state_dict = getattr(one, "state_dict", None)
+    if not callable(state_dict) or isinstance(one, type):
+        raise ArgumentTypeError(
+            f"what is passed as {name} has no state_dict", found=describe(one, 60)
+        )
+    return state_dict()
 
 
 def _settings(model: Any, name: str) -> str | None:

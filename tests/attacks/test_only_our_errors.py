@@ -919,7 +919,8 @@ METHODS: dict[str, Make] = {
 }  # fmt: skip
 
 # Right calls that this or that layout has no answer to, or that are made once only.
-# Libraries that are not installed beside this suite: `tests/ecosystem` attacks these calls.
+# Libraries that are not installed beside this suite: `tests/ecosystem` attacks these calls. Those
+# for Lightning, Accelerate, Trainer and Keras are in `test_trainers.py`, with stand-ins.
 HUBS = ("transformers", "diffusers", "peft")
 HUB_CALLS = ("from_pretrained", "save_pretrained")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from ztensor.boundary import public
@@ -137,11 +138,12 @@ def _of_tensor(tensor: Any, kind: type) -> Leaf | Made:
 
 def _memory_of(tensor: Any, stored: Any) -> object:
     """Return what is equal for tensors over the same elements; None where that is not asked."""
-    if tensor.layout is not torch.strided or not tensor.numel():
+    if type(stored) is not np.ndarray or not stored.size:
         return None
     if tensor.is_conj() or tensor.is_neg():  # stored is a copy of what they stand for
         return memory_of(stored, "torch")
-    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+    # The tuples of NumPy, unlike those of torch, cost no collection of garbage anything.
+    return tensor.data_ptr(), stored.shape, stored.strides, tensor.dtype
 
 
 def _is_in(tensor: Any, order: Any) -> bool:

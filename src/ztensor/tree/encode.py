@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ KEY_DEPTH = 32
 _LEAST_PACKED = 4
 _INT64 = range(-(1 << 63), 1 << 63)
 
+_LEAF = int(Node.LEAF)
 _SINGLE = {type(None): Node.NONE, bool: Node.FALSE, int: Node.INT, float: Node.FLOAT}
 _SETS: dict[type, str] = {set: "set", frozenset: "frozenset"}
 _PACKED: dict[tuple[type, type], Node] = {
@@ -145,7 +147,7 @@ class _Encoder:
         else:
             columns.kinds.append(Node.DICT)
             return self._with_keys(value, _inner(place, key, step))
-        return ((own, None, item) for own, item in value.items())
+        return zip(value, repeat(None), value.values())
 
     def _with_keys(self, value: dict[Any, Any], place: Place) -> Any:
         for key, item in value.items():
@@ -192,7 +194,7 @@ class _Encoder:
             where = str(_inner(place, key, step))
             error.message = f"{where}: {error.message}"
             raise
-        if isinstance(form, Leaf):
+        if type(form) is Leaf:
             self._held.append(value)
             self._leaf(form, key, place)
             return None
@@ -223,7 +225,7 @@ class _Encoder:
                 name = unique(name, self._leaves, self._tries)
             self._leaves[name] = leaf.stored
             columns.leaves.append(columns.word(name))
-        columns.kinds.append(Node.LEAF)
+        columns.kinds.append(_LEAF)
         columns.counts.append(number)
         columns.words.append(columns.word(leaf.framework))
 
