@@ -26,7 +26,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo check test lint test-pythons test-minimum mutants honest budget fuzz attacks faults browser distributed interop frameworks formats ecosystem real-files bench bench-quick bench-paths remote docs cli-page versions-page release-check clean
+.PHONY: help demo check test lint test-pythons test-minimum mutants honest budget fuzz attacks faults browser distributed interop frameworks formats ecosystem real-files bench bench-quick bench-paths bench-pretrained remote docs cli-page versions-page release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -108,6 +108,10 @@ formats: $(VENV)/dev.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) ## hold w
 # 3 GB of packages, kept in .venvs. ECOSYSTEM="peft timm-newest": some of them; "--list": what there is.
 ecosystem: $(VENV)/dev.stamp $(VENV)/torch.stamp ## use our files from transformers, diffusers and others, each in an environment of its own
 	$(BIN)/python -m tests.ecosystem.run $(ECOSYSTEM)
+
+# Needs what `make ecosystem ECOSYSTEM=transformers-newest` makes.
+bench-pretrained: ## load a model of transformers from .zt beside its own files: time and memory
+	PYTHONPATH=src .venvs/ecosystem-transformers-newest/bin/python benchmarks/pretrained.py $(BENCH)
 
 # 600 MB of packages, kept in .venv. REAL="--only onnx": some of them; "--write-docs" writes the page.
 real-files: $(VENV)/dev.stamp $(VENV)/torch.stamp ## hold 400 real files of other programs to their own libraries

@@ -70,7 +70,8 @@ class SavesSteps:
             ZTensorError: what `CheckpointManager.save` raises.
         """
         del args, control
-        if not dataclasses.is_dataclass(state) or isinstance(state, type):
+        is_one = dataclasses.is_dataclass(state) and not isinstance(state, type)
+        if not is_one or not hasattr(state, "global_step"):
             raise ArgumentTypeError(
                 "not the state of a trainer",
                 expected="transformers.TrainerState",
@@ -78,10 +79,11 @@ class SavesSteps:
             )
         if not getattr(state, "is_world_process_zero", True):
             return
-        model, scheduler = given.get("model"), given.get("lr_scheduler")
+        model: Any = given.get("model")
+        scheduler = given.get("lr_scheduler")
         while hasattr(model, "module") and not hasattr(model, "config"):
             model = model.module  # wrapped by torch for several devices
-        own = dataclasses.asdict(state)
+        own: dict[str, Any] = dataclasses.asdict(state)
         tree = {
             "model": _state(model, "model"),
             "optimizer": _state(given.get("optimizer"), "optimizer"),
@@ -90,7 +92,7 @@ class SavesSteps:
             _STATE: own,
             **{name: _settings(model, name) for name in ("config", "generation_config")},
         }
-        self.manager.save(own.get("global_step"), tree, _metrics(own), force=True)
+        self.manager.save(own["global_step"], tree, _metrics(own), force=True)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Wait until the last step is on disk; called by the trainer."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
-from typing import TYPE_CHECKING, Any
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
 from ztensor.errors import ArgumentTypeError, ArgumentValueError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Run:
@@ -112,6 +113,26 @@ def test_hooks_write_and_read_the_weights(tmp_path: Path) -> None:
     assert not (tmp_path / "b" / "model.zt").exists()
     other.accelerator.load_state(str(tmp_path / "b"))  # has no model.zt: Accelerate reads its own
     assert equal(other.weights(), run.weights())
+
+
+def test_two_processes_resume_from_one_tree(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("two_processes.py")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    run = subprocess.run(
+        [*command, str(script), str(tmp_path)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert (tmp_path / "hooks" / "model.zt").exists()
+    assert sorted(run.stdout.splitlines()) == [
+        f"process {process} from {way}: equal"
+        for process in (0, 1)
+        for way in ("hooks", "stock", "tree")
+    ]
 
 
 def test_what_is_wrong_is_told(tmp_path: Path) -> None:
