@@ -45,3 +45,8 @@ def sample(cases: Iterable[T], most: int, kind: Callable[[T], object] = lambda _
 def amount(short: int, *, full: int) -> int:
     """Return how many cases of an endless table this run takes, or how large one is."""
     return full if IS_FULL else short
+
+
+def examples(full: int) -> int:
+    """Return how many examples Hypothesis tries: a fifth, but 40 at least, or all."""
+    return amount(max(40, full // 5), full=full)

@@ -1353,7 +1353,7 @@ def odd_values() -> list[Any]:
 
 ODD_COUNT = len(odd_values())
 # Each parameter gets one in so many of them, drawn for it; all of them in the full form.
-STRIDE = 1 if IS_FULL else 12
+STRIDE = 1 if IS_FULL else 24
 
 
 @pytest.mark.parametrize("name", CASES)

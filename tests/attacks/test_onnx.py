@@ -8,10 +8,11 @@ import pytest
 import ztensor
 from tests.attacks.peaks import peak_of, require_listed_in_budget
 from tests.attacks.shapes.archives import onnx, protobuf, varint
+from tests.extent import amount
 from ztensor.errors import LimitError, Reason, ZTensorError
 from ztensor.limits import MIB, Limits
 
-FLOOR = 2 * MIB  # less than by default, so that the tests are quick
+FLOOR = amount(1, full=2) * MIB  # less than by default, so that the tests are quick
 N = 1 << 16
 
 

@@ -10,6 +10,7 @@ import pytest
 import ztensor
 from tests.attacks.peaks import peak_of, require_listed_in_budget
 from tests.attacks.shapes.archives import PICKLES, in_a_zip, legacy
+from tests.extent import amount
 from ztensor.errors import LimitError, Reason, ZTensorError
 from ztensor.foreign.pt.pickle_reader import read_pickle
 from ztensor.foreign.pt.pickled import Vocabulary
@@ -20,7 +21,7 @@ from ztensor.limits import MIB, Budget, Limits
 VOCABULARY = Vocabulary(CALLS, storage_of)
 
 
-FLOOR = 4 * MIB  # less than by default, so that the tests are quick
+FLOOR = amount(1, full=4) * MIB  # less than by default, so that the tests are quick
 
 
 def reading(data: bytes) -> object:

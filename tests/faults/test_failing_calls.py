@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.extent import sample
 from tests.faults.calls import Calls, Fault
 from tests.faults.judge import Outcome, read_state
 from tests.faults.operations import NEW, OPERATIONS, OTHER, TARGET, start
@@ -24,10 +25,15 @@ if TYPE_CHECKING:
 
     from tests.faults.operations import Operation
 
-CASES = [
-    pytest.param(operation, nameless, id=f"{operation.name}{'' if nameless else ', named'}")
+EVERY = [
+    (operation, nameless)
     for operation in OPERATIONS.values()
     for nameless in ((True, False) if operation.puts_in_place else (True,))
+]
+# Of an operation one version and one way to name the temporary file; all in the full form.
+CASES = [
+    pytest.param(operation, nameless, id=f"{operation.name}{'' if nameless else ', named'}")
+    for operation, nameless in sample(EVERY, 1, lambda case: case[0].name.removesuffix(", 2.x"))
 ]
 
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.extent import examples
 from ztensor.errors import LimitError, ManifestError, Reason
 from ztensor.wire import cbor
 from ztensor.wire.cbor import UNDEFINED, Pairs, Simple, Tag
@@ -191,7 +192,7 @@ seeds = st.integers(0, 1 << 32)
 # --- Both libraries on good data ------------------------------------------------------------
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(any_values)
 def test_what_we_write_we_read_and_write_the_same(value: object) -> None:
     data = cbor.encode(value)
@@ -200,13 +201,13 @@ def test_what_we_write_we_read_and_write_the_same(value: object) -> None:
     assert cbor.encode(again) == data
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(cbor2_values)
 def test_what_we_write_cbor2_reads(value: object) -> None:
     assert typed(cbor2.loads(cbor.encode(value))) == typed(value)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(value=cbor2_values, is_canonical=st.booleans())
 def test_what_cbor2_writes_we_read(value: object, is_canonical: bool) -> None:
     data = cbor2.dumps(for_cbor2(value), canonical=is_canonical)
@@ -222,7 +223,7 @@ def test_big_integers_of_cbor2_stay_tags(value: int) -> None:
     assert cbor.decode(cbor2.dumps(value)) == Tag(2 if value >= 0 else 3, raw)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(any_values, seeds)
 def test_every_spelling_reads_the_same(value: object, seed: int) -> None:
     data = Speller(seed).spell(value)
@@ -231,7 +232,7 @@ def test_every_spelling_reads_the_same(value: object, seed: int) -> None:
     assert cbor.encode(again) == cbor.encode(value)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(any_values, seeds)
 def test_every_cut_is_truncated(value: object, seed: int) -> None:
     data = Speller(seed).spell(value)
@@ -239,13 +240,13 @@ def test_every_cut_is_truncated(value: object, seed: int) -> None:
         assert refusal(data[:end]) is Reason.CBOR_TRUNCATED
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(any_values, st.binary(min_size=1, max_size=3), seeds)
 def test_anything_behind_the_item_is_trailing(value: object, more: bytes, seed: int) -> None:
     assert refusal(Speller(seed).spell(value) + more) is Reason.CBOR_TRAILING
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(any_values, any_values), min_size=1, max_size=5), st.data(), seeds)
 def test_a_key_twice_in_any_spelling(
     pairs: list[tuple[object, object]], data: st.DataObject, seed: int
@@ -316,7 +317,7 @@ def is_beyond_cbor2(value: object) -> bool:
     return False
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 @given(st.binary(max_size=40) | fragments | damaged())
 def test_any_bytes(data: bytes) -> None:
     """What we read, cbor2 reads the same; what it reads and we refuse is refused on purpose."""

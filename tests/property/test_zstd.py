@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.extent import examples
 from ztensor.encoding.zstd import Zstd, bind_zstandard, codec, held, walk_frames
 from ztensor.encoding.zstd import frames as headers
 from ztensor.errors import FormatError, LimitError, UnsupportedError
@@ -134,7 +135,7 @@ def decode_chunks(stored: Memory, length: int | None) -> bytes:
     return b"".join(bytes(chunk) for chunk in ENCODING.decode_chunks(stored, length, LIMITS))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(body=bodies, sizes=sizes, is_copying=st.booleans())
 def test_any_frames_decode_to_their_contents(
     body: tuple[bytes, bytes], sizes: Sizes, is_copying: bool
@@ -187,7 +188,7 @@ def oracle(data: bytes, length: int) -> bytes | None:
         return None
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(damage=damaged(), sizes=sizes, is_copying=st.booleans())
 def test_damage_gives_the_right_bytes_or_a_refusal(
     damage: tuple[bytes, int], sizes: Sizes, is_copying: bool
@@ -209,7 +210,7 @@ def test_damage_gives_the_right_bytes_or_a_refusal(
         assert found == oracle(data, length)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(data=st.one_of(
     st.binary(max_size=60),
     st.builds(bytes.__add__, st.just(b"\x28\xb5\x2f\xfd"), st.binary(max_size=60)),

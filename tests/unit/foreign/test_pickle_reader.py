@@ -270,7 +270,7 @@ def test_a_memo_with_gaps(data: bytes, value: object) -> None:
 def test_memory_is_in_proportion_to_the_pickle(code: bytes) -> None:
     data = (
         b"ccollections\nOrderedDict\nq\0("
-        + code * (amount(50_000, full=200_000) // len(code))
+        + code * (amount(20_000, full=200_000) // len(code))
         + b"1."
     )
     tracemalloc.start()

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.extent import examples
 from ztensor.errors import (
     ArgumentValueError,
     LayoutError,
@@ -1008,7 +1009,7 @@ PLAUSIBLE: dict[str, st.SearchStrategy[object]] = {
     shape=st.lists(st.integers(0, 9), max_size=3),
     data=st.data(),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_anything_gives_a_result_or_an_error_of_ours(
     attributes: dict[str, object], shape: list[int], data: st.DataObject
 ) -> None:
@@ -1035,7 +1036,7 @@ def test_anything_gives_a_result_or_an_error_of_ours(
     zeros=st.sampled_from(["float", "packed", "integer"]),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_any_scheme_is_the_slow_formula(
     attributes: dict[str, Any], shape: tuple[int, int], container: str, zeros: str, seed: int
 ) -> None:
@@ -1244,7 +1245,7 @@ def test_round_trip_of_every_order(bits: int, packing: str, order: str) -> None:
     scale_dtype=st.sampled_from(["float16", "bfloat16", "float32", "float64"]),
     symmetric=st.booleans(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_round_trip_of_anything(
     seed: int,
     shape: tuple[int, ...],

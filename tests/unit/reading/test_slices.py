@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import ztensor
+from tests.extent import examples
 from ztensor import Tensor
 from ztensor.encoding import ENCODINGS
 from ztensor.encoding.zstd import Zstd, codec
@@ -93,7 +94,7 @@ def indexed(draw: st.DrawFn) -> tuple[tuple[int, ...], Any]:
 
 
 @given(indexed())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_indexing_is_numpys(case: tuple[tuple[int, ...], Any]) -> None:
     shape, key = case
     array = np.arange(np.prod(shape, dtype=int), dtype=np.int16).reshape(shape)

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.extent import examples
 from tests.unit.tree.alike import assert_alike
 from ztensor.errors import LimitError, ManifestError, UsageError, ZTensorError
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
@@ -133,7 +134,7 @@ def trees() -> st.SearchStrategy[Any]:
 
 
 @given(trees())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_any_tree_comes_back(tree: Any) -> None:
     encoded = encode(tree)
     assert encode(tree).shape == encoded.shape

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ztensor
+from tests.extent import examples
 from ztensor.errors import ArgumentTypeError, NotRepresentableError, SourceError
 from ztensor.numpy import load, load_file, save, save_file
 from ztensor.writing.saving import save_all
@@ -41,7 +42,7 @@ def arrays(draw: st.DrawFn) -> Any:
     return value.T if draw(st.booleans()) else value
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=6), arrays()),
     st.sampled_from(["1.2.0", "1.1.0", "0.1.0"]),

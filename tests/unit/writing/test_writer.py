@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ztensor
+from tests.extent import examples
 from tests.naming import shown
 from ztensor import Tensor, Writer
 from ztensor.errors import (
@@ -134,7 +135,7 @@ def test_older_versions_hold_what_they_have_a_word_for(version: str, missing: se
     dtype=st.sampled_from([np.int8, np.int32, ">f8", ml_dtypes.float4_e2m1fn]),
     order=st.randoms(use_true_random=False),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_blocks_of_any_length_give_the_same_bytes(
     shape: list[int], block: int, dtype: Any, order: Any
 ) -> None:
@@ -615,7 +616,7 @@ def chunks_of(data: Any, sizes: Iterator[int]) -> Iterator[Any]:
     dtype=st.sampled_from(["f32", "int8", ml_dtypes.bfloat16, ml_dtypes.float4_e2m1fn]),
     compression=st.booleans(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_pieces_of_any_size_give_the_file_of_write(
     count: int, sizes: list[int], dtype: Any, compression: bool
 ) -> None:
