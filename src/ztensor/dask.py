@@ -22,8 +22,9 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.opening import open as open_reader
+from ztensor.reading.row_slices import slice_of
 from ztensor.reading.runs import RunReader
-from ztensor.reading.slices import TensorSlice, slice_of
+from ztensor.reading.slices import TensorSlice
 from ztensor.source.joined import files_of
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ztensor.boundary import public
 from ztensor.errors import UsageError
 from ztensor.frameworks import adapter, device_of, framework_of
+from ztensor.layout.lengths import known_length
 from ztensor.opening import open as open_files
-from ztensor.reading.file import known_length
 from ztensor.reading.names import keeps
 from ztensor.sharded.naming import parse_size
 from ztensor.source.ahead import walked

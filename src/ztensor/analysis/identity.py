@@ -16,7 +16,7 @@ from ztensor.boundary import public
 from ztensor.container.v2 import emit_content
 from ztensor.digest import ALGORITHMS, CONTENT_ALGORITHMS, digest_of
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
-from ztensor.reading.file import known_length
+from ztensor.layout.lengths import known_length
 from ztensor.reading.objects import order_of_bytes
 from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.portable import portable_chunks, portable_object

@@ -14,7 +14,8 @@ import numpy as np
 
 from ztensor.analysis.channels import Channels, ChannelSums, is_float
 from ztensor.errors import ArgumentValueError, LimitError, Reason, describe
-from ztensor.reading.slices import DenseSlice, slice_of
+from ztensor.reading.row_slices import slice_of
+from ztensor.reading.slices import DenseSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

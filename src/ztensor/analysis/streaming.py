@@ -19,7 +19,7 @@ from ztensor.layout.elements import require_known, storage_dtype, typed_array
 from ztensor.model.dtype import element_count
 from ztensor.opening import open as open_reader
 from ztensor.reading.reader import ObjectReader
-from ztensor.reading.slices import QuantizedSlice, slice_of
+from ztensor.reading.row_slices import QuantizedSlice, slice_of
 from ztensor.threads import WINDOWS, thread_count, worth
 
 if TYPE_CHECKING:

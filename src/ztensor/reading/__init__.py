@@ -5,11 +5,11 @@ common), `file.py` (the objects of one file; `locating.py` tells errors where th
 `component.py` (one component; the order of all checks), `plain.py` (the short way to plain
 tensors), then `loading.py` (every object at once; `small.py` has its small ones, by runs) and
 `reader.py` (what users call). `filling.py` fills memory of the caller, `portable.py` has objects as
-1.2 does. `selection.py`, `stored_array.py` and `slices.py` read parts of an object, in that order
-from an index to arrays; `several_slices.py` reads those of several together. `names.py` chooses
-objects by patterns, `ahead.py` has other threads decode what will be asked for next. `verify.py`
-finds every problem, `walking.py` those of one component, `overlaps.py` sees to it that bytes
-several objects share are gone through once, `recovery.py` finds the last good state of a torn file,
-`shards.py` joins the files of 2.x. `caching.py` asks the system for bytes ahead of reads. What a
-user passes to `open` is not known here.
+1.2 does. `selection.py`, `stored_array.py`, `slices.py` and `row_slices.py` read parts of an
+object, in that order from an index to arrays; `several_slices.py` reads those of several together.
+`names.py` chooses objects by patterns, `ahead.py` has other threads decode what will be asked for
+next. `verify.py` finds every problem, `walking.py` those of one component, `overlaps.py` sees to it
+that bytes several objects share are gone through once, `recovery.py` finds the last good state of a
+torn file, `shards.py` joins the files of 2.x. `caching.py` asks the system for bytes ahead of
+reads. What a user passes to `open` is not known here.
 """

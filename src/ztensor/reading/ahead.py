@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from ztensor.encoding.base import EncodingWithWindow
 from ztensor.errors import ZTensorError
-from ztensor.reading.file import known_length
+from ztensor.layout.lengths import known_length
 from ztensor.reading.portable import portable_chunks
 from ztensor.source.base import Range
 from ztensor.threads import Crew, thread_count

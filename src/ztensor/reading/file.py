@@ -27,12 +27,8 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.layout import LAYOUTS, View
-from ztensor.layout.elements import (
-    blocks,
-    require_known,
-    typed_array,
-    whole_elements,
-)
+from ztensor.layout.elements import blocks, require_known, typed_array, whole_elements
+from ztensor.layout.lengths import known_length, roles_in_order
 from ztensor.layout.sparse_once import require_entries_once
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.model.dtype import element_count
@@ -294,9 +290,7 @@ class FileObjects:
             objects: what is there by name.
             encodings: how their components are stored; as those of this by default.
         """
-        part = object.__new__(type(self))
-        vars(part).update(vars(self))
-        part.manifest = dataclasses.replace(self.manifest, objects=objects)
+        part = self._with(objects=objects)
         part.quick = None
         if encodings is not None:
             part.fetching = self.fetching.with_encodings(encodings)
@@ -304,9 +298,12 @@ class FileObjects:
 
     def with_attributes(self, attributes: Mapping[str, object]) -> Self:
         """Return the same objects with other attributes of the file, over the same open file."""
+        return self._with(attributes=attributes)
+
+    def _with(self, **changes: Any) -> Self:
         part = object.__new__(type(self))
         vars(part).update(vars(self))
-        part.manifest = dataclasses.replace(self.manifest, attributes=attributes)
+        part.manifest = dataclasses.replace(self.manifest, **changes)
         return part
 
     # --- Objects ----------------------------------------------------------------------------
@@ -594,19 +591,3 @@ class FileObjects:
         expected = self.decoded_length(name, role)
         with self.located(name, role):
             yield from self.stored(component).checked_pieces(expected)
-
-
-def roles_in_order(tensor_object: TensorObject) -> list[str]:
-    """Return an object's roles, those first that tell how long others are."""
-    layout = LAYOUTS.get(tensor_object.format)
-    first = layout.read_order if layout is not None else ()
-    return [*first, *(role for role in tensor_object.components if role not in first)]
-
-
-def known_length(tensor_object: TensorObject, role: str) -> int | None:
-    """Return the decoded length of a component as far as the manifest and the layout tell it."""
-    known = tensor_object.components[role].known_decoded_length
-    layout = LAYOUTS.get(tensor_object.format)
-    if known is None and layout is not None:
-        return layout.expected_length(tensor_object, role, None)
-    return known

@@ -329,7 +329,7 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
             LimitError: a dense object has more dimensions than `Limits.rank`.
         """
         try:
-            from ztensor.reading.slices import slice_of  # seldom needed, and long to load
+            from ztensor.reading.row_slices import slice_of  # seldom needed, and long to load
 
             return slice_of(self.objects.part(name), name)
         except Exception as error:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentTypeError, describe
-from ztensor.reading.slices import slice_of
+from ztensor.reading.row_slices import slice_of
 from ztensor.reading.stored_array import StoredArray
 from ztensor.source.ahead import exact
 from ztensor.source.at_once import AtOnce

@@ -24,13 +24,13 @@ from ztensor.errors import (
     without_our_section,
 )
 from ztensor.layout import LAYOUTS
+from ztensor.layout.lengths import roles_in_order
 from ztensor.model.dtype import element_count
 from ztensor.model.problem import Problem
 from ztensor.model.showing import counted, short_repr
 from ztensor.model.table import TableObjects
 from ztensor.notebook import Shown
 from ztensor.reading.component import digest_of, lengths_of, require_declared
-from ztensor.reading.file import roles_in_order
 from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.small import checked_small
 from ztensor.reading.walking import ComponentWalk

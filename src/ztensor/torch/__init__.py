@@ -6,8 +6,9 @@ are no errors here: tied weights are stored once, under all their names.
 `StorageWriter` and `StorageReader` are what `torch.distributed.checkpoint` takes, for checkpoints
 of many processes; they are in `checkpoint/`, which is imported when one of them is used.
 
-`values.py` turns one tensor into what is stored and back, `devices.py` brings objects onto other
-devices than the CPU, `quantized.py` makes floats of quantized ones.
+`values.py` turns one tensor into what is stored and back, `loading.py` loads those of files,
+`devices.py` brings them onto other devices than the CPU, `quantized.py` makes floats of quantized
+ones.
 """
 
 from __future__ import annotations
@@ -27,16 +28,13 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.layout.group_profiles import PROFILES
 from ztensor.opening import open as open_files
 from ztensor.opening import reader_of_bytes
-from ztensor.reading.loading import load_all, load_files
-from ztensor.reading.objects import several
+from ztensor.reading.loading import load_files
 from ztensor.sharded.saving import save_files
 from ztensor.source.paths import path_text
 from ztensor.source.urls import with_storage
 from ztensor.tensor import Tensor, no_mapping, no_tensor
-from ztensor.threads import thread_count
 from ztensor.writing.saving import attributes_given, saved_bytes
 
 try:
@@ -46,18 +44,17 @@ except ImportError as error:
         "ztensor.torch needs PyTorch: pip install 'pyztensor[torch]'"
     ) from error
 
-from ztensor.torch.devices import device_of, read_meta, read_onto
+from ztensor.torch.devices import device_of
+from ztensor.torch.loading import load_onto
 from ztensor.torch.quantized import dequantize
 from ztensor.torch.randomness import random_state, set_random_state
 from ztensor.torch.tree import load_tree, save_tree
-from ztensor.torch.values import PLAIN, SPARSE, array_to_torch, from_torch, tied, to_torch
+from ztensor.torch.values import PLAIN, from_torch, tied
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Unpack
 
-    from ztensor.reading.file import FileObjects
-    from ztensor.reading.objects import Objects
     from ztensor.source.sink import Durable
     from ztensor.typing import (
         Bytes,
@@ -247,7 +244,9 @@ def load_file(
     """
     place = device_of(device)
     with open_files(filename, verify=verify, storage=storage, cache=cache) as reader:
-        return load_files(reader.objects, _load, progress, device=place, copy=copy, threads=threads)
+        return load_files(
+            reader.objects, load_onto, progress, device=place, copy=copy, threads=threads
+        )
 
 
 @public
@@ -268,7 +267,7 @@ def load(
     """
     place = device_of(device)
     with reader_of_bytes(data, verify=verify) as reader:
-        return load_files(reader.objects, _load, device=place, copy=True, threads=threads)
+        return load_files(reader.objects, load_onto, device=place, copy=True, threads=threads)
 
 
 # --- Models ---------------------------------------------------------------------------------
@@ -548,69 +547,3 @@ def _stored(name: str, tensor: Any) -> Any:
     except ZTensorError as error:
         error.locate(object_name=str(name))
         raise
-
-
-def _load(file: FileObjects, device: Any, *, copy: bool, threads: int | None) -> dict[str, Any]:
-    workers = thread_count(threads)
-    if device.type == "meta":
-        return {name: read_meta(file, name) for name in file.names}
-    if device.type != "cpu":
-        return read_onto(file, file.names, device, workers)
-    result = load_all(file, copy=copy, threads=threads)
-    name = ""
-    try:
-        for name, value in result.items():
-            if type(value) is np.ndarray:
-                result[name] = array_to_torch(value)
-            elif value.format in SPARSE:
-                result[name] = to_torch(value)
-    except ZTensorError as error:
-        error.locate(file=file.name, object_name=name)
-        raise
-    return result
-
-
-_PLACES = (str, torch.device)
-_CPU = ("cpu", torch.device("cpu"))
-
-
-def read_torch(
-    objects: Objects, name: str | Iterable[str], *, device: TorchDevice, copy: bool
-) -> Any:
-    """Return one object as a tensor, or several as a dict; see `ztensor.Reader.read_torch`."""
-    if isinstance(name, str) and not copy and isinstance(device, _PLACES) and device in _CPU:
-        views = objects.quick
-        array = objects.part(name).plain(name) if views is None else views.view(name)
-        if array is not None:
-            return array_to_torch(array)
-    place = device_of(device)
-    names = [name] if isinstance(name, str) else list(several(name, objects.name))
-    homes: dict[FileObjects, list[str]] = {}
-    for one in names:
-        file = objects.part(one)
-        kind = file.object(one).format
-        if kind not in ("dense", *SPARSE):
-            quantized = kind in ("quantized_group", *PROFILES)
-            raise ArgumentTypeError(
-                "torch has no such layout; "
-                + (
-                    "torch.from_numpy(reader.read(name).dequantize()) approximates it"
-                    if quantized
-                    else "read(name) gives its components"
-                ),
-                file=file.name,
-                object_name=one,
-                found=f"format {describe(kind)}",
-            )
-        homes.setdefault(file, []).append(one)
-    found: dict[str, Any] = {}
-    for file, some in homes.items():
-        if place.type == "cpu":
-            for one in some:
-                with file.located(one):
-                    found[one] = to_torch(file.tensor(one, copy=copy))
-        elif place.type == "meta":
-            found.update({one: read_meta(file, one) for one in some})
-        else:
-            found.update(read_onto(file, some, place, thread_count()))
-    return found[name] if isinstance(name, str) else {one: found[one] for one in names}

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ztensor.torch import read_torch
 from ztensor.torch.devices import device_of, fill, moved
+from ztensor.torch.loading import read_torch
 from ztensor.torch.values import from_torch, numpy_type, to_torch
 
 if TYPE_CHECKING:

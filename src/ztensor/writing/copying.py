@@ -10,8 +10,8 @@ from ztensor.digest import digest_of, parse_digest, require_match
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import DigestMismatchError
 from ztensor.layout.elements import BLOCK_BYTES
+from ztensor.layout.lengths import known_length
 from ztensor.reading.component import digest_of as digest_in
-from ztensor.reading.file import known_length
 from ztensor.reading.portable import portable_chunks
 from ztensor.source.sink import FileSink
 from ztensor.writing.blob import BlobWriter, as_of, write_blob

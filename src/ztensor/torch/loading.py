@@ -1,0 +1,90 @@
+"""Objects of files as torch tensors: all of a file, or those that are named, on any device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ztensor.errors import ArgumentTypeError, ZTensorError, describe
+from ztensor.layout.group_profiles import PROFILES
+from ztensor.reading.loading import load_all
+from ztensor.reading.objects import several
+from ztensor.threads import thread_count
+from ztensor.torch.devices import device_of, read_meta, read_onto
+from ztensor.torch.values import SPARSE, array_to_torch, to_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ztensor.reading.file import FileObjects
+    from ztensor.reading.objects import Objects
+    from ztensor.typing import TorchDevice
+
+
+def load_onto(file: FileObjects, device: Any, *, copy: bool, threads: int | None) -> dict[str, Any]:
+    """Return all objects of a file as tensors, those torch has no layout for as a `Tensor`."""
+    workers = thread_count(threads)
+    if device.type == "meta":
+        return {name: read_meta(file, name) for name in file.names}
+    if device.type != "cpu":
+        return read_onto(file, file.names, device, workers)
+    result = load_all(file, copy=copy, threads=threads)
+    name = ""
+    try:
+        for name, value in result.items():
+            if type(value) is np.ndarray:
+                result[name] = array_to_torch(value)
+            elif value.format in SPARSE:
+                result[name] = to_torch(value)
+    except ZTensorError as error:
+        error.locate(file=file.name, object_name=name)
+        raise
+    return result
+
+
+_PLACES = (str, torch.device)
+_CPU = ("cpu", torch.device("cpu"))
+
+
+def read_torch(
+    objects: Objects, name: str | Iterable[str], *, device: TorchDevice, copy: bool
+) -> Any:
+    """Return one object as a tensor, or several as a dict; see `ztensor.Reader.read_torch`."""
+    if isinstance(name, str) and not copy and isinstance(device, _PLACES) and device in _CPU:
+        views = objects.quick
+        array = objects.part(name).plain(name) if views is None else views.view(name)
+        if array is not None:
+            return array_to_torch(array)
+    place = device_of(device)
+    names = [name] if isinstance(name, str) else list(several(name, objects.name))
+    homes: dict[FileObjects, list[str]] = {}
+    for one in names:
+        file = objects.part(one)
+        kind = file.object(one).format
+        if kind not in ("dense", *SPARSE):
+            quantized = kind in ("quantized_group", *PROFILES)
+            raise ArgumentTypeError(
+                "torch has no such layout; "
+                + (
+                    "torch.from_numpy(reader.read(name).dequantize()) approximates it"
+                    if quantized
+                    else "read(name) gives its components"
+                ),
+                file=file.name,
+                object_name=one,
+                found=f"format {describe(kind)}",
+            )
+        homes.setdefault(file, []).append(one)
+    found: dict[str, Any] = {}
+    for file, some in homes.items():
+        if place.type == "cpu":
+            for one in some:
+                with file.located(one):
+                    found[one] = to_torch(file.tensor(one, copy=copy))
+        elif place.type == "meta":
+            found.update({one: read_meta(file, one) for one in some})
+        else:
+            found.update(read_onto(file, some, place, thread_count()))
+    return found[name] if isinstance(name, str) else {one: found[one] for one in names}
