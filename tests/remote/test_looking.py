@@ -216,6 +216,34 @@ def test_a_change_of_any_of_its_files_is_said(name: str, tmp_path: Path) -> None
             assert str(tmp_path) not in str(raised.value)
 
 
+def test_a_change_far_away_is_said(tmp_path: Path) -> None:
+    pytest.importorskip("obstore", reason="obstore reads URLs")
+    pytest.importorskip("uvicorn", reason="pip install 'pyztensor[view]'")
+    from ztensor.errors import SourceError
+    from ztensor.serving.server import ViewServer
+
+    rng = np.random.default_rng(1)
+    large = {f"layers.{i}.w": rng.normal(0, 1, (512, 512)).astype(np.float32) for i in range(4)}
+    path = tmp_path / "m.zt"
+    save_file(large, path)
+    with RangeServer(tmp_path) as far:
+        host = f"http://user:MarkedPassword@127.0.0.1:{far.port}"
+        url = f"{host}/m.zt?X-Amz-Signature=MarkedSignature"
+        with ztensor.open(url, mmap=False) as reader:
+            server = ViewServer(reader)
+            server.close()  # only what it would say is asked
+            viewed = server.viewed
+            assert viewed.tensor(0, 0, lambda: None)["detail"]["rms"] == pytest.approx(1, rel=0.1)
+            save_file({name: array * 2 for name, array in large.items()}, path)
+            with pytest.raises(SourceError, match="was replaced or removed") as raised:
+                viewed.tensor(0, 3, lambda: None)
+            assert_no_secret(str(raised.value))
+            path.unlink()
+            with pytest.raises(SourceError) as raised:
+                viewed.tensor(0, 2, lambda: None)
+            assert_no_secret(str(raised.value))
+
+
 def test_a_frame_and_a_sheet(place: Place) -> None:
     shown = ztensor.view(place.source)._repr_html_()
     (frame,) = re.findall(r'srcdoc="([^"]*)"', shown)
