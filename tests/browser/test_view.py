@@ -166,6 +166,28 @@ def test_axes_and_places_are_chosen(folder: Path, view: View) -> None:
     page.wait_for_selector("section.map [role=status]:has-text('Rows are 0 to 3')")
 
 
+def test_a_late_answer_hides_nothing_that_was_said_since(folder: Path, view: View) -> None:
+    looked = view(folder / "a.zt")
+    page = looked.page
+    page.click("#table .row >> nth=0")
+    chosen(looked, "conv.weight")
+    asked, answer, original = threading.Event(), threading.Event(), looked.server.viewed.slice
+
+    def late(*rest: Any) -> dict[str, Any]:
+        asked.set()
+        assert answer.wait(20)
+        return original(*rest)
+
+    looked.server.viewed.slice = late  # type: ignore[method-assign]
+    page.fill("input[aria-label='place on axis 2']", "2")
+    page.keyboard.press("Enter")
+    assert asked.wait(20)
+    page.select_option("select[aria-label='axis of rows']", "3")
+    answer.set()
+    page.wait_for_timeout(500)
+    assert "two axes" in looked.text("section.map [role=status]")
+
+
 def test_all_by_keyboard_alone(folder: Path, view: View) -> None:
     looked = view(folder / "a.zt")
     page = looked.page

@@ -142,8 +142,14 @@ class SliceView {
     this.places.forEach((input, axis) => { input.parent.hidden = this.axes.includes(axis); });
   }
 
-  reset() {
+  // What was asked for before is no longer waited for: its answer would hide what is said now.
+  leave() {
+    if (this.control) this.control.abort();
     this.error.textContent = "";
+  }
+
+  reset() {
+    this.leave();
     if (this.free) {
       this.selects[0].value = 0;
       this.selects[1].value = this.shape.length - 1;
@@ -157,7 +163,7 @@ class SliceView {
   }
 
   async choose() {
-    this.error.textContent = "";
+    this.leave();
     if (this.free && this.selects[0].value === this.selects[1].value) {
       this.error.textContent = "Rows and columns need two axes.";
       return;
@@ -189,7 +195,6 @@ class SliceView {
   }
 
   async asked(cut) {
-    if (this.control) this.control.abort();
     const control = (this.control = new AbortController());
     const stop = () => control.abort();
     this.signal.addEventListener("abort", stop);
@@ -201,6 +206,7 @@ class SliceView {
     this.error.textContent = "Reading\u2026";
     try {
       const found = await ask(`${this.path}?${query}`, control.signal);
+      if (control.signal.aborted) return;
       this.error.textContent = "";
       this.show(found, null, cut);
       this.draw();
