@@ -178,7 +178,7 @@ def test_a_late_answer_hides_nothing_that_was_said_since(folder: Path, view: Vie
         assert answer.wait(20)
         return original(*rest)
 
-    looked.server.viewed.slice = late  # type: ignore[method-assign]
+    looked.server.viewed.slice = late  # type: ignore[assignment]
     page.fill("input[aria-label='place on axis 2']", "2")
     page.keyboard.press("Enter")
     assert asked.wait(20)
