@@ -187,3 +187,18 @@ def test_the_steps_of_a_run_are_no_model(tmp_path: Path, is_divided: bool) -> No
 def test_the_only_step_of_a_run_is_opened(tmp_path: Path) -> None:
     save_file({"w": ARRAY}, tmp_path / "step-00000009.zt")
     assert list(ztensor.open(tmp_path)) == ["w"]
+
+
+@pytest.mark.parametrize(
+    ("count", "more"), [(2, ""), (8, ""), (9, " and 1 more"), (11, " and 3 more")]
+)
+def test_of_many_files_that_could_be_meant_eight_are_named(
+    tmp_path: Path, count: int, more: str
+) -> None:
+    for number in range(count):
+        save_file({"w": ARRAY}, tmp_path / f"{number:02}.npz")
+    with pytest.raises(ArgumentValueError) as caught:
+        ztensor.open(tmp_path)
+    hint = str(caught.value.hint)
+    assert hint.count(".npz") == min(count, 8)
+    assert hint.endswith(f"{min(count, 8) - 1:02}.npz'{more}")

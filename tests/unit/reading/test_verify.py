@@ -6,6 +6,7 @@ import sys
 import tracemalloc
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -334,3 +335,17 @@ def test_a_digest_of_an_unknown_kind_checks_nothing() -> None:
     assert kind == "unchecked"
     assert "unknown kind" in why["matrix"]
     assert list(why) == ["matrix"]
+
+
+@pytest.mark.parametrize("bits", [0x00, 0x10, 0xF0])
+def test_bits_of_2_that_belong_to_no_element_are_zero(bits: int) -> None:
+    """Three elements of four bits: the upper half of the second byte is padding."""
+    array = np.array([1, 2, 3], ml_dtypes.float4_e2m1fn)
+    data = bytearray(save({"w": array}, version="2.1", checksum=None))
+    with ztensor.open(bytes(data)) as reader:
+        place = reader.location("w")
+    assert place.length == 2
+    data[place.offset + 1] |= bits
+    report = ztensor.open(bytes(data)).verify()
+    found = [problem.reason for problem in report.problems]
+    assert found == ([ztensor.Reason.PADDING_VALUE] if bits else [])
