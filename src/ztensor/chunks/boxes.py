@@ -101,6 +101,8 @@ class Fill:
     rank^2 / 2^61, whatever the boxes are: the residues are of a key that is new in each process.
     """
 
+    primes = np.array(_PRIMES, np.uint64)  # sums are equal but for multiples of these
+
     def __init__(self, key: bytes | None = None) -> None:
         found = np.frombuffer(os.urandom(16) if key is None else key, np.uint64)
         self._keys = [int(one) for one in found]

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 # Of the encodings of a table: where the manifest of the file it lies in tells how it is stored.
 WHOLE_OBJECT = "object"
-_BATCH = 1 << 16  # rows that are looked at together: they stay in cache
+_BATCH = 1 << 14  # rows that are looked at together: they stay in cache
+_FILL_BATCH = 1 << 20  # the same, where each time all tensors are gone through
 
 
 class Kind(NamedTuple):
@@ -170,7 +171,10 @@ class ChunkTable:
 
     @functools.cached_property
     def _first_rows(self) -> Array:
-        found: Array = np.searchsorted(self.tensor, np.arange(len(self.names) + 1))
+        dtype = self.tensor.dtype  # numbers of another one would have all rows copied
+        known = min(len(self.names), int(np.iinfo(dtype).max) + 1)
+        found: Array = np.full(len(self.names) + 1, len(self.tensor), np.int64)
+        found[:known] = np.searchsorted(self.tensor, np.arange(known).astype(dtype))
         return found
 
     @functools.cached_property
@@ -289,21 +293,20 @@ class ChunkTable:
 
     def _require_boxes(self) -> None:
         """Raise where boxes leave their shape, overlap, leave elements out, or are too long."""
-        count = len(self.names)
-        slabs = _Slabs(len(self))
-        of_row = self.ranks[self.tensor]
+        slabs = _Slabs(self.tensor, self._first_rows)
         ranks = np.unique(self.ranks).tolist()
-        firsts = np.cumsum(of_row) - of_row if len(ranks) > 1 else None
         shapes = {rank: self._shapes_of_rank(rank) for rank in ranks}
         is_raw = self._is_raw()
         units = [kind.unit if kind.format == "dense" else None for kind in self.kinds]
         for start in range(0, len(self), _BATCH):
             some = np.arange(start, min(start + _BATCH, len(self)))
+            of_row = self.ranks[self.tensor[some]]
+            slabs.begin(some)
             for rank in ranks:
-                rows = some if firsts is None else some[of_row[some] == rank]
+                rows = some if len(ranks) == 1 else some[of_row == rank]
                 if not len(rows):
                     continue
-                offsets, sizes = self._boxes_of(rows, rank, firsts)
+                offsets, sizes = self._boxes_of(rows, rank)
                 tensors = self.tensor[rows]
                 whole = shapes[rank][tensors]
                 wrong = (offsets + sizes > whole).any(axis=1)
@@ -313,18 +316,19 @@ class ChunkTable:
                 counts = sizes.astype(np.float64).prod(axis=1)
                 self._require_lengths(rows, tensors, counts, is_raw, units)
                 slabs.see(rows, offsets, sizes, whole)
-        is_slabs = slabs.fill(self.tensor, self._first_rows)
-        left = np.flatnonzero(~is_slabs)
+            slabs.end()
+        left = np.flatnonzero(~slabs.are_full)
         if len(left):
-            self._require_filled(left, is_slabs, shapes, firsts, count)
+            self._require_filled(left, slabs.are_full, shapes)
 
-    def _boxes_of(self, rows: Array, rank: int, firsts: Array | None) -> tuple[Array, Array]:
+    def _boxes_of(self, rows: Array, rank: int) -> tuple[Array, Array]:
         """Return the boxes of rows of one rank: (rows, axes) int64 each."""
-        if firsts is None and len(rows) == int(rows[-1]) - int(rows[0]) + 1:  # all are neighbours
-            part = slice(int(rows[0]) * rank, (int(rows[-1]) + 1) * rank)
+        tensors = self.tensor[rows]
+        first = self._first_axes[tensors] + (rows - self._first_rows[tensors]) * rank
+        if rank and int(first[-1]) - int(first[0]) == (len(rows) - 1) * rank:  # all are neighbours
+            part = slice(int(first[0]), int(first[-1]) + rank)
             offsets, sizes = self.offsets[part], self.sizes[part]
         else:
-            first = rows * rank if firsts is None else firsts[rows]
             places = first[:, None] + np.arange(rank)
             offsets, sizes = self.offsets[places], self.sizes[places]
         shape = len(rows), rank
@@ -361,23 +365,17 @@ class ChunkTable:
                 row = int(rows[np.flatnonzero(wrong)[0]])
                 raise self._wrong(row, "is not as long as its box")
 
-    def _require_filled(
-        self,
-        left: Array,
-        is_done: Array,
-        shapes: Mapping[int, Array],
-        firsts: Array | None,
-        count: int,
-    ) -> None:
+    def _require_filled(self, left: Array, is_done: Array, shapes: Mapping[int, Array]) -> None:
         """Raise where the boxes of some tensors overlap, or leave elements out."""
-        fill = Fill()
-        found = np.zeros((count, 2), np.uint64)
+        fill, count = Fill(), len(self.names)
         rows = np.flatnonzero(~is_done[self.tensor])
-        of_row = self.ranks[self.tensor[rows]]
         for rank, whole in shapes.items():
-            own = rows[of_row == rank]
-            if len(own):
-                found += fill.sums(*self._boxes_of(own, rank, firsts), self.tensor[own], count)
+            found = np.zeros((count, 2), np.uint64)
+            own = rows[self.ranks[self.tensor[rows]] == rank]
+            for start in range(0, len(own), _FILL_BATCH):
+                part = own[start : start + _FILL_BATCH]
+                found += fill.sums(*self._boxes_of(part, rank), self.tensor[part], count)
+            found %= fill.primes
             some = left[self.ranks[left] == rank]
             zeros = np.zeros((len(some), rank), np.int64)
             expected = fill.sums(zeros, whole[some], np.arange(len(some)), len(some))
@@ -417,58 +415,62 @@ class ChunkTable:
 class _Slabs:
     """Tells which tensors are cut along one axis, chunk behind chunk: most are, and these are full.
 
+    Rows are looked at some neighbours at a time: `begin`, `see` for those of each rank, `end`.
+
     Args:
-        count: how many chunks there are.
+        tensor: the tensor of each row.
+        first_rows: the first row of each tensor, and behind the last one how many there are.
+
+    Attributes:
+        are_full: (tensors) which are full, once all rows were seen.
     """
 
-    def __init__(self, count: int) -> None:
-        self._axis = np.zeros(count, np.int16)  # -1 where a box is cut along several
-        self._start = np.zeros(count, np.int64)
-        self._stop = np.zeros(count, np.int64)
-        self._length = np.zeros(count, np.int64)
+    def __init__(self, tensor: Array, first_rows: Array) -> None:
+        self._tensor = tensor
+        self._first_rows = first_rows
+        self.are_full: Array = np.diff(first_rows) > 0
+        self._before = (0, -1)  # where the row before ends, and the axis it is cut along
+
+    def begin(self, rows: Array) -> None:
+        """Take some rows, all neighbours."""
+        self._rows = rows
+        self._axis = np.zeros(len(rows), np.int64)  # -1 where a box is cut along several
+        self._start, self._stop, self._length = (np.zeros(len(rows), np.int64) for _ in range(3))
 
     def see(self, rows: Array, offsets: Array, sizes: Array, whole: Array) -> None:
-        """Take the boxes of some rows, all of one rank and in their shapes."""
-        part: Any = rows
-        if len(rows) == int(rows[-1]) - int(rows[0]) + 1:
-            part = slice(int(rows[0]), int(rows[-1]) + 1)
+        """Take the boxes of some of these rows, all of one rank and in their shapes."""
+        part = rows - self._rows[0]
         cut = np.zeros(len(rows), np.int16)
-        axis = np.zeros(len(rows), np.int16)
+        axis = np.zeros(len(rows), np.int64)
         rank = offsets.shape[1]
         for one in range(rank):
             is_cut = sizes[:, one] != whole[:, one]
             cut += is_cut
             axis[is_cut] = one
-        axis[cut > 1] = -1
-        self._axis[part] = axis
         if rank:
-            place = np.maximum(axis, 0).astype(np.intp)
             every = np.arange(len(rows))
-            self._start[part] = offsets[every, place]
-            self._stop[part] = offsets[every, place] + sizes[every, place]
-            self._length[part] = whole[every, place]
+            self._start[part] = offsets[every, axis]
+            self._stop[part] = offsets[every, axis] + sizes[every, axis]
+            self._length[part] = whole[every, axis]
         else:
             self._stop[part] = self._length[part] = 1
+        axis[cut > 1] = -1
+        self._axis[part] = axis
 
-    def fill(self, tensor: Array, first_rows: Array) -> Array:
-        """Return which tensors are full.
-
-        Args:
-            tensor: the tensor of each row.
-            first_rows: the first row of each tensor, and behind the last one how many there are.
-        """
-        counts = np.diff(first_rows)
-        full: Array = counts > 0
-        if not len(tensor):
-            return full
-        firsts = first_rows[:-1][full]
-        lasts = first_rows[1:][full] - 1
-        full[full] = (self._start[firsts] == 0) & (self._stop[lasts] == self._length[lasts])
-        follows = (self._start[1:] == self._stop[:-1]) & (self._axis[1:] == self._axis[:-1])
-        wrong = (tensor[1:] == tensor[:-1]) & ~follows
-        full[tensor[1:][wrong]] = False
-        full[tensor[self._axis < 0]] = False
-        return full
+    def end(self) -> None:
+        """Note which tensors the rows do not fill."""
+        rows, axis, stop = self._rows, self._axis, self._stop
+        tensor = self._tensor[rows]
+        is_first = rows == self._first_rows[tensor]
+        is_last = rows == self._first_rows[tensor + 1] - 1
+        before, along = (
+            np.concatenate((np.array([one]), column[:-1]))
+            for one, column in zip(self._before, (stop, axis), strict=True)
+        )
+        follows = np.where(is_first, self._start == 0, (self._start == before) & (axis == along))
+        wrong = ~follows | (is_last & (stop != self._length)) | (axis < 0)
+        self.are_full[tensor[wrong]] = False
+        self._before = int(stop[-1]), int(axis[-1])
 
 
 def nbytes_of(kind: Kind, shape: tuple[int, ...]) -> int | None:

@@ -283,7 +283,10 @@ class _Parser:
         kind = self._column("tensors/kind", len(ranks), most=len(kinds) - 1)
         tensor = self._column("chunks/tensor", most=len(ranks) - 1)
         count = len(tensor)
-        axes = int(ranks[tensor].astype(np.int64).sum())
+        axes = sum(  # not all at once: few bytes may be very many rows
+            int(ranks[tensor[start : start + _BATCH]].sum(dtype=np.int64))
+            for start in range(0, count, _BATCH)
+        )
         algorithm = self._text("algorithm")
         if algorithm and algorithm not in ALGORITHMS:
             raise broken("the digests are of an unknown kind", found=describe(algorithm))
@@ -421,6 +424,7 @@ class _Parser:
         return [tuple(numbers[start:end]) for start, end in itertools.pairwise([0, *ends])]
 
 
+_BATCH = 1 << 20
 _NAME_COST = 120  # bytes of memory that a name and its place take, or a shape
 _INTEGERS = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
 

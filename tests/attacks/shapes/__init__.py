@@ -46,6 +46,8 @@ FORMATS = {
     "onnx": Format("a.onnx"),
     "hdf5": Format("a.h5"),
     "keras": Format("a.keras"),
+    "dcp": Format(".metadata"),
+    "divided": Format("checkpoint.zt"),
 }
 SHAPES: dict[str, dict[str, Callable[[int], Made]]] = {name: {} for name in FORMATS}
 
