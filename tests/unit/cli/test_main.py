@@ -239,13 +239,19 @@ def test_exit_code_of_a_version_we_do_not_read(run: Run, verb: str, tmp_path: Pa
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("nonsense",), ("ls",), ("ls", "--sort", "x", "f"), ("info",), ("show", "f")],
+    [(), ("nonsense",), ("ls",), ("ls", "--sort", "x", "f"), ("info",)],
     ids=" ".join,
 )
 def test_exit_code_of_wrong_arguments(run: Run, arguments: tuple[str, ...]) -> None:
     ended = run(*arguments)
     assert ended.code == 2
     assert "Usage" in ended.err
+
+
+def test_show_without_a_name_says_where_names_are(run: Run, model: Path) -> None:
+    ended = run("show", model)
+    assert ended.code == 2
+    assert "needs the name of an object; `ztensor ls` lists the names" in ended.err
 
 
 @pytest.mark.parametrize("verb", ["ls", "info", "verify", "show"])
