@@ -239,7 +239,7 @@ def test_exit_code_of_a_version_we_do_not_read(run: Run, verb: str, tmp_path: Pa
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("nonsense",), ("ls",), ("ls", "--sort", "x", "f"), ("info",)],
+    [(), ("nonsense",), ("ls",), ("ls", "--sort", "x", "f"), ("info",), ("show",)],
     ids=" ".join,
 )
 def test_exit_code_of_wrong_arguments(run: Run, arguments: tuple[str, ...]) -> None:
