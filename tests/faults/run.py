@@ -1,6 +1,6 @@
 """The long form of the fault tests: `make faults`. Prints tables; exits with 1 where one is bad.
 
-python tests/faults/run.py                 everything, about four minutes on two cores
+python tests/faults/run.py                 everything, ten minutes and more on two cores
 python tests/faults/run.py --seed 7        other power cuts, other moments to kill at
 python tests/faults/run.py --kills 1000    more real kills of each kind
 python tests/faults/run.py --only 2.x      operations whose row has this in its name
