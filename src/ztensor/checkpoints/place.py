@@ -243,7 +243,8 @@ class Folder:
             raise SourceError.from_os(error, "cannot list the steps of a run", self.name) from error
         for name in names:
             step = step_of(name)
-            if step is not None and step < before:
+            # A folder that is called as a file of a step is nobody's step.
+            if step is not None and step < before and name == name_of(step):
                 _remove_unfinished(self.path(name))
 
     def remove(self, entry: Entry) -> None:

@@ -163,6 +163,8 @@ def test_what_is_not_a_step_stays(tmp_path: Path) -> None:
         (tmp_path / name).write_text("mine")
     (tmp_path / "step-00000003.zt").mkdir()
     (tmp_path / "step-00000004").mkdir()
+    (tmp_path / "step-00000004" / "notes.txt").write_text("mine")
+    (tmp_path / "step-00000005").mkdir()  # empty, as a killed save leaves it
     with filled(tmp_path, 10, 20, keep=1) as manager:
         assert manager.steps() == [20]
         assert manager.prune() == []
