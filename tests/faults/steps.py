@@ -128,10 +128,12 @@ class Change:
                 self.kind.save(manager, step)
         for step in self.damaged:
             path = folder / f"step-{step:08d}.zt"
-            if not path.exists():
+            if path.exists():
+                data = bytearray(path.read_bytes())
+                data[100] ^= 1
+            else:
                 path = folder / f"step-{step:08d}" / "checkpoint.zt"
-            data = bytearray(path.read_bytes())
-            data[100] ^= 1
+                data = bytearray(path.read_bytes()[:-50])
             path.write_bytes(data)
         self.set_clock_back(folder)
 
