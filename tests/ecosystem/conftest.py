@@ -19,6 +19,9 @@ from tests.ecosystem.run import HERE, table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+# Run by `torchrun`, and importing what is not here.
+collect_ignore = ["two_processes.py"]
+
 NEEDS = {
     test: entry["imports"] for entry in table().values() for test in entry["tests"]
 }  # files of tests to names that are imported

@@ -69,7 +69,7 @@ def test_two_managers_fail_neither_nor_lose_a_step(name: str, tmp_path: Path) ->
     tally = meet(MEETINGS[name], tmp_path, stride=1 if ":" not in name else 7)
     assert not tally.errors
     assert tally.bad == 0, tally
-    assert tally.states > 2
+    assert tally.states > 1  # some are of few calls, and of those each seventh is tried
 
 
 @pytest.mark.parametrize("background", [True, False])

@@ -306,7 +306,7 @@ def test_attributes_that_0_1_cannot_name_go_alone(tmp_path: Path) -> None:
 
 
 def test_a_version_that_can_say_nothing_is_an_error(rich: Path, tmp_path: Path) -> None:
-    with pytest.raises(NotRepresentableError, match="none of 1 objects"):
+    with pytest.raises(NotRepresentableError, match="none of the 1 object"):
         ztensor.convert(rich, tmp_path / "new.zt", version="0.1.0", include="int4")
     assert not (tmp_path / "new.zt").exists()
 

@@ -123,19 +123,24 @@ class DividedObjects(FileObjects):
             try:
                 size = os.stat(path).st_size
             except OSError as error:
-                found = SourceError.from_os(error, "a file of the checkpoint is missing", path)
-                found.hint = self._lost(number)
-                raise found from error
+                missing = "a file of the checkpoint is missing"
+                raise self._losing(number, SourceError.from_os(error, missing, path)) from error
             if size != one.size:
-                wrong = SourceError(
-                    "a file of the checkpoint has another length than the one that was saved",
-                    reason=Reason.SOURCE_CHANGED,
-                    file=path,
-                    expected=f"{one.size} bytes",
-                    found=str(size),
+                raise self._losing(
+                    number,
+                    SourceError(
+                        "a file of the checkpoint has another length than the one that was saved",
+                        reason=Reason.SOURCE_CHANGED,
+                        file=path,
+                        expected=f"{one.size} bytes",
+                        found=str(size),
+                    ),
                 )
-                wrong.hint = self._lost(number)
-                raise wrong
+
+    def _losing(self, number: int, error: SourceError) -> SourceError:
+        """Return an error that tells what is lost: no name holds it where it is raised."""
+        error.hint = self._lost(number)
+        return error
 
     def _lost(self, number: int) -> str:
         """Return what is in a file, for messages."""

@@ -197,7 +197,12 @@ class ZstdSeekable:
         self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
     ) -> None:
         """Fill `destination` exactly with what the frames from `start` to `stop` decode to."""
-        self._zstd.decode_run(stored, start, stop, destination, limits)
+        try:
+            self._zstd.decode_run(stored, start, stop, destination, limits)
+        except EncodingError as error:
+            if error.reason is Reason.ENCODING_TRUNCATED:  # not the end of what is stored
+                error.reason = Reason.ENCODING_MALFORMED
+            raise
 
     def is_streamed(self, stored: Stored) -> bool:
         """Return True: a piece is decoded when it is asked for."""
@@ -244,7 +249,7 @@ class ZstdSeekable:
                     raise _short(begins[entry + 1] - begins[entry], "no stored bytes")
                 continue
             part = destination[begins[entry] - base : begins[entry + 1] - base]
-            self._zstd.decode_run(stored, stops[entry], stops[entry + 1], part, limits)
+            self.decode_run(stored, stops[entry], stops[entry + 1], part, limits)
 
 
 def _uint32(data: bytes) -> int:
