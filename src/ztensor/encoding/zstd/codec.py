@@ -153,34 +153,33 @@ class Zstd:
         total = len(destination)
         require_decodable(total, limits)
         stored = hold(stored, start, stop)
-        if isinstance(stored, Held) and self._decode_several(
+        if isinstance(stored, Held) and self._decode_at_once(
             stored, start, stop, destination, limits
         ):
             return
         for _ in self._decode(stored, start, stop, destination, total, limits, is_whole=True):
             pass
 
-    def _decode_several(
+    def _decode_at_once(
         self, stored: Held, start: int, stop: int, destination: memoryview, limits: Limits
     ) -> bool:
         """Decode frames by one call of the library; say whether they filled `destination`.
 
-        Only several that declare their length, all of it together: each is decoded in one pass
+        Only those that declare their length, all of it together: each is decoded in one pass
         then, and held to what it declares. Who decodes one after the other says what is wrong.
         """
         binding = self._bound()
         if not binding.crosses_frames:
             return False
-        count = total = 0
+        total = 0
         try:
             for frame in walk_frames(stored, limits, start=start, stop=stop):
                 if frame.is_skippable or frame.content_length is None:
                     return False
-                count += 1
                 total += frame.content_length
         except ZTensorError:
             return False
-        if count < 2 or total != len(destination):
+        if not total or total != len(destination):
             return False
         decoder = self._take_decoder()
         try:
