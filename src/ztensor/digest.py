@@ -171,6 +171,7 @@ class Algorithm:
         prefix: what released writers put before the digits.
         upper: whether they write the digits in upper case.
         is_written: whether it is written to files of 1.x.
+        is_slow: whether hashing takes longer than the system takes to store the bytes.
     """
 
     name: str
@@ -179,6 +180,7 @@ class Algorithm:
     prefix: str = ""
     upper: bool = False
     is_written: bool = True
+    is_slow: bool = False
 
     def spell(self, hexdigest: str) -> str:
         """Return the manifest's text for a digest."""
@@ -194,7 +196,7 @@ class Algorithm:
 
 ALGORITHMS: dict[str, Algorithm] = {
     "crc32c": Algorithm("crc32c", 8, _Crc32c, prefix="0x", upper=True),
-    "sha256": Algorithm("sha256", 64, _sha256),
+    "sha256": Algorithm("sha256", 64, _sha256, is_slow=True),
     # That of 2.x. In 1.x it is read, but no text names it (1.2 gives sha256, the releases crc32c).
     "xxh3": Algorithm("xxh3", 16, _xxh3, is_written=False),
 }
