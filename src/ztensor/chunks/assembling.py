@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ztensor.buffers import empty_array, new_bytes
 from ztensor.chunks.blocks import Blocks
 from ztensor.chunks.boxes import overlap
 from ztensor.chunks.staging import BLOCK_BYTES, pieces_of
@@ -28,7 +29,6 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.layout.base import empty_array
 from ztensor.layout.elements import is_native, result_dtype, stored_form, typed_array
 from ztensor.model.dtype import element_count
 from ztensor.model.later import LaterObjects
@@ -477,13 +477,13 @@ class DividedEncoding:
             length = expected_length
         self._assembler.require_length(number, length, limits)
         if not self.is_streamed(stored):
-            whole = empty_array((length,), np.dtype(np.uint8)).data
+            whole = new_bytes(length)
             self.decode_into(stored, whole, limits)
             yield from (whole[at : at + BLOCK_BYTES] for at in range(0, length, BLOCK_BYTES))
             return
         blocks, sums = self._blocks(number), _Sums(self._assembler)
         for start, stop in itertools.pairwise(blocks.ends()):
-            piece = empty_array((stop - start,), np.dtype(np.uint8)).data
+            piece = new_bytes(stop - start)
             self._fill_block(number, blocks.place(start, stop), piece, sums)
             yield piece
 

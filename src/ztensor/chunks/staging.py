@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.layout.base import empty_array
+from ztensor.buffers import empty_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

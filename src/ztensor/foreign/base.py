@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ztensor.buffers import new_bytes
 from ztensor.chunks.blocks import Blocks
 from ztensor.digest import Sum
 from ztensor.encoding import ENCODINGS
@@ -22,7 +23,6 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.layout.base import empty_array
 from ztensor.model.account import Unrepresented
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class ForeignEncoding(abc.ABC):
             )
         require_decodable(expected_length, limits)
         self.require_length(stored, expected_length, limits)
-        whole = empty_array((expected_length,), np.dtype(np.uint8)).data
+        whole = new_bytes(expected_length)
         self.decode_into(stored, whole, limits)
         for start in range(0, expected_length, _PIECE_BYTES):
             yield whole[start : start + _PIECE_BYTES]
@@ -243,7 +243,7 @@ class InBlocks(ForeignEncoding):
             return
         self.require_length(stored, expected_length, limits)
         for start, stop in itertools.pairwise(self._blocks.ends()):
-            piece = empty_array((stop - start,), np.dtype(np.uint8)).data
+            piece = new_bytes(stop - start)
             self._fill(stored, self._blocks.place(start, stop), piece, limits)
             yield piece
 

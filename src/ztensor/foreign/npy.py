@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from ztensor.buffers import too_large
 from ztensor.chunks.blocks import Blocks
 from ztensor.encoding.base import require_equal_length
 from ztensor.errors import ManifestError, Reason, UsageError, describe
@@ -32,7 +33,6 @@ from ztensor.foreign.base import (
     gather_stored,
 )
 from ztensor.foreign.parts import Pouring, ahead_of, lose_attributes, parts_of
-from ztensor.layout.base import too_large
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.source.base import read_bytes

@@ -17,6 +17,7 @@ import numpy as np
 
 from ztensor import numpy as znumpy
 from ztensor.boundary import public
+from ztensor.buffers import aligned
 from ztensor.divided.opened import DividedObjects
 from ztensor.errors import (
     ArgumentTypeError,
@@ -29,7 +30,6 @@ from ztensor.errors import (
 from ztensor.model.dtype import element_count
 from ztensor.opening import open as open_files
 from ztensor.opening import reader_of_bytes
-from ztensor.reading.each import aligned
 from ztensor.reading.loading import load_all, load_files
 from ztensor.tensor import Tensor
 from ztensor.threads import run_jobs, worth

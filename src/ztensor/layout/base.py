@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ztensor.errors import LimitError, Reason, describe
-from ztensor.model.dtype import element_count
+from ztensor.errors import Reason, describe
 from ztensor.model.problem import MOST_PROBLEMS, Problem
 
 if TYPE_CHECKING:
@@ -241,37 +240,3 @@ def known_count(tensor_object: TensorObject, role: str, per_entry: int = 1) -> i
     if logical is not None:
         return length // width * logical.elements_per_storage // logical.storage_per_element
     return length // width // per_entry if per_entry else 0
-
-
-def empty_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return a new uninitialised array, or raise an error of ours where it cannot be had.
-
-    Raises:
-        LimitError: the array library or the memory cannot hold it.
-    """
-    try:
-        return np.empty(shape, dtype)
-    except (MemoryError, ValueError, OverflowError) as error:
-        raise too_large(shape, dtype) from error
-
-
-def zeros_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return a new array of zeros, or raise an error of ours where it cannot be had.
-
-    Raises:
-        LimitError: the array library or the memory cannot hold it.
-    """
-    try:
-        return np.zeros(shape, dtype)
-    except (MemoryError, ValueError, OverflowError) as error:
-        raise too_large(shape, dtype) from error
-
-
-def too_large(shape: tuple[int, ...], dtype: np.dtype[Any]) -> LimitError:
-    """Return the error for an array that cannot be had."""
-    return LimitError(
-        "the array is larger than this machine or NumPy can hold; read its components or slices",
-        reason=Reason.LIMIT_DECODED,
-        found=f"shape {describe(shape)} of {dtype.name}, "
-        f"{describe(element_count(shape) * dtype.itemsize)} bytes",
-    )

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ztensor.buffers import too_large
 from ztensor.errors import LayoutError, LimitError, Reason, describe
-from ztensor.layout.base import (
-    Array,
-    PlainParts,
-    View,
-    check_components,
-    check_length,
-    too_large,
-)
+from ztensor.layout.base import Array, PlainParts, View, check_components, check_length
 from ztensor.model.dtype import decoded_size, element_count
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.buffers import empty_array
 from ztensor.errors import (
     ArgumentTypeError,
     FormatError,
@@ -20,7 +21,6 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.layout.base import empty_array
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
 
 if TYPE_CHECKING:

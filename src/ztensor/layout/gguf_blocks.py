@@ -16,15 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ztensor.buffers import empty_array
 from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
-from ztensor.layout.base import (
-    Array,
-    PlainParts,
-    View,
-    check_components,
-    check_length,
-    empty_array,
-)
+from ztensor.layout.base import Array, PlainParts, View, check_components, check_length
 from ztensor.layout.sparse import require_roles
 from ztensor.model.dtype import element_count
 from ztensor.model.problem import Problem

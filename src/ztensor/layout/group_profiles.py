@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.buffers import empty_array
 from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
-from ztensor.layout.base import Array, PlainParts, View, check_components, empty_array
+from ztensor.layout.base import Array, PlainParts, View, check_components
 from ztensor.layout.sparse import require_roles
 from ztensor.model.dtype import STORAGE_TYPES, element_count
 from ztensor.model.problem import Problem

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.buffers import too_large, zeros_array
 from ztensor.errors import LayoutError, Reason, describe
-from ztensor.layout.base import Array, too_large, width_of, zeros_array
+from ztensor.layout.base import Array, width_of
 from ztensor.model.problem import Problem
 
 if TYPE_CHECKING:

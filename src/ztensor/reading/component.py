@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from ztensor.buffers import empty_array
 from ztensor.digest import Digest, parse_digest, parse_strict_digest, require_match
 from ztensor.encoding import ENCODINGS
 from ztensor.encoding.base import (
@@ -30,7 +31,6 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.layout.base import empty_array
 from ztensor.layout.elements import is_native
 from ztensor.reading.decoding import LEAST_SHARED_BYTES, decoding_jobs
 from ztensor.reading.runs import PartReader, RunCache, RunReader

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.layout.base import empty_array
+from ztensor.buffers import aligned
 from ztensor.model.dtype import element_count
 from ztensor.reading.component import lengths_of
 from ztensor.reading.plain import PlainTypes
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # From here on a tensor gets an array of its own; below, neighbours share one slab.
 OWN_BYTES = 4 << 20
 SLAB_BYTES = 64 << 20
-ALIGNMENT = 64
+_ALIGNMENT = 64
 
 
 class _Encoded(NamedTuple):
@@ -99,7 +99,7 @@ class _Each:
                     slab, place = aligned(max(one.nbytes, min(left, SLAB_BYTES))), 0
                 memory = slab[place : place + one.nbytes]
                 yield functools.partial(self._decode, name, one, memory)
-                place += -(-one.nbytes // ALIGNMENT) * ALIGNMENT
+                place += -(-one.nbytes // _ALIGNMENT) * _ALIGNMENT
                 left -= one.nbytes
 
     def _encoded(self, name: str) -> _Encoded | None:
@@ -146,10 +146,3 @@ class _Each:
             self._result[name] = np.ndarray(shape, one.dtype, memory)
         except (ValueError, TypeError):  # more than NumPy can hold
             self._read(name)
-
-
-def aligned(length: int) -> Array:
-    """Return `length` bytes of new memory that begin at a multiple of 64, as blobs do in files."""
-    memory = empty_array((length + ALIGNMENT,), np.dtype(np.uint8))
-    shift = -memory.ctypes.data % ALIGNMENT
-    return memory[shift : shift + length]

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.buffers import aligned
 from ztensor.errors import UnsupportedError
 from ztensor.model.later import LaterObjects
 from ztensor.model.table import Table, TableObjects
 from ztensor.reading.component import digest_of
 from ztensor.reading.decoding import InOrder
-from ztensor.reading.each import OWN_BYTES, SLAB_BYTES, aligned, read_each
+from ztensor.reading.each import OWN_BYTES, SLAB_BYTES, read_each
 from ztensor.reading.plain import NO_CHECK, OTHER_CHECK, Checks, PlainTypes, usual_checks
 from ztensor.reading.small import small_jobs
 from ztensor.source.ahead import walked

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
+from ztensor.buffers import new_bytes
 from ztensor.digest import crc32c, xxh3_function
 from ztensor.errors import ClosedError, ZTensorError
 from ztensor.layout.elements import is_native, result_dtype
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 NO_CHECK, OTHER_CHECK = -1, -2
 # What is longer is read in pieces, each hashed while it is in cache.
 _MOST_AT_ONCE = 256 << 10
+# Where the memory of shorter ones lies makes no difference.
+_LEAST = 32 << 10
 # Places that are remembered: more are looked up anew.
 _MOST_KNOWN = 1 << 16
 # Rows of a table that are looked up at once where one is asked for after the other.
@@ -269,7 +272,7 @@ class Views:
             if check == OTHER_CHECK:
                 return None
             shape, dtype, offset, length = place
-            memory = np.empty(length, np.uint8).data
+            memory = new_bytes(length) if length > _LEAST else np.empty(length, np.uint8).data
             self._source.read_into(offset, memory)
             if check != NO_CHECK and self._number(memory) != check:
                 return None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from ztensor.layout.base import empty_array
+from ztensor.buffers import empty_array, new_bytes
 from ztensor.source.ahead import exact
 from ztensor.threads import run_jobs, thread_count
 
@@ -307,9 +307,7 @@ class RunReader:
         """Return the same over runs of which those that were not kept are read now."""
         stored, whole = self._runs.stored, self._stored
         missing = [run for run in runs if self._cache.decoded((self._key, run)) is None]
-        read = {
-            stored[run]: np.empty(stored[run + 1] - stored[run], np.uint8).data for run in missing
-        }
+        read = {stored[run]: new_bytes(stored[run + 1] - stored[run]) for run in missing}
         parts = [(whole.offset + at, memory) for at, memory in read.items()]
         if at_once is None:
             whole.source.read_many(parts)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ztensor.buffers import new_bytes
 from ztensor.encoding.base import EncodingOfSmall
-from ztensor.layout.base import empty_array
 from ztensor.model.dtype import element_count
 from ztensor.reading.plain import NO_CHECK, OTHER_CHECK, PlainTypes, usual_checks
 from ztensor.threads import run_jobs
@@ -75,7 +75,7 @@ def small_jobs(
     jobs = []
     for run, room in zip(runs, rooms, strict=True):
         if not separate and place + room > len(slab):
-            slab, place = empty_array((max(room, min(left, _SLAB_BYTES)),), _BYTES).data, 0
+            slab, place = new_bytes(max(room, min(left, _SLAB_BYTES))), 0
         memory = None if separate else slab[place : place + room]
         jobs.append(functools.partial(_decode, file, encoding, run, result, memory))
         place, left = place + room, left - room
@@ -149,7 +149,7 @@ def _stored(file: FileObjects, run: list[_Small]) -> list[memoryview]:
             while last < len(run) and run[last].offset <= end + gap:
                 end = max(end, run[last].offset + run[last].length)
                 last += 1
-            memory = empty_array((end - start,), _BYTES).data
+            memory = new_bytes(end - start)
             file.source.read_into(start, memory)
             begins = [one.offset - start for one in run[first:last]]
             pieces += [
@@ -172,7 +172,7 @@ def _decode(
     with _checking(encoding, file.limits, covers_decoded=table.digest_covers_decoded) as is_right:
         for one, piece in zip(run, stored, strict=True):
             if slab is None:
-                memory, start = empty_array((one.nbytes,), _BYTES).data, 0
+                memory, start = new_bytes(one.nbytes), 0
             else:
                 memory, start = slab, place
             if not is_right(one, piece, memory[start : start + one.nbytes]):
@@ -315,7 +315,7 @@ def _check_raw(
     starts, stops = offsets[firsts], ends[np.append(firsts[1:], len(rows)) - 1]
     # Where each part that is read at once begins in memory, and so each tensor.
     begins = np.cumsum(stops - starts) - (stops - starts)
-    memory = empty_array((int((stops - starts).sum()),), _BYTES).data
+    memory = new_bytes(int((stops - starts).sum()))
     parts = zip(starts.tolist(), begins.tolist(), (begins + stops - starts).tolist(), strict=True)
     with file.located(table.names[rows[0]]):
         file.source.require_unchanged()
@@ -341,7 +341,7 @@ def _check(
     covers_decoded: bool,  # noqa: FBT001  # of one form
 ) -> None:
     right, nbytes = [], 0
-    scratch = empty_array((max(one.nbytes for one in run),), _BYTES).data
+    scratch = new_bytes(max(one.nbytes for one in run))
     with _checking(encoding, file.limits, covers_decoded=covers_decoded) as is_right:
         for one, piece in zip(run, _stored(file, run), strict=True):
             if is_right(one, piece, scratch[: one.nbytes]):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 
+from ztensor.buffers import empty_array
 from ztensor.errors import (
     ArgumentValueError,
     LayoutError,
@@ -18,7 +19,6 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.layout.base import empty_array
 from ztensor.layout.elements import is_native, result_dtype, storage_dtype, typed_array
 from ztensor.model.dtype import LOGICAL_TYPES, element_count
 from ztensor.model.manifest import Component

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ztensor.buffers import new_bytes
 from ztensor.source.heads import Heads
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ class AheadSource:
             room -= stop - start
             start = stop
             number += not is_cut
-        window = [(low, np.empty(high - low, np.uint8).data) for low, high in runs]
+        window = [(low, new_bytes(high - low)) for low, high in runs]
         self._windows = self._windows[-_KEPT + 1 :]  # the oldest is given back before
         self.source.read_many(window)
         self._windows.append([(low, memory.toreadonly()) for low, memory in window])
@@ -213,7 +214,7 @@ class AheadSource:
         self._forget()
         file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `_forget`
         try:
-            memory = np.empty(_WINDOW_BYTES, np.uint8).data
+            memory = new_bytes(_WINDOW_BYTES)
             for low in range(start, stop, _WINDOW_BYTES):
                 piece = memory[: min(_WINDOW_BYTES, stop - low)]
                 self.source.read_many([(low, piece)])

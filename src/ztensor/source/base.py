@@ -5,8 +5,7 @@ from __future__ import annotations
 import abc
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
+from ztensor.buffers import new_bytes
 from ztensor.errors import Reason, SourceError
 
 if TYPE_CHECKING:
@@ -185,13 +184,13 @@ class Range:
         return kept[:length]
 
     def _new(self, offset: int, length: int) -> memoryview:
-        buffer = np.empty(length, np.uint8).data
+        buffer = new_bytes(length)
         self.source.read_into(self.offset + offset, buffer)
         return buffer.toreadonly()
 
     def _cut_pieces(self, size: int, first: int | None) -> Iterator[memoryview]:
         """Yield `pieces` of reads that are longer."""
-        buffer = np.empty(min(_LONG_BYTES, self.length), np.uint8).data
+        buffer = new_bytes(min(_LONG_BYTES, self.length))
         count = size if first is None else min(first, size)
         for offset in range(0, self.length, _LONG_BYTES):
             read = buffer[: min(_LONG_BYTES, self.length - offset)]
@@ -223,7 +222,7 @@ class Range:
         if self.source.prefers_long_reads and not whole:
             yield from self._cut_pieces(size, first)
             return
-        buffer = memoryview(b"") if whole else np.empty(min(size, self.length), np.uint8).data
+        buffer = memoryview(b"") if whole else new_bytes(min(size, self.length))
         offset, count = 0, size if first is None else min(first, size)
         while offset < self.length:
             count = min(count, self.length - offset)

@@ -22,8 +22,7 @@ import urllib.parse
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
+from ztensor.buffers import new_bytes
 from ztensor.errors import ArgumentValueError, describe, without_secrets
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ class VersionCache:
             if len(pieces) == 1 and pieces[0][1].nbytes == length:
                 yield _Wanted(start, pieces[0][1], [])
             else:
-                yield _Wanted(start, np.empty(length, np.uint8).data, pieces)
+                yield _Wanted(start, new_bytes(length), pieces)
 
     def _fill_batch(self, batch: list[_Wanted], fetch: Callable[..., None]) -> None:
         if len(batch) > 1:
@@ -174,7 +173,7 @@ class VersionCache:
         if not 0 < length <= min(self._size, _MOST_END_BYTES):
             return None
         start = 0 if name == "head" else self._size - length
-        memory = np.empty(length, np.uint8).data
+        memory = new_bytes(length)
         return (start, memory) if self._read(name, start, memory) else None
 
     def keep_end(self, name: str, start: int, memory: memoryview) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ztensor.buffers import new_bytes
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -67,7 +69,7 @@ class Heads:
         stop = min(max(first + _AT_ONCE, near), first + _MOST, len(self._starts))
         starts = self._starts[first:stop]
         lengths = np.minimum(self._stops[first:stop] - starts, _HEAD_BYTES)
-        heads = [np.empty(length, np.uint8).data for length in lengths.tolist()]
+        heads = [new_bytes(length) for length in lengths.tolist()]
         self._source.read_many(list(zip(starts.tolist(), heads, strict=True)))
         self._kept = dict(zip(range(first, stop), heads, strict=True))
         self._next = stop

@@ -8,6 +8,9 @@ import stat
 import threading
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
+from ztensor.buffers import bytes_beside, copies_slowly
 from ztensor.errors import (
     ArgumentTypeError,
     ClosedError,
@@ -38,6 +41,8 @@ _OPEN_FLAGS = (
 PAGE_BYTES = mmap.PAGESIZE
 # A read from this length on is one of several at a time, by several threads.
 _HINTED_BYTES = 4 << 20
+# As many bytes are copied twice, which is faster than a copy that goes slowly.
+_COPIED_BYTES = 256 << 10
 
 # Linux refuses a private writable map larger than free memory unless it reserves no swap.
 _MAP_NORESERVE = (
@@ -125,7 +130,10 @@ class FileSource(ReadOneByOne):
                 # Of a cold file: threads that read far apart spoil the system's own reading ahead,
                 # which takes 2 to 10 times as long.
                 self.advise(offset, wanted, "POSIX_FADV_WILLNEED")
-            elif hasattr(os, "preadv"):  # mostly all comes at once
+            if wanted >= _COPIED_BYTES and copies_slowly(destination, offset):
+                self._read_beside(descriptor.number, offset, destination)
+                return
+            if wanted < _HINTED_BYTES and hasattr(os, "preadv"):  # mostly all comes at once
                 done = os.preadv(descriptor.number, (destination,), offset)
             while done < wanted:
                 count = self._read_some(descriptor.number, offset + done, destination[done:])
@@ -139,6 +147,19 @@ class FileSource(ReadOneByOne):
         finally:
             del descriptor  # an error's traceback would keep the file open
 
+    def _read_beside(self, number: int, offset: int, destination: memoryview) -> None:
+        """Fill memory that the system fills slowly by way of memory that stays in cache."""
+        beside = bytes_beside(offset, _COPIED_BYTES)
+        target = np.frombuffer(destination, np.uint8)
+        done = 0
+        while done < len(target):
+            piece = beside[: min(_COPIED_BYTES, len(target) - done)]
+            count = self._read_some(number, offset + done, piece.data)
+            if count == 0:
+                raise shrunk(self.name, offset, len(target), done)
+            np.copyto(target[done : done + count], piece[:count])
+            done += count
+
     def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
         """Fill several destinations, each with as few steps as there can be."""
         descriptor = self._require_open()
@@ -148,7 +169,7 @@ class FileSource(ReadOneByOne):
                 # The rest of what comes in pieces, and whatever is wrong, is the general one's.
                 if (
                     read is None
-                    or destination.nbytes >= _HINTED_BYTES
+                    or destination.nbytes >= _COPIED_BYTES
                     or read(number, [destination], offset) != destination.nbytes
                 ):
                     self.read_into(offset, destination)

@@ -6,9 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from ztensor.buffers import empty_array, zeros_array
 from ztensor.errors import LayoutError, LimitError, Reason
 from ztensor.layout import LAYOUTS, View
-from ztensor.layout.base import empty_array, zeros_array
 from ztensor.layout.dense import Dense
 from ztensor.model.manifest import Component, TensorObject
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ztensor.buffers import empty_array, new_bytes
 from ztensor.chunks.blocks import Blocks
 from ztensor.chunks.boxes import Fill, overlap, overlapping_pair, touching
 from ztensor.encoding.base import require_equal_length
 from ztensor.errors import DigestMismatchError, FormatError, Reason, ZTensorError, describe
 from ztensor.foreign.base import ForeignEncoding, InBlocks, gather_stored
-from ztensor.layout.base import empty_array
 from ztensor.model.showing import counted
 from ztensor.source.base import Range
 
@@ -204,7 +204,7 @@ class InBoxes(InBlocks):
         self.require_length(stored, length, limits)
         sums = _Sums(self._source, self._boxes) if length else None
         for start, stop in itertools.pairwise(self._pieces.ends()):
-            piece = empty_array((stop - start,), np.dtype(np.uint8)).data
+            piece = new_bytes(stop - start)
             self._fill_box(self._pieces.place(start, stop), piece, sums)
             yield piece
         if sums is not None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-
+from ztensor.buffers import new_bytes
 from ztensor.encoding.base import require_equal_length
 from ztensor.errors import EncodingError, Reason
 from ztensor.foreign import deflate, npy
@@ -14,7 +13,6 @@ from ztensor.foreign.base import ForeignEncoding
 from ztensor.foreign.deflate import PIECE_BYTES, Stream
 from ztensor.foreign.npy import Header, parse_header, transpose
 from ztensor.foreign.zip import DEFLATED, STORED, Entry, Member, place
-from ztensor.layout.base import empty_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,7 +98,7 @@ class Whole(ForeignEncoding):
         self.require_length(stored, len(destination), limits)
         whole = destination
         if self._header.is_transposed:
-            whole = empty_array((len(destination),), np.dtype(np.uint8)).data
+            whole = new_bytes(len(destination))
         at = 0
         for piece in self._unpacked(stored):
             whole[at : at + len(piece)] = piece

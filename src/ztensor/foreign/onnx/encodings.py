@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ztensor.buffers import empty_array
 from ztensor.encoding.base import Runs, require_equal_length
 from ztensor.errors import (
     EncodingError,
@@ -18,7 +19,6 @@ from ztensor.errors import (
 from ztensor.foreign.base import ForeignEncoding
 from ztensor.foreign.onnx.protobuf import PIECE_BYTES, SECTION, VARINT_BYTES
 from ztensor.foreign.onnx.tensors import Type
-from ztensor.layout.base import empty_array
 from ztensor.model.dtype import STORAGE_TYPES
 from ztensor.source.base import read_bytes
 from ztensor.source.beneath import open_beneath

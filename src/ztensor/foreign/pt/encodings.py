@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from ztensor.buffers import new_bytes
 from ztensor.chunks.blocks import Blocks
 from ztensor.encoding.base import require_equal_length
 from ztensor.errors import (
@@ -25,7 +26,6 @@ from ztensor.foreign.deflate import PIECE_BYTES
 from ztensor.foreign.pt.values import (
     NumpyArray,
 )
-from ztensor.layout.base import empty_array
 from ztensor.layout.elements import numpy_dtype
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class Gathered(InBlocks):
         if geometry.stream is None:
             gather_stored(stored, dtype, geometry.stride, place, target)
         elif geometry.span <= max(_SPAN_BYTES, _SPAN_PART * destination.nbytes):
-            data = empty_array((geometry.span,), np.dtype(np.uint8)).data
+            data = new_bytes(geometry.span)
             geometry.stream.fill(stored, geometry.skip, data)
             gather(np.ndarray(geometry.size, dtype, data, 0, geometry.stride)[place], target)
         else:

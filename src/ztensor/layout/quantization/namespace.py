@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ztensor.layout.base import empty_array
+from ztensor.buffers import empty_array
 from ztensor.layout.elements import numpy_dtype
 from ztensor.threads import Crew, thread_count
 
