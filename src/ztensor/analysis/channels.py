@@ -7,8 +7,10 @@ once more in float64 where that overflowed, or may have lost a value that is not
 from __future__ import annotations
 
 import array
+import bisect
 import dataclasses
 import functools
+import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +26,10 @@ OUTLIER = 6.0  # times the median norm
 STRIP = 64  # bins of a strip of norms
 
 _MOST = 1 << 20  # channels on an axis: their sums are held in memory
+# Sums of squares are below the first, and at the second have lost no digits.
+_RANGES = {np.dtype(np.float32): (1e38, 1e-30), np.dtype(np.float64): (1e308, 1e-290)}
+_PIECE = 1 << 16  # elements whose squares stay in cache
 _BFLOAT16, _FLOAT16_INFINITY = np.dtype(ml_dtypes.bfloat16), 0x7C00
-_PIECE = 1 << 15  # elements whose squares stay in cache
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -93,43 +97,78 @@ class ChannelSums:
     def __init__(self, shape: Sequence[int], tiles: tuple[int, int]) -> None:
         self._rows, self._columns = shape[0], math.prod(shape[1:])
         self._row_sums, self._column_sums = np.zeros(self._rows), np.zeros(self._columns)
-        self._row_ends = borders(self._rows, tiles[0])
-        self._column_ends = borders(self._columns, tiles[1])
+        self._row_ends = borders(self._rows, tiles[0]).tolist()
+        self._column_ends = borders(self._columns, tiles[1]).tolist()
+        self._lefts: list[int] | Array = np.array(self._column_ends[:-1])  # faster than a list
         self._tiles = np.zeros((len(self._row_ends) - 1, len(self._column_ends) - 1))
-        self._line = np.zeros(self._columns)  # sums of the columns in the rows of a tile
-        self._done = self._tile = 0
+        self._done = 0
+        most = min(self._rows * self._columns, _PIECE)
+        self._scratch: Array = np.empty(most, np.float32)  # squares of a piece
+        self._ones = np.ones(most, np.float32)
 
     def feed(self, block: Array) -> None:
         """Take the next elements, flat, of any element type that stands for floats."""
         at = 0
-        most = max(_PIECE // self._columns, 1)
         while at < block.size and self._done < self._rows * self._columns:
             row, column = divmod(self._done, self._columns)
-            count = (block.size - at) // self._columns
-            if column or not count:
-                piece = block[at : at + self._columns - column].reshape(1, -1)
+            rows = min(block.size - at, _PIECE) // self._columns
+            if column or not rows:  # a part of a row
+                size = min(block.size - at, self._columns - column, _PIECE)
+                piece = block[at : at + size].reshape(1, -1)
             else:
-                count = min(count, most, int(self._row_ends[self._tile + 1]) - row)
-                piece = block[at : at + count * self._columns].reshape(count, -1)
+                size = min(rows, self._rows - row) * self._columns
+                piece = block[at : at + size].reshape(-1, self._columns)
             self._take(piece, row, column)
-            at += piece.size
-            self._done += piece.size
-            if self._done == int(self._row_ends[self._tile + 1]) * self._columns:
-                self._column_sums += self._line
-                self._tiles[self._tile] = np.add.reduceat(self._line, self._column_ends[:-1])
-                self._line[:] = 0
-                self._tile += 1
+            at += size
+            self._done += size
 
     def _take(self, piece: Array, row: int, column: int) -> None:
-        squares = _squares(piece)
-        one = squares.dtype.type(1)
-        by_row = squares @ np.full(squares.shape[1], one)
-        by_column = np.full(squares.shape[0], one) @ squares
-        if not (np.isfinite(by_row).all() and by_row.all() and by_column.all()):
-            squares = exact_squares(piece)
-            by_row, by_column = squares.sum(1), squares.sum(0)
-        self._row_sums[row : row + len(by_row)] += by_row
-        self._line[column : column + len(by_column)] += by_column
+        height, width = piece.shape
+        tile, tops = _cut(self._row_ends, row, row + height)
+        squares = self._squares(piece).reshape(piece.shape)
+        by_row, lines = self._sums_of(squares, tops)
+        if not _is_exact(piece, by_row, lines):
+            by_row, lines = self._sums_of(exact_squares(piece), tops)
+        self._row_sums[row : row + height] += by_row
+        for line in lines:
+            self._column_sums[column : column + width] += line
+        left, lefts = 0, self._lefts
+        if width < self._columns:
+            left, lefts = _cut(self._column_ends, column, column + width)
+        tiles = self._tiles[tile : tile + len(tops), left : left + len(lefts)]
+        tiles += np.add.reduceat(lines, lefts, axis=1, dtype=np.float64)
+
+    def _sums_of(self, squares: Array, tops: list[int]) -> tuple[Array, Array]:
+        """Return sums of rows, and those of columns in the rows of each tile."""
+        height, width = squares.shape
+        lines = np.empty((len(tops), width), squares.dtype)
+        for at, (top, end) in enumerate(itertools.pairwise([*tops, height])):
+            np.matmul(self._ones[: end - top], squares[top:end], out=lines[at])
+        return squares @ self._ones[:width], lines
+
+    def _squares(self, piece: Array) -> Array:
+        """Return squares as float32 or float64, of complex elements those of their magnitudes."""
+        flat, squares = piece.reshape(-1), self._scratch[: piece.size]
+        if flat.dtype == _BFLOAT16:  # three times as fast as casts, as those below are
+            bits = squares.view(np.uint32)
+            bits[...] = flat.view(np.uint16)
+            flat = np.left_shift(bits, 16, out=bits).view(np.float32)
+        elif flat.dtype == np.float16:
+            magnitudes = flat.view(np.uint16) & 0x7FFF
+            is_finite = magnitudes.max() < _FLOAT16_INFINITY
+            bits = squares.view(np.uint32)
+            bits[...] = magnitudes
+            flat = np.left_shift(bits, 13, out=bits).view(np.float32)
+            flat *= np.float32(2.0**112 if is_finite else np.inf)  # exponents are 112 apart
+        elif flat.itemsize == 1:
+            table, patterns = _squares_of(flat.dtype), flat.view(np.uint8)
+            return np.take(table, patterns, out=squares, mode="clip")  # which checks none
+        elif flat.dtype.kind == "c":
+            flat = np.abs(flat)
+        if flat.dtype != squares.dtype:
+            self._scratch = np.empty(self._scratch.size, flat.dtype)
+            squares = self._scratch[: piece.size]
+        return np.multiply(flat, flat, out=squares)
 
     def finish(self) -> Channels | None:
         """Return the channels; None where not all elements came."""
@@ -143,6 +182,24 @@ class ChannelSums:
             (len(heights), len(widths)),
             array.array("f", tiles.tobytes()),
         )
+
+
+def _cut(ends: list[int], start: int, stop: int) -> tuple[int, list[int]]:
+    """Return which part a range begins in, and where in it that part and the next ones begin."""
+    first = bisect.bisect_right(ends, start) - 1
+    inside = ends[first + 1 : bisect.bisect_left(ends, stop)]
+    return first, [0, *(end - start for end in inside)]
+
+
+def _is_exact(piece: Array, by_row: Array, lines: Array) -> bool:
+    """Return whether no square was lost: all are finite, and where nothing is, all is 0."""
+    most, little = _RANGES[by_row.dtype]
+    if not np.add.reduce(by_row) < most:  # so that no column is beyond it
+        return False
+    if np.minimum.reduce(by_row) >= little and np.minimum.reduce(lines, None) >= little:
+        return True
+    suspects = piece[by_row < little], piece[:, lines.sum(0) < little]
+    return not any((values != 0).any() for values in suspects)
 
 
 def borders(count: int, most: int) -> Array:
@@ -166,29 +223,10 @@ def _norms(sums: Array) -> Norms:
     )
 
 
-def _squares(piece: Array) -> Array:
-    """Return squares as float32 or float64, of complex elements those of their magnitudes.
-
-    A square that is not finite, or 0, is one that `exact_squares` may know better.
-    """
-    if piece.dtype.kind == "c":
-        piece = np.abs(piece)
-    elif piece.dtype == _BFLOAT16:  # three times as fast as casts, as those below are
-        piece = (piece.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    elif piece.dtype == np.float16:
-        magnitudes = piece.view(np.uint16) & 0x7FFF
-        is_finite = magnitudes.max() < _FLOAT16_INFINITY
-        scale = np.float32(2.0**112 if is_finite else np.inf)  # exponents are 112 apart
-        piece = (magnitudes.astype(np.uint32) << 13).view(np.float32) * scale
-    elif piece.itemsize == 1:
-        piece = _values_of(piece.dtype)[piece.view(np.uint8)]
-    squares: Array = piece * piece
-    return squares
-
-
 @functools.cache
-def _values_of(dtype: np.dtype[Any]) -> Array:
-    return np.arange(256).astype(np.uint8).view(dtype).astype(np.float32)
+def _squares_of(dtype: np.dtype[Any]) -> Array:
+    """Return the square of what each bit pattern of a type of 8 bits stands for."""
+    return np.square(np.arange(256).astype(np.uint8).view(dtype).astype(np.float32))
 
 
 def exact_squares(piece: Array) -> Array:

@@ -8,9 +8,7 @@ relative to the value, at 1e-30 as at 1e30.
 
 from __future__ import annotations
 
-import abc
 import dataclasses
-import functools
 import math
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -18,7 +16,8 @@ import numpy as np
 
 from ztensor.analysis.batches import MOST_ELEMENTS, ROOM, looked_at
 from ztensor.analysis.channels import Channels, ChannelSums, has_channels, is_float
-from ztensor.analysis.spreads import Histogram, Scale, Spread
+from ztensor.analysis.counters import counter_of, values_of
+from ztensor.analysis.spreads import Histogram, Scale
 from ztensor.analysis.streaming import (
     Meter,
     component_blocks,
@@ -28,7 +27,7 @@ from ztensor.analysis.streaming import (
     sampled_blocks,
     share_out,
 )
-from ztensor.analysis.sums import Moments, Sums
+from ztensor.analysis.sums import Moments
 from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentTypeError,
@@ -62,12 +61,6 @@ if TYPE_CHECKING:
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 BINS = 64
 _MOST_TILES = 4096
-
-_SORTED = 1 << 16  # elements that are kept and sorted
-_FEW = 1 << 12  # elements that are sorted sooner than a table of their patterns is made
-_COUNTED = 1 << 21  # elements whose leading bits are counted at once
-# Leading bits that are counted: sign, exponent, and 9 bits of the fraction, or 8 of float64.
-_LEADING = {"float32": 18, "float64": 20}
 
 
 @public
@@ -394,11 +387,11 @@ def _stats_of(
         dtype = result_dtype(tensor_object.components[layout.main_role])
         if is_quantized(found.format):
             dtype = np.dtype(np.float32)
-            of, counter = "dequantized values", _counter_of(dtype, element_count(found.shape))
+            of, counter = "dequantized values", counter_of(dtype, element_count(found.shape))
             blocks = dequantized_blocks(file, found.name)
         else:
             of = "magnitudes" if dtype.kind == "c" else "values"
-            counter = _counter_of(dtype, element_count(found.shape))
+            counter = counter_of(dtype, element_count(found.shape))
             blocks = component_blocks(file, found.name, layout.main_role)
         shape = found.shape
         part = None if asked.sample is None else sampled_blocks(file, found.name, asked.sample)
@@ -451,138 +444,5 @@ def _limit_of(dtype: np.dtype[Any]) -> float:
     """Return the largest magnitude of a float type of at most 8 bits; infinity of others."""
     if dtype.itemsize > 1 or not is_float(dtype):
         return math.inf
-    values = _values_of(dtype)
+    values = values_of(dtype)
     return float(values[np.isfinite(values)].max())
-
-
-# --- Counters -------------------------------------------------------------------------------
-
-
-class _Counter(Sums, abc.ABC):
-    """Takes blocks of elements and gives their spread at the end."""
-
-    @abc.abstractmethod
-    def feed(self, block: Array) -> None: ...
-
-    @abc.abstractmethod
-    def finish(self) -> Spread: ...
-
-
-def _counter_of(dtype: np.dtype[Any], count: int) -> _Counter:
-    if dtype.itemsize <= 2 and count > _FEW:
-        return _PatternCounter(dtype)
-    return _LeadingCounter(dtype)
-
-
-class _PatternCounter(_Counter):
-    """Counts every bit pattern of elements of 8 or 16 bits; all else follows at the end."""
-
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        super().__init__()
-        self._dtype = dtype
-        self._counts = np.zeros(1 << 16, np.int64)
-
-    def feed(self, block: Array) -> None:
-        self.count += block.size
-        for start in range(0, block.size, _COUNTED):
-            bits = block[start : start + _COUNTED].view(f"u{block.itemsize}")
-            if bits.itemsize == 1 and bits.size > 1 << 16:  # in pairs: half as many to count
-                self._feed_pairs(bits)
-            else:
-                self._counts += np.bincount(bits, minlength=1 << 16)
-
-    def _feed_pairs(self, bits: Array) -> None:
-        even = bits.size // 2 * 2
-        pairs = np.bincount(bits[:even].view(np.uint16), minlength=1 << 16).reshape(256, 256)
-        self._counts[:256] += pairs.sum(0) + pairs.sum(1)
-        self._counts += np.bincount(bits[even:], minlength=1 << 16)
-
-    def finish(self) -> Spread:
-        values = _values_of(self._dtype)
-        counts = self._counts[: values.size]
-        self.zeros = int(counts[values == 0].sum())
-        self.nans = int(counts[np.isnan(values)].sum())
-        self.infs = int(counts[np.isinf(values)].sum())
-        self.negative_infs = int(counts[values == -np.inf].sum())
-        kept = np.isfinite(values) & (counts > 0)
-        values, order = np.unique(values[kept], return_inverse=True)  # zero has two patterns
-        counts = np.bincount(order, counts[kept], values.size)
-        if values.size:
-            total = counts.sum()
-            mean = float((values * counts).sum() / total)
-            self.moments.merge(int(total), mean, float(((values - mean) ** 2 * counts).sum()))
-            kind = int if self._dtype.kind in "iub" else float
-            self.moments.reach(kind(values[0]), kind(values[-1]))
-        return Spread(values, values, counts)
-
-
-@functools.cache
-def _values_of(dtype: np.dtype[Any]) -> Array:
-    """Return what each bit pattern of a type of 8 or 16 bits stands for, as float64."""
-    patterns = np.arange(1 << 8 * dtype.itemsize).astype(f"u{dtype.itemsize}")
-    typed = patterns != 0 if dtype.kind == "b" else patterns.view(dtype)
-    return typed.astype(np.float64)
-
-
-class _LeadingCounter(_Counter):
-    """Sums up wider elements; keeps them while they are few, then counts their leading bits."""
-
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        super().__init__()
-        is_double = dtype in (np.dtype(np.float64), np.dtype(np.complex128))
-        self._is_whole = dtype.kind in "iub"
-        self._float = np.dtype(np.float64 if is_double else np.float32)
-        self._shift = self._float.itemsize * 8 - _LEADING[self._float.name]
-        self._kept: list[Array] | None = []
-        self._counts: Array | None = None
-
-    def feed(self, block: Array) -> None:
-        block = self.take(block)
-        if self._kept is None:
-            self._count(block)
-            return
-        if self.count <= _SORTED:
-            self._kept.append(block.copy())
-            return
-        for part in (*self._kept, block):
-            self._count(part)
-        self._kept = None
-
-    def _count(self, block: Array) -> None:
-        size = 1 << _LEADING[self._float.name]
-        if self._counts is None:
-            self._counts = np.zeros(size, np.int64)
-        for start in range(0, block.size, _COUNTED):
-            piece = block[start : start + _COUNTED].astype(self._float, copy=False)
-            bits = piece.view(f"u{piece.itemsize}")
-            keys = np.right_shift(bits, self._shift).astype(np.intp)
-            self._counts += np.bincount(keys, minlength=size)
-
-    def finish(self) -> Spread:
-        if self._counts is None:
-            parts = self._kept or [np.zeros(0)]
-            values = np.concatenate(parts).astype(np.float64)
-            values, counts = np.unique(values[np.isfinite(values)], return_counts=True)
-            return Spread(values, values, counts)
-        half = self._counts.size // 2
-        infinity = np.array(math.inf, self._float).view(f"u{self._float.itemsize}")
-        finite = int(infinity) >> self._shift
-        below = np.flatnonzero(self._counts[half : half + finite])[::-1]
-        above = np.flatnonzero(self._counts[:finite])
-        (far, near), (low, high) = self._borders(below), self._borders(above)
-        least, most = self.moments.least or 0, self.moments.most or 0
-        return Spread(
-            np.clip(np.concatenate((-near, low)), least, most),
-            np.clip(np.concatenate((-far, high)), least, most),
-            np.concatenate((self._counts[half + below], self._counts[above])),
-            2.0 ** -(9 if self._float.itemsize == 4 else 8),
-        )
-
-    def _borders(self, keys: Array) -> tuple[Array, Array]:
-        """Return the least magnitude that leading bits stand for, and the most."""
-        bits = np.stack((keys, keys + 1)).astype(f"u{self._float.itemsize}") << self._shift
-        begins, ends = bits.view(self._float).astype(np.float64)
-        if self._is_whole:
-            begins, ends = np.ceil(begins), np.ceil(ends) - 1
-        ends[keys == 0] = 0.0  # less than 1e-40 is taken for zero
-        return begins, ends
