@@ -203,8 +203,8 @@ def _layer(one: Looked) -> Iterator[_Found]:
 
 
 def _lone_value(one: Looked) -> Iterator[_Found]:
-    crest = one.stats.crest
-    if crest is not None and crest > RULES["lone-value"].threshold and one.stats.count >= _MANY:
+    crest = one.stats.crest if one.stats.count >= _MANY else None
+    if crest is not None and crest > RULES["lone-value"].threshold:
         yield "lone-value", None, crest, f"the largest value is {_times(crest)} times the RMS"
 
 

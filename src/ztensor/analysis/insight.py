@@ -375,22 +375,24 @@ def _beside_peers(
 ) -> tuple[list[float | None], list[int]]:
     """Return log2 of each RMS over the median of its role, and how many tensors the role has."""
     groups: dict[tuple[str, tuple[int, ...]], list[float]] = {}
-    for role, one in zip(roles, looked_at, strict=True):
-        if role is not None and _has_scale(one):
-            groups.setdefault(role[:2], []).append(one.rms or 0.0)
+    scales = [_scale(one) for one in looked_at]
+    for role, scale in zip(roles, scales, strict=True):
+        if role is not None and scale is not None:
+            groups.setdefault(role[:2], []).append(scale)
     medians = {key: statistics.median(several) for key, several in groups.items()}
     log2_rms: list[float | None] = []
     peers = []
-    for role, one in zip(roles, looked_at, strict=True):
+    for role, scale in zip(roles, scales, strict=True):
         median = 0.0 if role is None else medians.get(role[:2], 0.0)
         peers.append(0 if role is None else len(groups.get(role[:2], ())))
-        ratio = (one.rms or 0.0) / median if median and _has_scale(one) else 0.0
+        ratio = scale / median if median and scale is not None else 0.0
         log2_rms.append(math.log2(ratio) if 0 < ratio < math.inf else None)
     return log2_rms, peers
 
 
-def _has_scale(one: TensorStats) -> bool:
-    return one.rms is not None and one.dtype is not None and is_float_name(one.dtype)
+def _scale(one: TensorStats) -> float | None:
+    """Return the RMS of floats that have one."""
+    return one.rms if one.dtype is not None and is_float_name(one.dtype) else None
 
 
 # --- Equal content --------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def _candidates(name: str, shape: tuple[int, ...]) -> list[Role]:
     return [
         Role(".".join([*parts[:at], ANY, *parts[at + 1 :]]), shape, int(part))
         for at, part in enumerate(parts)
-        if len(part) <= _MOST_DIGITS and _DIGITS.fullmatch(part)
+        if len(part) <= _MOST_DIGITS and part.isascii() and part.isdigit()
     ]
 
 

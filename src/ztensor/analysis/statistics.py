@@ -310,7 +310,7 @@ def survey(
         few = ((name, small[name], objects[name]) for name in order or small if name in small)
         for one in _together(few, asked):
             done[one.name] = one
-            meter.part(sizes[one.name])(sizes[one.name])
+            meter.add(sizes[one.name])
     left = {name: size for name, size in sizes.items() if name not in done}
     order = None if order is None else [name for name in order if name in left]
     done |= share_out(of, left, threads, order)

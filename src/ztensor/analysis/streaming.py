@@ -254,9 +254,13 @@ class Meter:
             nonlocal left
             count = min(nbytes, left)
             left -= count
-            if self._progress is not None and count:
-                with self._lock:
-                    self._done += count
-                    self._progress(self._done, self._total)
+            self.add(count)
 
         return add
+
+    def add(self, nbytes: int) -> None:
+        """Add so many bytes that are done."""
+        if self._progress is not None and nbytes:
+            with self._lock:
+                self._done += nbytes
+                self._progress(self._done, self._total)
