@@ -2,11 +2,11 @@
 
 `identity.py` gives one id for the same tensors however they are stored. `streaming.py` cuts objects
 into blocks of elements; `statistics.py` and `comparing.py` take such blocks, and hand them to what
-adds them up: `sums.py`, `counters.py`, `spreads.py`, `channels.py` and `tally.py`; small objects are
-looked at together by `batches.py`. `slicing.py` and `singular.py` look at one matrix of a tensor.
-`plotting.py` draws what the statistics found. `insight.py` puts all of this together for one model
-or two, with roles and layers (`roles.py`) and rules for what is odd (`findings.py`); `document.py`
-writes it down, and `conditions.py` compares it with what must not be. `timing.py` says how long a
-file takes to read, beside the libraries of `peers.py`. Files of any format that is read; nothing is
-ever written to them.
+adds them up: `sums.py`, `counters.py`, `spreads.py`, `channels.py` and `tally.py`; small objects
+are looked at together by `batches.py`. `slicing.py` and `singular.py` look at one matrix of a
+tensor. `plotting.py` draws what the statistics found. `insight.py` puts all of this together for
+one model or two, with roles and layers (`roles.py`) and rules for what is odd (`findings.py`);
+`document.py` writes it down, and `conditions.py` compares it with what must not be. `timing.py`
+says how long a file takes to read, beside the libraries of `peers.py`. Files of any format that is
+read; nothing is ever written to them.
 """
