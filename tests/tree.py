@@ -48,7 +48,6 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "cli": _VERBS,
     "serving/connections.py": ("unit/serving/test_guard.py",),
     "serving/answers.py": ("unit/serving/test_server.py",),
-    "serving/files.py": ("unit/serving/test_server.py",),
     "serving/model.py": ("unit/serving/test_server.py",),
     "conformance": ("unit/conformance/test_running.py",),
     "cli/demo.py": ("unit/test_demo.py",),

@@ -21,6 +21,7 @@ from ztensor.browsing.lines import Lines, described, facts_text
 from ztensor.browsing.lists import Names
 from ztensor.errors import ZTensorError, without_secrets
 from ztensor.model.showing import counted, shape_text, shown_name, size_text, visible
+from ztensor.reading.watching import OpenedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _STEPS = 5
 _PATIENCE_SECONDS = 0.15  # a tensor is passed by before it is read
 WATCH_SECONDS = 1.0
-_WATCHED = 50  # files of a set that are looked at for changes
+_WATCHED = 100  # files of a set that are looked at for changes each time, in turn
 _FINDINGS = 200
 _KEYS = "/ search  t tree  f findings  Tab side  q quit"
 _NUMBERS = "min max mean std rms crest kurtosis zeros nans infs"
@@ -77,17 +78,15 @@ class Browser(App[None]):
         super().__init__()
         self.reader = reader
         self.lines = Lines(list(reader))
-        self._state = self._looked()
+        self._files = OpenedFiles([reader])
+        self._change = Static(id="change")
         self._place: int | None = None
         self._insight: Insight | None = None
 
     def compose(self) -> ComposeResult:
         """Yield what is on the screen."""
         yield Static(Text(self._head()), id="head")
-        yield Static(
-            Text("the file changed or is gone: what is shown is of before; open it again"),
-            id="change",
-        )
+        yield self._change
         with Horizontal():
             with Vertical(id="left"):
                 yield Input(placeholder="search", id="search", select_on_focus=False)
@@ -115,19 +114,14 @@ class Browser(App[None]):
 
     # --- The file -------------------------------------------------------------------------------
 
-    def _looked(self) -> list[object]:
-        found: list[object] = []
-        for path in self.reader.objects.paths[:_WATCHED]:
-            if "://" not in path:
-                try:
-                    state = os.stat(path)
-                    found.append((state.st_ino, state.st_size, state.st_mtime_ns))
-                except OSError:
-                    found.append(None)
-        return found
-
     def _watch(self) -> None:
-        self.query_one("#change").display = self._looked() != self._state
+        changed = self._files.changed(_WATCHED)
+        self._change.display = changed is not None
+        if changed:
+            name, what = changed
+            self._change.update(
+                Text(f"{shown_name(name, 30)} {what}: this is of before; open it again")
+            )
 
     # --- The names ------------------------------------------------------------------------------
 

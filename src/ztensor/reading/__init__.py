@@ -11,5 +11,6 @@ object, in that order from an index to arrays; `several_slices.py` reads those o
 next. `verify.py` finds every problem, `walking.py` those of one component, `overlaps.py` sees to it
 that bytes several objects share are gone through once, `recovery.py` finds the last good state of a
 torn file, `shards.py` joins the files of 2.x. `caching.py` asks the system for bytes ahead of
-reads. What a user passes to `open` is not known here.
+reads, `watching.py` whether files are still those that were opened. What a user passes to `open` is
+not known here.
 """

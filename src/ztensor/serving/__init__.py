@@ -1,11 +1,10 @@
 """`ztensor view`: the page of a model from this machine, everything computed when it is looked at.
 
 `model.py` is what is looked at: one model or two, opened, and the questions a page asks of them.
-`files.py` knows whether their files are still the same. `work.py` runs what takes long: few at
-once, each with a deadline, each ended when nobody waits for it any more. `guard.py` refuses
-whatever does not come from the page itself. `connections.py` bounds what connections that say
-nothing may hold. `answers.py` puts them together; it and `connections.py` alone import a server's
-library. `server.py` has the address, which is there before that is loaded.
+`work.py` runs what takes long: few at once, each with a deadline, each ended when nobody waits for
+it any more. `guard.py` refuses whatever does not come from the page itself. `connections.py` bounds
+what connections that say nothing may hold. `answers.py` puts them together; it and `connections.py`
+alone import a server's library. `server.py` has the address, which is there before that is loaded.
 
 The page is that of `page/`; `live_page` tells it that it may ask. A page without a server, as a
 notebook shows it in a frame, is `page.report.html_of`.

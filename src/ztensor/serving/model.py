@@ -16,7 +16,7 @@ from ztensor.analysis.insight import compared, examine, looked_alone, outline
 from ztensor.analysis.singular import singular_values
 from ztensor.analysis.slicing import Cut, seen
 from ztensor.analysis.statistics import Asked, survey
-from ztensor.errors import ArgumentValueError, FormatError
+from ztensor.errors import ArgumentValueError, FormatError, SourceError
 from ztensor.model.showing import visible
 from ztensor.page.packing import short
 from ztensor.page.report import live_page, sentence_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ztensor.analysis.insight import Insight
     from ztensor.reading.reader import ObjectReader
-    from ztensor.serving.files import OpenedFiles
+    from ztensor.reading.watching import OpenedFiles
 
     Check = Callable[[], None]
 
@@ -67,7 +67,7 @@ class Viewed:
             SourceError: a file was changed, replaced or removed.
         """
         with self._page_lock:
-            self._files.require_same()
+            self._require_same()
             if self._page is None:
                 insight, is_whole = self.insight, self._is_whole
                 document = document_of(insight, has_details=False)
@@ -171,10 +171,17 @@ class Viewed:
         return self._readers[number], objects[index].name
 
     def _unchanged(self, work: Callable[[], _T]) -> _T:
-        self._files.require_same()
+        self._require_same()
         found = work()
-        self._files.require_same()
+        self._require_same()
         return found
+
+    def _require_same(self) -> None:
+        if changed := self._files.changed():
+            name, what = changed
+            raise SourceError(
+                f"the file {what} since it was opened; start `ztensor view` again", file=name
+            )
 
 
 def _told(answer: dict[str, Any]) -> dict[str, Any]:

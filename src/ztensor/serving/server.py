@@ -12,7 +12,7 @@ import socket
 import threading
 from typing import TYPE_CHECKING
 
-from ztensor.serving.files import OpenedFiles
+from ztensor.reading.watching import OpenedFiles
 
 if TYPE_CHECKING:
     from ztensor.reading.reader import ObjectReader

@@ -147,8 +147,32 @@ def test_a_file_that_changes_or_goes_is_said(model: Path) -> None:
         os.remove(model)
         await pilot.pause(browsing.WATCH_SECONDS * 1.5)
         assert app.query_one("#change").display
+        assert "model.zt is gone" in str(app.query_one("#change").render())
 
     driven(model, steps)
+
+
+def test_every_file_of_a_set_has_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browsing, "_WATCHED", 2)
+    monkeypatch.setattr(browsing, "WATCH_SECONDS", 0.02)
+    files = [tmp_path / f"{i}.zt" for i in range(7)]
+    for i, file in enumerate(files):
+        save_file({f"layers.{i}.w": np.ones(3)}, file)
+
+    async def steps(app: Browser, pilot: Any) -> None:
+        said = app.query_one("#change")
+        for file in files:
+            kept = file.rename(tmp_path / "aside")
+            for _ in range(200):
+                await pilot.pause(0.02)
+                if said.display:
+                    break
+            assert f"{file.name} is gone" in str(said.render())
+            kept.rename(file)
+            await pilot.pause(0.3)
+            assert not said.display
+
+    driven(tmp_path, steps)
 
 
 def test_damage_is_said_of_its_tensor_alone(model: Path) -> None:

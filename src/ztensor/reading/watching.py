@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ztensor.errors import SourceError
 from ztensor.source.paths import is_url
 
 if TYPE_CHECKING:
@@ -23,22 +22,28 @@ class OpenedFiles:
 
     def __init__(self, readers: Iterable[ObjectReader]) -> None:
         paths = [path for reader in readers for path in reader.objects.paths if not is_url(path)]
-        self._known = {path: _identity(path) for path in paths}
+        self._known = [(path, _identity(path)) for path in paths]
+        self._at = 0
 
-    def require_same(self) -> None:
-        """Raise where a file is not the one that was opened.
+    def changed(self, most: int | None = None) -> tuple[str, str] | None:
+        """Return the name of a file that is not the one that was opened, and what became of it.
 
-        Raises:
-            SourceError: it was changed, replaced or removed.
+        It `is gone` or `has changed`. None where all are what they were.
+
+        Args:
+            most: files that are looked at; all by default. Later calls look at those that come
+                next, and at one that was changed first.
         """
-        for path, before in self._known.items():
+        begun, count = self._at, len(self._known)
+        for step in range(count if most is None else min(most, count)):
+            at = (begun + step) % count
+            path, before = self._known[at]
             now = _identity(path)
             if now != before:
-                what = "is gone" if now is None else "has changed"
-                raise SourceError(
-                    f"the file {what} since it was opened; start `ztensor view` again",
-                    file=os.path.basename(path),
-                )
+                self._at = at
+                return os.path.basename(path), "is gone" if now is None else "has changed"
+            self._at = (at + 1) % count
+        return None
 
 
 def _identity(path: str) -> tuple[int, ...] | None:
