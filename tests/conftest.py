@@ -25,7 +25,7 @@ COMMON = settings(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile("ztensor", COMMON, max_examples=1000 if IS_FULL else 40)
+settings.register_profile("ztensor", COMMON, max_examples=1000 if IS_FULL else 20)
 settings.load_profile("ztensor")
 
 OUTCOMES = Outcomes()

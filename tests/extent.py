@@ -48,5 +48,5 @@ def amount(short: int, *, full: int) -> int:
 
 
 def examples(full: int) -> int:
-    """Return how many examples Hypothesis tries: a fifth, but 40 at least, or all."""
-    return amount(max(40, full // 5), full=full)
+    """Return how many examples Hypothesis tries: a tenth, but 20 at least, or all."""
+    return amount(max(20, full // 10), full=full)

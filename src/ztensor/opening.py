@@ -406,8 +406,10 @@ def open(  # the name released libraries and users know
         return reader_over(found)
     if is_set(path):
         return ShardedReader(path, verify=verify, mmap=mmap, limits=limits, recover=recover)
-    try:
-        return Reader(path, verify=verify, mmap=mmap, limits=limits, recover=recover)
+    try:  # not as `Reader` does, which asks once more whether this is a checkpoint
+        return reader_over(
+            open_file(path, verify=verify, mmap=mmap, limits=limits, recover=recover)
+        )
     except SourceNotFoundError:  # a URL may be that of a folder, or of shards beside an index
         from ztensor.sharded.finding import set_instead
 

@@ -570,7 +570,7 @@ def test_bytes_changed_at_random(is_summed: bool, monkeypatch: pytest.MonkeyPatc
     if not is_summed:  # as if whoever changed a byte had mended the checksum
         monkeypatch.setattr(Window, "require_sum", staticmethod(lambda data: None))
     monkeypatch.setitem(sys.modules, "h5py", None)
-    opened, tries = 0, amount(300, full=1500)
+    opened, tries = 0, amount(100, full=1500)
     for seed in range(tries):
         random = Random(seed)
         data = good[seed % len(good)]

@@ -43,13 +43,13 @@ def file_of(ranges: list[tuple[int, int]], *, digest: bool = True) -> bytes:
     return sealed(b"ZTEN1000" + bytes(_START - 8) + data, manifest, footer=b"ZTEN1000")
 
 
-COUNT = amount(100, full=400)
+COUNT = amount(30, full=400)
 _SHAPES: dict[str, list[tuple[int, int]]] = {
     "nested": [(0, len(_DATA) - number) for number in range(COUNT)],
     "growing": [(0, 64 * number + 1) for number in range(1, COUNT)],
     "sliding": [(64 * number, len(_DATA) - 64 * number) for number in range(COUNT)],
     "windows": [(64 * number, 128_000) for number in range(COUNT)],
-    "equal": [(0, 20_000)] * amount(1_000, full=10_000),
+    "equal": [(0, 20_000)] * amount(300, full=10_000),
 }
 
 

@@ -1,10 +1,10 @@
 """Real processes, killed at random moments.
 
-    python tests/faults/kills.py OPERATION TRIES SEED FOLDER
+    python tests/faults/kills.py TRIES SEED FOLDER OPERATION...
 
 One process imports the library once and forks a child for each try. The child changes a file; at a
 random moment it gets SIGKILL. The parent looks at what is left, saves once more, and counts. The
-last line printed is the counts as JSON.
+last line printed is the counts of each operation as JSON.
 """
 
 from __future__ import annotations
@@ -185,5 +185,10 @@ def _next_save(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    name, how_often, with_seed, where = sys.argv[1:]
-    print(json.dumps(kill_often(name, int(how_often), int(with_seed), Path(where))))
+    how_often, with_seed, where, *names = sys.argv[1:]
+    found = {}
+    for name in names:
+        home = Path(where, name)
+        home.mkdir()
+        found[name] = kill_often(name, int(how_often), int(with_seed), home)
+    print(json.dumps(found))

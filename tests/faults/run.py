@@ -224,7 +224,7 @@ def real_kills(tries: int, seed: int, only: str) -> int:
     bad = 0
     for number, operation in enumerate(name for name in RUNS if only in name):
         with tempfile.TemporaryDirectory() as folder:
-            counts = kill_in_a_process(operation, tries, seed, Path(folder))
+            counts = kill_in_a_process([operation], tries, seed, Path(folder))[operation]
         if number == 0:
             _row("operation", counts)
         _row(operation, counts.values())

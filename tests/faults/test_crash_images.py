@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ztensor
+from tests.extent import amount
 from tests.faults.calls import Calls
 from tests.faults.images import World, after_kill
 from tests.faults.judge import Outcome, read_state
@@ -26,7 +27,12 @@ def test_a_killed_process_leaves_the_old_state_or_the_new_one(
     operation: Operation, nameless: bool, tmp_path: Path
 ) -> None:
     tally = kill_everywhere(
-        operation, tmp_path, nameless=nameless, stride=29, dense_bytes=0, repair_every=60
+        operation,
+        tmp_path,
+        nameless=nameless,
+        stride=amount(61, full=29),
+        dense_bytes=0,
+        repair_every=30,
     )
     assert tally.bad == 0, tally
     assert tally.fooled == 0  # a prefix of our calls never fools a minimal reader

@@ -56,12 +56,13 @@ def append(path: str, prefix: str, count: str, timeout: str) -> None:
     _say(done=done, errors=errors)
 
 
-def hold(path: str) -> None:
-    """Open for appending and keep the lock until a line comes."""
-    with ztensor.Writer.append(path) as writer:
-        writer.write("held", np.arange(5))
-        _ready()
-    _say(done=1, errors=[])
+def hold(*paths: str) -> None:
+    """Open one file after another for appending, and keep its lock until a line comes."""
+    for path in paths:
+        with ztensor.Writer.append(path) as writer:
+            writer.write("held", np.arange(5))
+            _ready()
+    _say(done=len(paths), errors=[])
 
 
 def save_for(path: str, first: str, seconds: str) -> None:
@@ -89,12 +90,13 @@ def append_for(path: str, _: str, seconds: str) -> None:
 
 
 def read_for(path: str, mapped: str, seconds: str) -> None:
-    """Open and compare again and again; every file must be one whole state."""
+    """Open, mapped or read or both in turn, and compare: every file must be one whole state."""
     _ready()
     until, done, errors = time.monotonic() + float(seconds), 0, []
     while time.monotonic() < until:
         try:
-            with ztensor.open(path, mmap=mapped == "mapped") as reader:
+            is_mapped = mapped == "mapped" if mapped != "both" else done % 2 == 0
+            with ztensor.open(path, mmap=is_mapped) as reader:
                 problem = _mixture(reader)
         except ztensor.ZTensorError as error:
             problem = _error(error)
@@ -116,8 +118,8 @@ def _mixture(reader: ztensor.Reader) -> Any:
     return None
 
 
-def limited(path: str, what: str, most: str) -> None:
-    """Change a file where no file may be longer than `most` bytes."""
+def limited(path: str, most: str) -> None:
+    """Try to change a file in every way, where no file may be longer than `most` bytes."""
     import resource  # not on Windows
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(most), int(most)))
@@ -128,12 +130,13 @@ def limited(path: str, what: str, most: str) -> None:
         "replace": lambda: edit.replace_tensor(path, "t0", large),
         "atomic": lambda: edit.replace_tensor(path, "t0", large, atomic=True),
     }
-    try:
-        changes[what]()
-    except ztensor.ZTensorError as error:
-        _say(done=0, errors=[_error(error)])
-    else:
-        _say(done=1, errors=[])
+    errors = []
+    for what, change in changes.items():
+        try:
+            change()
+        except ztensor.ZTensorError as error:
+            errors.append({"what": what, **_error(error)})
+    _say(done=len(changes) - len(errors), errors=errors)
 
 
 def _append_large(path: str, large: Any) -> None:

@@ -394,7 +394,7 @@ CHANGES: Mapping[str, Callable[[Random, dict[str, Any]], bytes]] = {
 }
 
 
-CASES = amount(24, full=1000)
+CASES = amount(12, full=1000)
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -467,33 +467,33 @@ def test_names_alone_make_no_table() -> None:
 
 
 def test_every_bit_of_an_even_file() -> None:
-    """One bit of each byte; of 80 bytes, but in the full form."""
+    """One bit of each byte; of 30 bytes, but in the full form."""
     for seed in range(3):
         data = item(even_root(Random(seed)))[:700]
-        for at in sample(range(len(data)), 80):
+        for at in sample(range(len(data)), 30):
             changed = bytearray(data)
             changed[at] ^= 1 << (at + seed) % 8
             compare_ways(bytes(changed))
 
 
 def test_every_bit_of_one_object() -> None:
-    """One bit of each byte; all eight in the full form."""
+    """One bit of each second byte; all eight of each in the full form."""
     rng = Random(5)
     data = item({"version": "1.2.0", "objects": {"a": plain_entry(rng), "b": plain_entry(rng)}})
     counts: Counter[str] = Counter()
-    for at in range(len(data)):
+    for at in sample(range(len(data)), 1, lambda at: at // 2):
         for bit in sample(range(8), 1, lambda _, of=at: of):  # type: ignore[misc]
             changed = bytearray(data)
             changed[at] ^= 1 << bit
             counts[compare(bytes(changed))] += 1
-    assert counts[PLAIN] > amount(10, full=100)
-    assert counts[REFUSED] > amount(110, full=1000)
+    assert counts[PLAIN] > amount(5, full=100)
+    assert counts[REFUSED] > amount(55, full=1000)
 
 
 def test_every_cut() -> None:
     data = item(regular_root(Random(6), 5))
     assert compare(data) == PLAIN
-    for length in sample(range(len(data)), 150):
+    for length in sample(range(len(data)), 50):
         assert compare(data[:length]) == REFUSED
 
 

@@ -45,7 +45,7 @@ CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
 ACCEPT, REJECT = CORPUS / "accept" / "gguf", CORPUS / "reject" / "gguf"
 EXPECTED = json.loads((ACCEPT / "expected.json").read_text())
 REASONS = json.loads((REJECT / "expected.json").read_text())
-MANY = amount(400, full=1500)  # mutations of each file
+MANY = amount(120, full=1500)  # mutations of each file
 
 Losses = list[tuple[str | None, str]]
 

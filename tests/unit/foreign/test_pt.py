@@ -46,7 +46,7 @@ ACCEPT, REJECT = CORPUS / "accept" / "pt", CORPUS / "reject" / "pt"
 EXPECTED = json.loads((ACCEPT / "expected.json").read_text())
 REASONS = json.loads((REJECT / "expected.json").read_text())
 SIX_ARRAY = np.frombuffer(SIX, "<f4")
-MANY = amount(200, full=800)  # mutations of each file
+MANY = amount(80, full=800)  # mutations of each file
 SMALL = Limits(decoded_bytes=1 << 24)
 
 
