@@ -26,6 +26,7 @@ from ztensor.reading.each import OWN_BYTES, SLAB_BYTES, read_each
 from ztensor.reading.plain import NO_CHECK, OTHER_CHECK, Checks, PlainTypes, usual_checks
 from ztensor.reading.small import small_jobs
 from ztensor.source.ahead import walked
+from ztensor.source.base import read_arriving
 from ztensor.threads import run_jobs, thread_count
 
 if TYPE_CHECKING:
@@ -355,6 +356,7 @@ def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str,
     values: list[Array | None] = []
     jobs: list[Callable[[], None]] = []
     at_once: list[tuple[int, memoryview]] = []
+    checks: list[Callable[[], None]] = []  # of these
     for group in _groups(in_file.table, separate=separate):
         part = in_file.take(group)
         table = part.table
@@ -369,7 +371,7 @@ def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str,
         values += _lay(part, slab.data, start)
         if file.source.prefers_long_reads:
             at_once.append((start, slab.data))
-            jobs.append(functools.partial(_check_filled, file, part, slab.data, start))
+            checks.append(functools.partial(_check_filled, file, part, slab.data, start))
             continue
         if len(table) > 1:
             jobs.extend(_fill_runs(file, part, slab.data, start))
@@ -377,8 +379,8 @@ def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str,
             jobs.extend(_in_pieces(file, part, slab.data))
         else:
             jobs.append(functools.partial(_fill_one, file, table.names[0], slab.data))
-    if at_once:
-        file.source.read_many(at_once)
+    for number in read_arriving(file.source, at_once):  # the rest arrives meanwhile
+        checks[number]()
     run_jobs(jobs, workers)
     # In the order of the file's names, which need not be that of its bytes.
     result = _in_order(objects, in_file.table.names, values)

@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ztensor.buffers import new_bytes
+from ztensor.source.base import Arriving, read_arriving
 from ztensor.source.heads import Heads
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def extents_of(offsets: Any, lengths: Any, is_encoded: Any) -> Extents:
     )
 
 
-class AheadSource:
+class AheadSource(Arriving):
     """A source that brings what is read next; safe to use from several threads.
 
     Args:
@@ -129,6 +130,14 @@ class AheadSource:
             SourceError: as `read_into`.
         """
         self.source.read_many(parts)
+
+    def read_arriving(self, parts: Sequence[tuple[int, memoryview]]) -> Iterator[int]:
+        """Fill several pieces of memory, and yield the number of each that is full.
+
+        Raises:
+            SourceError: as `read_into`.
+        """
+        return read_arriving(self.source, parts)
 
     @contextlib.contextmanager
     def walked(self) -> Iterator[None]:

@@ -117,6 +117,33 @@ class ReadOneByOne(abc.ABC):
             self.read_into(offset, destination)
 
 
+class Arriving(abc.ABC):
+    """A source that tells, of parts that are read together, when each is there."""
+
+    @abc.abstractmethod
+    def read_arriving(self, parts: Sequence[tuple[int, memoryview]]) -> Iterator[int]:
+        """Fill several pieces of memory as `read_many`, and yield the number of each that is full.
+
+        They are yielded once each, in any order; pieces of one array when all of it is there.
+
+        Raises:
+            SourceError: as `read_into`.
+        """
+
+
+def read_arriving(source: Source, parts: Sequence[tuple[int, memoryview]]) -> Iterator[int]:
+    """Fill several pieces of memory, and yield the number of each that is full, once.
+
+    Raises:
+        SourceError: as `read_many`.
+    """
+    if isinstance(source, Arriving):
+        yield from source.read_arriving(parts)
+    else:
+        source.read_many(parts)
+        yield from range(len(parts))
+
+
 def read_bytes(source: Source, offset: int, length: int) -> bytes | bytearray:
     """Return `length` bytes from `offset` as a new buffer."""
     buffer = bytearray(length)

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ztensor.errors import ClosedError, SourceError, SourceNotFoundError
-from ztensor.source.base import shrunk
+from ztensor.source.base import Arriving, shrunk
 from ztensor.source.cache import cache_of
 from ztensor.source.failures import changed, failure, require_process
 from ztensor.source.urls import place_of
 
 if TYPE_CHECKING:
     import datetime
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ztensor.source.cache import ObjectCache, VersionCache
     from ztensor.source.urls import Place, Remote
@@ -62,7 +62,7 @@ class _Piece(NamedTuple):
     targets: list[tuple[int, memoryview]]
 
 
-class RemoteSource:
+class RemoteSource(Arriving):
     """One object of a store; safe to use from several threads.
 
     Args:
@@ -319,26 +319,66 @@ class RemoteSource:
         Raises:
             SourceError: as `read_into`.
         """
+        self._fill(self._waiting(parts))
+
+    def read_arriving(self, parts: Sequence[tuple[int, memoryview]]) -> Iterator[int]:
+        """Fill several pieces of memory, and yield the number of each that is full.
+
+        Raises:
+            SourceError: as `read_into`.
+        """
+        numbers: dict[int, list[int]] = {}  # by the array they are of, as `left`
+        for number, (_, memory) in enumerate(parts):
+            numbers.setdefault(id(memory.obj), []).append(number)
+        waiting = self._waiting(parts)
+        left = dict.fromkeys(numbers, 0)
+        for _, memory in waiting:
+            left[id(memory.obj)] += memory.nbytes
+        for key, nbytes in left.items():
+            if not nbytes:
+                yield from numbers[key]
+        for _, memory in self._arriving(waiting):
+            key = id(memory.obj)
+            left[key] -= memory.nbytes
+            if not left[key]:
+                yield from numbers[key]
+
+    def _waiting(self, parts: Sequence[tuple[int, memoryview]]) -> list[tuple[int, memoryview]]:
+        """Fill what was kept, and return the rest."""
         waiting = []
         for offset, destination in parts:
             self._require(offset, destination.nbytes)
             rest = self._copy_end(offset, destination)
             if rest.nbytes and not self._copy_kept(offset, rest):
                 waiting.append((offset, rest))
-        self._fill(waiting)
+        return waiting
 
     def _fill(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        """Fill several pieces of memory from the cache on disk, where there is one, or fetch."""
+        for _ in self._arriving(parts):
+            pass
+
+    def _arriving(
+        self, parts: Sequence[tuple[int, memoryview]]
+    ) -> Iterable[tuple[int, memoryview]]:
+        """Fill memory from the cache on disk, where there is one, or fetch; yield what is full."""
         if self._kept is None:
-            self._fetch_all(parts)
-        else:
-            self._kept.fill(parts, self._fetch_all)
+            return self._fetched(parts)
+        self._kept.fill(parts, self._fetch_all)
+        return parts
 
     def _fetch_all(
+        self, parts: Sequence[tuple[int, memoryview]], keep: Callable[[int, memoryview], None]
+    ) -> None:
+        for _ in self._fetched(parts, keep):
+            pass
+
+    def _fetched(
         self,
         parts: Sequence[tuple[int, memoryview]],
         keep: Callable[[int, memoryview], None] | None = None,
-    ) -> None:
+    ) -> Iterator[tuple[int, memoryview]]:
+        """Fetch, long parts in pieces, several at once; yield each piece of memory that is full."""
+
         def fetch(piece: _Piece) -> None:
             self._fetch(piece)
             if keep is not None:
@@ -349,12 +389,14 @@ class RemoteSource:
         if len(pieces) < 2:
             for piece in pieces:
                 fetch(piece)
+                yield from piece.targets
             return
         with concurrent.futures.ThreadPoolExecutor(min(THREADS, len(pieces))) as pool:
-            jobs = [pool.submit(fetch, piece) for piece in pieces]
+            jobs = {pool.submit(fetch, piece): piece for piece in pieces}
             try:
-                for job in jobs:
+                for job in concurrent.futures.as_completed(jobs):
                     job.result()
+                    yield from jobs[job].targets
             except BaseException:
                 for job in jobs:
                     job.cancel()

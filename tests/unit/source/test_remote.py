@@ -14,11 +14,13 @@ import pytest
 import ztensor
 import ztensor.numpy as znumpy
 from ztensor.errors import ClosedError, Reason, SourceError, SourceNotFoundError
+from ztensor.source.base import read_arriving
 from ztensor.source.remote import PART_BYTES, RemoteSource, plan
 from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 obstore = pytest.importorskip("obstore")
 
@@ -204,3 +206,60 @@ def test_through_a_reader() -> None:
         for name, array in tensors.items():
             assert (reader[name] == array).all()
         assert not reader.verify().problems
+
+
+def _arrived(source: RemoteSource, places: Sequence[tuple[int, int]]) -> list[bytes]:
+    """Return the bytes of places, each looked at as soon as it is said to be there."""
+    memory = [bytearray(length) for _, length in places]
+    parts = [(at, memoryview(one)) for (at, _), one in zip(places, memory, strict=True)]
+    found: dict[int, bytes] = {}
+    for number in read_arriving(source, parts):
+        assert number not in found
+        found[number] = bytes(memory[number])
+    return [found[number] for number in range(len(places))]
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_each_part_is_whole_when_it_is_said_to_be_there(tmp_path: Path, *, is_cached: bool) -> None:
+    store = store_of(DATA)
+    cache = {"cache": str(tmp_path)} if is_cached else {}
+    places = [
+        (0, 20 * MIB + 1),  # several requests
+        (20 * MIB + 1, 3 * MIB),  # shares one with that before
+        (5 * MIB, 17 * MIB),  # over both
+        (24 * MIB, 0),
+        (30 * MIB, 10 * MIB),  # its end came with opening
+        (len(DATA) - 10, 10),  # all of it did
+    ]
+    for _ in range(1 + is_cached):
+        source = RemoteSource(Remote("memory:///m.zt", store, **cache))
+        expected = [DATA[at : at + length] for at, length in places]
+        assert _arrived(source, places) == expected
+
+
+def test_pieces_of_one_array_are_said_together() -> None:
+    source, _ = opened()
+    memory = np.zeros(12 * MIB, np.uint8)
+    parts = [(0, memory[: 9 * MIB].data), (9 * MIB, memory[9 * MIB :].data)]
+    assert sorted(read_arriving(source, parts)) == [0, 1]
+    assert memory.tobytes() == DATA[: 12 * MIB]
+    whole = memoryview(bytearray(12 * MIB))
+    seen = []
+    for number in read_arriving(source, [(0, whole[: 9 * MIB]), (9 * MIB, whole[9 * MIB :])]):
+        assert whole == DATA[: 12 * MIB]
+        seen.append(number)
+    assert sorted(seen) == [0, 1]
+
+
+def test_a_digest_that_fails_ends_the_load_while_the_rest_arrives() -> None:
+    count = 5 * MIB
+    store = store_of(b"")
+    target = Remote("memory:///m.zt", store)
+    znumpy.save_file({f"t{n}": np.full(count, n, np.int32) for n in range(4)}, target)
+    data = bytearray(obstore.get(store, "m.zt").bytes())
+    data[len(data) // 4 + MIB] ^= 1
+    obstore.put(store, "m.zt", bytes(data))
+    with pytest.raises(ztensor.DigestMismatchError) as caught:
+        znumpy.load_file(target, copy=True)
+    assert caught.value.object_name == "t1"
+    assert all(not thread.name.startswith("ThreadPool") for thread in threading.enumerate())
