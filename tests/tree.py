@@ -17,7 +17,11 @@ SOURCE, UNIT = ROOT / "src" / "ztensor", ROOT / "tests" / "unit"
 
 _VERBS = ("unit/cli/test_edit_verbs.py", "unit/cli/test_every_verb.py")
 _HDF5 = ("unit/foreign/test_hdf5.py", "unit/foreign/test_hdf5_structures.py")
-_PT = ("unit/foreign/test_pt.py", "unit/foreign/test_pickle_reader.py")
+_PT = (
+    "unit/foreign/test_pt.py",
+    "unit/foreign/test_pickle_reader.py",
+    "unit/foreign/test_pickle_columns.py",
+)
 _NPZ = ("unit/foreign/test_npz.py", "unit/foreign/test_scipy_npz.py", "attacks/test_zip.py")
 _QUANTIZATION = ("unit/layout/test_quantization.py", "unit/layout/test_checkpoints.py")
 
@@ -97,7 +101,11 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tree/fitting.py": ("unit/test_states.py",),
     "notebook": ("unit/notebook/test_sheets.py",),
     "foreign/base.py": ("unit/foreign/test_npz.py", "unit/foreign/test_gguf.py"),
-    "foreign/dcp": ("unit/foreign/test_dcp.py", "unit/foreign/test_dcp_torch.py"),
+    "foreign/dcp": (
+        "unit/foreign/test_dcp.py",
+        "unit/foreign/test_dcp_torch.py",
+        "unit/foreign/test_pickle_columns.py",
+    ),
     "foreign/deflate.py": ("attacks/test_zip.py",),
     "foreign/gguf": ("unit/foreign/test_gguf.py", "attacks/test_gguf.py"),
     "foreign/hdf5": _HDF5,

@@ -110,6 +110,13 @@ def _rows_that_almost_match(length: int) -> bytes:
     return _metadata(b"", row * _rows(length, row))
 
 
+@shape("dcp")
+def _columns_with_one_that_is_got_again(length: int) -> bytes:
+    """A record of a long run is got from the memo at the end: all is read once more."""
+    places = b"".join(map(_place, range(_rows(length, _place(0)))))
+    return _metadata(b"", places + b"u0" + _memo(18) + b"}(")
+
+
 def _root(length: int, *, names: int, compression: bool) -> bytes:
     """Return a root whose table has about so many bytes as they lie in the file."""
     count = max(1, length // (3 if compression else 16))

@@ -25,11 +25,13 @@ from ztensor.errors import (
 from ztensor.foreign.base import RAW, Projection
 from ztensor.foreign.dcp.assembling import WORD, Boxes, Divided, InBoxes, Lying, c_strides
 from ztensor.foreign.dcp.folders import DATA, root_of
-from ztensor.foreign.dcp.metadata import Form, read_table
+from ztensor.foreign.dcp.metadata import read_table
 from ztensor.foreign.dcp.records import is_safetensors, logical_shape, read_tensor, require_same
+from ztensor.foreign.dcp.table import Form
 from ztensor.foreign.dcp.values import LaterAttributes
 from ztensor.foreign.dcp.vocabulary import VOCABULARY
 from ztensor.foreign.pt.encodings import Gathered
+from ztensor.foreign.pt.pickle_machine import IrregularError
 from ztensor.foreign.pt.pickle_reader import read_pickle
 from ztensor.limits import Budget
 from ztensor.model.account import Tally
@@ -47,8 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ztensor.encoding import Encoding
-    from ztensor.foreign.dcp.metadata import Entry, Place, Table
     from ztensor.foreign.dcp.records import Record
+    from ztensor.foreign.dcp.table import Entry, Place, Table
     from ztensor.foreign.pt.values import ElementType
     from ztensor.limits import Limits
     from ztensor.model.account import Unrepresented
@@ -114,19 +116,31 @@ def _project(source: Source, metadata: Source, limits: Limits) -> Projection:
     length = metadata.size + sum(size for name, size in beside.items() if name.endswith(DATA))
     budget = Budget(limits, length)
     budget.charge_bytes(2 * metadata.size)
-    pickle = bytes(read_bytes(metadata, 0, metadata.size))
-    left = Tally()
+    charged = budget.bytes_left
     with _no_collection() if metadata.size > _LONG_BYTES else contextlib.nullcontext():
-        value, end = read_pickle(pickle, VOCABULARY, budget, least=length // _BYTES_PER_STEP)
-        if end < len(pickle):
-            left.add("bytes behind the pickle", nbytes=len(pickle) - end)
-        del pickle
-        budget.release_bytes(2 * metadata.size)
-        table = read_table(value, budget, left)
-        del value
+        try:
+            table, left = _read(metadata, budget, length, by_columns=True)
+        except IrregularError:  # of no pickler, so that it may take twice as long
+            budget.release_to(charged)
+            table, left = _read(metadata, budget, length, by_columns=False)
     inner = exact(metadata)  # what reads ahead does so in `.metadata` alone
     root = _Root(metadata.path, inner if isinstance(inner, RemoteSource) else None)
     return _Checkpoint(source, root, table, left, limits).projection(beside)
+
+
+def _read(
+    metadata: Source, budget: Budget, length: int, *, by_columns: bool
+) -> tuple[Table, Tally]:
+    """Return what a pickle says, and what of it is not given."""
+    pickle = bytes(read_bytes(metadata, 0, metadata.size))
+    left = Tally()
+    least = length // _BYTES_PER_STEP
+    value, end = read_pickle(pickle, VOCABULARY, budget, least=least, by_columns=by_columns)
+    if end < len(pickle):
+        left.add("bytes behind the pickle", nbytes=len(pickle) - end)
+    del pickle
+    budget.release_bytes(2 * metadata.size)
+    return read_table(value, budget, left), left
 
 
 @contextlib.contextmanager

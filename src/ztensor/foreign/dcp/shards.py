@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from ztensor.errors import FormatError, LimitError, Reason, describe
 from ztensor.foreign import safetensors
 from ztensor.foreign.dcp.folders import SHARD
-from ztensor.foreign.dcp.metadata import Form, Place, Table
 from ztensor.foreign.dcp.projecting import projection_of
+from ztensor.foreign.dcp.table import Form, Place, Table
 from ztensor.foreign.pt.values import ElementType
 from ztensor.limits import Budget
 from ztensor.model.account import Tally

@@ -14,7 +14,7 @@ from ztensor.model.account import Tally
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.foreign.dcp.metadata import Place
+    from ztensor.foreign.dcp.table import Place
     from ztensor.limits import Limits
     from ztensor.model.account import Unrepresented
     from ztensor.source.base import Source

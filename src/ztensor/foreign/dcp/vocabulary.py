@@ -72,6 +72,21 @@ class Record(Buildable):
         return found
 
 
+def record_of(value: object, *kinds: str) -> Record:
+    """Return a value that has to be a record of one of these kinds."""
+    if not isinstance(value, Record) or value.kind not in kinds:
+        found = value.kind if isinstance(value, Record) else value
+        raise misfit("a record in .metadata", " or ".join(kinds), found)
+    return value
+
+
+def items_of(value: object, what: str) -> Items:
+    """Return the value of a field that has to be a dict."""
+    if not isinstance(value, Items):
+        raise misfit(f"the field {what}", "a dict", value)
+    return value
+
+
 def _maker(kind: str) -> Callable[[], Record]:
     return lambda: Record(kind)
 

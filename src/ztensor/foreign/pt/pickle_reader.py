@@ -52,7 +52,13 @@ _BYTES_PER_STEP = 64  # of Limits.manifest_bytes, for each instruction: 16 milli
 
 
 def read_pickle(
-    data: bytes, vocabulary: Vocabulary, budget: Budget, *, start: int = 0, least: int = 0
+    data: bytes,
+    vocabulary: Vocabulary,
+    budget: Budget,
+    *,
+    start: int = 0,
+    least: int = 0,
+    by_columns: bool = False,
 ) -> tuple[object, int]:
     """Return the value of a pickle, and where in `data` the pickle ends.
 
@@ -62,6 +68,8 @@ def read_pickle(
         budget: what listing the file may cost, and the caps in force.
         start: where the pickle begins.
         least: as many instructions may be there, where the caps allow fewer.
+        by_columns: let long runs of records be `Block`s, in lists and, of keys and of values, in
+            dicts.
 
     Returns:
         None, bool, int, float, str, bytes, tuple, list, `Items`, `Global`, or what the vocabulary
@@ -71,12 +79,13 @@ def read_pickle(
         FormatError: it is no pickle; the reason is `truncated` where `data` ends too early.
         UnsupportedError: it calls what the vocabulary does not have.
         LimitError: it has too many instructions, or makes far more than it holds (LIMIT_COST).
+        IrregularError: with `by_columns`: it has to be read without.
     """
     most = max(least, budget.limits.manifest_bytes // _BYTES_PER_STEP)
-    return _followed(Machine(data, vocabulary, start, budget), most)
+    return _followed(Machine(data, vocabulary, start, budget), most, by_columns=by_columns)
 
 
-def _followed(machine: Machine, most: int) -> tuple[object, int]:
+def _followed(machine: Machine, most: int, *, by_columns: bool) -> tuple[object, int]:
     """Follow at most so many instructions.
 
     A table of half a million chunks is thirty million of them, nearly all in rows of a few
@@ -85,9 +94,14 @@ def _followed(machine: Machine, most: int) -> tuple[object, int]:
     """
     data, end = machine.data, len(machine.data)
     near = end - _LONGEST  # before it an instruction and its number are there as a whole
-    memo, beyond, below = machine.memo, machine.memo_beyond, machine.below
+    memo, beyond, below = machine.memo.plain, machine.memo_beyond, machine.below
     stack, position, cost = machine.stack, machine.position, 0
     rows: Rows | None = Rows(machine)
+    columns = None
+    if by_columns:
+        from ztensor.foreign.pt.pickle_columns import Columns  # few formats have them
+
+        columns = Columns(machine)
     for _ in range(most):
         if cost > BATCH:
             machine.cost, cost = machine.cost + cost, 0
@@ -104,18 +118,22 @@ def _followed(machine: Machine, most: int) -> tuple[object, int]:
                     place, after = data[position + 1], position + 2
                 else:
                     place, after = _U32_AT(data, position + 1)[0], position + 5
-                if place < len(memo):
-                    if (
-                        rows is not None
-                        and data[after + 1] == _CALL_NEW
-                        and data[after] == _EMPTY_TUPLE
-                        and not beyond
-                        and (row := rows.take(position, after)) is not None
-                    ):
+                if (
+                    rows is not None
+                    and data[after + 1] == _CALL_NEW
+                    and data[after] == _EMPTY_TUPLE
+                    and not beyond
+                ):
+                    if columns is not None and (behind := columns.take(position)) is not None:
+                        position = behind
+                        stack = machine.stack
+                        continue
+                    if (row := rows.take(position, after)) is not None:
                         made, position, price = row
                         stack.append(made)
                         cost += price
                         continue
+                if place < len(memo) and place < machine.memo.first:
                     stack.append(memo[place])
                     position = after
                     cost += PLACE

@@ -133,7 +133,7 @@ class Rows:
             return None
         items = Items(flat)
         record.build(items)
-        self._machine.memo += (record, items, *remembered)
+        self._machine.memo.plain += (record, items, *remembered)
         return record, match.end(), cost
 
     def _form(self, position: int, kind: bytes) -> _Form | None:
@@ -186,9 +186,9 @@ class Rows:
         if code not in b"hj":
             return _Told(_number(part), (), _number_cost(part))
         place, after = (part[1], 2) if code == b"h" else (_U32.unpack_from(part, 1)[0], 5)
-        if place >= len(machine.memo):
+        if place >= machine.memo.count:
             return None
-        value = machine.memo[place]
+        value = machine.memo.get(place)
         if len(part) == after:
             return _Told(value, (), PLACE)
         call = machine.calls.get(id(value))

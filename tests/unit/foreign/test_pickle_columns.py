@@ -1,0 +1,279 @@
+"""Long runs of rows as columns: the same values, the same table, the same errors as without."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import random
+from typing import Any
+
+import pytest
+
+from ztensor.errors import ZTensorError
+from ztensor.foreign.dcp.metadata import read_table
+from ztensor.foreign.dcp.table import Table
+from ztensor.foreign.dcp.vocabulary import VOCABULARY, Record
+from ztensor.foreign.pt import pickle_columns
+from ztensor.foreign.pt.pickle_columns import Block
+from ztensor.foreign.pt.pickle_lanes import read_lanes
+from ztensor.foreign.pt.pickle_machine import IrregularError
+from ztensor.foreign.pt.pickle_reader import read_pickle
+from ztensor.foreign.pt.pickled import Call, Items, Vocabulary
+from ztensor.foreign.pt.values import counts
+from ztensor.limits import DEFAULT_LIMITS, Budget
+from ztensor.model.account import Tally
+
+_MODULE = "torch.distributed.checkpoint"
+
+
+class Size(tuple[int, ...]):
+    __slots__ = ()
+
+    def __reduce__(self) -> Any:
+        return Size, (tuple(self),)
+
+
+class Row:
+    def __init__(self, **fields: object) -> None:
+        vars(self).update(fields)
+
+
+class Chunk(Row):
+    pass
+
+
+class Index(Row):
+    def __hash__(self) -> int:
+        return id(self)
+
+
+class Info(Row):
+    pass
+
+
+class Tensor(Row):
+    pass
+
+
+class Properties(Row):
+    pass
+
+
+class Root(Row):
+    pass
+
+
+_KINDS = {
+    Chunk: "ChunkStorageMetadata",
+    Index: "MetadataIndex",
+    Info: "_StorageInfo",
+    Tensor: "TensorStorageMetadata",
+    Properties: "TensorProperties",
+    Root: "Metadata",
+}
+ROWS = Vocabulary(
+    {
+        **VOCABULARY.calls,
+        **{
+            f"{__name__}.{one.__name__}": Call(lambda kind=kind: Record(kind), 0, 0)
+            for one, kind in _KINDS.items()
+        },
+        f"{__name__}.Size": Call(lambda value=(): counts(value, "a size"), 0, 1, is_shape=True),
+    },
+    VOCABULARY.persistent,
+)
+
+
+def checkpoint(tensors: int, chunks: int, seed: int = 0) -> Root:
+    """Return what `.metadata` has, in forms that differ from row to row."""
+    draw = random.Random(seed)
+    shared = Size((0, 0))
+    held, places = {}, {}
+    for number in range(tensors):
+        name = f"layers.{number}.wéight" + "x" * (300 * (number % 3 == 2))
+        rank, stride = number % 6, draw.choice([1, 300, 70_000, 1 << 33, 1 << 50])
+        boxes = []
+        for chunk in range(chunks if rank else 1):
+            length = draw.choice([1, 3, 300, 70_000, 1 << 33, 1 << 50])
+            offsets = Size((chunk * stride, *[0] * (rank - 1))[:rank])
+            if rank == 2 and not chunk:
+                offsets = shared
+            sizes = Size([length, *[2] * (rank - 1)][:rank])
+            boxes += [Chunk(offsets=offsets, sizes=sizes) for _ in range(1 + (chunk % 9 == 8))]
+            if chunk % 5 == 4:
+                boxes.append(Chunk(offsets=offsets, sizes=Size([0] * rank)))
+            told = offsets if chunk % 2 else Size(offsets)
+            own = name if chunk % 4 else "".join(name)[:1] + name[1:]
+            path = f"__{chunk % 7}_0.distcp"
+            places[Index(fqn=own, offset=told, index=chunk or None)] = Info(
+                relative_path=path, offset=number * 1000, length=length % 1000
+            )
+        properties = Properties(dtype=None)  # an unknown type, which is listed
+        held[name] = Tensor(properties=properties, size=Size([9] * rank), chunks=boxes)
+        places[Index(fqn=f"value {number}", offset=None, index=None)] = Info(
+            relative_path="__0_0.distcp", offset=1 << 40, length=number
+        )
+    return Root(state_dict_metadata=held, storage_data=places, planner_data=None)
+
+
+def pickled(value: object) -> bytes:
+    """Return a pickle in frames so short that they cut many rows."""
+    target = io.BytesIO()
+    pickle._Pickler(target, 4).dump(value)
+    return target.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let parts of the pickle, frames and runs be so short that there are many."""
+    monkeypatch.setattr(pickle._Framer, "_FRAME_SIZE_TARGET", 700)  # type: ignore[attr-defined]
+    for name, value in (
+        ("_PART_BYTES", 70_000),
+        ("_TAIL_BYTES", 900),
+        ("_LEAST", 4),
+        ("_LEAST_FRAME", 8),
+    ):
+        monkeypatch.setattr(pickle_columns, name, value)
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """Return a value of a pickle whose `repr` tells all of it, rows one by one."""
+    if depth > 9:
+        return "..."
+    if isinstance(value, Record):
+        return value.kind, plain(value.state, depth + 1)
+    if isinstance(value, list):
+        rows = [one.records() if isinstance(one, Block) else [one] for one in value]
+        return [plain(one, depth + 1) for some in rows for one in some]
+    if isinstance(value, tuple):
+        return tuple(plain(one, depth + 1) for one in value)
+    if isinstance(value, Items):
+        pairs: list[object] = []
+        for key, item in value.pairs:
+            if isinstance(key, Block) and isinstance(item, Block):
+                pairs += zip(key.records(), item.records(), strict=True)
+            else:
+                pairs.append((key, item))
+        return "Items", [plain(pair, depth + 1) for pair in pairs]
+    return value
+
+
+def blocks(value: Any, depth: int = 0) -> int:
+    """Return how many rows are in columns."""
+    if isinstance(value, Block):
+        return len(value)
+    if isinstance(value, Record):
+        value = value.state
+    if isinstance(value, Items):
+        value = [one for pair in value.pairs for one in pair]
+    return (
+        sum(blocks(one, depth + 1) for one in value) if isinstance(value, list) and depth < 9 else 0
+    )
+
+
+def told(table: Table) -> Any:
+    tensors = []
+    for name, entry in table.tensors.items():
+        offsets, sizes = table.boxes(entry)
+        places = [table.place(entry, chunk) for chunk in range(entry.count)]
+        tensors.append((name, entry, offsets.tolist(), sizes.tolist(), places))
+    return tensors, table.values, table.files, table.ends, table.taken, table.last
+
+
+def followed(data: bytes, *, by_columns: bool) -> tuple[Any, Any, int]:
+    """Return what a pickle is, what its table is, and how many rows were columns."""
+    budget = Budget(DEFAULT_LIMITS, len(data))
+    found: object = None
+    count = 0
+    try:
+        value, end = read_pickle(data, ROWS, budget, by_columns=by_columns)
+        found, count = (repr(plain(value)), end), blocks(value)
+        return found, told(read_table(value, budget, Tally())), count
+    except ZTensorError as error:
+        return found, (type(error), str(error)), count
+    except IrregularError:
+        return followed(data, by_columns=False)
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_columns_are_what_the_rows_are(protocol: int) -> None:
+    held = checkpoint(7, 60)
+    data = pickled(held) if protocol == 4 else pickle.dumps(held, protocol)
+    value, table, count = followed(data, by_columns=True)
+    assert (count > 1000) == (protocol > 2), count
+    assert (value, table, 0) == followed(data, by_columns=False)
+    assert len(table[0]) == 7
+
+
+def test_a_long_run_goes_over_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def noted(data: bytes, *given: Any) -> Any:
+        read.append(len(data))
+        return read_lanes(data, *given)
+
+    monkeypatch.setattr(pickle_columns, "_PART_BYTES", 30_000)
+    monkeypatch.setattr(pickle_columns, "read_lanes", noted)
+    data = pickled(checkpoint(1, 700, 1)) + pickled(checkpoint(2, 700, 2))
+    found = followed(data, by_columns=True)
+    assert found[:2] == followed(data, by_columns=False)[:2]
+    assert len(data) / 4 < sum(read) < 3 * len(data)
+
+
+def test_a_record_that_is_there_again_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of a run that is got from the memo is why the pickle is read without columns."""
+    held = checkpoint(2, 60)
+    boxes = held.state_dict_metadata["layers.1.wéight"].chunks  # type: ignore[attr-defined]
+    data = pickled([held, boxes[30]])
+    with pytest.raises(IrregularError):
+        read_pickle(data, ROWS, Budget(DEFAULT_LIMITS, len(data)), by_columns=True)
+    assert followed(data, by_columns=True) == followed(data, by_columns=False)
+
+
+def test_what_rows_remember_is_there_when_it_is_asked_for() -> None:
+    offsets = [Size((number, 7)) for number in range(60)]
+    names = [f"name {number}" for number in range(60)]
+    rows = [Index(fqn=name, offset=one) for name, one in zip(names, offsets, strict=True)]
+    data = pickled([rows, offsets, names, [tuple(one) for one in offsets]])
+    value, end = read_pickle(data, ROWS, Budget(DEFAULT_LIMITS, len(data)), by_columns=True)
+    assert blocks(value) > 50
+    assert value[1:3] == [offsets, names]  # type: ignore[index]
+    assert end == len(data)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_damaged_columns_are_what_the_rows_are(seed: int) -> None:
+    draw = random.Random(seed)
+    good = pickled(checkpoint(3, 12, seed))
+    parts = [
+        b"h\0",
+        b"j\0\0\0\0",
+        b"N",
+        b"K\1",
+        b"\x8c\1a\x94",
+        b"ub",
+        b"(",
+        b")",
+        b"u",
+        b"e",
+        b"0",
+    ]
+    parts += [b"\x95" + bytes(8), b"2", b"q\5", b"h\5", b"\x94", b")\x81\x94}\x94(", b"h\x05)\x81"]
+    values = taken = 0
+    for _ in range(100):
+        data = bytearray(good)
+        for _ in range(draw.randint(1, 2)):
+            at = draw.randrange(len(data))
+            kind = draw.randrange(3)
+            if kind == 0:
+                data[at] = draw.randrange(256)
+            elif kind == 1:
+                data[at:at] = draw.choice(parts)
+            else:
+                del data[at : at + draw.randint(1, 4)]
+        *fast, count = followed(bytes(data), by_columns=True)
+        assert fast == list(followed(bytes(data), by_columns=False)[:2])
+        values += fast[0] is not None
+        taken += count > 0
+    assert values > 2
+    assert taken > 2
