@@ -1,12 +1,14 @@
 """Plain tensors: dense, and stored as NumPy has them in memory, so that an array is only laid.
 
 `PlainTypes` says of which types that is true. `Views` gives such tensors one at a time with as few
-steps as there can be: a look at the table, one question to the system whether the file is still
-what it was, and the array. What is not plain it leaves to `file.py`, which knows every rule.
+steps as there can be: a look at the table, a question to the system whether the file is still what
+it was, where that was not asked a moment ago, and the array. What is not plain it leaves to
+`file.py`, which knows every rule.
 """
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -33,6 +35,9 @@ NO_CHECK, OTHER_CHECK = -1, -2
 _MOST_AT_ONCE = 256 << 10
 # Where the memory of shorter ones lies makes no difference.
 _LEAST = 32 << 10
+# Seconds for which the system's answer counts that a file is what it was. Asking takes longer than
+# everything else that makes a view, and no answer holds for the time a view is used.
+LOOK_SECONDS = 20e-6
 # Places that are remembered: more are looked up anew.
 _MOST_KNOWN = 1 << 16
 # Rows of a table that are looked up at once where one is asked for after the other.
@@ -207,7 +212,7 @@ class Views:
         self._located, self._checked = _Following(), _Following()
         self._number: Callable[[Buffer], int] = _CRC32C.function()  # of these; a file has one
         self._is_viewed = shared.verify is not True  # else every view is checked first
-        self._whole: memoryview | None = None
+        self._look_again = 0.0
 
     def place(self, name: str) -> Place | None:
         """Return what a plain tensor is and where it lies; None for everything else.
@@ -238,21 +243,19 @@ class Views:
         """
         try:
             place = self._places.get(name) or self.place(name)
-            whole = self._whole or self._map()
+            whole = self._source.view() if self._is_viewed else None  # None once it is closed
             if place is None or whole is None:
                 return None
-            self._source.require_unchanged()
+            now = monotonic()
+            if now >= self._look_again:
+                self._source.require_unchanged()
+                self._look_again = now + LOOK_SECONDS
             return _array(place[0], place[1], whole, place[2])
         except ZTensorError as error:
             self._locate(error, name)
             raise
         except (ValueError, TypeError):  # more than NumPy can hold, or no name at all
             return None
-
-    def _map(self) -> memoryview | None:
-        if self._is_viewed:
-            self._whole = self._source.view()
-        return self._whole
 
     def copied(self, name: str) -> Array | None:
         """Return a small plain tensor as new memory, its digest checked; None where it takes more.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -145,6 +146,7 @@ def test_a_file_that_is_not_what_it_was(tmp_path: Path) -> None:
         part = reader.get_slice("0.float32")
         reader["0.float32"]
         os.truncate(path, path.stat().st_size // 2)
+        time.sleep(2 * plain.LOOK_SECONDS)
         uses: list[Any] = [
             lambda: reader["0.float32"],
             lambda: part[0],
@@ -156,12 +158,45 @@ def test_a_file_that_is_not_what_it_was(tmp_path: Path) -> None:
             assert caught.value.object_name is not None
 
 
-def test_a_closed_reader(tmp_path: Path) -> None:
+def test_the_system_is_asked_again_after_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.zt"
+    save_file(some(8), path)
+    now = 100.0
+    monkeypatch.setattr(plain, "monotonic", lambda: now)
+    with ztensor.open(path) as reader:
+        part = reader.get_slice("0.float32")
+        uses: list[Any] = [
+            lambda: reader["0.float32"],
+            lambda: reader.read_numpy("1.int64"),
+            lambda: part[0],
+        ]
+        for use in uses:
+            use()
+        os.utime(path, ns=(1, 1))
+        now += 0.9 * plain.LOOK_SECONDS
+        for use in uses:
+            use()
+        now += 0.2 * plain.LOOK_SECONDS
+        for use in uses * 2:  # what is wrong stays wrong
+            with pytest.raises(SourceError, match="changed in place"):
+                use()
+
+
+def test_a_closed_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "LOOK_SECONDS", 3600.0)  # nor does a look from before count
     save_file(some(8), tmp_path / "m.zt")
     reader = ztensor.open(tmp_path / "m.zt")
+    some_of_it = reader_over(reader.objects.select(["0.float32"]))
     part, array = reader.get_slice("0.float32"), reader["0.float32"]
+    assert some_of_it["0.float32"].sum() == 15
     reader.close()
-    uses: list[Any] = [lambda: reader["0.float32"], lambda: part[0]]
+    uses: list[Any] = [
+        lambda: reader["0.float32"],
+        lambda: part[0],
+        lambda: some_of_it["0.float32"],
+    ]
     for use in uses:
         with pytest.raises(ClosedError):
             use()
