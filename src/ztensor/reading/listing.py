@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -148,7 +148,11 @@ def check_layouts(manifest: Manifest) -> list[Problem]:
     """Return what each object's layout finds wrong with the manifest alone."""
     problems: list[Problem] = []
     objects = manifest.objects
-    unchecked = objects.others if isinstance(objects, CheckedObjects) else objects
+    # Asked first whether it is a table: what derives from a mapping is found out slowly.
+    is_checked = type(objects) is TableObjects or isinstance(objects, CheckedObjects)
+    unchecked = cast("CheckedObjects", objects).others if is_checked else objects
+    if not unchecked:
+        return problems
     for name, tensor_object in unchecked.items():
         if len(problems) >= MOST_PROBLEMS:
             break
