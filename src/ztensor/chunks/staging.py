@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 8 << 20
 # Read into memory of ours where the place it belongs to is not one run of bytes.
-_STAGED_BYTES = 4 << 20
+_STAGED_BYTES = 1 << 20
 
 
 def pieces_of(target: Array, start: int = 0) -> Iterator[tuple[int, memoryview]]:
