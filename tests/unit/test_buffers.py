@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +29,18 @@ def test_memory_for_many_bytes_begins_where_blobs_do(length: int) -> None:
         assert made.ctypes.data % 64 == 0
         assert made.flags.writeable
     assert not copies_slowly(new_bytes(length), 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux is asked for huge pages")
+@pytest.mark.parametrize(
+    ("length", "is_huge"),
+    [(6 * _MIB, True), (34 * _MIB - 4096, True), (5 * _MIB, False), (2 * _MIB, False)],
+)
+def test_memory_begins_with_a_huge_page_where_little_of_the_last_is_wasted(
+    length: int, *, is_huge: bool
+) -> None:
+    begins = {aligned(length + spread).ctypes.data % (2 * _MIB) for spread in (0, -1, -64, -100)}
+    assert (begins == {0}) is is_huge
 
 
 def test_shape_and_type_are_what_was_asked_for() -> None:
