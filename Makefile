@@ -13,6 +13,7 @@ WORKERS ?= $(filter-out 1,$(shell $(PYTHON) -c 'import os; print(os.cpu_count() 
 BENCH ?=
 REAL ?=
 ECOSYSTEM ?=
+HEALTHY ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -26,7 +27,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo check test lint test-pythons test-minimum mutants honest budget fuzz attacks faults browser distributed interop frameworks formats ecosystem real-files bench bench-quick bench-paths bench-pretrained remote docs cli-page versions-page release-check clean
+.PHONY: help demo check test lint test-pythons test-minimum mutants honest budget fuzz attacks faults browser distributed interop frameworks formats ecosystem real-files healthy bench bench-quick bench-paths bench-pretrained remote docs cli-page versions-page release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -126,6 +127,10 @@ bench: $(VENV)/dev.stamp $(VENV)/bench.stamp $(if $(strip $(TORCH)),$(VENV)/torc
 	$(BIN)/python -m benchmarks.remote
 	$(BIN)/python -m benchmarks.divided
 	$(if $(strip $(TORCH)),$(BIN)/python benchmarks/training.py)
+
+# 360 MB of packages, kept in .venv. HEALTHY="--only silero": some; "--write-docs" writes the table.
+healthy: $(VENV)/real.stamp ## look at 38 checkpoints that are in use, where next to nothing may be found
+	$(BIN)/python -W ignore tests/real/healthy.py $(HEALTHY)
 
 bench-quick: $(VENV)/dev.stamp ## measure what the goals ask, under ten minutes
 	$(BIN)/python benchmarks/run.py $(BENCH)

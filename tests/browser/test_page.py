@@ -261,6 +261,26 @@ def test_print_has_the_first_rows_as_a_plain_table(pages: dict[str, Path], opene
     assert not page.is_visible("#side")
 
 
+@pytest.mark.parametrize("dark", [False, True])
+def test_paper_is_white(dark: bool, pages: dict[str, Path], opened: Opened) -> None:
+    page = opened(pages["one"], dark=dark)
+    page.click("#findings button")
+    back = "getComputedStyle(document.documentElement).getPropertyValue('--back')"
+    drawn = "document.getElementById('grid').toDataURL()"
+    on_screen, picture = page.evaluate(back), page.evaluate(drawn)
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    assert page.evaluate(back) == "#fff"
+    assert (page.evaluate(drawn) == picture) is not dark
+    assert page.is_visible("#findings li")
+    assert page.is_visible("#detail h2")
+    for control in ("#theme", "#detail .quiet", ".slice", "#tabs"):
+        assert not page.locator(control).first.is_visible(), control
+    page.emulate_media(media="screen")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert (page.evaluate(back), page.evaluate(drawn)) == (on_screen, picture)
+
+
 def test_100_000_tensors(pages: dict[str, Path], opened: Opened) -> None:
     page = opened(pages["many"])
     assert text_of(page, "#count") == "100.0 k"

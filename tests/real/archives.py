@@ -7,6 +7,7 @@ that is looked at.
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import json
 import subprocess
@@ -42,6 +43,7 @@ class Package(NamedTuple):
         program: what kind of program it is.
         is_source: whether its source distribution is taken, not a wheel.
         suffixes: of the files within that are looked at.
+        has_weights: whether these are weights that somebody trained, and uses.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Package(NamedTuple):
     program: str
     is_source: bool
     suffixes: tuple[str, ...]
+    has_weights: bool = False
 
 
 class Pins(NamedTuple):
@@ -78,6 +81,7 @@ def packages() -> list[Package]:
             entry["program"],
             entry.get("source", False),
             tuple(entry["suffixes"]),
+            entry.get("weights", False),
         )
         for name, entry in table["packages"].items()
     ]
@@ -147,6 +151,63 @@ def _download(package: Package, folder: Path, pin: str | None) -> None:
         ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     if ended.returncode or len(list(folder.iterdir())) != 1:
         raise ArchiveError(f"{package.name} {package.version}: {ended.stderr.strip()[-500:]}")
+
+
+def files(
+    chosen: list[Package],
+    archives: dict[str, Path],
+    pins: Pins,
+    folder: Path,
+    *,
+    pinning: bool,
+) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield each file, extracted, and its entry in the pins; each is gone when the next comes.
+
+    Raises:
+        ArchiveError: a file is not the pinned one, or is not there.
+    """
+    if pinning:
+        pins.files.extend(_entries(chosen, archives))
+    by_package: dict[str, dict[str, dict[str, Any]]] = collections.defaultdict(dict)
+    for entry in pins.files:
+        if entry["package"] in archives:
+            by_package[entry["package"]][entry["member"]] = entry
+    whole = joined()
+    for package, entries in by_package.items():
+        plain = [member for member in entries if member not in whole]
+        for member, data in extracted(archives[package], plain):
+            path = folder / Path(member).name
+            path.write_bytes(data)
+            yield _pinned(path, entries[member], pinning=pinning), entries[member]
+        for member in entries.keys() & whole.keys():
+            path = folder / member
+            with path.open("wb") as file:
+                for part_of, part in whole[member]:
+                    for _, data in extracted(archives[part_of], [part]):
+                        file.write(data)
+            yield _pinned(path, entries[member], pinning=pinning), entries[member]
+
+
+def _entries(chosen: list[Package], archives: dict[str, Path]) -> list[dict[str, Any]]:
+    entries = [
+        {"package": package.name, "member": member}
+        for package in chosen
+        for member in members(archives[package.name], package.suffixes)
+        if package.suffixes
+    ]
+    for name, parts in joined().items():
+        if all(package in archives for package, _ in parts):
+            entries.append({"package": parts[0][0], "member": name})
+    return entries
+
+
+def _pinned(path: Path, entry: dict[str, Any], *, pinning: bool) -> Path:
+    found = sha256(path)
+    if pinning:
+        entry["sha256"] = found
+    elif found != entry["sha256"]:
+        raise ArchiveError(f"{json.dumps(entry)}: found SHA-256 {found}")
+    return path
 
 
 def sha256(path: Path) -> str:

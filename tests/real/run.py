@@ -14,12 +14,9 @@ here must be in the account of the file. The status is 1 where anything is not s
 from __future__ import annotations
 
 import argparse
-import collections
-import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -27,10 +24,8 @@ if __name__ == "__main__":
 from tests.real.archives import (
     ArchiveError,
     Pins,
-    extracted,
     fetched,
-    joined,
-    members,
+    files,
     packages,
     read_pins,
     sha256,
@@ -38,11 +33,6 @@ from tests.real.archives import (
 )
 from tests.real.checking import Row, check
 from tests.real.page import PAGE, page, text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.real.archives import Package
 
 ROOT = Path(__file__).resolve().parents[2]
 LEAST = 150  # files that are read
@@ -61,7 +51,7 @@ def main() -> int:
         if options.pin:
             pins.archives[package.name] = sha256(path)
     with tempfile.TemporaryDirectory() as folder:
-        for path, entry in _files(chosen, archives, pins, Path(folder), pinning=options.pin):
+        for path, entry in files(chosen, archives, pins, Path(folder), pinning=options.pin):
             row = check(path, entry["package"], entry["member"])
             if not options.pin and row.reason != entry.get("reason", ""):
                 row.faults.append(f"refused for {row.reason!r}: {row.message}")
@@ -95,63 +85,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--pin", action="store_true", help="take what is there as what has to be")
     parser.add_argument("--write-docs", action="store_true", help=f"write {PAGE}")
     return parser.parse_args()
-
-
-def _files(
-    chosen: list[Package],
-    archives: dict[str, Path],
-    pins: Pins,
-    folder: Path,
-    *,
-    pinning: bool,
-) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield each file, extracted, and its entry in the pins; each is gone when the next comes.
-
-    Raises:
-        ArchiveError: a file is not the pinned one, or is not there.
-    """
-    if pinning:
-        pins.files.extend(_entries(chosen, archives))
-    by_package: dict[str, dict[str, dict[str, Any]]] = collections.defaultdict(dict)
-    for entry in pins.files:
-        if entry["package"] in archives:
-            by_package[entry["package"]][entry["member"]] = entry
-    whole = joined()
-    for package, entries in by_package.items():
-        plain = [member for member in entries if member not in whole]
-        for member, data in extracted(archives[package], plain):
-            path = folder / Path(member).name
-            path.write_bytes(data)
-            yield _pinned(path, entries[member], pinning=pinning), entries[member]
-        for member in entries.keys() & whole.keys():
-            path = folder / member
-            with path.open("wb") as file:
-                for part_of, part in whole[member]:
-                    for _, data in extracted(archives[part_of], [part]):
-                        file.write(data)
-            yield _pinned(path, entries[member], pinning=pinning), entries[member]
-
-
-def _entries(chosen: list[Package], archives: dict[str, Path]) -> list[dict[str, Any]]:
-    entries = [
-        {"package": package.name, "member": member}
-        for package in chosen
-        for member in members(archives[package.name], package.suffixes)
-        if package.suffixes
-    ]
-    for name, parts in joined().items():
-        if all(package in archives for package, _ in parts):
-            entries.append({"package": parts[0][0], "member": name})
-    return entries
-
-
-def _pinned(path: Path, entry: dict[str, Any], *, pinning: bool) -> Path:
-    found = sha256(path)
-    if pinning:
-        entry["sha256"] = found
-    elif found != entry["sha256"]:
-        raise ArchiveError(f"{json.dumps(entry)}: found SHA-256 {found}")
-    return path
 
 
 if __name__ == "__main__":

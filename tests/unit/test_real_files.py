@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.real import checking, libraries
+from tests.real import checking, healthy, libraries
 from tests.real.archives import joined, packages, read_pins
 from tests.real.checking import check
 from tests.real.page import page, text
@@ -140,3 +140,36 @@ def test_everything_is_pinned() -> None:
 
 def test_every_format_has_its_library() -> None:
     assert set(libraries.READERS) == set(libraries.LIBRARIES)
+
+
+def test_what_fires_in_a_checkpoint(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    good = {f"h.{i}.w": rng.normal(size=(64, 64)).astype(np.float32) for i in range(60)}
+    path = tmp_path / "a.zt"
+    ztensor.numpy.save_file(good, path)
+    row = healthy.row_of(path, "package", "a.zt")
+    assert (row.tensors, dict(row.rules), row.is_quiet) == (60, {}, True)
+    for i in range(2):
+        good[f"h.{i}.w"][3], good[f"h.{i}.w"][:, 5] = 0, 0
+    ztensor.numpy.save_file(good, path)
+    row = healthy.row_of(path, "package", "a.zt")
+    assert (row.levels["warn"], row.rules["dead-channel"], row.is_quiet) == (2, 4, True)
+    good["h.2.w"][0, 0] = np.nan
+    ztensor.numpy.save_file(good, path)
+    row = healthy.row_of(path, "package", "a.zt")
+    assert (row.levels["error"], row.is_quiet) == (1, False)
+    said = healthy.table([row])
+    assert "Of 60 tensors 1 have an error and 2 a warning." in said
+    assert "| package | `a.zt` | 60 | 2 | 0 | `dead-channel` 4, `nan` 1 |" in said
+
+
+def test_the_table_of_healthy_models_is_on_its_page() -> None:
+    page = (healthy.ROOT / healthy.PAGE).read_text("utf-8")
+    table = page.split(healthy.MARKS[0])[1].split(healthy.MARKS[1])[0]
+    rows = [line for line in table.splitlines() if " | `" in line]
+    weights = {package.name for package in packages() if package.has_weights}
+    wanted = sum(
+        entry["package"] in weights and "reason" not in entry for entry in read_pins().files
+    )
+    assert len(rows) == wanted + 1  # and the one that is installed
+    assert healthy.written(page, table.strip() + "\n") == page

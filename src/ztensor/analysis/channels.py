@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ztensor.layout.base import Array
 
-OUTLIER = 6.0  # times the median norm
+OUTLIER = 6.5  # times the median norm
 STRIP = 64  # bins of a strip of norms
 
 _MOST = 1 << 20  # channels on an axis: their sums are held in memory
@@ -42,7 +42,7 @@ class Norms:
         max: the largest.
         argmax: which one that is.
         dead: how many are 0, so that all values are.
-        outliers: how many are more than six times the median.
+        outliers: how many are more than `OUTLIER` times the median.
         strip: the largest of each of at most 64 bins of neighbours, in order.
     """
 

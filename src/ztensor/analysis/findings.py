@@ -62,7 +62,10 @@ RULES: dict[str, Rule] = {
     ),
     "lone-value": Rule("Lone value", "warn", 100, "The largest value is over 100 times the RMS."),
     "outlier-channel": Rule(
-        "Outlier channels", "warn", OUTLIER, "Few rows or columns are over 6 times the median norm."
+        "Outlier channels",
+        "warn",
+        OUTLIER,
+        f"Few rows or columns are over {OUTLIER} times the median norm.",
     ),
     "dead-channel": Rule("Dead channels", "warn", 0, "Whole rows or columns are zero."),
     "all-zero": Rule("All zero", "warn", 0, "Every value is zero."),
@@ -217,7 +220,7 @@ def _outliers(one: Looked) -> Iterator[_Found]:
             ratio = norms.max / norms.median
             text = f"{noun} {norms.argmax:,} is {_times(ratio)} times the median {noun}"
             if norms.outliers > 1:
-                text += f", and {norms.outliers - 1:,} more over 6 times"
+                text += f", and {norms.outliers - 1:,} more over {OUTLIER} times"
             yield "outlier-channel", None, ratio, text
 
 

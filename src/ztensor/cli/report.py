@@ -19,10 +19,16 @@ from ztensor.errors import ArgumentValueError, describe
 
 if TYPE_CHECKING:
     from ztensor.analysis.conditions import Met
+    from ztensor.analysis.findings import Finding
     from ztensor.analysis.insight import Insight
 
 _STYLES = {"error": "bold red", "warn": "yellow", "info": "dim"}
 _SHOWN = 50
+_WHERE = {
+    frozenset({0}): ", in the first",
+    frozenset({1}): ", in the second",
+    frozenset({0, 1}): ", in both",
+}
 
 
 def report(
@@ -94,8 +100,8 @@ def report(
 
     Output:
       The findings, the worst first: level, name, what is odd, the rule in
-      brackets; 50 at most. Then the conditions of --fail-on that are met, and
-      the size of the page.
+      brackets, and of two models in which it is; 50 at most. Then the
+      conditions of --fail-on that are met, and the size of the page.
 
     JSON:
       schema, producer
@@ -193,14 +199,15 @@ def _require_page(path: str) -> None:
 
 
 def _show(terminal: Terminal, insight: Insight) -> None:
-    for one in insight.findings[:_SHOWN]:
+    findings = _with_places(insight)
+    for one, where in findings[:_SHOWN]:
         words = (Styled(f"{one.level:5}", _STYLES[one.level]), f" '{one.tensor}': {one.text}")
-        terminal.line(*words, Styled(f" [{one.rule}]", "dim"))
-    beyond = len(insight.findings) - _SHOWN
+        terminal.line(*words, Styled(f" [{one.rule}{where}]", "dim"))
+    beyond = len(findings) - _SHOWN
     if beyond > 0:
         terminal.line(f"and {beyond:,} more")
     counts = [
-        f"{sum(one.level == level for one in insight.findings):,} {level}"
+        f"{sum(one.level == level for one, _ in findings):,} {level}"
         for level in ("error", "warn", "info")
     ]
     if insight.sample is not None:
@@ -212,8 +219,32 @@ def _show(terminal: Terminal, insight: Insight) -> None:
     terminal.line(Styled(f"{tensors}: {', '.join(counts)}", "bold"))
 
 
+def _with_places(insight: Insight) -> list[tuple[Finding, str]]:
+    """Return the findings, of two models each once, and which of the models they are of."""
+    from ztensor.analysis.findings import not_looked_at
+
+    if len(insight.models) == 1:
+        return [(one, "") for one in insight.findings]
+    of_pairs = not_looked_at(is_sampled=False, has_other=False)
+    equal = {
+        insight.models[0].objects[pair.a].name
+        for pair in insight.pairs
+        if pair.kind == "equal" and pair.a is not None
+    }
+    once: dict[tuple[str, str, str], tuple[Finding, set[int]]] = {}
+    for one in insight.findings:
+        _, models = once.setdefault((one.rule, one.tensor, one.text), (one, set()))
+        is_both = one.tensor in equal and one.rule != "layer"
+        models |= {0, 1} if is_both else {one.model}
+    return [
+        (one, "" if one.rule in of_pairs else _WHERE[frozenset(models)])
+        for one, models in once.values()
+    ]
+
+
 def _show_met(terminal: Terminal, met: list[Met]) -> None:
-    for one in met[:_SHOWN]:
+    once = list(dict.fromkeys(met))  # of two models both may meet it
+    for one in once[:_SHOWN]:
         terminal.problem(Styled("met", "bold red"), f" {one.condition}: '{one.tensor}': {one.text}")
-    if len(met) > _SHOWN:
-        terminal.problem(f"and {len(met) - _SHOWN:,} more")
+    if len(once) > _SHOWN:
+        terminal.problem(f"and {len(once) - _SHOWN:,} more")

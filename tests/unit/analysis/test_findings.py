@@ -199,6 +199,17 @@ def test_a_layer_that_changed_more_than_others(tmp_path: Path) -> None:
     assert of_two(compared(tensors, other, tmp_path)) == {("layers.2.up.weight", "change")}
 
 
+def test_a_layer_that_alone_stayed_as_it_was(tmp_path: Path) -> None:
+    tensors = healthy()
+    other = {
+        name: array * np.float32(8) if name.endswith("up.weight") else array
+        for name, array in tensors.items()
+    }
+    other["layers.2.up.weight"] = tensors["layers.2.up.weight"]
+    found = compared(tensors, other, tmp_path).findings
+    assert ("layers.2.up.weight", "layer", 1) in {(o.tensor, o.rule, o.model) for o in found}
+
+
 def test_a_quantized_layer_that_lost_more_than_others(tmp_path: Path) -> None:
     tensors = healthy()
     other = {

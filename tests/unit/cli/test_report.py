@@ -64,6 +64,27 @@ def test_two_models_and_names(run: Run, tmp_path: Path) -> None:
     assert run("report", *files, "--include", "nope*").code == 2
 
 
+def test_of_two_models_it_is_said_which(run: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    tensors = {name: rng.normal(0, 1, (64, 64)).astype(np.float32) for name in "abcd"}
+    tensors["a"][0, 0] = tensors["b"][0, 0] = tensors["c"][0, 0] = np.nan
+    other = {name: array.copy() for name, array in tensors.items()}
+    other["b"][1, 1] = other["c"][0, 0] = 1
+    other["d"][0, 0] = np.nan
+    save_file(tensors, tmp_path / "a.zt")
+    save_file(other, tmp_path / "b.zt")
+    ended = run("report", tmp_path / "a.zt", tmp_path / "b.zt", "--fail-on", "nan")
+    text = "1 of 4,096 values are NaN [nan, in"
+    assert sorted(ended.lines[:4]) == [
+        f"error 'a': {text} both]",
+        f"error 'b': {text} both]",
+        f"error 'c': {text} the first]",
+        f"error 'd': {text} the second]",
+    ]
+    assert ended.lines[4] == "4 tensors and 4 tensors: 4 error, 0 warn, 0 info"
+    assert ended.out.count("met nan") == 4
+
+
 def test_hostile_names_steer_no_terminal(run: Run, hostile: Path, tmp_path: Path) -> None:
     ended = run("report", hostile, "-o", tmp_path / "page.html")
     assert ended.code == 0

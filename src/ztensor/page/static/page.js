@@ -453,6 +453,7 @@ class Page {
     addEventListener("resize", () => { this.template(); this.redraw(); });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.redraw());
     addEventListener("beforeprint", () => this.printed());
+    addEventListener("afterprint", () => this.inLight(false));
     themeButton(() => this.redraw());
   }
 
@@ -462,8 +463,18 @@ class Page {
     this.panel.draw();
   }
 
+  // Pictures keep the colours that they were drawn in, and paper is white.
+  inLight(isLight) {
+    const root = document.documentElement;
+    if (isLight) this.screenTheme = root.dataset.theme;
+    if (isLight || this.screenTheme) root.dataset.theme = isLight ? "light" : this.screenTheme;
+    else delete root.dataset.theme;
+    this.redraw();
+  }
+
   // A virtual list prints only what is drawn: the first rows go into a plain table.
   printed() {
+    this.inLight(true);
     const rows = [...this.shown.slice(0, 200)].map((row) => this.columns.map((column) =>
       (column.key === "name" ? this.rows.names[row] : this.cellText(row, column.key))));
     const table = byId("print-table");
@@ -479,7 +490,7 @@ function tableOf(rows, titles) {
   const body = element("tbody");
   if (titles) {
     const line = element("tr");
-    for (const title of titles) line.append(element("th", "", title));
+    titles.forEach((title, at) => line.append(element("th", at && titles.length > 2 ? "num" : "", title)));
     body.append(line);
   }
   for (const row of rows) {
