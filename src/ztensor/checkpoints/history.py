@@ -21,6 +21,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.model.showing import counted
 from ztensor.notebook import Shown
 from ztensor.opening import open as open_files
 from ztensor.states import AS_SAVED, read_tree
@@ -240,7 +241,7 @@ class History:
             return None
         newest = skipped[max(skipped)]
         raise FormatError(
-            f"every step is damaged, of {len(skipped)}; the newest: {newest}",
+            f"no step is whole; {counted(len(skipped), 'step')} tried, the newest: {newest}",
             reason=newest.reason,
             file=self._place.name,
         )

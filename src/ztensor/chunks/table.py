@@ -88,7 +88,7 @@ class Chunk(NamedTuple):
     """One row of a table.
 
     Attributes:
-        row: its number.
+        row: its number; -1 of one that is in no table yet.
         tensor: the number of its tensor.
         file: the number of its file.
         number: which of the objects of the tensor's name it is in that file, from 0.
@@ -98,6 +98,7 @@ class Chunk(NamedTuple):
         at: where its bytes begin in the file.
         length: how many are stored.
         digest: `algorithm:hex` over them, or None.
+        content: xxh3-128 over the decoded bytes, or None.
     """
 
     row: int
@@ -110,6 +111,7 @@ class Chunk(NamedTuple):
     at: int
     length: int
     digest: str | None
+    content: bytes | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -216,6 +218,7 @@ class ChunkTable:
             int(self.at[row]),
             int(self.length[row]),
             digest,
+            None if self.content is None else self.content[row].tobytes(),
         )
 
     def touching(

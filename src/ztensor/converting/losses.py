@@ -84,7 +84,7 @@ def require_some(reader: Reader, chosen: Sized, lost: Sequence[Loss], target: st
     """
     if len(reader) and not chosen:
         raise NotRepresentableError(
-            f"the new file can hold none of the {counted(len(reader), 'object')}; the first is "
+            f"of {counted(len(reader), 'object')} the new file can hold none; the first is "
             f"{next(loss for loss in lost if loss.object_name is not None).sentence}",
             file=target,
         )

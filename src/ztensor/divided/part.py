@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ztensor.boundary import public
-from ztensor.chunks.table import ChunkTable, Kind, TableFile
+from ztensor.chunks.table import Chunk, ChunkTable, Kind, TableFile
 from ztensor.digest import ALGORITHMS, digest_of, xxh3_128
 from ztensor.divided.place import ATTRIBUTE, ROOT, Place, is_own, part_name
-from ztensor.divided.rows import Row, Tensors, Written, kind_of_tensor, own_name, row_of, table_of
+from ztensor.divided.rows import Tensors, Written, kind_of_tensor, own_name, row_of, table_of
 from ztensor.divided.since import Older
 from ztensor.errors import (
     ArgumentValueError,
@@ -136,7 +136,7 @@ class PartWriter:
         self._durable = _is_durable(self._place, durable)
         self._most = None if max_shard_size is None else parse_size(max_shard_size)
         self._tensors = Tensors()
-        self._rows: list[Row] = []
+        self._rows: list[Chunk] = []
         self._files: list[TableFile] = []
         self._empty: dict[str, list[Any]] = {}  # of which there will be no object
         self._held: list[Descriptor | None] = []  # locks, for as long as this lives
@@ -280,14 +280,15 @@ class PartWriter:
         algorithm = self._require_open().algorithm
         return "" if algorithm is None else algorithm.name
 
-    def _copy(self, objects: FileObjects, chunk: Chunk, number: int, content: bytes) -> None:
+    def _copy(self, objects: FileObjects, chunk: Chunk) -> None:
         """Copy a chunk of an older file, as it is stored there, of which little else is needed."""
-        name = self._older_name(number)
+        name = self._older_name(chunk.tensor)
         self._roll(chunk.length)
         own, count = self._own(name)
         self._require_open().copy(own, objects, own_name(name, chunk.number))
+        box = chunk.offsets, chunk.sizes
         self._written.append(
-            Written(own, number, count, chunk.offsets, chunk.sizes, is_whole=False, content=content)
+            Written(own, chunk.tensor, count, *box, is_whole=False, content=chunk.content)
         )
 
     def _older_name(self, number: int) -> str:

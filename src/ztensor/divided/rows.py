@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.chunks.table import WHOLE_OBJECT, ChunkTable, Kind, TableFile
+from ztensor.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable, Kind, TableFile
 from ztensor.digest import ALGORITHMS, parse_digest
 from ztensor.errors import UsageError
 from ztensor.layout import LAYOUTS
@@ -50,21 +50,6 @@ class Written(NamedTuple):
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
     is_whole: bool
-    content: bytes | None = None
-
-
-class Row(NamedTuple):
-    """A row of the table to be."""
-
-    tensor: int
-    file: int
-    number: int
-    encoding: str
-    offsets: tuple[int, ...]
-    sizes: tuple[int, ...]
-    at: int
-    length: int
-    digest: str | None
     content: bytes | None = None
 
 
@@ -119,11 +104,12 @@ def kind_of_object(found: TensorObject) -> Kind:
     return Kind(one.dtype, one.type, found.format)
 
 
-def row_of(written: Written, file: int, found: TensorObject) -> Row:
+def row_of(written: Written, file: int, found: TensorObject) -> Chunk:
     """Return the row of an object that was written."""
     one = found.components.get("data")
     is_whole = written.is_whole or one is None
-    return Row(
+    return Chunk(
+        -1,
         written.tensor,
         file,
         written.number,
@@ -137,7 +123,7 @@ def row_of(written: Written, file: int, found: TensorObject) -> Row:
     )
 
 
-def table_of(tensors: Tensors, rows: Sequence[Row], files: Sequence[TableFile]) -> ChunkTable:
+def table_of(tensors: Tensors, rows: Sequence[Chunk], files: Sequence[TableFile]) -> ChunkTable:
     """Return rows as columns, in the order of the tensors."""
     rows = sorted(rows, key=lambda row: row.tensor)
     kinds = {kind: number for number, kind in enumerate(dict.fromkeys(tensors.kinds))}

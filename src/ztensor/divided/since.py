@@ -10,13 +10,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ztensor.chunks.table import WHOLE_OBJECT
 from ztensor.contents import open_file
 from ztensor.divided.place import Place, opener
 from ztensor.divided.root import read_root
-from ztensor.divided.rows import Row
 from ztensor.errors import SourceError
 from ztensor.source.upload import copy
 from ztensor.source.urls import Remote
@@ -32,20 +31,6 @@ if TYPE_CHECKING:
 
 # Where links cannot be made: other file systems, some network mounts, too many links.
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-
-
-class _Kept(NamedTuple):
-    """A chunk that is not written again.
-
-    Attributes:
-        tensor: the number of its tensor in the new checkpoint.
-        chunk: what the older one says of it.
-        content: its xxh3-128.
-    """
-
-    tensor: int
-    chunk: Chunk
-    content: bytes
 
 
 class Older:
@@ -65,7 +50,7 @@ class Older:
         self._from = Place(since, storage)
         self._to = place
         self._table = read_root(since, storage=storage).table
-        self._kept: dict[int, list[_Kept]] = {}
+        self._kept: dict[int, list[Chunk]] = {}  # with the numbers of the new one's tensors
         self._rows: dict[tuple[str, tuple[int, ...]], list[int]] = {}
         self._known: set[str] = set()
         self.linked: list[str] = []
@@ -95,15 +80,15 @@ class Older:
             if table.content[row].tobytes() == content:
                 chunk = table.chunk(row)
                 if chunk.sizes == sizes and chunk.encoding != WHOLE_OBJECT:
-                    self._kept.setdefault(chunk.file, []).append(_Kept(tensor, chunk, content))
+                    self._kept.setdefault(chunk.file, []).append(chunk._replace(tensor=tensor))
                     return True
         return False
 
-    def copy_little(self, copy: Callable[[FileObjects, Chunk, int, bytes], None]) -> None:
+    def copy_little(self, copy: Callable[[FileObjects, Chunk], None]) -> None:
         """Copy the chunks of files of which less than half is needed, or that cannot be linked.
 
         Args:
-            copy: takes the older file, the chunk, the number of the tensor, and the xxh3-128.
+            copy: takes the older file and the chunk, with the number of the new tensor.
 
         Raises:
             FormatError: the older file is damaged.
@@ -112,7 +97,7 @@ class Older:
         table = self._table
         for number in list(self._kept):
             kept = self._kept[number]
-            used = sum(one.chunk.length for one in kept)
+            used = sum(one.length for one in kept)
             whole = int(table.length[table.file == number].sum())
             name = table.files[number].name
             if 2 * used >= whole and self._is_linkable(name):
@@ -121,7 +106,7 @@ class Older:
             place = opener(self._from.target(name))
             with contextlib.closing(open_file(place, mmap=False)) as file:
                 for one in kept:
-                    copy(file, one.chunk, one.tensor, one.content)
+                    copy(file, one)
 
     def _is_linkable(self, name: str) -> bool:
         """Link a file into the new folder, or copy it in the store; return whether it is there."""
@@ -151,19 +136,14 @@ class Older:
         """Return the older files that are needed."""
         return [self._table.files[number] for number in self._kept]
 
-    def rows(self, first: int) -> list[Row]:
+    def rows(self, first: int) -> list[Chunk]:
         """Return the rows of the chunks that are not written again.
 
         Args:
             first: the number of the first of `files`.
         """
-        found = []
-        for number, kept in enumerate(self._kept.values(), first):
-            for tensor, chunk, content in kept:
-                _, _, _, count, encoding, offsets, sizes, at, length, digest = chunk
-                found.append(
-                    Row(
-                        tensor, number, count, encoding, offsets, sizes, at, length, digest, content
-                    )
-                )
-        return found
+        return [
+            chunk._replace(row=-1, file=number)
+            for number, kept in enumerate(self._kept.values(), first)
+            for chunk in kept
+        ]

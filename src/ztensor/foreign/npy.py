@@ -35,6 +35,7 @@ from ztensor.foreign.base import (
 from ztensor.foreign.parts import Pouring, ahead_of, lose_attributes, parts_of
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
+from ztensor.model.showing import counted
 from ztensor.source.base import read_bytes
 
 if TYPE_CHECKING:
@@ -437,7 +438,7 @@ def export(
         raise UsageError(
             "a .npy file holds one array; choose one dense object, or write .npz",
             expected="one array",
-            found=f"{len(parts)} of {len(reader)} objects",
+            found=f"{len(parts)} of {counted(len(reader), 'object')}",
         )
     part, descr = spelled(parts[0], lose)
     if part.name != _OBJECT:

@@ -20,6 +20,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
+from ztensor.model.showing import counted
 from ztensor.source.base import read_bytes
 from ztensor.source.beneath import Beneath, parts_of
 from ztensor.source.local import FileSource
@@ -126,7 +127,8 @@ def _incomplete(
         "the index names shards that are not there; fetch them again",
         file=path,
         expected=some_of(missing),
-        found=f"{len(missing)} of {len(names)} shards missing, and with them {some_of(lost)}",
+        found=f"{len(missing)} of {counted(len(names), 'shard')} missing, and with them "
+        f"{some_of(lost)}",
     )
     error.in_python = "a list of their paths opens those that are there"
     return error

@@ -5,7 +5,15 @@ import itertools
 import numpy as np
 import pytest
 
-from ztensor.chunks.boxes import Fill, overlap, overlapping_pair, touching
+from ztensor.chunks.boxes import (
+    Fill,
+    c_strides,
+    is_in_order,
+    is_run,
+    overlap,
+    overlapping_pair,
+    touching,
+)
 
 RANDOM = np.random.default_rng(3)
 
@@ -60,3 +68,23 @@ def test_overlaps_are_those_of_sets() -> None:
     assert overlap((0,), (2,), (2,), (2,)).is_empty
     offsets, sizes = _grid((8, 8), (4, 4))
     assert touching(offsets, sizes, (1, 1), (2, 1)).tolist() == [0, 4]
+
+
+def test_strides_of_c_are_in_order_and_no_others() -> None:
+    for shape in itertools.product((1, 2, 3), repeat=3):
+        array = np.zeros(shape, np.int32)
+        assert is_in_order(c_strides(shape, 4), shape, 4)
+        for axes in itertools.permutations(range(3)):
+            turned = array.transpose(axes)
+            assert is_in_order(turned.strides, turned.shape, 4) is turned.flags.c_contiguous
+    assert c_strides((), 4) == ()
+    assert not is_in_order((8,), (3,), 4)
+
+
+def test_a_part_is_a_run_where_its_elements_are_neighbours() -> None:
+    shape = (2, 3, 2)
+    numbers = np.arange(12).reshape(shape)
+    cuts = [[slice(a, b) for a in range(n) for b in range(a + 1, n + 1)] for n in shape]
+    for part in itertools.product(*cuts):
+        flat = numbers[part].reshape(-1)
+        assert is_run(part, shape) == bool((np.diff(flat) == 1).all()), part

@@ -16,7 +16,7 @@ import numpy as np
 
 from ztensor.buffers import empty_array, new_bytes
 from ztensor.chunks.blocks import Blocks
-from ztensor.chunks.boxes import Fill, overlap, overlapping_pair, touching
+from ztensor.chunks.boxes import Fill, is_in_order, is_run, overlap, overlapping_pair, touching
 from ztensor.encoding.base import require_equal_length
 from ztensor.errors import DigestMismatchError, FormatError, Reason, ZTensorError, describe
 from ztensor.foreign.base import ForeignEncoding, InBlocks, gather_stored
@@ -239,7 +239,7 @@ class InBoxes(InBlocks):
     ) -> None:
         """Copy a part of a box."""
         where = self._where(box)
-        if not (_is_in_order(where.strides, sizes, self._dtype.itemsize) and _is_run(part, sizes)):
+        if not (is_in_order(where.strides, sizes, self._dtype.itemsize) and is_run(part, sizes)):
             if sums is not None:
                 sums.take_whole(box, where)
             stored = Range(self._source, where.offset, where.nbytes)
@@ -315,7 +315,7 @@ class _Sums:
             raise DigestMismatchError(
                 "the CRC-32 that the archive has of a chunk does not match",
                 algorithm="crc32",
-                expected=f"the bytes of {len(self._boxes.offsets)} chunks as they were saved",
+                expected=f"the bytes of {counted(len(self._boxes.offsets), 'chunk')} as saved",
                 found=f"others in the {named}{more}",
                 section=_SECTION,
             )
@@ -354,32 +354,3 @@ def _require_filled(shape: tuple[int, ...], boxes: Boxes) -> None:
         expected=f"{math.prod(shape)} elements",
         found=f"{covered} in {counted(len(boxes.offsets), 'chunk')}",
     )
-
-
-def _is_in_order(strides: tuple[int, ...], sizes: tuple[int, ...], width: int) -> bool:
-    """Return whether elements follow one another in C's order, without gaps."""
-    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
-        if size != 1 and stride != width:
-            return False
-        width *= size
-    return True
-
-
-def _is_run(part: tuple[slice, ...], sizes: tuple[int, ...]) -> bool:
-    """Return whether a part of a box is one run of its elements."""
-    is_cut = False
-    for one, size in zip(reversed(part), reversed(sizes), strict=True):
-        count = one.stop - one.start
-        if is_cut and count != 1:
-            return False
-        is_cut = is_cut or count != size
-    return True
-
-
-def c_strides(sizes: tuple[int, ...], width: int) -> tuple[int, ...]:
-    """Return the bytes between neighbours of an array in C's order."""
-    strides: list[int] = []
-    for size in reversed(sizes):
-        strides.append(width)
-        width *= size
-    return tuple(reversed(strides))

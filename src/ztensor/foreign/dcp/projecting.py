@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ztensor.chunks.boxes import c_strides
 from ztensor.digest import zip_crc32
 from ztensor.errors import (
     ContainerError,
@@ -23,7 +24,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.foreign.base import RAW, Projection
-from ztensor.foreign.dcp.assembling import WORD, Boxes, Divided, InBoxes, Lying, c_strides
+from ztensor.foreign.dcp.assembling import WORD, Boxes, Divided, InBoxes, Lying
 from ztensor.foreign.dcp.folders import DATA, root_of
 from ztensor.foreign.dcp.metadata import read_table
 from ztensor.foreign.dcp.records import is_safetensors, logical_shape, read_tensor, require_same
