@@ -50,12 +50,23 @@ def open_file(
     mmap: bool = True,
     limits: Limits | None = None,
     recover: bool = False,
+    at_once: Source | None = None,
 ) -> FileObjects:
-    """Return the objects of one file; see `ztensor.Reader` for arguments and errors."""
+    """Return the objects of one file; see `ztensor.Reader` for arguments and errors.
+
+    Args:
+        path: as there, like those that follow.
+        verify: likewise.
+        mmap: likewise.
+        limits: likewise.
+        recover: likewise.
+        at_once: the file, where it was opened a moment ago.
+    """
     caps = DEFAULT_LIMITS if limits is None else limits
     until = None
     while True:
-        opened = _source_of(path, mapped=mmap)
+        opened = _source_of(path, mapped=mmap) if at_once is None else at_once
+        at_once = None
         if opened.prefers_long_reads:  # also what a format keeps and reads later goes through it
             opened = AheadSource(opened)
         try:

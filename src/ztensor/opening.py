@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ztensor.boundary import public, public_inside, turn
 from ztensor.contents import open_file
 from ztensor.divided.opened import DividedObjects, open_if_divided, open_instead
 from ztensor.divided.place import ROOT
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, SourceNotFoundError, describe
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    SourceNotFoundError,
+    ZTensorError,
+    describe,
+)
 from ztensor.frameworks import read_values
 from ztensor.model.showing import counted
 from ztensor.reading.reader import ObjectReader
 from ztensor.sharded.naming import is_set
+from ztensor.source.paths import is_url
+from ztensor.source.table import source_of
 from ztensor.source.urls import with_storage
 
 if TYPE_CHECKING:
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
     from ztensor.reading.objects import Objects
     from ztensor.reading.verify import VerifyReport
     from ztensor.sharded.objects import ShardedObjects
+    from ztensor.source.base import Source
     from ztensor.typing import (
         Bytes,
         JaxArray,
@@ -80,11 +88,13 @@ class Reader(ObjectReader):
         cache: Path | None = None,
     ) -> None:
         path = with_storage(path, storage, cache)
-        found = None
-        if not _is_one_file(path):
+        found, opened = None, _opened_at_once(path, mapped=mmap)
+        if opened is None:
             found = open_if_divided(path, verify=verify, limits=limits)
         super().__init__(
-            open_file(path, verify=verify, mmap=mmap, limits=limits, recover=recover)
+            open_file(
+                path, verify=verify, mmap=mmap, limits=limits, recover=recover, at_once=opened
+            )
             if found is None
             else found
         )
@@ -361,13 +371,17 @@ def reader_over(objects: Objects) -> Reader:
     return reader
 
 
-def _is_one_file(path: Any) -> bool:
-    """Return whether a path is that of a file on disk, called as nothing else that is opened.
+def _opened_at_once(path: Any, *, mapped: bool) -> Source | None:
+    """Return a file on disk that is called as nothing else that is opened; else None.
 
-    Most paths are. Asked first, this is the only question to the system beside opening the file.
+    Most paths are of one. Tried first, no other question to the system is needed.
     """
-    is_other = type(path) is not str or path.endswith((ROOT, ".json", ".gguf"))
-    return not is_other and os.path.isfile(path)
+    if type(path) is not str or path.endswith((ROOT, ".json", ".gguf")) or is_url(path):
+        return None
+    try:
+        return source_of(path, mapped=mapped)
+    except ZTensorError:  # who looks for what else it may be says so, too
+        return None
 
 
 @public
@@ -397,9 +411,12 @@ def open(  # the name released libraries and users know
     if mode not in ("r", "rb"):
         _refuse_mode(mode)
     path = with_storage(path, storage, cache)
-    if _is_one_file(path):
+    opened = _opened_at_once(path, mapped=mmap)
+    if opened is not None:
         return reader_over(
-            open_file(path, verify=verify, mmap=mmap, limits=limits, recover=recover)
+            open_file(
+                path, verify=verify, mmap=mmap, limits=limits, recover=recover, at_once=opened
+            )
         )
     found = open_if_divided(path, verify=verify, limits=limits)
     if found is not None:

@@ -10,6 +10,7 @@ from ztensor.container import EMITTERS, SCHEMAS, Container, Frame, locate
 from ztensor.container.framing import HEAD_BYTES, LOOK_BYTES, MAGIC_1, TAIL_BYTES
 from ztensor.container.v1 import object as v1_object
 from ztensor.container.v1 import parse_manifest
+from ztensor.container.v1.commit import read_commit
 from ztensor.errors import (
     DigestMismatchError,
     FormatError,
@@ -22,6 +23,7 @@ from ztensor.errors import (
 )
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.model.manifest import Component, Manifest, TensorObject
+from ztensor.wire import cbor
 
 END = 4096  # where the blobs of these tests end
 
@@ -272,6 +274,29 @@ def test_attributes_of_a_1_1_file_are_text(value: object) -> None:
 
 
 # --- The commit record --------------------------------------------------------------------------
+
+NUMBERS = (0, 1, 23, 24, 255, 256, 65535, 65536, 2**32 - 1, 2**32, 2**64 - 1)
+
+
+@pytest.mark.parametrize("prev", NUMBERS)
+def test_a_record_that_is_read_at_once_is_what_the_decoder_reads(prev: int) -> None:
+    for end in NUMBERS:
+        record = cbor.map_of(
+            (
+                ("prev", cbor.encode_uint(prev)),
+                ("end", cbor.encode_uint(end)),
+                ("digest", cbor.encode_text("crc32c:0x01234ABC")),
+            )
+        )
+        fields = {"prev": prev, "end": end, "digest": "crc32c:0x01234ABC"}
+        assert read_commit(b"before" + record, 6) == (fields, 6 + len(record))
+        for place in range(len(record)):  # whatever is wrong is left to the decoder
+            for byte in (0x00, 0x17, 0x18, 0x1B, 0x30, 0x61, 0xFF):
+                other = record[:place] + bytes([byte]) + record[place + 1 :]
+                found = read_commit(other, 0)
+                assert found is None or found == cbor.decode_item(other, 0)
+        assert read_commit(record + b"0", 0) is None
+        assert read_commit(record[:-1], 0) is None
 
 
 @pytest.mark.parametrize(

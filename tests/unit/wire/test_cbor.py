@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from ztensor.errors import LimitError, ManifestError, NotRepresentableError, Reason, ZTensorError
+from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.wire import cbor
 from ztensor.wire.cbor import UNDEFINED, Pairs, Simple, Tag
 
@@ -922,3 +923,46 @@ def test_errors_are_of_our_family() -> None:
         "the manifest is not valid CBOR at byte 1: expected additional information 0 to 27 or 31, "
         "found the reserved 28 (RFC 8949 section 3)"
     )
+
+
+# --- Items one after the other ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 22, 23, 24, 30])
+@pytest.mark.parametrize("letter", ["a", "\0", "\xe9", "\u20ac", "\U0001f600"])
+def test_a_text_by_itself_is_what_it_is_in_an_array(count: int, letter: str) -> None:
+    """A short one takes a way of its own: it gives the same, and costs the same."""
+    text = letter * count
+    data = b"\x18" + cbor.encode_text(text) + b"\x18"
+    alone, inside = (Budget(DEFAULT_LIMITS, 1000) for _ in range(2))
+    assert cbor.decode_item(data, 1, budget=alone) == (text, len(data) - 1)
+    before = inside.bytes_left
+    assert cbor.decode_item(b"\x81\x00", 0, budget=inside) == ([0], 2)
+    of_array = before - inside.bytes_left
+    assert cbor.decode_item(b"\x81" + data[1:], 0, budget=inside) == ([text], len(data) - 1)
+    assert inside.bytes_left == alone.bytes_left - 2 * of_array
+
+
+@pytest.mark.parametrize(
+    "text", ["61", "62c3", "63e282", "62ff61", "61c3", "6161", "77" + "61" * 22, "7761c3"]
+)
+def test_a_text_by_itself_that_is_cut_or_no_text_is_the_same_error(text: str) -> None:
+    data = bytes.fromhex(text)
+    found: list[object] = []
+    for item, start in ((data, 0), (b"\x81" + data, 1)):
+        try:
+            found.append(cbor.decode_item(item, start)[0])
+        except ManifestError as error:
+            found.append(error.reason)
+    try:
+        value = cbor.decode(b"\x81" + data)
+        assert isinstance(value, list)
+        found.append(value[0])
+    except ManifestError as error:
+        found.append(error.reason)
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_text_by_itself_costs_what_the_budget_has() -> None:
+    with pytest.raises(LimitError):
+        cbor.decode_item(b"\x61a", 0, budget=Budget(Limits(cost_floor=0, cost_factor=0), 0))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
 
 from ztensor.container.framing import MAGIC_1, TAIL_BYTES
 from ztensor.digest import ALGORITHMS, digest_of, early_crc32c
 from ztensor.errors import DigestMismatchError, Reason, describe
 from ztensor.model.manifest import Commit
 from ztensor.wire import cbor
-
-if TYPE_CHECKING:
-    from ztensor.wire.record import Record
 
 # 1.x has no digest of the manifest. Ours is the root field `commit`, which readers ignore: its
 # digest is the crc32c of the manifest with the digest's own hexadecimal digits zeroed. It is
@@ -22,20 +19,49 @@ _NO_DIGITS = b"0" * _CHECK.digits
 _MARK_COMMIT, _MARK_PREV = cbor.encode_text("commit") + b"\xa3", cbor.encode_text("prev")
 _MARK_END = cbor.encode_text("end")
 _MARK_DIGEST = cbor.encode_text("digest") + cbor.encode_text(_CHECK.spell("0" * 8))[:-8]
+_NUMBER = rb"([\x00-\x17]|\x18.|\x19..|\x1a.{4}|\x1b.{8})"
+_RECORD = re.compile(
+    re.escape(b"\xa3" + _MARK_PREV)
+    + _NUMBER
+    + re.escape(_MARK_END)
+    + _NUMBER
+    + re.escape(_MARK_DIGEST)
+    + rb"([0-9A-F]{8})",
+    re.DOTALL,
+)
+_PREFIX = _CHECK.spell("")
 _UINT_HEADS = {1: bytes(range(24)), 2: b"\x18", 3: b"\x19", 5: b"\x1a", 9: b"\x1b"}
 
 
-def parse_commit(root: Record, data: bytes) -> Commit | None:
+def read_commit(data: bytes, start: int) -> tuple[dict[str, object], int] | None:
+    """Return our record where it is all that is left of a manifest, and where it ends; else None.
+
+    Args:
+        data: the manifest's bytes.
+        start: where the record's map begins.
+    """
+    found = _RECORD.fullmatch(data, start)
+    if found is None:
+        return None
+    prev, end, digits = found.groups()
+    digest = _PREFIX + digits.decode("ascii")
+    return {"prev": _number(prev), "end": _number(end), "digest": digest}, len(data)
+
+
+def _number(item: bytes) -> int:
+    return int.from_bytes(item[1:] or item, "big")  # the head of a small one is the number
+
+
+def parse_commit(value: object, data: bytes) -> Commit | None:
     """Return our record, None where the manifest has none, or one of another writer.
 
     Args:
-        root: the manifest's fields.
+        value: the field `commit`, None where there is none.
         data: the manifest's bytes.
 
     Raises:
         DigestMismatchError: the manifest is not what its digest says.
     """
-    value = root.ignorable("commit")
     fields = value if isinstance(value, dict) else {}
     prev, end, text = fields.get("prev"), fields.get("end"), fields.get("digest")
     is_ours = (

@@ -14,6 +14,7 @@ import operator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ztensor.container.v1.commit import read_commit
 from ztensor.container.v1.object import is_1_1, parse_object
 from ztensor.container.v1.pieces import read_pieces
 from ztensor.errors import LimitError, ManifestError
@@ -96,7 +97,8 @@ def _read_root(
                 reading = read_pieces(data, pos, frame, budget)
             pos = reading.end
         else:
-            root[key], pos = cbor.decode_item(data, pos, depth=depth - 1, budget=budget)
+            ours = read_commit(data, pos) if key == "commit" else None
+            root[key], pos = ours or cbor.decode_item(data, pos, depth=depth - 1, budget=budget)
     if pos != len(data) or reading is None:
         raise IrregularError
     is_of_1_1 = is_1_1(root.get("version"))

@@ -42,6 +42,9 @@ PIECES_BYTES = 96 << 10
 REGULAR_BYTES = 32 << 10
 
 
+# The fields of a root of ours without attributes.
+_USUAL = {"version", "objects", "commit"}
+
 _Read: TypeAlias = "tuple[dict[str, object], Mapping[str, TensorObject]]"
 
 
@@ -98,6 +101,12 @@ def _parse(
     Raises:
         _OtherwiseError: something is wrong with those, and with the root, which is said first.
     """
+    if regular is not None and not of_objects and regular[0].keys() == _USUAL:
+        usual = regular[0]["version"]  # nothing else can be wrong with such a root
+        if isinstance(usual, str):
+            _require_major(usual)
+            commit = parse_commit(regular[0]["commit"], data)
+            return Manifest(usual, regular[1], None, commit)
     problems: list[Problem] = []
     root_value: object
     if regular is None:
@@ -114,7 +123,7 @@ def _parse(
         _require_major(version)
     attributes = root.attributes("attributes")
     entries = root.mapping("objects")
-    commit = parse_commit(root, data)
+    commit = parse_commit(root.ignorable("commit"), data)
     objects: Mapping[str, TensorObject]
     if regular is None:
         objects = _parse_objects(entries or {}, frame, budget, problems, is_1_1=is_1_1(version))
