@@ -6,7 +6,9 @@
 load is in a process of its own, in turn, with both libraries imported and a small model loaded
 before the clock starts. Private memory is what the process has to itself: pages of files that it
 maps are not, so weights that are views of the file cost none. Both sides map the file, so a load
-is mostly the library making the model; a second row adds the sum of every weight, which reads all.
+is mostly the library making the model: what ours spends in functions of the library is measured
+apart, since it is the least a load through them can take. A second column adds the sum of every
+weight, which reads all.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +51,35 @@ def make(folder: Path) -> None:
         ztensor.convert_folder(stock, folder / name / "ours")
 
 
+class Within:
+    """Adds up the time that is spent in some functions, one within another counted once.
+
+    Args:
+        clock: tells the time.
+        functions: owners and names of class methods.
+    """
+
+    def __init__(self, clock: Callable[[], float], *functions: tuple[type, str]) -> None:
+        self.seconds = 0.0
+        self._clock = clock
+        self._depth = 0
+        for owner, name in functions:
+            setattr(owner, name, classmethod(self._timed(owner.__dict__[name].__func__)))
+
+    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            self._depth += 1
+            begin = self._clock()
+            try:
+                return function(*args, **options)
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self.seconds += self._clock() - begin
+
+        return call
+
+
 def private_megabytes() -> float:
     """Return the memory that this process has to itself."""
     status = Path("/proc/self/smaps_rollup").read_text(encoding="ascii")
@@ -68,15 +100,23 @@ def load(side: str, folder: Path, *, is_cpu: bool) -> dict[str, float]:
         return transformers.AutoModelForCausalLM.from_pretrained(place)
 
     transformers.utils.logging.disable_progress_bar()
-    one("small")
     clock = time.process_time if is_cpu else time.perf_counter
+    library = Within(
+        clock,
+        (transformers.PreTrainedModel, "from_pretrained"),
+        (transformers.PreTrainedConfig, "from_dict"),
+        (transformers.GenerationConfig, "from_dict"),
+    )
+    one("small")
+    library.seconds = 0.0
     before, begin = private_megabytes(), clock()
     model = one("large")
     loaded, private = clock() - begin, private_megabytes() - before
+    within = library.seconds
     for weight in model.parameters():
         weight.detach().sum()
     touched = clock() - begin
-    return {"loaded": loaded, "touched": touched, "private": private}
+    return {"loaded": loaded, "library": within, "touched": touched, "private": private}
 
 
 def main() -> int:
@@ -110,11 +150,13 @@ def main() -> int:
             f"{row['private']:8.1f} MB private"
         )
     ratio = middle["ours"]["loaded"] / middle["stock"]["loaded"]
+    least = middle["ours"]["library"] / middle["stock"]["loaded"]
     touched = middle["ours"]["touched"] / middle["stock"]["touched"]
     more = middle["ours"]["private"] - middle["stock"]["private"]
     is_met = ratio <= MOST_TIME and more <= MOST_MORE
     print(
-        f"from_pretrained: time {ratio:.2f}, goal {MOST_TIME}; touched {touched:.2f}; "
+        f"from_pretrained: time {ratio:.2f}, goal {MOST_TIME}; {least:.2f} of it in functions of "
+        f"the library; touched {touched:.2f}; "
         f"private memory {more:+.1f} MB, goal {MOST_MORE:+.0f}  {'met' if is_met else 'missed'}"
     )
     return int(not is_met)

@@ -1,10 +1,13 @@
 """Training states beside `torch.save`: the group `training`, with its goals.
 
-    python benchmarks/training.py [--megabytes N] [--leaves N] [--rounds N] [--cpu]
+    python benchmarks/training.py [--megabytes N] [--leaves N] [--rounds N] [--minutes N] [--cpu]
+        [--only TEXT]
 
 By default the state is that of GPT-2 with 124M parameters and AdamW (1.5 GB), and another has 10^5
 small tensors. Rounds are interleaved: in each, everything is done once, in another order. A ratio
-is the median of those within a round, so that a busy moment hits both sides. Needs torch.
+is the median of those within a round, so that a busy moment hits both sides. No round begins after
+`--minutes`. It takes up to 7 GB of memory, and as much of the folder for temporary files. Needs
+torch.
 """
 
 from __future__ import annotations
@@ -154,32 +157,43 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--megabytes", type=int, default=1490)
     parser.add_argument("--leaves", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--only", default="", help="goals with this in the name of their row")
     parser.add_argument(
         "--cpu", action="store_true", help="seconds of processors, where the machine is busy"
     )
     options = parser.parse_args()
     clock = time.process_time if options.cpu else time.perf_counter
     seconds: dict[str, list[float]] = {}
+    goals = [goal for goal in GOALS if options.only in goal.row]
+    wanted = {name for goal in goals for name in (goal.row, goal.against)}
     with tempfile.TemporaryDirectory() as folder:
         todo = calls(state(options.megabytes), many(options.leaves), Path(folder))
+        todo = {name: call for name, call in todo.items() if name in wanted or name[0] == " "}
         # What belongs together stays together: a save in the background has to end.
         groups = [[name] for name in todo if not name.startswith(("background", "  "))]
         groups.append([name for name in todo if name.startswith(("background", "  "))])
+        end = time.monotonic() + 60 * options.minutes
         for number in range(options.rounds + 1):
+            if number > 1 and time.monotonic() > end:
+                print(f"{number - 1} rounds, then the time was over")
+                break
             random.shuffle(groups)
             for name in (name for group in groups for name in group):
                 begin = clock()
                 result = todo[name]()
                 took = clock() - begin
                 del result
+                for written in Path(folder).glob("out*"):
+                    written.unlink()
                 if number:  # the first round warms up
                     seconds.setdefault(name, []).append(took)
     for name, found in seconds.items():
         print(f"{name:34} {min(found) * 1000:10,.1f} ms")
     missed = 0
     print()
-    for goal in GOALS:
+    for goal in goals:
         pairs = zip(seconds[goal.row], seconds[goal.against], strict=True)
         ratio = statistics.median(ours / theirs for ours, theirs in pairs)
         least = min(seconds[goal.row]) / min(seconds[goal.against])
