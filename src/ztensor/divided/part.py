@@ -217,7 +217,7 @@ class PartWriter:
             **({} if tensor is None else tensor.attributes),
             ATTRIBUTE: _told(name, whole, offset),
         }
-        output.write(own, given, attributes)
+        output.write(own, given, attributes, are_known=tensor is None)
         sizes = tuple(given.shape)
         self._note(Written(own, number, count, offset, sizes, tensor is not None, content))
 

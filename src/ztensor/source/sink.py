@@ -21,7 +21,7 @@ from ztensor.errors import (
 from ztensor.source import locking
 from ztensor.source.base import shrunk
 from ztensor.source.descriptor import Descriptor
-from ztensor.source.flushing import flush_folder
+from ztensor.source.flushing import START_BYTES, flush_folder, start_flush
 from ztensor.source.gathering import Gatherer
 from ztensor.source.paths import path_text
 from ztensor.source.rights import PERMISSIONS, Rights, hand_over, narrow, rights_of
@@ -143,6 +143,7 @@ class FileSink(Gatherer):
         self._like = like
         self._sources: set[Rights] = set()
         self._mode: int | None = None
+        self._unstarted = 0  # bytes that the disk was not told of
         self._folder = os.path.dirname(path)
         try:
             if is_derived or is_new:
@@ -325,11 +326,26 @@ class FileSink(Gatherer):
     def _write_some(self, data: memoryview) -> int:
         descriptor = self._in_use()
         try:
-            return os.write(descriptor.number, data)
+            written = os.write(descriptor.number, data)
+            self._start_flush(descriptor, written)
         except OSError as error:
             raise SourceError.from_os(error, "cannot write", self.name) from error
         finally:
             del descriptor
+        return written
+
+    @property
+    def _is_flushed(self) -> bool:
+        """Return whether the file is flushed when it is committed."""
+        return self._durable is True or (self._durable == "auto" and self._old is not None)
+
+    def _start_flush(self, descriptor: Descriptor, written: int) -> None:
+        """Have the disk begin with what was written while more of it comes."""
+        self._unstarted += written
+        if self._unstarted >= START_BYTES and self._is_flushed:
+            end = os.lseek(descriptor.number, 0, os.SEEK_CUR)
+            start_flush(descriptor.number, end - self._unstarted, self._unstarted)
+            self._unstarted = 0
 
     def skip(self, count: int) -> None:
         """Go on so many bytes further; between is a hole, which reads as zeros.
@@ -356,6 +372,7 @@ class FileSink(Gatherer):
         descriptor = self._in_use()
         try:
             written = os.writev(descriptor.number, pieces)
+            self._start_flush(descriptor, written)
         except OSError as error:
             raise SourceError.from_os(error, "cannot write", self.name) from error
         finally:
@@ -365,7 +382,7 @@ class FileSink(Gatherer):
 
     def commit(self) -> None:
         """Flush as `durable` asks, then rename over the target."""
-        flush = self._durable is True or (self._durable == "auto" and self._old is not None)
+        flush = self._is_flushed
         descriptor = self._in_use()
         try:
             self._flush()

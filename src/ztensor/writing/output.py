@@ -184,15 +184,20 @@ class Output:
         compress: bool | int | str | None = None,  # noqa: FBT001  # called for every small tensor
         checksum: str | bool | None = None,  # noqa: FBT001
         chunk_rows: int | None = None,
+        *,
+        are_known: bool = False,
     ) -> None:
-        """Write one object; see `Writer.write`."""
+        """Write one object; see `Writer.write`.
+
+        With `are_known` the attributes can be stored, and stay as they are.
+        """
         self.require_ready(name)
         arrays: Mapping[str, Array]
         try:
             framework = None if type(data) is np.ndarray else adapter_of(data)
             if framework is not None:
                 data = framework.stored(data)
-            if type(data) is np.ndarray and not attributes:
+            if type(data) is np.ndarray and (are_known or not attributes):
                 plan, arrays = self.plan_array(data), {"data": data}
             else:
                 if isinstance(data, Mapping) and "data" not in data:
@@ -219,7 +224,7 @@ class Output:
             self.abort()
             raise
         # Attributes are written at the end; the caller may change its dict before.
-        own = plan.attributes and copy.deepcopy(plan.attributes)
+        own = attributes if are_known else plan.attributes and copy.deepcopy(plan.attributes)
         self.objects[name] = TensorObject(plan.shape, plan.format, components, own)
 
     def plan_array(self, array: Array) -> TensorObject:
