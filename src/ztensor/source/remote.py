@@ -44,6 +44,7 @@ _FIRST_OF_OTHERS = 256 << 10, 68 << 10  # a zip archive is looked through for 64
 # A server that knows no ranges is asked for the whole, up to so much.
 _MOST_WHOLE = 64 << 20
 _PIECE_BYTES = 1 << 20  # of a body that is copied while the next arrives
+_SMALL_BYTES = 64 << 10  # of one that mostly is thrown away, and so need not be put together
 
 
 class _Version(NamedTuple):
@@ -274,7 +275,8 @@ class RemoteSource(Arriving):
         stop = done = start
         stop += result.range[1] - result.range[0]
         waiting = collections.deque(targets)
-        for body in result.stream(min_chunk_size=_PIECE_BYTES):
+        is_sparse = 2 * sum(memory.nbytes for _, memory in targets) < stop - start
+        for body in result.stream(min_chunk_size=_SMALL_BYTES if is_sparse else _PIECE_BYTES):
             data = np.frombuffer(body, np.uint8)
             _scatter(data, done, waiting)
             done += len(data)

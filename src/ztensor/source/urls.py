@@ -26,6 +26,7 @@ from ztensor.errors import (
 )
 from ztensor.source.hub import headers, parse_hub_url
 from ztensor.source.paths import is_url, path_text
+from ztensor.source.stores import store_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,6 +52,11 @@ _OF_CLOUDS = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
 _VARIABLE = "ZTENSOR_STORAGE"
 _PREFIX = re.compile(r"^(aws|azure|google|gcs)_")
 _OF_A_HUB = "hf://org/repo[@revision]/file, such as .../model.safetensors"
+# Each part of such a path is written as a key as it is in a URL.
+_PLAIN_URL = re.compile(
+    r"(?P<base>https?://[^/?#@\s]+)/(?P<key>(?!\.\.?(/|$))[\w.~-]+(/(?!\.\.?(/|$))[\w.~-]+)*)",
+    re.IGNORECASE | re.ASCII,
+)
 _AZURE_HOST = re.compile(r"(?P<container>[^@/]+)@(?P<account>[^./]+)\.(?P<rest>[^/]+)")
 
 
@@ -437,8 +443,8 @@ def _s3(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str
         options["region"] = region or "us-east-1"
     if _needs_profile(options):
         options["credential_provider"] = _profile()
-    store = library.store.S3Store(_require(bucket, remote, "a bucket"), **settings, **options)
-    return store, key
+    bucket = _require(bucket, remote, "a bucket")
+    return store_of(library.store.S3Store, bucket, {**options, **settings}), key
 
 
 def _needs_profile(options: dict[str, Any]) -> bool:
@@ -496,10 +502,12 @@ def _azure(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, 
 
 
 def _http(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str]:
-    """Return a store of one object: as a key, a query would be escaped."""
+    """Return a store of a host, or of one object: as a key, a query would be escaped."""
     _require(_parts(remote)[0], remote, "a host")
     settings = _http_settings(options, plain=remote.url.lower().startswith("http://"))
-    return library.store.HTTPStore(remote.url, **settings, **options), ""
+    plain = _PLAIN_URL.fullmatch(remote.url)
+    base, key = (plain["base"], plain["key"]) if plain else (remote.url, "")
+    return store_of(library.store.HTTPStore, base, {**options, **settings}), key
 
 
 def _hub(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str]:
@@ -509,7 +517,7 @@ def _hub(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, st
     client["default_headers"] = {**who, **(client.get("default_headers") or {})}
     options["client_options"] = client
     settings = _http_settings(options, plain=file.base.lower().startswith("http://"))
-    return library.store.HTTPStore(file.base, **settings, **options), file.path
+    return store_of(library.store.HTTPStore, file.base, {**options, **settings}), file.path
 
 
 def _memory(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str]:
