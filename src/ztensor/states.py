@@ -413,14 +413,17 @@ class _Homes:
         self._framework = framework
         self._options = options
         self._makers: dict[str, Mapping[str, Callable[[Any], Any]]] = {}
+        self._known: dict[str, TreeAdapter | None] = {}  # to look one up for each leaf takes long
         if framework not in (None, AS_SAVED):
             self.maker_of(f"{framework}.")  # raises where the framework is missing
 
     def of(self, name: str) -> TreeAdapter | None:
         """Return the adapter of a framework, None where its values come as NumPy's arrays."""
-        if self._framework not in (name, AS_SAVED):
-            return None
-        return tree_adapter(name) if name in FRAMEWORKS and FRAMEWORKS[name].trees else None
+        if name not in self._known:
+            is_asked = self._framework in (name, AS_SAVED)
+            has_trees = is_asked and name in FRAMEWORKS and bool(FRAMEWORKS[name].trees)
+            self._known[name] = tree_adapter(name) if has_trees else None
+        return self._known[name]
 
     def maker_of(self, kind: str) -> Callable[[Any], Any] | None:
         """Return what makes a value of its type's name, which begins with its framework's."""

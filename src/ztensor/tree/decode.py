@@ -295,7 +295,7 @@ class _Decoder:
             raise malformed("a key cannot be hashed") from error
         if len(result) != len(keys):
             raise malformed("a dict has a key twice")
-        if any(value is _ABSENT for value in values):
+        if self._keep is not None and any(value is _ABSENT for value in values):
             return {key: value for key, value in result.items() if value is not _ABSENT}
         return result
 
