@@ -189,9 +189,14 @@ class Algorithm:
     def whole(self) -> Callable[[Buffer], str]:
         """Return what makes the manifest's text for one C-contiguous buffer, cheaply."""
         if self.name == "crc32c":
-            function = crc32c()
-            return lambda data: f"crc32c:0x{function(data, 0):08X}"
+            return _whole_crc32c()
         return lambda data: digest_of(self, (memoryview(data).cast("B"),))
+
+
+@functools.cache  # one object that the garbage collector looks at, not one for each tensor
+def _whole_crc32c() -> Callable[[Buffer], str]:
+    function = crc32c()
+    return lambda data: f"crc32c:0x{function(data, 0):08X}"
 
 
 ALGORITHMS: dict[str, Algorithm] = {

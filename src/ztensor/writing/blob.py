@@ -344,17 +344,24 @@ _ZEROS = bytes(1 << 16)
 def write_small(
     sink: Sink, component: Component, array: Array, algorithm: Algorithm | None, form: Form
 ) -> Component:
-    """Write a component of at most `SMALL_BYTES` raw, and return it with where it lies.
+    """Write a component of at most `SMALL_BYTES` raw, and return it with where it lies."""
+    offset, data = put_small(sink, array, form)
+    digest = None if algorithm is None else algorithm.whole()(data)
+    return Component(component.dtype, offset, len(data), component.type, "raw", digest)
+
+
+def put_small(sink: Sink, array: Array, form: Form) -> tuple[int, bytes]:
+    """Write an array of at most `SMALL_BYTES` raw, and return where it lies, and its bytes.
 
     It is what `BlobWriter` does, in fewer steps: they take longer than the bytes.
     """
-    offset = align(sink.position, form.alignment)
-    if offset > sink.position:
-        pad(sink, offset - sink.position)
+    position = sink.position
+    offset = align(position, form.alignment)
+    if offset > position:
+        pad(sink, offset - position)
     data = array.tobytes() if is_stored_as_is(array.dtype) else b"".join(blocks(array))
     sink.write(data)
-    digest = None if algorithm is None else algorithm.whole()(data)
-    return Component(component.dtype, offset, len(data), component.type, "raw", digest)
+    return offset, data
 
 
 def pad(sink: Sink, count: int) -> None:

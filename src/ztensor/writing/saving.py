@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import weakref
 from typing import TYPE_CHECKING, Any, cast
@@ -11,12 +10,13 @@ import numpy as np
 
 from ztensor.digest import ALGORITHMS
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, NotRepresentableError, describe
-from ztensor.layout.elements import blocks, is_stored_as_is, spell
+from ztensor.layout.elements import blocks, spell
 from ztensor.model.rules import ALIGNMENT, align
 from ztensor.source.gathering import MOST_PIECES
 from ztensor.tensor import no_mapping
 from ztensor.writing.blob import pad
 from ztensor.writing.creating import create
+from ztensor.writing.rows import new_like
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -241,23 +241,9 @@ class _Batch:
 
     def _new_kind(self, value: Array) -> int:
         """Return the place of a new like, or -1 where such arrays are written one by one."""
-        output = self._output
-        if (
-            output.compression is not None
-            or output.canonical
-            or not 0 < value.nbytes < _SMALL_BYTES
-        ):
+        like = new_like(self._output, value, _SMALL_BYTES - 1)
+        if like < 0:
             return -1
-        try:
-            if not is_stored_as_is(value.dtype):
-                return -1
-            plan = output.plan_array(value)
-        except NotRepresentableError:
-            return -1  # the writer says so, with the name
-        algorithm = output.algorithm
-        digest = None if algorithm is None else algorithm.spell("0" * algorithm.digits)
-        component = dataclasses.replace(plan.components["data"], length=value.nbytes, digest=digest)
-        self._rows.likes.append(dataclasses.replace(plan, components={"data": component}))
         length = align(value.nbytes)
         self._lengths.append(length)
         self._paddings.append(_PADDING[length - value.nbytes])
@@ -269,7 +255,7 @@ class _Batch:
             self._is_lent.append(True)
         if self._seen is not None:
             self._firsts.append(self._seen.of_kind(value))
-        return len(self._lengths) - 1
+        return like
 
 
 class _Seen:

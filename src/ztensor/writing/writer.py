@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, Self
 
+import numpy as np
+
 import ztensor
 from ztensor.boundary import public, public_inside, turn
 from ztensor.container import LATEST
@@ -12,6 +14,7 @@ from ztensor.hints import Hinted
 from ztensor.model.showing import counted
 from ztensor.source.sink import Durable
 from ztensor.writing.creating import create
+from ztensor.writing.rows import SmallRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -65,6 +68,7 @@ class Writer(Hinted):
     """
 
     _output: Output
+    _small: SmallRows | None = None  # of a new file
 
     def __init__(
         self,
@@ -97,6 +101,7 @@ class Writer(Hinted):
             alignment=alignment,
             canonical=canonical,
         )
+        self._small = SmallRows(self._output)
 
     @classmethod
     def append(cls, path: Path, **options: Unpack[EditOptions]) -> Editor:
@@ -140,7 +145,16 @@ class Writer(Hinted):
             SourceError: the bytes could not be stored. The writer is then aborted.
         """
         try:
-            self._output.write(name, data, attributes, compress, checksum, chunk_rows)
+            if (
+                self._small is None
+                or type(data) is not np.ndarray
+                or attributes
+                or compress is not None
+                or checksum is not None
+                or chunk_rows is not None
+                or not self._small.write(name, data)
+            ):
+                self._output.write(name, data, attributes, compress, checksum, chunk_rows)
         except Exception as error:
             turn(error)
             raise
