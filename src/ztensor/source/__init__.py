@@ -4,10 +4,10 @@ Read `base.py` (the contract), `memory.py`, `local.py`, `table.py` (which of the
 an object gives), then `sink.py` and `stream.py` for the way out, with `gathering.py` (how bytes are
 written), `flushing.py` (what is on disk) and `targets.py` (what may be written over), and
 `caching.py` (the page cache).
-Of stores and HTTP servers: `urls.py` (what a URL means), `hub.py` (the same of a model hub),
-`remote.py` (reading), `cache.py` (what is kept of it on disk), `ahead.py` (long reads for who goes
-through a file in order), `at_once.py` (many parts by few requests), `upload.py` (writing),
-`prefixes.py` (patterns over keys), `folders.py` and `hub_tree.py` (what is in a folder) and
-`failures.py` (what they refuse); `requested.py` counts requests.
+Of stores and HTTP servers: `urls.py` (what a URL means), `stores.py` (those that are kept),
+`hub.py` (the same of a model hub), `remote.py` (reading), `cache.py` (what is kept of it on disk),
+`ahead.py` (long reads for who goes through a file in order), `at_once.py` (many parts by few
+requests), `upload.py` (writing), `prefixes.py` (patterns over keys), `folders.py` and `hub_tree.py`
+(what is in a folder) and `failures.py` (what they refuse); `requested.py` counts requests.
 `open` and `mmap` live here and nowhere else in the library.
 """
