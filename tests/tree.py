@@ -71,6 +71,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "container/v1": ("unit/container/test_v1.py", "unit/container/test_regular.py"),
     "cli/folders.py": ("unit/test_convert_folder.py",),
     "converting/folders.py": ("unit/test_convert_folder.py",),
+    "source/pieces.py": ("unit/source/test_remote.py", "remote/test_reading.py"),
     "source/whole_folder.py": ("unit/test_convert_folder.py",),
     "converting": ("unit/test_converting.py", "unit/cli/test_convert.py"),
     "divided/part.py": ("unit/divided/test_commit.py",),

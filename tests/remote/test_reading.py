@@ -32,7 +32,7 @@ from ztensor.errors import (
     UsageError,
 )
 from ztensor.model.formats import FORMATS, named_as
-from ztensor.source import ahead, cache, remote
+from ztensor.source import ahead, cache, pieces, remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,8 +71,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "_FIRST", {".zt": (16, 64), ".npz": (64, 100)})
     monkeypatch.setattr(remote, "_FIRST_OF_OTHERS", (64, 64))
     monkeypatch.setattr(remote, "_BLOCK_BYTES", 256)
+    monkeypatch.setattr(pieces, "PART_BYTES", 4096)
     monkeypatch.setattr(remote, "PART_BYTES", 4096)
-    monkeypatch.setattr(remote, "GAP_BYTES", 100)
+    monkeypatch.setattr(pieces, "GAP_BYTES", 100)
     monkeypatch.setattr(ahead, "_WINDOW_BYTES", 2048)
     monkeypatch.setattr(ahead, "_FIRST_BYTES", 512)
 

@@ -22,6 +22,7 @@ from ztensor.errors import ClosedError, SourceError, SourceNotFoundError
 from ztensor.source.base import Arriving, shrunk
 from ztensor.source.cache import cache_of
 from ztensor.source.failures import changed, failure, require_process
+from ztensor.source.pieces import PART_BYTES, Piece, plan, scatter
 from ztensor.source.urls import place_of
 
 if TYPE_CHECKING:
@@ -31,10 +32,7 @@ if TYPE_CHECKING:
     from ztensor.source.cache import ObjectCache, VersionCache
     from ztensor.source.urls import Place, Remote
 
-PART_BYTES = 8 << 20  # of one request at most
 THREADS = 8
-GAP_BYTES = 1 << 20  # between two ranges that cost less to read than another request
-_FEW = 8  # times the bytes that are wanted: a run this long is mostly gaps
 _BLOCK_BYTES = 256 << 10
 _CACHE_BYTES = 16 << 20
 _AHEAD = 8  # a read that goes on where the last ended takes so many times as much
@@ -53,14 +51,6 @@ class _Version(NamedTuple):
     size: int
     e_tag: str | None
     modified: datetime.datetime | None
-
-
-class _Piece(NamedTuple):
-    """One request: bytes from `start` to `stop`, and where they go: (offset, memory)."""
-
-    start: int
-    stop: int
-    targets: list[tuple[int, memoryview]]
 
 
 class RemoteSource(Arriving):
@@ -253,7 +243,7 @@ class RemoteSource(Arriving):
             return {"if_unmodified_since": version.modified}
         return {}
 
-    def _fetch(self, piece: _Piece) -> None:
+    def _fetch(self, piece: Piece) -> None:
         """Fill a piece's targets by one request."""
 
         def ask(library: Any) -> None:
@@ -278,7 +268,7 @@ class RemoteSource(Arriving):
         is_sparse = 2 * sum(memory.nbytes for _, memory in targets) < stop - start
         for body in result.stream(min_chunk_size=_SMALL_BYTES if is_sparse else _PIECE_BYTES):
             data = np.frombuffer(body, np.uint8)
-            _scatter(data, done, waiting)
+            scatter(data, done, waiting)
             done += len(data)
             if done > stop:
                 break
@@ -381,7 +371,7 @@ class RemoteSource(Arriving):
     ) -> Iterator[tuple[int, memoryview]]:
         """Fetch, long parts in pieces, several at once; yield each piece of memory that is full."""
 
-        def fetch(piece: _Piece) -> None:
+        def fetch(piece: Piece) -> None:
             self._fetch(piece)
             if keep is not None:
                 for offset, memory in piece.targets:
@@ -531,70 +521,3 @@ def _is_same(expected: _Version, found: _Version) -> bool:
     if expected.e_tag is not None and found.e_tag is not None:
         return expected.e_tag == found.e_tag
     return expected.modified == found.modified
-
-
-def _scatter(data: Any, start: int, targets: collections.deque[tuple[int, memoryview]]) -> None:
-    """Copy bytes that lie at `start` to where they go; targets that are full are taken away."""
-    stop = start + len(data)
-    later: list[tuple[int, memoryview]] = []
-    while targets and targets[0][0] < stop:
-        offset, memory = targets.popleft()
-        low, high = max(start, offset), min(stop, offset + memory.nbytes)
-        if high > low:
-            # NumPy lets other threads run meanwhile.
-            np.copyto(
-                np.frombuffer(memory, np.uint8)[low - offset : high - offset],
-                data[low - start : high - start],
-            )
-        if offset + memory.nbytes > stop:
-            later.append((offset, memory))
-    targets.extendleft(reversed(later))
-
-
-def plan(
-    parts: Sequence[tuple[int, memoryview]], *, gap: int = GAP_BYTES, most: int = PART_BYTES
-) -> Iterable[_Piece]:
-    """Yield the requests that fill several pieces of memory.
-
-    Ranges with at most `gap` bytes between them are read at once, and no request is longer than
-    `most` bytes; twice that where most of it is thrown away.
-
-    Args:
-        parts: where each begins in the object, and its memory; they may overlap.
-        gap: bytes between two that are read and thrown away.
-        most: bytes of a request.
-    """
-    run: list[tuple[int, memoryview]] = []
-    end = 0
-    for offset, memory in sorted(parts, key=lambda part: part[0]):
-        if run and offset > end + gap:
-            yield from _split(run, end, most)
-            run = []
-        run.append((offset, memory))
-        end = max(end, offset + memory.nbytes) if len(run) > 1 else offset + memory.nbytes
-    if run:
-        yield from _split(run, end, most)
-
-
-def _split(run: list[tuple[int, memoryview]], end: int, most: int) -> Iterable[_Piece]:
-    start = run[0][0]
-    first = 0
-    if _FEW * sum(memory.nbytes for _, memory in run) < end - start:
-        most *= 2
-    while start < end:
-        stop = min(end, start + most)
-        targets = []
-        for offset, memory in run[first:]:
-            if offset >= stop:
-                break
-            low, high = max(offset, start), min(offset + memory.nbytes, stop)
-            if high > low:
-                targets.append((low, memory[low - offset : high - offset]))
-        while first < len(run) and run[first][0] + run[first][1].nbytes <= stop:
-            first += 1
-        if targets:
-            # Bytes of a gap at either end are not asked for.
-            low = targets[0][0]
-            high = max(offset + memory.nbytes for offset, memory in targets)
-            yield _Piece(low, high, targets)
-        start = stop

@@ -15,7 +15,8 @@ import ztensor
 import ztensor.numpy as znumpy
 from ztensor.errors import ClosedError, Reason, SourceError, SourceNotFoundError
 from ztensor.source.base import read_arriving
-from ztensor.source.remote import PART_BYTES, RemoteSource, plan
+from ztensor.source.pieces import PART_BYTES, plan
+from ztensor.source.remote import RemoteSource
 from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
