@@ -41,7 +41,7 @@ class Norms:
         median: the one in the middle.
         max: the largest.
         argmax: which one that is.
-        dead: how many are 0, so that all values are.
+        dead: how many have no value but 0; one with a NaN or an infinity is not among them.
         outliers: how many are more than `OUTLIER` times the median.
         strip: the largest of each of at most 64 bins of neighbours, in order.
     """
@@ -101,6 +101,9 @@ class ChannelSums:
         self._column_ends = borders(self._columns, tiles[1]).tolist()
         self._lefts: list[int] | Array = np.array(self._column_ends[:-1])  # faster than a list
         self._tiles = np.zeros((len(self._row_ends) - 1, len(self._column_ends) - 1))
+        # Which have a NaN or an infinity: they are not dead, whatever else is in them.
+        self._strange_rows = np.zeros(self._rows, np.bool_)
+        self._strange_columns = np.zeros(self._columns, np.bool_)
         self._done = 0
         most = min(self._rows * self._columns, _PIECE)
         self._scratch: Array = np.empty(most, np.float32)  # squares of a piece
@@ -129,6 +132,9 @@ class ChannelSums:
         by_row, lines = self._sums_of(squares, tops)
         if not _is_exact(piece, by_row, lines):
             by_row, lines = self._sums_of(exact_squares(piece), tops)
+            is_strange = ~np.isfinite(np.abs(piece) if piece.dtype.kind == "c" else piece)
+            self._strange_rows[row : row + height] |= is_strange.any(1)
+            self._strange_columns[column : column + width] |= is_strange.any(0)
         self._row_sums[row : row + height] += by_row
         for line in lines:
             self._column_sums[column : column + width] += line
@@ -177,8 +183,8 @@ class ChannelSums:
         heights, widths = np.diff(self._row_ends), np.diff(self._column_ends)
         tiles = np.sqrt(self._tiles / np.outer(heights, widths)).astype(np.float32)
         return Channels(
-            _norms(self._row_sums),
-            _norms(self._column_sums),
+            _norms(self._row_sums, self._strange_rows),
+            _norms(self._column_sums, self._strange_columns),
             (len(heights), len(widths)),
             array.array("f", tiles.tobytes()),
         )
@@ -208,7 +214,7 @@ def borders(count: int, most: int) -> Array:
     return np.arange(parts + 1) * count // parts
 
 
-def _norms(sums: Array) -> Norms:
+def _norms(sums: Array, is_strange: Array) -> Norms:
     norms = np.sqrt(sums)
     median = float(np.median(norms))
     strip = np.maximum.reduceat(norms, borders(norms.size, STRIP)[:-1]).astype(np.float32)
@@ -217,7 +223,7 @@ def _norms(sums: Array) -> Norms:
         median=median,
         max=float(norms.max()),
         argmax=int(norms.argmax()),
-        dead=int(np.count_nonzero(norms == 0)),
+        dead=int(np.count_nonzero((norms == 0) & ~is_strange)),
         outliers=int(np.count_nonzero(norms > OUTLIER * median)) if median else 0,
         strip=array.array("f", strip.tobytes()),
     )

@@ -203,7 +203,7 @@ def _norms(norms: Norms) -> dict[str, Any]:
     fields = {field.name: getattr(norms, field.name) for field in dataclasses.fields(norms)}
     strip = fields.pop("strip")
     return {name: plain(value) for name, value in fields.items()} | {
-        "strip": [plain(float(value)) for value in strip]
+        "strip": [plain(value) for value in strip]
     }
 
 

@@ -72,6 +72,8 @@ def short(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: short(one) if type(one) in _CHANGED else one for key, one in value.items()}
     if isinstance(value, (list, tuple)):
+        if _CHANGED.isdisjoint(map(type, value)):  # as most lists, of counts
+            return value
         return [short(one) if type(one) in _CHANGED else one for one in value]
     return value
 

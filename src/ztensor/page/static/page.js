@@ -191,7 +191,10 @@ class Page {
         return model.number === 0 && model.columns.type[place] === at;
       }));
     }
-    add("size", "over 1 MB", (row) => this.rows.nbytes(row) > 1e6);
+    const isLarge = (row) => this.rows.nbytes(row) > 1e6;
+    let large = 0;
+    for (let row = 0; row < this.rows.count; row++) large += isLarge(row);
+    if (large && large < this.rows.count) add("size", "over 1 MB", isLarge);
   }
 
   filter() {
@@ -281,6 +284,7 @@ class Page {
     }
     head.append(line);
     this.head = head;
+    byId("table").style.maxHeight = `${this.rows.count * ROW + 50}px`;
     this.list = new VirtualList(byId("table"), {
       role: "row",
       head,
@@ -377,7 +381,7 @@ class Page {
       [String(one.name), countText(one.tensors), sizeText(one.nbytes)]));
     for (const model of this.models) {
       const of = this.models.length > 1 ? ` of ${model.raw.name}` : "";
-      add("Types" + of, tally(model.raw.types));
+      if (model.raw.types.length) add("Types" + of, tally(model.raw.types));
       if (model.raw.groups.length > 1) add("Groups" + of, tally(model.raw.groups));
       const { encodings } = model.raw;
       if (encodings.some((one) => one.name !== "raw")) add("Encodings" + of, tally(encodings));
