@@ -261,6 +261,23 @@ def test_print_has_the_first_rows_as_a_plain_table(pages: dict[str, Path], opene
     assert not page.is_visible("#side")
 
 
+_CUT = """() => [...document.querySelectorAll("#table .row .cut")].map((name) => {
+  const mark = name.querySelector(".level");
+  return [name.lastChild.getBoundingClientRect().right - name.getBoundingClientRect().right,
+          mark ? mark.getBoundingClientRect().width : null, name.title.length];
+})"""
+
+
+@pytest.mark.parametrize("width", [400, 900, 1440])
+def test_of_long_names_the_mark_and_the_end_are_seen(
+    width: int, pages: dict[str, Path], opened: Opened
+) -> None:
+    names = opened(pages["hostile"], width=width).evaluate(_CUT)
+    assert width < 500 or any(mark and length > 200 for _, mark, length in names)
+    assert all(beyond < 1 for beyond, _, _ in names)
+    assert all(mark > 5 for _, mark, _ in names if mark is not None)
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_paper_is_white(dark: bool, pages: dict[str, Path], opened: Opened) -> None:
     page = opened(pages["one"], dark=dark)

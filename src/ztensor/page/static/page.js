@@ -14,8 +14,8 @@ const linkTo = (rows, row) => `#t=${row}-${nameHash(rows.names[row])}`;
 
 const ONE = [
   { key: "name", title: "name", wide: false, size: "minmax(120px, 1fr)" },
-  { key: "shape", title: "shape", wide: true, size: "90px" },
-  { key: "type", title: "type", wide: true, size: "72px" },
+  { key: "shape", title: "shape", wide: true, size: "104px" },
+  { key: "type", title: "type", wide: true, size: "100px" },
   { key: "nbytes", title: "size", num: true, size: "68px" },
   { key: "rms", title: "RMS", num: true, wide: true, size: "68px" },
   { key: "crest", title: "max / RMS", num: true, wide: true, size: "72px" },
@@ -23,7 +23,7 @@ const ONE = [
 const TWO = [
   { key: "name", title: "name", wide: false, size: "minmax(120px, 1fr)" },
   { key: "kind", title: "what", wide: true, size: "74px" },
-  { key: "shape", title: "shape", wide: true, size: "90px" },
+  { key: "shape", title: "shape", wide: true, size: "104px" },
   { key: "type", title: "type", wide: true, size: "116px" },
   { key: "relative", title: "change", num: true, size: "76px" },
   { key: "cosine", title: "cosine", num: true, wide: true, size: "70px" },
@@ -378,7 +378,7 @@ class Page {
       body.append(part);
     };
     const tally = (several) => tableOf(several.slice(0, 20).map((one) =>
-      [String(one.name), countText(one.tensors), sizeText(one.nbytes)]));
+      [nameText(String(one.name), 80), countText(one.tensors), sizeText(one.nbytes)]));
     for (const model of this.models) {
       const of = this.models.length > 1 ? ` of ${model.raw.name}` : "";
       if (model.raw.types.length) add("Types" + of, tally(model.raw.types));
