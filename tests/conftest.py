@@ -6,8 +6,14 @@ The profile is short by default and long where whole tables are asked for: `test
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from typing import TYPE_CHECKING
+
+# Before NumPy and torch are loaded, here and in processes that tests start: there is a process of
+# tests for each core, and threads of linear algebra that wait for one another keep cores busy.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
 from hypothesis import HealthCheck, settings

@@ -36,6 +36,7 @@ import ztensor.container.v2.regular
 import ztensor.numpy
 import ztensor.reading.recovery
 from tests.attacks.shapes import FORMATS, Made, load
+from tests.extent import sample
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 LENGTHS = (1 * KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, 1 * MIB, 4 * MIB, 16 * MIB)
@@ -202,10 +203,14 @@ def measure(kind: str, make: Callable[[int], Made], length: int, floor: int = FL
     return Cost(nbytes, peak, seconds, outcome, is_ours, allowed)
 
 
-def rows(lengths: tuple[int, ...], floor: int, kinds: list[str], word: str) -> Iterator[Row]:
+def rows(
+    lengths: tuple[int, ...], floor: int, kinds: list[str], word: str, most: int | None
+) -> Iterator[Row]:
     """Yield a row for each shape; larger files of it are left out once one takes too much."""
     for kind, shapes in load().items():
-        for name, make in shapes.items():
+        taken = list(shapes) if most is None else sample(shapes, most, lambda _, of=kind: of)  # type: ignore[misc]
+        for name in taken:
+            make = shapes[name]
             if (kinds and kind not in kinds) or word not in name:
                 continue
             row = Row(kind, name, [])
@@ -235,6 +240,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measure the worst known files of every format.")
     parser.add_argument("kinds", nargs="*", help="formats; all by default")
     parser.add_argument("--quick", action="store_true", help="short files under a low floor")
+    parser.add_argument("--most", type=int, help="so many shapes of a format, drawn by a seed")
     parser.add_argument("--shape", default="", help="a word in the names of shapes")
     given = parser.parse_args()
     unknown = set(given.kinds) - set(FORMATS)
@@ -247,7 +253,7 @@ def main() -> int:
     )
     lengths, floor = (QUICK_LENGTHS, QUICK_FLOOR) if given.quick else (LENGTHS, FLOOR)
     over = count = 0
-    for row in rows(lengths, floor, given.kinds, given.shape):
+    for row in rows(lengths, floor, given.kinds, given.shape, given.most):
         print(line(row), flush=True)
         count += 1
         over += bool(row.faults)
