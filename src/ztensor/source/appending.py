@@ -15,6 +15,7 @@ from ztensor.errors import ClosedError, Reason, SourceError, SourceNotRegularErr
 from ztensor.source import locking
 from ztensor.source.base import ReadOneByOne, shrunk
 from ztensor.source.descriptor import Descriptor
+from ztensor.source.flushing import START_BYTES, start_flush
 from ztensor.source.guards import CommitBehind, CommitOver, Guarded
 from ztensor.source.local import require_empty
 from ztensor.source.paths import path_text
@@ -71,6 +72,7 @@ class AppendSink(ReadOneByOne):
         self.path: str | None = path
         self._place = os.path.abspath(path)  # who calls may change to another folder
         self._durable = durable is not False
+        self._unstarted = 0  # bytes that the disk was not told of
         opened = self._open_locked(path, lock=lock, timeout=timeout)
         self._open: _Locked | None = opened
         status = os.fstat(self._descriptor)
@@ -243,6 +245,10 @@ class AppendSink(ReadOneByOne):
                 del descriptor
             view = view[count:]
             offset += count
+            self._unstarted += count
+            if self._durable and self._unstarted >= START_BYTES:
+                start_flush(self._descriptor, offset - self._unstarted, self._unstarted)
+                self._unstarted = 0
 
     def take_back(self, length: int) -> bool:
         """Cut the file to a length it had, and return whether that worked.
