@@ -37,7 +37,7 @@ _MOST_AT_ONCE = 256 << 10
 _LEAST = 32 << 10
 # Seconds for which the system's answer counts that a file is what it was. Asking takes longer than
 # everything else that makes a view, and no answer holds for the time a view is used.
-LOOK_SECONDS = 20e-6
+LOOK_SECONDS = 4e-6
 # Places that are remembered: more are looked up anew.
 _MOST_KNOWN = 1 << 16
 # Rows of a table that are looked up at once where one is asked for after the other.
