@@ -1,10 +1,12 @@
 """Convert folders of models, load them as their libraries do, and convert them back.
 
 Needs transformers and torch; with diffusers, peft or timm it shows these, too. The models are tiny
-random ones, so nothing is downloaded.
+random ones, so nothing is downloaded, and lie in a folder that is removed at the end.
 """
 
+import contextlib
 import importlib.util
+import tempfile
 
 import torch
 import transformers
@@ -103,9 +105,13 @@ def show_timm() -> None:
         said("a model of timm", loaded(images), model(images))
 
 
-show_transformers()
-for library, show in {"diffusers": show_diffusers, "peft": show_peft, "timm": show_timm}.items():
-    if importlib.util.find_spec(library) is not None:
-        show()
-    else:
-        print(f"{library} is not installed")
+OTHERS = {"diffusers": show_diffusers, "peft": show_peft, "timm": show_timm}
+
+# On Windows a mapped file cannot be removed.
+with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, contextlib.chdir(folder):
+    show_transformers()
+    for library, show in OTHERS.items():
+        if importlib.util.find_spec(library) is not None:
+            show()
+        else:
+            print(f"{library} is not installed")
