@@ -173,7 +173,7 @@ def test_the_disk_begins_with_what_will_be_flushed(
         assert told == []
         return
     ends = [at + count for at, count in told]
-    assert len(told) > 2
+    assert told
     assert [at for at, _ in told[1:]] == ends[:-1]
     assert told[0][0] >= before - 64
     assert path.stat().st_size - ends[-1] < 700_000
