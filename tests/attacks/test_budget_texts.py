@@ -95,7 +95,7 @@ def test_an_index_of_missing_shards_looks_into_the_folder_once(
     monkeypatch.setattr(os.path, "isfile", counted)
     with pytest.raises(ztensor.SourceError) as caught:
         read_index(str(place))
-    assert "20000 of 20000 shards missing" in str(caught.value)
+    assert "20,000 shards missing" in str(caught.value)
     assert calls == []
 
 
