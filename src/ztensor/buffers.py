@@ -9,27 +9,21 @@ where that is no help (`copies_slowly`), bytes go through memory that lies well 
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 
 from ztensor.errors import LimitError, Reason, describe
 from ztensor.model.dtype import element_count
+from ztensor.model.rules import ALIGNMENT
 
 Array = np.ndarray[Any, Any]
 
 _BYTES = np.dtype(np.uint8)
-_ALIGNMENT = 64
 _PAGE_BYTES = 4096
 _SLOW_BYTES = 32
-# Linux gives NumPy's arrays huge pages, but not before the first that begins within: an array that
-# begins with one is filled in a quarter less time. What is behind the end of the last is wasted.
-_HUGE_BYTES = 2 << 20
-_LEAST_HUGE = 4 << 20 if sys.platform == "linux" else sys.maxsize
-_MOST_WASTE = 16  # of so many bytes one
 # Copies of fewer bytes do not show the difference.
-_LEAST_BYTES = 32 << 10
+LEAST_BYTES = 32 << 10
 
 
 def empty_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -40,7 +34,7 @@ def empty_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """
     try:
         nbytes = element_count(shape) * dtype.itemsize
-        if nbytes < _LEAST_BYTES or dtype.hasobject:
+        if nbytes < LEAST_BYTES or dtype.hasobject:
             return np.empty(shape, dtype)
         return np.ndarray(shape, dtype, _aligned(nbytes))
     except (MemoryError, ValueError, OverflowError, TypeError) as error:
@@ -104,10 +98,8 @@ def bytes_beside(offset: int, length: int) -> Array:
 
 
 def _aligned(length: int) -> Array:
-    is_huge = length >= _LEAST_HUGE and -length % _HUGE_BYTES * _MOST_WASTE <= length
-    alignment = _HUGE_BYTES if is_huge else _ALIGNMENT
-    memory = np.empty(length + alignment, _BYTES)
-    shift = -_address(memory) % alignment
+    memory = np.empty(length + ALIGNMENT, _BYTES)
+    shift = -_address(memory) % ALIGNMENT
     return memory[shift : shift + length]
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from ztensor.buffers import aligned
 from ztensor.model.dtype import element_count
+from ztensor.model.rules import align
 from ztensor.reading.component import lengths_of
 from ztensor.reading.plain import PlainTypes
 from ztensor.threads import at_most, run_jobs, worth
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 # From here on a tensor gets an array of its own; below, neighbours share one slab.
 OWN_BYTES = 4 << 20
 SLAB_BYTES = 64 << 20
-_ALIGNMENT = 64
 
 
 class _Encoded(NamedTuple):
@@ -99,7 +99,7 @@ class _Each:
                     slab, place = aligned(max(one.nbytes, min(left, SLAB_BYTES))), 0
                 memory = slab[place : place + one.nbytes]
                 yield functools.partial(self._decode, name, one, memory)
-                place += -(-one.nbytes // _ALIGNMENT) * _ALIGNMENT
+                place += align(one.nbytes)
                 left -= one.nbytes
 
     def _encoded(self, name: str) -> _Encoded | None:

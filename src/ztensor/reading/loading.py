@@ -19,6 +19,7 @@ import numpy as np
 from ztensor.buffers import aligned
 from ztensor.errors import UnsupportedError
 from ztensor.model.later import LaterObjects
+from ztensor.model.rules import ALIGNMENT
 from ztensor.model.table import Table, TableObjects
 from ztensor.reading.component import digest_of
 from ztensor.reading.decoding import InOrder
@@ -47,7 +48,6 @@ _GAP_BYTES = 64 << 10
 _LEAST_RUN = 32
 # Memory mirrors the file, which is read in long pieces, unless so many times as much is between.
 _MOST_SPREAD = 2
-_ALIGNMENT = 64
 _FEW_TYPES = 8
 _JOB_ROWS = 256  # of those that are read one by one
 # Of fewer tensors all are laid one by one before the runs are found.
@@ -411,7 +411,7 @@ def _groups(table: Table, *, separate: bool) -> Iterable[Ints]:
 
 def _packed(rows: _Rows) -> tuple[_Rows, Array]:
     """Return rows as they lie in memory where it does not mirror the file, and that memory."""
-    ends = np.cumsum(-(-rows.table.lengths // _ALIGNMENT) * _ALIGNMENT)
+    ends = np.cumsum(-(-rows.table.lengths // ALIGNMENT) * ALIGNMENT)
     table = dataclasses.replace(rows.table, offsets=np.append(0, ends[:-1]))
     return dataclasses.replace(rows, table=table), aligned(ends.item(-1))
 

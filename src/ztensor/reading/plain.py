@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from ztensor.buffers import new_bytes
+from ztensor.buffers import LEAST_BYTES, new_bytes
 from ztensor.digest import crc32c, xxh3_function
 from ztensor.errors import ClosedError, ZTensorError
 from ztensor.layout.elements import is_native, result_dtype
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 NO_CHECK, OTHER_CHECK = -1, -2
 # What is longer is read in pieces, each hashed while it is in cache.
 _MOST_AT_ONCE = 256 << 10
-# Where the memory of shorter ones lies makes no difference.
-_LEAST = 32 << 10
 # Seconds for which the system's answer counts that a file is what it was. Asking takes longer than
 # everything else that makes a view, and no answer holds for the time a view is used.
 LOOK_SECONDS = 4e-6
@@ -275,7 +273,7 @@ class Views:
             if check == OTHER_CHECK:
                 return None
             shape, dtype, offset, length = place
-            memory = new_bytes(length) if length > _LEAST else np.empty(length, np.uint8).data
+            memory = new_bytes(length) if length >= LEAST_BYTES else np.empty(length, np.uint8).data
             self._source.read_into(offset, memory)
             if check != NO_CHECK and self._number(memory) != check:
                 return None

@@ -17,6 +17,7 @@ import numpy as np
 from ztensor.buffers import new_bytes
 from ztensor.encoding.base import EncodingOfSmall
 from ztensor.model.dtype import element_count
+from ztensor.model.rules import align
 from ztensor.reading.plain import NO_CHECK, OTHER_CHECK, PlainTypes, usual_checks
 from ztensor.threads import run_jobs
 
@@ -40,7 +41,6 @@ _SLAB_BYTES = 64 << 20
 _LEAST_FOR_THREADS = 4 << 10
 # One in so many names, and fewer, are looked at one by one.
 _FEW = 16
-_ALIGNMENT = 64
 
 
 class _Small(NamedTuple):
@@ -84,7 +84,7 @@ def small_jobs(
 
 def _room(one: _Small) -> int:
     """Return the shared memory that one takes: the next begins where blobs may."""
-    return -(-one.nbytes // _ALIGNMENT) * _ALIGNMENT
+    return align(one.nbytes)
 
 
 def _small(file: FileObjects, objects: TableObjects) -> Iterator[_Small]:
