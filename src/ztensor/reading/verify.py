@@ -9,8 +9,9 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import threading
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from ztensor.buffers import new_bytes
 from ztensor.digest import require_match
 from ztensor.errors import (
     DigestMismatchError,
@@ -34,6 +35,7 @@ from ztensor.reading.component import digest_of, lengths_of, require_declared
 from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.small import checked_small
 from ztensor.reading.walking import ComponentWalk
+from ztensor.source.base import PIECE_BYTES
 from ztensor.threads import WINDOWS, pool, worth
 
 if TYPE_CHECKING:
@@ -100,6 +102,21 @@ class VerifyReport(Shown):
             ),
         ]
         return short_repr("VerifyReport", facts, ".problems, .unchecked, .unsupported")
+
+
+class _Staging(threading.local):
+    """Memory of each thread that what it hashes is read into."""
+
+    def __init__(self) -> None:
+        self.memory = new_bytes(PIECE_BYTES)
+
+
+class _Call(NamedTuple):
+    """What the walks of one call share."""
+
+    overlaps: Overlaps
+    report: Callable[[int], None]
+    staging: _Staging
 
 
 @dataclasses.dataclass(slots=True)
@@ -187,7 +204,7 @@ def verify_file(
 
     def walk(item: tuple[str, TensorObject]) -> _Findings:
         with WINDOWS.whole():
-            return _walk_object(file, overlaps, *item, report)
+            return _walk_object(file, call, *item)
 
     workers = file.thread_count(threads)
     if isinstance(every, TableObjects):
@@ -195,6 +212,7 @@ def verify_file(
         left = file.in_file_order(name for name in chosen if name not in right)
         objects = [(name, file.object(name)) for name in left]
     overlaps = Overlaps((file, c) for _, o in objects for c in o.components.values())
+    call = _Call(overlaps, report, _Staging())
     workers = worth(workers, lengths_of(file, (one for _, one in objects)))
     if workers <= 1 or len(objects) < 2:
         findings = [walk(item) for item in objects]
@@ -323,11 +341,7 @@ class _Sums:
 
 
 def _walk_object(
-    file: FileObjects,
-    overlaps: Overlaps,
-    name: str,
-    tensor_object: TensorObject,
-    report: Callable[[int], None],
+    file: FileObjects, call: _Call, name: str, tensor_object: TensorObject
 ) -> _Findings:
     findings = _Findings()
     layout = LAYOUTS.get(tensor_object.format)
@@ -351,9 +365,7 @@ def _walk_object(
             findings.unchecked = "it has no digest"
         is_digest_done = False
         try:
-            has_digest_matched = _check_digest(
-                file, overlaps, component, name, role, findings, report
-            )
+            has_digest_matched = _check_digest(file, call, component, name, role, findings)
             is_digest_done = True
             # Raw bytes are what they are: whether that is right, the layout says at the end.
             expected = None if component.encoding == "raw" else component.known_decoded_length
@@ -363,7 +375,7 @@ def _walk_object(
                 require_declared(component, expected)
             walker = _walked(
                 file,
-                overlaps,
+                call.overlaps,
                 tensor_object,
                 role,
                 expected,
@@ -389,7 +401,7 @@ def _walk_object(
             if not is_digest_done:
                 findings.unchecked = error.message
             whole = False
-        report(component.length - (findings.nbytes - done))
+        call.report(component.length - (findings.nbytes - done))
     if whole:
         for role, watch in watches:
             try:
@@ -463,12 +475,11 @@ def _walked(
 
 def _check_digest(
     file: FileObjects,
-    overlaps: Overlaps,
+    call: _Call,
     component: Component,
     name: str,
     role: str,
     findings: _Findings,
-    report: Callable[[int], None],
 ) -> bool | None:
     """Check the digest over stored bytes; None where only the decoded bytes can still match."""
     digest = digest_of(component)
@@ -486,18 +497,18 @@ def _check_digest(
         return True
     if component.digest_covers_decoded and component.encoding != "raw":
         findings.nbytes += component.length
-        report(component.length)
+        call.report(component.length)
         return None
 
     def hexdigest() -> str:
-        pieces = file.stored(component).stored().pieces()
-        for piece in overlaps.metered(file, component, pieces, "digest"):
+        pieces = file.stored(component).stored().pieces(memory=call.staging.memory)
+        for piece in call.overlaps.metered(file, component, pieces, "digest"):
             hasher.update(piece)
             findings.nbytes += piece.nbytes
-            report(piece.nbytes)
+            call.report(piece.nbytes)
         return hasher.hexdigest()
 
-    found = overlaps.once(file, component, digest.algorithm, hexdigest)
+    found = call.overlaps.once(file, component, digest.algorithm, hexdigest)
     try:
         require_match(digest, found)
     except DigestMismatchError as error:

@@ -236,10 +236,22 @@ class Range:
         if self.length <= _KEPT_BYTES and self.source.held() is None:
             self._kept = 0, self._new(0, self.length)
 
-    def pieces(self, size: int = PIECE_BYTES, *, first: int | None = None) -> Iterator[memoryview]:
+    def pieces(
+        self,
+        size: int = PIECE_BYTES,
+        *,
+        first: int | None = None,
+        memory: memoryview | None = None,
+    ) -> Iterator[memoryview]:
         """Yield all bytes in order, at most `size` at a time, `first` the first time.
 
         A piece is valid until the next.
+
+        Args:
+            size: bytes of a piece.
+            first: bytes of the first one.
+            memory: `size` bytes to read them into, of who goes through many ranges: the system
+                gives new memory as slowly as it reads a tenth of it.
 
         Raises:
             SourceError: as `read`.
@@ -249,14 +261,16 @@ class Range:
         if self.source.prefers_long_reads and not whole:
             yield from self._cut_pieces(size, first)
             return
-        buffer = memoryview(b"") if whole else new_bytes(min(size, self.length))
+        if memory is None:
+            memory = _NOTHING if whole else new_bytes(min(size, self.length))
         offset, count = 0, size if first is None else min(first, size)
         while offset < self.length:
             count = min(count, self.length - offset)
             if whole:
                 yield self.read(offset, count)
             else:
-                self.source.read_into(self.offset + offset, buffer[:count])
-                yield buffer[:count].toreadonly()
+                piece = memory[:count]
+                self.source.read_into(self.offset + offset, piece)
+                yield piece.toreadonly()
             offset += count
             count = size
