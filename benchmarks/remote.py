@@ -5,9 +5,10 @@
 The server is that of the tests, in a process of its own on this machine: it serves by `sendfile`
 and waits 30 ms before each answer where a network is meant, not at all where speed is. Rounds are
 interleaved, times are the least of each line, and a ratio is the median of those within a round.
-Needs `fsspec[http]` and `obstore`. Where torch is installed, checkpoints are also saved to a store
-of S3's protocol, beside `s3torchconnector[dcp]` and torch's own writer over `s3fs`, those that are
-there; these two pin other libraries, so they want an environment of their own.
+Needs `fsspec[http]` and `obstore`. Where `s3fs` is installed, names are also listed by S3's protocol;
+where torch is, checkpoints are saved by it, beside `s3torchconnector[dcp]` and torch's own writer
+over `s3fs`, those that are there. These two pin other libraries: they want an environment of their
+own.
 """
 
 from __future__ import annotations
@@ -93,6 +94,9 @@ def make(folder: Path, nbytes: int) -> None:
     model = {f"layers.{n}.weight": rng.random((512, 512), np.float32) for n in range(TENSORS)}
     save_file(model, folder / "model.zt")
     save_file(model, folder / "model.safetensors")
+    (folder / "bucket").mkdir()
+    for name in ("model.zt", "model.safetensors"):
+        os.link(folder / name, folder / "bucket" / name)
     rows = rng.integers(0, 50, (200_000, 64), np.int32)
     save_file({"rows": rows}, folder / "packed.zt", compression=True)
     count = nbytes // 16 // 4
@@ -115,13 +119,40 @@ def requests_of(reader: ztensor.Reader) -> int:
 
 def listed_by_fsspec(url: str) -> None:
     """List the names of a safetensors file through a file object, as its users do."""
-    with fsspec.filesystem("http", skip_instance_cache=True).open(
-        f"{url}/model.safetensors", cache_type="none"
-    ) as file:
+    files = fsspec.filesystem("http", skip_instance_cache=True)
+    read_header(files, f"{url}/model.safetensors")
+
+
+def read_header(files: Any, path: str) -> None:
+    """Read the header of a safetensors file, its length first."""
+    with files.open(path, cache_type="none") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         names = json.loads(file.read(length))
     if len(names) < TENSORS:
         raise SystemExit("the names are wrong")
+
+
+def rows_of_s3(url: str) -> list[Row]:
+    """Return the row about names in a store of S3's protocol, where `s3fs` is installed."""
+    if importlib.util.find_spec("s3fs") is None:
+        return []
+    keys = {"access_key_id": "key", "secret_access_key": "secret", "region": "us-east-1"}
+
+    def ours() -> int:
+        storage = {**keys, "endpoint": url, "allow_http": "true"}
+        with ztensor.open("s3://bucket/model.zt", storage=storage) as reader:
+            if len(list(reader)) != TENSORS:
+                raise SystemExit("the names are wrong")
+            return requests_of(reader)
+
+    def theirs() -> None:
+        files = fsspec.filesystem(
+            "s3", skip_instance_cache=True, endpoint_url=url, key="key", secret="secret",
+            config_kwargs={"s3": {"addressing_style": "path"}},
+        )  # fmt: skip
+        read_header(files, "bucket/model.safetensors")
+
+    return [Row("list 30 names of S3, 30 ms", ours, "s3fs, safetensors header", theirs, 0.25)]
 
 
 def sliced(url: str) -> int:
@@ -304,6 +335,7 @@ def main() -> None:
         rows = [
             Row("list 30 names, 30 ms", lambda: listed(slow), f"{files}, safetensors header",
                 lambda: listed_by_fsspec(slow), None),
+            *rows_of_s3(slow),
             Row("a row of each of 30, 30 ms", lambda: sliced(slow), f"{files}, one by one",
                 lambda: sliced_by_fsspec(slow), 0.1),
             Row("100 rows of zstd, 30 ms", lambda: packed_rows(slow), "-", None, 0.15),

@@ -7,6 +7,7 @@ are such. One whose writer lives stays: it belongs to a save that is under way.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from ztensor.divided.root import is_root, open_root, parse_root
 from ztensor.errors import FormatError, SourceError, UsageError, ZTensorError
 from ztensor.source import locking
 from ztensor.source.upload import remove
+from ztensor.threads import run_jobs, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -108,18 +110,23 @@ def clean_folder(folder: str, named: Collection[str]) -> list[str]:
     Raises:
         SourceError: one could not be removed.
     """
-    gone = []
-    for name in unnamed(folder, named):
+    gone: list[str] = []
+
+    def remove_one(name: str) -> None:
         path = os.path.join(folder, name)
         if not is_of_a_process(path):
-            continue
+            return
         try:
             os.unlink(path)
         except FileNotFoundError:
-            continue
+            return
         except OSError as error:
             raise SourceError.from_os(error, "cannot remove", path) from error
         gone.append(name)
+
+    # The system gives the memory back that it keeps of a file, which takes as long as a copy.
+    run_jobs([functools.partial(remove_one, one) for one in unnamed(folder, named)], thread_count())
+    gone.sort()
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for name in [entry.name for entry in entries if _TEMPORARY.fullmatch(entry.name)]:
             locking.remove_if_dead(os.path.join(folder, name))
