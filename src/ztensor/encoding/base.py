@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 from ztensor.errors import EncodingError, LimitError, Reason, describe
 
 if TYPE_CHECKING:
-    import contextlib
     from array import array
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import numpy as np
 
     from ztensor.limits import Limits
+
+    Bools = np.ndarray[Any, np.dtype[np.bool_]]
+    Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Stored(Protocol):
@@ -234,14 +238,25 @@ class EncodingInBoxes(Protocol):
 class EncodingOfSmall(Protocol):
     """What an encoding has beside `Encoding` that decodes little data in few steps."""
 
-    def decoding_small(
-        self, limits: Limits
-    ) -> contextlib.AbstractContextManager[Callable[[memoryview, memoryview], bool]]:
-        """Lend what decodes the form that little data usually has, for one thread.
+    def decode_small(
+        self,
+        memory: memoryview,
+        starts: Ints,
+        lengths: Ints,
+        targets: Sequence[memoryview],
+        limits: Limits,
+    ) -> Bools:
+        """Decode many components of the form that little data usually has; return which were.
 
-        It takes the stored bytes and the memory they must fill exactly, and returns False, and
-        leaves anything there, where the bytes are of another form or wrong: `decode_into` then
-        decodes them, or says what is wrong.
+        Those that are of another form, or wrong, leave anything where they should go:
+        `decode_into` then decodes them, or says what is wrong.
+
+        Args:
+            memory: where the stored bytes are.
+            starts: where in it those of each begin.
+            lengths: how many each has, within the memory.
+            targets: memory that each has to fill exactly.
+            limits: the caps in force.
         """
         ...
 

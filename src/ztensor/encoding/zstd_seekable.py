@@ -14,7 +14,6 @@ to decode to exactly what it says.
 from __future__ import annotations
 
 import array
-import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -24,10 +23,10 @@ from ztensor.encoding.zstd import RUN_BYTES, Held, Zstd, walk_frames
 from ztensor.errors import EncodingError, Reason, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from ztensor.encoding.base import Stored
+    from ztensor.encoding.base import Bools, Ints, Stored
     from ztensor.limits import Limits
 
     Uints = np.ndarray[Any, np.dtype[np.uint64]]
@@ -155,20 +154,29 @@ class ZstdSeekable:
             if chunk.nbytes:
                 yield chunk
 
-    @contextlib.contextmanager
-    def decoding_small(self, limits: Limits) -> Iterator[Callable[[memoryview, memoryview], bool]]:
-        """Lend what decodes one frame of one block; see `EncodingOfSmall`."""
-        with self._zstd.decoding_small(limits) as decode_frame:
-
-            def decode(stored: memoryview, destination: memoryview) -> bool:
-                length = len(stored) - _ONE_ENTRY_BYTES
-                if length < 0:
-                    return False
-                sizes = length.to_bytes(4, "little") + len(destination).to_bytes(4, "little")
-                is_one = stored[length:] == _BEFORE_ONE + sizes + _BEHIND_ONE
-                return is_one and decode_frame(stored[:length], destination)
-
-            yield decode
+    def decode_small(
+        self,
+        memory: memoryview,
+        starts: Ints,
+        lengths: Ints,
+        targets: Sequence[memoryview],
+        limits: Limits,
+    ) -> Bools:
+        """Decode many frames of one block each, with tables of one entry; see `EncodingOfSmall`."""
+        at = np.arange(_ONE_ENTRY_BYTES)
+        stored = lengths - _ONE_ENTRY_BYTES
+        data = np.frombuffer(memory, np.uint8)
+        tables = data.take(np.maximum(starts + stored, 0)[:, None] + at, mode="clip")
+        before, behind = len(_BEFORE_ONE), _ONE_ENTRY_BYTES - len(_BEHIND_ONE)
+        sizes = np.fromiter(map(len, targets), np.int64, len(targets))
+        told = tables[:, before:behind].copy().view("<u4")
+        is_one: Bools = (stored >= 0) & (told == np.stack((stored, sizes), axis=1)).all(axis=1)
+        is_one &= (tables[:, :before] == np.frombuffer(_BEFORE_ONE, np.uint8)).all(axis=1)
+        is_one &= (tables[:, behind:] == np.frombuffer(_BEHIND_ONE, np.uint8)).all(axis=1)
+        some = np.flatnonzero(is_one)
+        into = [targets[number] for number in some.tolist()]
+        is_one[some] = self._zstd.decode_small(memory, starts[some], stored[some], into, limits)
+        return is_one
 
     def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs:
         """Return which frames decode to which bytes; only the table is read."""

@@ -9,13 +9,17 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ztensor.errors import Reason
 from ztensor.model.problem import Problem
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ztensor.model.manifest import Component
+
+    Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 ALIGNMENT = 64
 
@@ -45,7 +49,10 @@ class Form(NamedTuple):
 FORM_1 = Form()
 
 
-def align(offset: int, alignment: int = ALIGNMENT) -> int:
+_Offset = TypeVar("_Offset", "int", "Ints")
+
+
+def align(offset: _Offset, alignment: int = ALIGNMENT) -> _Offset:
     """Return the first multiple of an alignment at or after `offset` (1.2 section 4, Alignment)."""
     return -(-offset // alignment) * alignment
 

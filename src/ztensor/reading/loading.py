@@ -19,7 +19,7 @@ import numpy as np
 from ztensor.buffers import aligned
 from ztensor.errors import UnsupportedError
 from ztensor.model.later import LaterObjects
-from ztensor.model.rules import ALIGNMENT
+from ztensor.model.rules import align
 from ztensor.model.table import Table, TableObjects
 from ztensor.reading.component import digest_of
 from ztensor.reading.decoding import InOrder
@@ -411,7 +411,7 @@ def _groups(table: Table, *, separate: bool) -> Iterable[Ints]:
 
 def _packed(rows: _Rows) -> tuple[_Rows, Array]:
     """Return rows as they lie in memory where it does not mirror the file, and that memory."""
-    ends = np.cumsum(-(-rows.table.lengths // ALIGNMENT) * ALIGNMENT)
+    ends = np.cumsum(align(rows.table.lengths))
     table = dataclasses.replace(rows.table, offsets=np.append(0, ends[:-1]))
     return dataclasses.replace(rows, table=table), aligned(ends.item(-1))
 

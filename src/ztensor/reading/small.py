@@ -16,15 +16,13 @@ import numpy as np
 
 from ztensor.buffers import new_bytes
 from ztensor.encoding.base import EncodingOfSmall
-from ztensor.model.dtype import element_count
 from ztensor.model.rules import align
 from ztensor.reading.plain import NO_CHECK, OTHER_CHECK, PlainTypes, usual_checks
 from ztensor.threads import run_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
-    from ztensor.limits import Limits
     from ztensor.model.table import Bools, Ints, Table, TableObjects
     from ztensor.reading.file import FileObjects
 
@@ -39,18 +37,27 @@ _GAP_BYTES = 16 << 10
 _SLAB_BYTES = 64 << 20
 # Threads pay where decoding takes longer than to hand it over, which holds the interpreter.
 _LEAST_FOR_THREADS = 4 << 10
+# NumPy's arrays have no more dimensions.
+_MOST_RANK = 64
 # One in so many names, and fewer, are looked at one by one.
 _FEW = 16
 
 
 class _Small(NamedTuple):
-    name: str
-    offset: int
-    length: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    nbytes: int
-    check: int
+    """Small tensors that are plain once they are decoded, by columns, in the order of the file."""
+
+    names: list[str]
+    offsets: Ints
+    lengths: Ints
+    shapes: list[tuple[int, ...]]
+    dtypes: list[np.dtype[Any]]
+    nbytes: Ints
+    checks: Ints
+
+    def part(self, run: slice) -> _Small:
+        """Return some that follow each other."""
+        columns: tuple[Any, ...] = self
+        return _Small(*(column[run] for column in columns))
 
 
 def small_jobs(
@@ -64,151 +71,161 @@ def small_jobs(
         result: where arrays go, by name; what is not decoded here stays as it is.
         separate: whether each array gets memory of its own.
     """
-    encoding = _encoding(file, objects)
+    encoding, table = _encoding(file, objects), objects.table
     if encoding is None:
         return [], False
-    runs = list(_runs(file, _small(file, objects)))
-    count = sum(map(len, runs))
-    total = sum(one.nbytes for run in runs for one in run)
-    rooms = [sum(map(_room, run)) for run in runs]
+    rows = np.flatnonzero(~table.is_raw)
+    rows = rows[np.argsort(table.offsets[rows], kind="stable")]
+    checks = np.full(len(rows), NO_CHECK)
+    if file.verify is not False:
+        checks = usual_checks(covers_decoded=table.digest_covers_decoded).numbers(table)[rows]
+    small = _small(file, table, rows, checks)
+    runs = _runs(file, small.offsets, small.lengths, small.nbytes)
+    # The next begins where blobs may.
+    rooms = [int(align(small.nbytes[run]).sum()) for run in runs]
     slab, place, left = _BYTES_OF_NONE, 0, 0 if separate else sum(rooms)
     jobs = []
     for run, room in zip(runs, rooms, strict=True):
         if not separate and place + room > len(slab):
             slab, place = new_bytes(max(room, min(left, _SLAB_BYTES))), 0
         memory = None if separate else slab[place : place + room]
-        jobs.append(functools.partial(_decode, file, encoding, run, result, memory))
+        jobs.append(functools.partial(_decode, file, encoding, small.part(run), result, memory))
         place, left = place + room, left - room
-    return jobs, total > _LEAST_FOR_THREADS * count
+    return jobs, int(small.nbytes.sum()) > _LEAST_FOR_THREADS * len(small.names)
 
 
-def _room(one: _Small) -> int:
-    """Return the shared memory that one takes: the next begins where blobs may."""
-    return align(one.nbytes)
+def _small(file: FileObjects, table: Table, rows: Ints, checks: Ints) -> _Small:
+    """Return those of some rows that are small and plain.
 
-
-def _small(file: FileObjects, objects: TableObjects) -> Iterator[_Small]:
-    table, types = objects.table, PlainTypes()
-    is_small = ~table.is_raw & (table.lengths <= _MOST_STORED) & (table.ranks <= file.limits.rank)
-    chosen = np.flatnonzero(is_small)
-    order = chosen[np.argsort(table.offsets[chosen], kind="stable")]
-    dtypes: dict[int, np.dtype[Any] | None] = {}
+    Args:
+        file: the file.
+        table: its table.
+        rows: the rows, in the order of the file.
+        checks: the digests of these rows, as numbers.
+    """
+    types, ranks = PlainTypes(), table.ranks[rows]
+    dtypes = [types.spelled(*pair, is_exact=table.is_exact) for pair in table.spellings]
+    chosen = np.array([one is not None for one in dtypes], np.bool_)[table.types[rows]]
+    chosen &= (table.lengths[rows] > 0) & (table.lengths[rows] <= _MOST_STORED)
+    chosen &= checks != OTHER_CHECK
+    chosen &= ranks <= min(file.limits.rank, _MOST_RANK)
+    rows, checks, ranks = rows[chosen], checks[chosen], ranks[chosen]
+    shapes: list[tuple[int, ...]] = [()] * len(rows)
+    counts = np.ones(len(rows))  # exact up to 2^53, which is far more than is small
+    for rank in np.unique(ranks).tolist():
+        some = np.flatnonzero(ranks == rank)
+        dims = table.dims[table.dim_starts[rows[some], None] + np.arange(rank)]
+        with np.errstate(invalid="ignore", over="ignore"):  # of no elements beside endless ones
+            counts[some] = dims.astype(np.float64).prod(axis=1)
+        for number, shape in zip(some.tolist(), dims.tolist(), strict=True):
+            shapes[number] = tuple(shape)
+    sizes = np.array([0 if one is None else one.itemsize for one in dtypes])[table.types[rows]]
     most = min(_MOST_DECODED, file.limits.decoded_bytes)
-    is_checked = file.verify is not False
-    checks = usual_checks(covers_decoded=table.digest_covers_decoded)
-    for row, kind, offset, length, declared in zip(
-        order.tolist(),
-        table.types[order].tolist(),
-        table.offsets[order].tolist(),
-        table.lengths[order].tolist(),
-        table.decoded_lengths[order].tolist(),
-        strict=True,
-    ):
-        if kind not in dtypes:
-            dtypes[kind] = types.spelled(*table.spellings[kind], is_exact=table.is_exact)
-        dtype = dtypes[kind]
-        if dtype is None:
-            continue
-        shape = table.shape(row)
-        nbytes = element_count(shape) * dtype.itemsize
-        check = checks.number(table.digest(row)) if is_checked else NO_CHECK
-        if 0 < nbytes <= most and declared in (-1, nbytes) and check != OTHER_CHECK:
-            yield _Small(table.names[row], offset, length, shape, dtype, nbytes, check)
+    is_small = (counts > 0) & (counts * sizes <= most)
+    nbytes = np.where(is_small, counts, 0).astype(np.int64) * sizes
+    declared = table.decoded_lengths[rows]
+    kept = np.flatnonzero(is_small & ((declared == -1) | (declared == nbytes)))
+    rows = rows[kept]
+    return _Small(
+        [table.names[row] for row in rows.tolist()],
+        table.offsets[rows],
+        table.lengths[rows],
+        [shapes[number] for number in kept.tolist()],
+        [dtypes[kind] for kind in table.types[rows].tolist()],
+        nbytes[kept],
+        checks[kept],
+    )
 
 
-def _runs(file: FileObjects, tensors: Iterator[_Small]) -> Iterator[list[_Small]]:
-    """Yield neighbours that are one job."""
-    run: list[_Small] = []
-    stored = nbytes = end = 0
-    gap = _gap(file)
-    for one in tensors:
-        stop = one.offset + one.length
-        more = stop - one.offset if not run or one.offset > end + gap else max(0, stop - end)
-        if run and (stored + more > _RUN_STORED or nbytes + one.nbytes > _RUN_DECODED):
-            yield run
-            run, stored, nbytes, more = [], 0, 0, one.length
-        run.append(one)
-        stored, nbytes, end = stored + more, nbytes + one.nbytes, max(end, stop)
-    if run:
-        yield run
+def _runs(file: FileObjects, offsets: Ints, lengths: Ints, nbytes: Ints) -> list[slice]:
+    """Return which of some tensors in the order of the file are one job each."""
+    if not len(offsets):
+        return []
+    reach = np.maximum.accumulate(offsets + lengths)
+    read = np.where(_is_near(file, offsets, reach), np.diff(reach), lengths[1:])
+    run = np.cumsum(read) // _RUN_STORED, np.cumsum(nbytes)[1:] // _RUN_DECODED
+    is_cut = (np.diff(run, prepend=0, axis=1) > 0).any(axis=0)
+    cuts = [0, *(np.flatnonzero(is_cut) + 1).tolist(), len(offsets)]
+    return [slice(*pair) for pair in itertools.pairwise(cuts)]
 
 
-def _gap(file: FileObjects) -> int:
-    """Return how many bytes nobody asked for are read, so as to read once."""
-    return _RUN_STORED if file.source.prefers_long_reads else _GAP_BYTES
+def _is_near(file: FileObjects, offsets: Ints, reach: Ints) -> Bools:
+    """Return which tensors but the first are read together with those before."""
+    # So many bytes that nobody asked for are read, so as to read once.
+    gap = _RUN_STORED if file.source.prefers_long_reads else _GAP_BYTES
+    return np.less_equal(offsets[1:], reach[:-1] + gap)
 
 
-def _stored(file: FileObjects, run: list[_Small]) -> list[memoryview]:
-    """Return the stored bytes of a run's tensors, those of neighbours read at once."""
-    gap, pieces = _gap(file), []
-    first = 0
-    with file.located(run[0].name):
+def _stored(file: FileObjects, name: str, offsets: Ints, lengths: Ints) -> tuple[memoryview, Ints]:
+    """Read the bytes of a run; return them, and where in them each tensor begins.
+
+    Args:
+        file: the file.
+        name: the first of the tensors, for an error.
+        offsets: where they lie, in the order of the file.
+        lengths: bytes of each.
+    """
+    reach = np.maximum.accumulate(offsets + lengths)
+    firsts = np.flatnonzero(np.concatenate(([True], ~_is_near(file, offsets, reach))))
+    starts, stops = offsets[firsts], reach[np.append(firsts[1:], len(offsets)) - 1]
+    # Where each part that is read at once begins in memory, and so each tensor.
+    begins = np.cumsum(stops - starts) - (stops - starts)
+    memory = new_bytes(int((stops - starts).sum()))
+    parts = zip(starts.tolist(), begins.tolist(), (begins + stops - starts).tolist(), strict=True)
+    with file.located(name):
         file.source.require_unchanged()
-        while first < len(run):
-            start, last, end = run[first].offset, first, run[first].offset
-            while last < len(run) and run[last].offset <= end + gap:
-                end = max(end, run[last].offset + run[last].length)
-                last += 1
-            memory = new_bytes(end - start)
-            file.source.read_into(start, memory)
-            begins = [one.offset - start for one in run[first:last]]
-            pieces += [
-                memory[begin : begin + one.length]
-                for begin, one in zip(begins, run[first:last], strict=True)
-            ]
-            first = last
-    return pieces
+        file.source.read_many([(start, memory[low:high]) for start, low, high in parts])
+    return memory, offsets + np.repeat(begins - starts, np.diff(firsts, append=len(offsets)))
+
+
+def _cut(memory: memoryview, starts: Ints, lengths: Ints) -> list[memoryview]:
+    """Return pieces of memory."""
+    ends = (starts + lengths).tolist()
+    return [memory[start:end] for start, end in zip(starts.tolist(), ends, strict=True)]
 
 
 def _decode(
     file: FileObjects,
     encoding: EncodingOfSmall,
-    run: list[_Small],
+    run: _Small,
     result: dict[str, Any],
     slab: memoryview | None,
 ) -> None:
-    stored, ndarray, place = _stored(file, run), np.ndarray, 0
-    table = file.manifest.objects.table  # type: ignore[attr-defined]  # they are from one
-    with _checking(encoding, file.limits, covers_decoded=table.digest_covers_decoded) as is_right:
-        for one, piece in zip(run, stored, strict=True):
-            if slab is None:
-                memory, start = new_bytes(one.nbytes), 0
-            else:
-                memory, start = slab, place
-            if not is_right(one, piece, memory[start : start + one.nbytes]):
-                continue
-            try:
-                result[one.name] = ndarray(one.shape, one.dtype, memory, start)
-            except (ValueError, TypeError):  # more than NumPy can hold
-                continue
-            place += _room(one)
+    if slab is None:
+        targets = memories = [new_bytes(nbytes) for nbytes in run.nbytes.tolist()]
+        places = [0] * len(targets)
+    else:
+        rooms = align(run.nbytes)
+        starts = np.cumsum(rooms) - rooms
+        targets, memories = _cut(slab, starts, run.nbytes), [slab] * len(rooms)
+        places = starts.tolist()
+    right, ndarray = _decoded(file, encoding, run, targets).tolist(), np.ndarray
+    for name, shape, dtype, memory, place in itertools.compress(
+        zip(run.names, run.shapes, run.dtypes, memories, places, strict=True), right
+    ):
+        with contextlib.suppress(ValueError, TypeError):  # more than NumPy can hold
+            result[name] = ndarray(shape, dtype, memory, place)
 
 
-@contextlib.contextmanager
-def _checking(
-    encoding: EncodingOfSmall | None, limits: Limits, *, covers_decoded: bool
-) -> Iterator[Callable[[_Small, memoryview, memoryview], bool]]:
-    """Lend what decodes one tensor, and says whether that was done and all is right with it.
-
-    Args:
-        encoding: theirs; None where all are raw.
-        limits: the caps in force.
-        covers_decoded: whether their digests cover decoded bytes.
-    """
-    number = usual_checks(covers_decoded=covers_decoded).function()
-    lending = contextlib.nullcontext(None) if encoding is None else encoding.decoding_small(limits)
-    with lending as decode:
-
-        def is_right(one: _Small, stored: memoryview, memory: memoryview) -> bool:
-            is_checked, is_raw = one.check != NO_CHECK, not one.nbytes
-            is_early = is_raw or not covers_decoded
-            if is_checked and is_early and number(stored) != one.check:
-                return False
-            if not is_raw and (decode is None or not decode(stored, memory)):
-                return False
-            return is_early or not is_checked or number(memory) == one.check
-
-        yield is_right
+def _decoded(
+    file: FileObjects, encoding: EncodingOfSmall, run: _Small, targets: list[memoryview]
+) -> Bools:
+    """Decode a run, and return of which tensors all is right; the others fill with anything."""
+    covers_decoded = file.manifest.objects.table.digest_covers_decoded  # type: ignore[attr-defined]  # they are from one
+    kind, is_free = usual_checks(covers_decoded=covers_decoded), run.checks == NO_CHECK
+    memory, starts = _stored(file, run.names[0], run.offsets, run.lengths)
+    if covers_decoded or is_free.all():
+        right = encoding.decode_small(memory, starts, run.lengths, targets, file.limits)
+    else:
+        right = kind.are_right(_cut(memory, starts, run.lengths), run.checks) | is_free
+        some = np.flatnonzero(right)
+        into = [targets[number] for number in some.tolist()]
+        right[some] = encoding.decode_small(
+            memory, starts[some], run.lengths[some], into, file.limits
+        )
+    if covers_decoded and not is_free.all():
+        right &= kind.are_right(targets, run.checks) | is_free
+    return right
 
 
 # --- Checked --------------------------------------------------------------------------------
@@ -265,39 +282,18 @@ def checked_small(
     raw, packed = rows[table.is_raw[rows]], rows[~table.is_raw[rows]]
     jobs: list[Callable[[], None]] = [
         functools.partial(_check_raw, file, table, raw[run], checks[raw[run]], found, report)
-        for run in _raw_runs(file, offsets[raw], lengths[raw])
+        for run in _runs(file, offsets[raw], lengths[raw], lengths[raw])
     ]
-    small: list[_Small] = []
-    if encoding is not None and len(packed):
-        every = {one.name: one for one in _small(file, objects)}
-        for row, check in zip(packed.tolist(), checks[packed].tolist(), strict=True):
-            one = every.get(table.names[row])
-            if one is not None:
-                small.append(one._replace(check=check))
+    nbytes, count = int(lengths[raw].sum()), len(raw)
+    if encoding is not None:
+        small = _small(file, table, packed, checks[packed])
         jobs += [
-            functools.partial(_check, file, encoding, run, found, report, covers_decoded)
-            for run in _runs(file, iter(small))
+            functools.partial(_check, file, encoding, small.part(run), found, report)
+            for run in _runs(file, small.offsets, small.lengths, small.nbytes)
         ]
-    nbytes = int(lengths[raw].sum()) + sum(one.nbytes for one in small)
-    is_shared = nbytes > _LEAST_FOR_THREADS * (len(raw) + len(small))
-    run_jobs(jobs, workers if is_shared else 1)
+        nbytes, count = nbytes + int(small.nbytes.sum()), count + len(small.names)
+    run_jobs(jobs, workers if nbytes > _LEAST_FOR_THREADS * count else 1)
     return found
-
-
-def _raw_runs(file: FileObjects, offsets: Ints, lengths: Ints) -> list[slice]:
-    """Return which raw tensors are one job, of those whose bytes follow each other."""
-    if not len(offsets):
-        return []
-    ends = offsets + lengths
-    cost = np.where(_is_near(file, offsets, ends), ends[1:] - ends[:-1], lengths[1:])
-    run = np.cumsum(cost) // _RUN_STORED
-    cuts = [0, *(np.flatnonzero(np.diff(run, prepend=0)) + 1).tolist(), len(offsets)]
-    return [slice(*pair) for pair in itertools.pairwise(cuts)]
-
-
-def _is_near(file: FileObjects, offsets: Ints, ends: Ints) -> Bools:
-    """Return which tensors but the first are read together with the one before."""
-    return np.less_equal(offsets[1:], ends[:-1] + _gap(file))
 
 
 def _check_raw(
@@ -309,46 +305,26 @@ def _check_raw(
     report: Callable[[int], None],
 ) -> None:
     """Check raw tensors that do not overlap, in the order of the file."""
-    offsets, lengths = table.offsets[rows], table.lengths[rows]
-    ends = offsets + lengths
-    firsts = np.flatnonzero(np.concatenate(([True], ~_is_near(file, offsets, ends))))
-    starts, stops = offsets[firsts], ends[np.append(firsts[1:], len(rows)) - 1]
-    # Where each part that is read at once begins in memory, and so each tensor.
-    begins = np.cumsum(stops - starts) - (stops - starts)
-    memory = new_bytes(int((stops - starts).sum()))
-    parts = zip(starts.tolist(), begins.tolist(), (begins + stops - starts).tolist(), strict=True)
-    with file.located(table.names[rows[0]]):
-        file.source.require_unchanged()
-        file.source.read_many([(start, memory[low:high]) for start, low, high in parts])
-    shift = np.repeat(begins - starts, np.diff(firsts, append=len(rows)))
-    lows = (offsets + shift).tolist()
-    pieces = [
-        memory[low : low + length] for low, length in zip(lows, lengths.tolist(), strict=True)
-    ]
+    offsets, lengths, names = table.offsets[rows], table.lengths[rows], table.names
+    memory, starts = _stored(file, names[rows[0]], offsets, lengths)
     kind = usual_checks(covers_decoded=table.digest_covers_decoded)
-    is_right = kind.are_right(pieces, checks)
-    names = table.names
+    is_right = kind.are_right(_cut(memory, starts, lengths), checks)
     found.update([names[row] for row in rows[is_right].tolist()])
     report(int(lengths[is_right].sum()))
 
 
 def _check(
     file: FileObjects,
-    encoding: EncodingOfSmall | None,
-    run: list[_Small],
+    encoding: EncodingOfSmall,
+    run: _Small,
     found: set[str],
     report: Callable[[int], None],
-    covers_decoded: bool,  # noqa: FBT001  # of one form
 ) -> None:
-    right, nbytes = [], 0
-    scratch = new_bytes(max(one.nbytes for one in run))
-    with _checking(encoding, file.limits, covers_decoded=covers_decoded) as is_right:
-        for one, piece in zip(run, _stored(file, run), strict=True):
-            if is_right(one, piece, scratch[: one.nbytes]):
-                right.append(one.name)
-                nbytes += one.length
-    found.update(right)
-    report(nbytes)
+    stops = np.cumsum(run.nbytes)
+    targets = _cut(new_bytes(stops.item(-1)), stops - run.nbytes, run.nbytes)
+    is_right = _decoded(file, encoding, run, targets)
+    found.update(itertools.compress(run.names, is_right.tolist()))
+    report(int(run.lengths[is_right].sum()))
 
 
 def _encoding(file: FileObjects, objects: TableObjects) -> EncodingOfSmall | None:
@@ -357,5 +333,4 @@ def _encoding(file: FileObjects, objects: TableObjects) -> EncodingOfSmall | Non
     return encoding if isinstance(encoding, EncodingOfSmall) else None
 
 
-_BYTES = np.dtype(np.uint8)
 _BYTES_OF_NONE = memoryview(b"")

@@ -7,10 +7,12 @@ import collections
 import contextlib
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+
 from ztensor.encoding.base import Runs, require_decodable
 from ztensor.encoding.zstd.frames import (
     Frame,
-    is_small_frame,
+    are_small_frames,
     require_window,
     telling_frame,
     walk_frames,
@@ -30,9 +32,9 @@ from ztensor.errors import (
 from ztensor.threads import WINDOWS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from ztensor.encoding.base import Stored
+    from ztensor.encoding.base import Bools, Ints, Stored
     from ztensor.limits import Limits
 
 # Decoded bytes per frame written, by default. zstd codes blocks of 128 KiB at most, each by itself:
@@ -92,25 +94,34 @@ class Zstd:
         """
         self.decode_run(stored, 0, stored.length, destination, limits)
 
-    @contextlib.contextmanager
-    def decoding_small(self, limits: Limits) -> Iterator[Callable[[memoryview, memoryview], bool]]:
-        """Lend what decodes one frame of one block; see `EncodingOfSmall`."""
+    def decode_small(
+        self,
+        memory: memoryview,
+        starts: Ints,
+        lengths: Ints,
+        targets: Sequence[memoryview],
+        limits: Limits,
+    ) -> Bools:
+        """Decode many frames of one block each; see `EncodingOfSmall`."""
         binding = self._bound()
-        decompress, most_window = binding.small(), min(KEPT_WINDOW, 1 << limits.window_log)
-
-        def decode(stored: memoryview, destination: memoryview) -> bool:
-            if not is_small_frame(stored, len(destination), most_window):
-                return False
+        decompress, error = binding.small(), binding.error
+        sizes = np.fromiter(map(len, targets), np.int64, len(targets))
+        most_window = min(KEPT_WINDOW, 1 << limits.window_log)
+        right = are_small_frames(memory, starts, lengths, sizes, most_window)
+        some = np.flatnonzero(right).tolist()
+        begins, ends = starts.tolist(), (starts + lengths).tolist()
+        for number in some:
+            target = targets[number]
             try:
-                decoded = decompress(stored, len(destination))
-            except binding.error:
-                return False
-            if len(decoded) != len(destination):
-                return False
-            destination[:] = decoded
-            return True
-
-        yield decode
+                decoded = decompress(memory[begins[number] : ends[number]], len(target))
+            except error:
+                right[number] = False
+                continue
+            if len(decoded) == len(target):
+                target[:] = decoded
+            else:
+                right[number] = False
+        return right
 
     def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
         """Return which frames decode to which bytes, or None where not all of them tell.

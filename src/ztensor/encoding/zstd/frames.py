@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
 
 from ztensor.encoding.zstd.held import Held, hold
 from ztensor.errors import EncodingError, LimitError, Reason, UnsupportedError, describe
@@ -10,7 +12,7 @@ from ztensor.errors import EncodingError, LimitError, Reason, UnsupportedError, 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.encoding.base import Stored
+    from ztensor.encoding.base import Bools, Ints, Stored
     from ztensor.limits import Limits
 
 LOOK_BYTES = 4 << 10  # one look at headers: little to copy for each block of tens of KiB
@@ -84,42 +86,55 @@ def walk_frames(
 
 
 # By the two high bits of the descriptor of frames in one segment: how many bytes the content size
-# takes, and what is added to it.
-_ONE_SEGMENT = ((1, 0), (2, 256), (4, 0), (8, 0))
+# takes, which bits of eight bytes that is, and what is added to it.
+_SIZE_BYTES = np.array([1, 2, 4, 8])
+_SIZE_BITS = np.array([(1 << 8 * count) - 1 for count in _SIZE_BYTES.tolist()], np.uint64)
+_SIZE_ADDED = np.array([0, 256, 0, 0], np.uint64)
 _HAS_CHECKSUM, _IS_ONE_SEGMENT = 0x04, 0x20
+_HEAD_BYTES = 16  # magic, descriptor, content size of 8 bytes, and the header of a block
 
 
-def is_small_frame(stored: memoryview, length: int, most_window: int) -> bool:
-    """Return whether all bytes are one frame of one block that may decode to `length` bytes.
+def are_small_frames(
+    memory: memoryview, starts: Ints, lengths: Ints, sizes: Ints, most_window: int
+) -> Bools:
+    """Return of which pieces of memory all bytes are one frame of one block that fits a size.
 
     So is what `walk_frames` finds nothing wrong with, in the forms that writers give little data:
     one segment that says its length, or a window, of at most so many bytes, and no length.
+
+    Args:
+        memory: where they are.
+        starts: where each begins.
+        lengths: how many bytes each has, within the memory.
+        sizes: to how many bytes each has to decode.
+        most_window: bytes.
     """
-    head = bytes(stored[:16])
-    if head[:4] != _MAGIC or len(head) < 9 or length > _BLOCK_MOST:
-        return False
-    descriptor, behind = head[4], 6
-    if descriptor & _IS_ONE_SEGMENT:
-        count, added = _ONE_SEGMENT[descriptor >> 6]
-        behind = 5 + count
-        if int.from_bytes(head[5:behind], "little") + added != length:
-            return False
-        block_most = length
-    else:
-        window = window_of(head[5])
-        block_most = min(_BLOCK_MOST, window)
-        if descriptor >> 6 or window > most_window:
-            return False
-    if descriptor & 0x1B or length > block_most:  # reserved bits, or a dictionary
-        return False
-    header = int.from_bytes(head[behind : behind + 3], "little")
-    kind, size = header >> 1 & 3, header >> 3
-    end = len(stored) - (4 if descriptor & _HAS_CHECKSUM else 0)
-    if kind == _COMPRESSED:
-        return bool(header & 1) and 2 <= size <= block_most and behind + 3 + size == end
-    takes = size if kind == _RAW else 1
-    is_known = kind < _COMPRESSED and bool(header & 1)
-    return is_known and size == length and behind + 3 + takes == end
+    at = np.arange(_HEAD_BYTES)
+    heads = np.frombuffer(memory, np.uint8).take(starts[:, None] + at, mode="clip")
+    heads[at >= lengths[:, None]] = 0
+    is_right: Bools = (heads[:, :4] == np.frombuffer(_MAGIC, np.uint8)).all(axis=1)
+    is_right &= (lengths >= 9) & (sizes <= _BLOCK_MOST)
+    descriptors, windows = heads[:, 4], window_of(heads[:, 5].astype(np.int64))
+    is_right &= (descriptors & 0x1B) == 0  # reserved bits, or a dictionary
+    is_one, flags = (descriptors & _IS_ONE_SEGMENT) != 0, descriptors >> 6
+    told = (heads[:, 5:13].copy().view("<u8")[:, 0] & _SIZE_BITS[flags]) + _SIZE_ADDED[flags]
+    is_right &= np.where(
+        is_one, told == sizes.astype(np.uint64), (flags == 0) & (windows <= most_window)
+    )
+    most = np.where(is_one, sizes, np.minimum(windows, _BLOCK_MOST))
+    is_right &= sizes <= most
+    behind = np.where(is_one, 5 + _SIZE_BYTES[flags], 6)
+    low, middle, high = np.take_along_axis(heads, behind[:, None] + np.arange(3), 1).T.astype(int)
+    header = low | middle << 8 | high << 16
+    kinds, counts = header >> 1 & 3, header >> 3
+    is_right &= (header & 1) == 1
+    left = lengths - np.where(descriptors & _HAS_CHECKSUM, 4, 0) - behind - 3
+    is_compressed = kinds == _COMPRESSED
+    is_right &= np.where(
+        is_compressed, (counts >= 2) & (counts <= most), (kinds < _COMPRESSED) & (counts == sizes)
+    )
+    is_right &= left == np.where(is_compressed | (kinds == _RAW), counts, 1)
+    return is_right
 
 
 def telling_frame(stored: Held, frame: Frame, length: int) -> memoryview | None:
@@ -144,7 +159,10 @@ def telling_frame(stored: Held, frame: Frame, length: int) -> memoryview | None:
     )
 
 
-def window_of(descriptor: int) -> int:
+_Number = TypeVar("_Number", "int", "Ints")
+
+
+def window_of(descriptor: _Number) -> _Number:
     """Return the window that a frame's descriptor of it demands, in bytes."""
     base = 1 << (10 + (descriptor >> 3))
     return base + (base >> 3) * (descriptor & 7)
