@@ -5,10 +5,10 @@
 The server is that of the tests, in a process of its own on this machine: it serves by `sendfile`
 and waits 30 ms before each answer where a network is meant, not at all where speed is. Rounds are
 interleaved, times are the least of each line, and a ratio is the median of those within a round.
-Needs `fsspec[http]` and `obstore`. Where `s3fs` is installed, names are also listed by S3's protocol;
-where torch is, checkpoints are saved by it, beside `s3torchconnector[dcp]` and torch's own writer
-over `s3fs`, those that are there. These two pin other libraries: they want an environment of their
-own.
+Needs `fsspec[http]` and `obstore`. Where `s3fs` is installed, names are also listed by S3's
+protocol; where torch is, checkpoints are saved by it, beside `s3torchconnector[dcp]` and torch's
+own writer over `s3fs`, those that are there. These two pin other libraries: they want an
+environment of their own.
 """
 
 from __future__ import annotations
@@ -136,20 +136,27 @@ def rows_of_s3(url: str) -> list[Row]:
     """Return the row about names in a store of S3's protocol, where `s3fs` is installed."""
     if importlib.util.find_spec("s3fs") is None:
         return []
-    keys = {"access_key_id": "key", "secret_access_key": "secret", "region": "us-east-1"}
+    keys = {"access_key_id": "key", "secret_access_key": "secret"}
 
     def ours() -> int:
-        storage = {**keys, "endpoint": url, "allow_http": "true"}
+        storage = {**keys, "region": "us-east-1", "endpoint": url, "allow_http": "true"}
         with ztensor.open("s3://bucket/model.zt", storage=storage) as reader:
             if len(list(reader)) != TENSORS:
                 raise SystemExit("the names are wrong")
             return requests_of(reader)
 
     def theirs() -> None:
+        client = {
+            "aws_access_key_id": keys["access_key_id"],
+            "aws_secret_access_key": keys["secret_access_key"],
+        }
         files = fsspec.filesystem(
-            "s3", skip_instance_cache=True, endpoint_url=url, key="key", secret="secret",
+            "s3",
+            skip_instance_cache=True,
+            endpoint_url=url,
+            client_kwargs=client,
             config_kwargs={"s3": {"addressing_style": "path"}},
-        )  # fmt: skip
+        )
         read_header(files, "bucket/model.safetensors")
 
     return [Row("list 30 names of S3, 30 ms", ours, "s3fs, safetensors header", theirs, 0.25)]

@@ -295,8 +295,8 @@ def test_whatever_it_takes_the_general_way_takes(encoding: str, least: int) -> N
             targets.append(bytearray(length))
         right = decoded(tried, targets, encoding)
         taken += sum(right)
-        for bad, into, is_right in zip(tried, targets, right, strict=True):
-            assert not is_right or walked(bad, len(into), encoding) == bytes(into)
+        for piece, into, is_right in zip(tried, targets, right, strict=True):
+            assert not is_right or walked(piece, len(into), encoding) == bytes(into)
     assert taken > least
 
 
