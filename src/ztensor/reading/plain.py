@@ -95,6 +95,7 @@ for _digits in (b"0123456789abcdef", b"0123456789ABCDEF"):
     _HEXADECIMAL[list(_digits)] = range(16)
 # From here on numbers of 64 bits are those below zero; the last two stand for something else.
 _SIGN, _TAKEN = 1 << 63, (1 << 64) + OTHER_CHECK
+_FEW = 32  # rows that take less time one by one
 _WIDE = 16  # digits of a number that may be one of those
 
 
@@ -139,6 +140,9 @@ class Checks(NamedTuple):
     def numbers(self, table: Table, rows: slice = slice(None)) -> Ints:
         """Return what `number` gives for the objects of a table, or some of them."""
         starts, lengths = table.digest_starts[rows], table.digest_lengths[rows]
+        if len(starts) <= _FEW:
+            every = range(len(table))[rows]
+            return np.array([self.number(table.digest(row)) for row in every], np.int64)
         numbers = np.where(lengths == 0, NO_CHECK, OTHER_CHECK)
         some = np.flatnonzero(lengths == len(self.before) + self.digits)
         characters = np.frombuffer(table.digest_text, np.uint8)

@@ -39,6 +39,8 @@ _SLAB_BYTES = 64 << 20
 _LEAST_FOR_THREADS = 4 << 10
 # NumPy's arrays have no more dimensions.
 _MOST_RANK = 64
+# Of fewer encoded ones each is looked at by itself: arrays of few numbers cost what one does.
+_LEAST_PACKED = 6
 # One in so many names, and fewer, are looked at one by one.
 _FEW = 16
 
@@ -72,9 +74,9 @@ def small_jobs(
         separate: whether each array gets memory of its own.
     """
     encoding, table = _encoding(file, objects), objects.table
-    if encoding is None:
-        return [], False
     rows = np.flatnonzero(~table.is_raw)
+    if encoding is None or len(rows) < _LEAST_PACKED:
+        return [], False
     rows = rows[np.argsort(table.offsets[rows], kind="stable")]
     checks = np.full(len(rows), NO_CHECK)
     if file.verify is not False:
@@ -112,11 +114,11 @@ def _small(file: FileObjects, table: Table, rows: Ints, checks: Ints) -> _Small:
     rows, checks, ranks = rows[chosen], checks[chosen], ranks[chosen]
     shapes: list[tuple[int, ...]] = [()] * len(rows)
     counts = np.ones(len(rows))  # exact up to 2^53, which is far more than is small
-    for rank in np.unique(ranks).tolist():
+    for rank in sorted(set(ranks.tolist())):
         some = np.flatnonzero(ranks == rank)
         dims = table.dims[table.dim_starts[rows[some], None] + np.arange(rank)]
         with np.errstate(invalid="ignore", over="ignore"):  # of no elements beside endless ones
-            counts[some] = dims.astype(np.float64).prod(axis=1)
+            counts[some] = dims.prod(axis=1, dtype=np.float64)
         for number, shape in zip(some.tolist(), dims.tolist(), strict=True):
             shapes[number] = tuple(shape)
     sizes = np.array([0 if one is None else one.itemsize for one in dtypes])[table.types[rows]]
@@ -285,7 +287,7 @@ def checked_small(
         for run in _runs(file, offsets[raw], lengths[raw], lengths[raw])
     ]
     nbytes, count = int(lengths[raw].sum()), len(raw)
-    if encoding is not None:
+    if encoding is not None and len(packed) >= _LEAST_PACKED:
         small = _small(file, table, packed, checks[packed])
         jobs += [
             functools.partial(_check, file, encoding, small.part(run), found, report)
