@@ -34,7 +34,7 @@ from ztensor.source.local import FileObjectSource, FileSource
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-DATA = os.urandom(100_000)
+DATA = np.random.default_rng(0).bytes(100_000)
 
 
 @pytest.fixture
