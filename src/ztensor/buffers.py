@@ -87,23 +87,21 @@ def aligned(length: int) -> Array:
 
 def copies_slowly(memory: memoryview, offset: int) -> bool:
     """Return whether the system takes long to copy a file's bytes from `offset` into memory."""
-    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))  # NumPy takes ten times as long
-    return 0 < (address - offset) % _PAGE_BYTES < _SLOW_BYTES
+    return 0 < (_address(memory) - offset) % _PAGE_BYTES < _SLOW_BYTES
 
 
 def bytes_beside(offset: int, length: int) -> Array:
     """Return new bytes that a file's bytes from `offset`, or whole pages further, fill fast."""
     memory = empty_array((length + _PAGE_BYTES,), _BYTES)
-    shift = (offset - _address(memory)) % _PAGE_BYTES
+    shift = (offset - _address(memory.data)) % _PAGE_BYTES
     return memory[shift : shift + length]
 
 
 def _aligned(length: int) -> Array:
     memory = np.empty(length + ALIGNMENT, _BYTES)
-    shift = -_address(memory) % ALIGNMENT
+    shift = -_address(memory.data) % ALIGNMENT
     return memory[shift : shift + length]
 
 
-def _address(memory: Array) -> int:
-    address: int = memory.__array_interface__["data"][0]
-    return address
+def _address(memory: memoryview) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))  # NumPy takes ten times as long

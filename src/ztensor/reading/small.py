@@ -145,9 +145,14 @@ def _runs(file: FileObjects, offsets: Ints, lengths: Ints, nbytes: Ints) -> list
         return []
     reach = np.maximum.accumulate(offsets + lengths)
     read = np.where(_is_near(file, offsets, reach), np.diff(reach), lengths[1:])
-    run = np.cumsum(read) // _RUN_STORED, np.cumsum(nbytes)[1:] // _RUN_DECODED
-    is_cut = (np.diff(run, prepend=0, axis=1) > 0).any(axis=0)
-    cuts = [0, *(np.flatnonzero(is_cut) + 1).tolist(), len(offsets)]
+    stored, decoded = np.cumsum(np.append(lengths[:1], read)), np.cumsum(nbytes)
+    cuts = [0]
+    while (first := cuts[-1]) < len(offsets):
+        most = stored[first] - lengths[first] + _RUN_STORED
+        end = np.searchsorted(stored, most, "right")
+        most = decoded[first] - nbytes[first] + _RUN_DECODED
+        end = min(end, np.searchsorted(decoded, most, "right"))
+        cuts.append(max(first + 1, int(end)))
     return [slice(*pair) for pair in itertools.pairwise(cuts)]
 
 
