@@ -39,8 +39,6 @@ _OPEN_FLAGS = (
 )
 
 PAGE_BYTES = mmap.PAGESIZE
-# A read from this length on is one of several at a time, by several threads.
-_HINTED_BYTES = 4 << 20
 # As many bytes are copied twice, which is faster than a copy that goes slowly.
 _COPIED_BYTES = 256 << 10
 
@@ -126,14 +124,10 @@ class FileSource(ReadOneByOne):
         done = 0
         wanted = destination.nbytes
         try:
-            if wanted >= _HINTED_BYTES:
-                # Of a cold file: threads that read far apart spoil the system's own reading ahead,
-                # which takes 2 to 10 times as long.
-                self.advise(offset, wanted, "POSIX_FADV_WILLNEED")
             if wanted >= _COPIED_BYTES and copies_slowly(destination, offset):
                 self._read_beside(descriptor.number, offset, destination)
                 return
-            if wanted < _HINTED_BYTES and hasattr(os, "preadv"):  # mostly all comes at once
+            if hasattr(os, "preadv"):  # mostly all comes at once
                 done = os.preadv(descriptor.number, (destination,), offset)
             while done < wanted:
                 count = self._read_some(descriptor.number, offset + done, destination[done:])
