@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from ztensor import typing as typing
     from ztensor.analysis.canonical import canonical_problems
     from ztensor.analysis.comparing import DiffReport, TensorDiff, diff
+    from ztensor.analysis.examining import examine
     from ztensor.analysis.findings import Finding
     from ztensor.analysis.identity import content_digest, content_hash, tensor_hashes
-    from ztensor.analysis.insight import Insight, examine
+    from ztensor.analysis.insight import Insight
     from ztensor.analysis.plotting import Picture, plot
     from ztensor.analysis.spreads import Histogram
     from ztensor.analysis.statistics import StatsReport, TensorStats, stats
@@ -116,8 +117,9 @@ _HOMES = {
     ),
     "ztensor.handle": "safe_open",
     "ztensor.analysis.canonical": "canonical_problems",
+    "ztensor.analysis.examining": "examine",
     "ztensor.analysis.findings": "Finding",
-    "ztensor.analysis.insight": "Insight examine",
+    "ztensor.analysis.insight": "Insight",
     "ztensor.analysis.identity": "content_digest content_hash tensor_hashes",
     "ztensor.iterating": "iterate",
     "ztensor.limits": "Limits",

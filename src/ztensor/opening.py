@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ztensor.boundary import public, public_inside, turn
 from ztensor.contents import open_file
-from ztensor.divided.opened import DividedObjects, open_if_divided, open_instead
-from ztensor.divided.place import ROOT
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     SourceNotFoundError,
+    SourcePermissionError,
     ZTensorError,
     describe,
 )
 from ztensor.frameworks import read_values
 from ztensor.model.showing import counted
 from ztensor.reading.reader import ObjectReader
-from ztensor.sharded.naming import is_set
-from ztensor.source.paths import is_url
-from ztensor.source.table import source_of
-from ztensor.source.urls import with_storage
+from ztensor.sharded.naming import DIVIDED, ROOT, is_set
+from ztensor.source.paths import is_url, path_text
+from ztensor.source.table import is_remote, source_of
+from ztensor.source.urls import Remote, with_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -90,7 +91,7 @@ class Reader(ObjectReader):
         path = with_storage(path, storage, cache)
         found, opened = None, _opened_at_once(path, mapped=mmap)
         if opened is None:
-            found = open_if_divided(path, verify=verify, limits=limits)
+            found = _divided_if_meant(path, verify=verify, limits=limits)
         super().__init__(
             open_file(
                 path, verify=verify, mmap=mmap, limits=limits, recover=recover, at_once=opened
@@ -137,10 +138,12 @@ class Reader(ObjectReader):
 
         self.objects.require_open()
         found: FileObjects = self.objects.parts()[0]
-        if isinstance(found, DividedObjects):
+        if found.format == DIVIDED:
+            from ztensor.divided.opened import DividedObjects
             from ztensor.divided.verifying import verify_divided
 
-            return verify_divided(found, names, threads=threads, progress=progress)
+            if isinstance(found, DividedObjects):
+                return verify_divided(found, names, threads=threads, progress=progress)
         report = verify_file(found, names, threads=threads, progress=progress)
         if deep and found.manifest.shards:
             from ztensor.reading.shards import with_shards
@@ -418,7 +421,7 @@ def open(  # the name released libraries and users know
                 path, verify=verify, mmap=mmap, limits=limits, recover=recover, at_once=opened
             )
         )
-    found = open_if_divided(path, verify=verify, limits=limits)
+    found = _divided_if_meant(path, verify=verify, limits=limits)
     if found is not None:
         return reader_over(found)
     if is_set(path):
@@ -430,13 +433,83 @@ def open(  # the name released libraries and users know
     except SourceNotFoundError:  # a URL may be that of a folder, or of shards beside an index
         from ztensor.sharded.finding import set_instead
 
-        found = open_instead(path, verify=verify, limits=limits)
+        found = _divided_instead(path, verify=verify, limits=limits)
         if found is not None:
             return reader_over(found)
         several = set_instead(path)
         if several is None:
             raise
     return ShardedReader(several, verify=verify, mmap=mmap, limits=limits, recover=recover)
+
+
+def _divided_if_meant(
+    given: Any, *, verify: bool | None, limits: Limits | None
+) -> FileObjects | None:
+    """Return the tensors of a divided checkpoint where a caller means one, else None.
+
+    That is a folder that has a root, or the root; in a store the root, or a URL that ends with "/".
+
+    Raises:
+        SourceError: it is a folder with files of processes, and its root is missing.
+        ZTensorError: what `open_divided` raises.
+    """
+    if not isinstance(given, (str, os.PathLike)):
+        return None
+    path = path_text(given)
+    if not isinstance(given, Remote) and not is_remote(path):
+        return _divided_in_folder(path, verify=verify, limits=limits)
+    whole = path.partition("?")[0]
+    is_signed = whole != path  # which is good for one object
+    if (whole.endswith("/") and not is_signed) or whole.rpartition("/")[2] == ROOT:
+        return _divided_beneath(given, verify=verify, limits=limits)
+    return None
+
+
+def _divided_instead(
+    given: Any, *, verify: bool | None, limits: Limits | None
+) -> FileObjects | None:
+    """Return the tensors of a divided checkpoint beneath a URL of which no object is there.
+
+    Raises:
+        ZTensorError: what `open_divided` raises.
+    """
+    path = path_text(given) if isinstance(given, (str, os.PathLike)) else ""
+    if "?" in path or (not isinstance(given, Remote) and not is_remote(path)):
+        return None
+    return _divided_beneath(given, verify=verify, limits=limits)
+
+
+def _divided_beneath(url: Any, *, verify: bool | None, limits: Limits | None) -> FileObjects | None:
+    from ztensor.divided.opened import divided_of
+    from ztensor.divided.place import Place
+
+    with contextlib.suppress(SourceNotFoundError, SourcePermissionError):
+        return divided_of(Place(url), verify=verify, limits=limits)
+    return None
+
+
+def _divided_in_folder(
+    path: str, *, verify: bool | None, limits: Limits | None
+) -> FileObjects | None:
+    is_folder = os.path.isdir(path)
+    if not is_folder and os.path.basename(path) != ROOT:
+        return None
+    # Loaded here, and not for every file that is opened.
+    from ztensor.divided.cleaning import has_parts
+    from ztensor.divided.opened import divided_of
+    from ztensor.divided.place import Place
+
+    place = Place(path)
+    folder = place.folder or path
+    if os.path.isfile(os.path.join(folder, ROOT)):
+        return divided_of(place, verify=verify, limits=limits)
+    if is_folder and has_parts(folder):
+        error = SourceNotFoundError(
+            "the root of the divided checkpoint is missing", file=os.path.join(folder, ROOT)
+        )
+        error.hint = f"`ztensor repair {describe(folder, 200)}` makes it of the other files"
+        raise error
+    return None
 
 
 def _refuse_mode(mode: object) -> None:

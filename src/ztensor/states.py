@@ -43,7 +43,7 @@ from ztensor.tree.flattening import flat
 from ztensor.tree.kinds import MAKERS
 from ztensor.tree.record import Record
 from ztensor.tree.separating import separate
-from ztensor.tree.stored import ATTRIBUTE, shape_of, stored_shape
+from ztensor.tree.stored import ATTRIBUTE, shape_of, split_tree, stored_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -209,13 +209,6 @@ def tree_values(reader: ObjectReader, *, containers: bool = False) -> dict[str, 
         UnsupportedError: a newer release saved it, or it has a type that is unknown here.
     """
     return flat(_decoded(reader, lambda leaf: leaf).tree, containers=containers)
-
-
-def split_tree(attributes: Mapping[str, Any]) -> tuple[dict[str, Any], object]:
-    """Return a file's attributes without its tree, and what they say of that; None for none."""
-    rest = dict(attributes)
-    told = rest.pop(ATTRIBUTE, None)
-    return rest, told
 
 
 @public

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +41,7 @@ print(*sorted(set({HEAVY}) & (set(sys.modules) - before)))
     assert fresh(program).splitlines() == ["", "", ""]
 
 
+@pytest.mark.slow
 def test_a_library_is_loaded_when_it_is_first_needed() -> None:
     """0.1 has no digest of the manifest: raw arrays then need NumPy and nothing else."""
     program = f"""
@@ -99,6 +101,7 @@ def test_other_names_are_not_there() -> None:
         ztensor.no_such_name  # type: ignore[attr-defined]  # noqa: B018
 
 
+@pytest.mark.slow
 def test_submodules_are_reached_by_attribute() -> None:
     assert fresh("import ztensor; print(ztensor.numpy.save.__module__)").strip() == "ztensor.numpy"
     assert isinstance(ztensor.errors, types.ModuleType)
@@ -106,3 +109,18 @@ def test_submodules_are_reached_by_attribute() -> None:
 
 def test_the_version_is_a_version() -> None:
     assert all(part.isdigit() for part in ztensor.__version__.split(".")[:2])
+
+
+def test_a_plain_file_loads_only_what_reads_it(tmp_path: Path) -> None:
+    """Nor does looking at one model load what compares two."""
+    program = f"""
+import sys
+import numpy as np, ztensor
+from ztensor.numpy import save_file
+save_file({{"w": np.zeros((4, 4))}}, {str(tmp_path / "m.zt")!r})
+ztensor.open({str(tmp_path / "m.zt")!r}).verify()
+ztensor.examine({str(tmp_path / "m.zt")!r})
+rooms = ("divided", "tree", "states", "analysis.beside", "analysis.comparing", "edit", "converting")
+print(*(room for room in rooms if "ztensor." + room in sys.modules))
+"""
+    assert fresh(program).splitlines() == [""]

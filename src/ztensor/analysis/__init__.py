@@ -5,8 +5,9 @@ into blocks of elements; `statistics.py` and `comparing.py` take such blocks, an
 adds them up: `sums.py`, `counters.py`, `spreads.py`, `channels.py` and `tally.py`; small objects
 are looked at together by `batches.py`. `slicing.py` and `singular.py` look at one matrix of a
 tensor. `plotting.py` draws what the statistics found. `insight.py` puts all of this together for
-one model or two, with roles and layers (`roles.py`) and rules for what is odd (`findings.py`);
-`document.py` writes it down, and `conditions.py` compares it with what must not be. `timing.py`
-says how long a file takes to read, beside the libraries of `peers.py`. Files of any format that is
-read; nothing is ever written to them.
+one model, with roles and layers (`roles.py`) and rules for what is odd (`findings.py`), and
+`beside.py` for two; both are begun by `examining.py`. `document.py` writes it down, and
+`conditions.py` compares it with what must not be. `timing.py` says how long a file takes to read,
+beside the libraries of `peers.py`. Files of any format that is read; nothing is ever written
+to them.
 """

@@ -28,7 +28,7 @@ STRIP = 64  # bins of a strip of norms
 _MOST = 1 << 20  # channels on an axis: their sums are held in memory
 # Sums of squares are below the first, and at the second have lost no digits.
 _RANGES = {np.dtype(np.float32): (1e38, 1e-30), np.dtype(np.float64): (1e308, 1e-290)}
-_PIECE = 1 << 16  # elements whose squares stay in cache
+_PIECE = 1 << 18  # elements whose squares stay in cache
 _BFLOAT16, _FLOAT16_INFINITY = np.dtype(ml_dtypes.bfloat16), 0x7C00
 
 

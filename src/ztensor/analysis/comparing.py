@@ -39,8 +39,7 @@ from ztensor.model.showing import counted, short_repr
 from ztensor.notebook import Shown
 from ztensor.reading.component import digest_of
 from ztensor.reading.objects import not_found, order_of_bytes
-from ztensor.states import split_tree, tree_values
-from ztensor.tree.decode import LeafAt
+from ztensor.tree.stored import split_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -142,6 +141,11 @@ class _Missing:
 MISSING = _Missing()
 
 
+def has_same_values(found: TensorDiff) -> bool:
+    """Return whether two tensors were compared, and have equal values."""
+    return found.compared in ("digest", "bytes") and "values" not in found.differences
+
+
 @public
 def diff(
     a: Readable,
@@ -218,6 +222,9 @@ def _changed_values(
     (ours, our_tree), (theirs, their_tree) = map(split_tree, files)
     if our_tree is None or their_tree is None or _is_same(our_tree, their_tree):
         return {}, *files
+    from ztensor.states import tree_values
+    from ztensor.tree.decode import LeafAt
+
     try:
         values = [tree_values(reader, containers=True) for reader in (first, second)]
     except (FormatError, LimitError, UnsupportedError):

@@ -11,36 +11,27 @@ import os
 import statistics
 from typing import TYPE_CHECKING, Any, Literal
 
-from ztensor.analysis.comparing import TensorDiff, diff_pairs
-from ztensor.analysis.findings import (
-    RULES,
-    Finding,
-    Looked,
-    findings_of,
-    not_looked_at,
-    pair_findings,
-    ranked,
-)
+from ztensor.analysis.findings import Finding, Looked, findings_of
 from ztensor.analysis.parameters import parameter_count
 from ztensor.analysis.roles import Role, is_buffer, is_optimizer_state, natural_key, roles_of
 from ztensor.analysis.statistics import Asked, TensorStats, survey
-from ztensor.analysis.streaming import opened
 from ztensor.boundary import public
-from ztensor.errors import ArgumentValueError, describe, without_secrets
+from ztensor.errors import without_secrets
 from ztensor.model.showing import counted, short_repr, shown_name, visible
 from ztensor.notebook import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from ztensor.analysis.comparing import TensorDiff
     from ztensor.errors import FormatError
     from ztensor.metadata import TensorMetadata
     from ztensor.reading.reader import ObjectReader
-    from ztensor.typing import Progress, Readable
+    from ztensor.typing import Progress
 
 Kind = Literal["equal", "changed", "renamed", "added", "removed", "not compared", "not looked at"]
 
-_LATER: Kind = "not looked at"
+LATER: Kind = "not looked at"
 _FEW = 16  # elements below which equal values say nothing
 
 
@@ -138,81 +129,14 @@ class Insight(Shown):
         return document_of(self)
 
 
-@public
-def examine(
-    source: Readable,
-    other: Readable | None = None,
-    names: str | Iterable[str] | None = None,
-    *,
-    sample: float | None = None,
-    threads: int | None = None,
-    progress: Progress | None = None,
-) -> Insight:
-    """Look at all tensors of a model, and find what is odd about them.
-
-    Everything is read once, and of a second model what its digests do not prove to be equal. A
-    tensor whose bytes are damaged is a finding, and the others are looked at all the same.
-
-    Args:
-        source: an open reader, or anything `ztensor.open` takes.
-        other: a second model, whose tensors are compared with those of the same name.
-        names: the tensors, by their names in either model; all by default.
-        sample: look only at this share of the rows, above 0 and below 1, of dense tensors that are
-            stored raw and have 2^20 elements or more: some of each of 32 parts, chosen by the
-            name. Digests of these are not checked, and rules that a sample cannot tell are in
-            `not_looked_at`; a NaN that it has is found. Not with a second model.
-        threads: how many to use, each for a tensor; as many as there are cores, four at most, by
-            default.
-        progress: called with the bytes that were read so far and those to read.
-
-    Raises:
-        ObjectNotFoundError: a name is in none of the models.
-        ArgumentValueError: an argument cannot work.
-        FormatError: the manifest of a file is damaged.
-        LimitError: a safety cap is exceeded.
-        SourceError: bytes could not be read.
-    """
-    if sample is not None:
-        _require_sample(sample, has_other=other is not None)
-    with opened(source) as first:
-        if other is None:
-            chosen = _chosen(first, names)
-            model, findings = _seen(first, chosen, {}, 0, threads, progress, sample)
-            is_sampled = any(one.sampled is not None for one in model.stats)
-            return Insight(
-                (model,),
-                ranked(findings, _nbytes_of((model,))),
-                not_looked_at=not_looked_at(is_sampled=is_sampled, has_other=False),
-                sample=sample if is_sampled else None,
-            )
-        with opened(other) as second:
-            return _two(first, second, names, threads, progress)
-
-
-def outline(first: ObjectReader, second: ObjectReader | None = None) -> Insight:
-    """Return what is known of one model or two before any value is read; nothing is found yet.
-
-    Raises:
-        FormatError: the manifest of a file is damaged.
-        SourceError: it could not be read.
-    """
-    readers = [first] if second is None else [first, second]
-    models = [_outlined(reader) for reader in readers]
-    pairs = []
-    if second is not None:
-        places = [{one.name: at for at, one in enumerate(model.objects)} for model in models]
-        for name in sorted(places[0].keys() | places[1].keys(), key=_name_key):
-            a, b = (place.get(name) for place in places)
-            pairs.append(Pair(a, b, "added" if a is None else "removed" if b is None else _LATER))
-    return Insight(tuple(models), (), tuple(pairs), tuple(RULES))
-
-
-def _name_key(name: str) -> tuple[object, ...]:
+def name_key(name: str) -> tuple[object, ...]:
+    """Return what puts names into their natural order."""
     return natural_key(shown_name(name)), name
 
 
-def _outlined(reader: ObjectReader) -> ModelInsight:
-    objects = tuple(reader.metadata(sorted(reader, key=_name_key)))
+def outlined(reader: ObjectReader) -> ModelInsight:
+    """Return a model as `outline` has it."""
+    objects = tuple(reader.metadata(sorted(reader, key=name_key)))
     shown = tuple(shown_name(one.name) for one in objects)
     roles = roles_of(shown, [tuple(one.shape) for one in objects])
     stats = (
@@ -222,40 +146,7 @@ def _outlined(reader: ObjectReader) -> ModelInsight:
     return _model(reader, objects, tuple(stats), shown, tuple(roles), none)
 
 
-def compared(
-    first: ObjectReader,
-    second: ObjectReader,
-    pair: Pair,
-    names: tuple[str, str],
-    progress: Progress | None = None,
-) -> Pair:
-    """Return a pair of `outline` with how its tensors differ.
-
-    Args:
-        first: the first model.
-        second: the second.
-        pair: the places of both.
-        names: of both tensors.
-        progress: as `diff` takes it.
-
-    Raises:
-        LimitError: a safety cap is exceeded.
-        SourceError: the bytes could not be read.
-    """
-    (found,) = diff_pairs(first, second, [names], threads=1, progress=progress)
-    return dataclasses.replace(pair, kind=_kind(found), found=found)
-
-
-def _require_sample(sample: float, *, has_other: bool) -> None:
-    if isinstance(sample, bool) or not isinstance(sample, (int, float)) or not 0 < sample < 1:
-        raise ArgumentValueError(
-            "a sample is a share of the rows", expected="above 0, below 1", found=describe(sample)
-        )
-    if has_other:
-        raise ArgumentValueError("two models are compared as a whole: a sample is of one alone")
-
-
-def _chosen(
+def chosen_names(
     reader: ObjectReader, names: str | Iterable[str] | None, other: ObjectReader | None = None
 ) -> list[str]:
     """Return the names in one reader; those that neither has are an error."""
@@ -268,7 +159,7 @@ def _chosen(
     return [name for name in dict.fromkeys(wanted) if name in reader]
 
 
-def _seen(
+def seen(
     reader: ObjectReader,
     names: list[str],
     known: Mapping[str, TensorStats],
@@ -294,7 +185,7 @@ def _seen(
     metadata, found = survey(reader, left, asked, damage.__setitem__, threads, progress)
     metadata |= {name: reader.metadata(name) for name in names if name not in metadata}
     found |= known
-    ordered = sorted(names, key=_name_key)
+    ordered = sorted(names, key=name_key)
     objects = tuple(metadata[name] for name in ordered)
     looked_at = tuple(found[name] for name in ordered)
     shown = tuple(map(shown_name, ordered))
@@ -398,7 +289,7 @@ def _scale(one: TensorStats) -> float | None:
 # --- Equal content --------------------------------------------------------------------------
 
 
-def _content_key(one: TensorStats) -> tuple[Any, ...] | None:
+def content_key(one: TensorStats) -> tuple[Any, ...] | None:
     """Return what tensors of one content have in common; None where it would say nothing."""
     if one.finite < _FEW or not one.std or one.sampled is not None:
         return None
@@ -410,11 +301,15 @@ def _same_content(reader: ObjectReader, looked: Sequence[Looked], number: int) -
     by_key: dict[tuple[Any, ...], str] = {}
     pairs = []
     for one in looked:
-        key = _content_key(one.stats)
+        key = content_key(one.stats)
         if key is not None and one.damage is None and not one.is_state:
             first = by_key.setdefault(key, one.stats.name)
             if first != one.stats.name:
                 pairs.append((one.stats.name, first))
+    if not pairs:
+        return []
+    from ztensor.analysis.comparing import diff_pairs, has_same_values  # seldom needed
+
     return [
         Finding(
             "same-content",
@@ -426,163 +321,11 @@ def _same_content(reader: ObjectReader, looked: Sequence[Looked], number: int) -
             f"it has the same values as {shown_name(found.other_name)}",
         )
         for found in diff_pairs(reader, reader, pairs)
-        if _is_same(found)
+        if has_same_values(found)
     ]
 
 
-def _is_same(found: TensorDiff) -> bool:
-    return found.compared in ("digest", "bytes") and "values" not in found.differences
-
-
-# --- Two models -----------------------------------------------------------------------------
-
-
-def _two(
-    first: ObjectReader,
-    second: ObjectReader,
-    names: str | Iterable[str] | None,
-    threads: int | None,
-    progress: Progress | None,
-) -> Insight:
-    wanted = None if names is None else [names] if isinstance(names, str) else list(names)
-    ours, theirs = _chosen(first, wanted, second), _chosen(second, wanted, first)
-    ours_set, common = set(ours), [name for name in theirs if name in set(ours)]
-    phases = _Phases(
-        progress,
-        [
-            sum(first.metadata(name).nbytes for name in common),
-            sum(first.metadata(name).nbytes for name in ours),
-            sum(second.metadata(name).nbytes for name in theirs),
-        ],
-    )
-    named = [(name, name) for name in common]
-    compared = diff_pairs(first, second, named, threads=threads, progress=phases.next())
-    differences = {found.name: found for found in compared}
-    a, findings = _seen(first, ours, {}, 0, threads, phases.next())
-    damaged = {one.tensor for one in findings if one.rule == "damaged"}
-    for name in damaged & differences.keys():
-        differences[name] = dataclasses.replace(differences[name], compared=None)
-    known = {
-        one.name: one
-        for one in a.stats
-        if one.name in differences and _is_same(differences[one.name])
-    }
-    b, more = _seen(second, theirs, known, 1, threads, phases.next())
-    # What is equal has equal findings, but for those that others of its role make.
-    findings += [one for one in more if one.tensor not in known or one.rule == "layer"]
-    places = {one.name: place for place, one in enumerate(b.objects)}
-    pairs = [
-        Pair(place, places.get(one.name), _kind(found), found)
-        for place, one in enumerate(a.objects)
-        for found in (differences.get(one.name),)
-    ]
-    pairs += [
-        Pair(None, place, "added")
-        for place, one in enumerate(b.objects)
-        if one.name not in ours_set
-    ]
-    pairs, moved = _moved(first, second, a, b, pairs)
-    findings += [*moved, *_odd_changes(a, b, pairs)]
-
-    def order(pair: Pair) -> tuple[Any, ...]:
-        return natural_key(a.shown[pair.a] if pair.a is not None else b.shown[pair.b or 0])
-
-    return Insight(
-        (a, b),
-        ranked(findings, _nbytes_of((a, b))),
-        tuple(sorted(pairs, key=order)),
-        not_looked_at(is_sampled=False, has_other=True),
-    )
-
-
-def _kind(found: TensorDiff | None) -> Kind:
-    if found is None:
-        return "removed"
-    if found.values is None and not _is_same(found):
-        return "not compared"
-    return "changed" if found.differences else "equal"
-
-
-def _moved(
-    first: ObjectReader, second: ObjectReader, a: ModelInsight, b: ModelInsight, pairs: list[Pair]
-) -> tuple[list[Pair], list[Finding]]:
-    """Find content of the first model that has another name in the second."""
-    gone = {pair.a for pair in pairs if pair.kind in ("changed", "removed") and pair.a is not None}
-    new = {pair.b for pair in pairs if pair.kind in ("changed", "added") and pair.b is not None}
-    by_key: dict[tuple[Any, ...], int] = {}
-    for place in sorted(new):
-        key = _content_key(b.stats[place])
-        if key is not None:
-            by_key.setdefault(key, place)
-    candidates = {}
-    for place in sorted(gone):
-        key = _content_key(a.stats[place])
-        if key is not None and key in by_key:
-            candidates[a.objects[place].name] = (place, by_key[key])
-    named = [(name, b.objects[there].name) for name, (_, there) in candidates.items()]
-    found = {one.name: one for one in diff_pairs(first, second, named) if _is_same(one)}
-    kinds = {pair.a: pair.kind for pair in pairs}
-    added = {pair.b for pair in pairs if pair.kind == "added"}
-    renamed: dict[int, int] = {}
-    findings = []
-    for name in found:
-        here, there = candidates[name]
-        if kinds[here] == "removed" and there in added and there not in renamed.values():
-            renamed[here] = there
-        else:
-            text = f"its values are now under {b.shown[there]}"
-            findings.append(Finding("moved", "warn", 0, name, 1, 0, text))
-    kept = [
-        Pair(pair.a, renamed[pair.a], "renamed", found[a.objects[pair.a].name])
-        if pair.a is not None and pair.a in renamed
-        else pair
-        for pair in pairs
-        if not (pair.kind == "added" and pair.b in renamed.values())
-    ]
-    return kept, findings
-
-
-def _odd_changes(a: ModelInsight, b: ModelInsight, pairs: Sequence[Pair]) -> list[Finding]:
-    """Return which tensors changed unlike others of their role."""
-    numbers: dict[tuple[str, tuple[int, ...]], list[tuple[int, float | None, float | None]]] = {}
-    for pair in pairs:
-        if pair.kind != "changed" or pair.a is None or pair.found is None:
-            continue
-        role, values = a.roles[pair.a], pair.found.values
-        if role is None or values is None or is_optimizer_state(a.shown[pair.a]):
-            continue
-        is_training = not {"type", "layout"} & set(pair.found.differences)
-        relative = values.relative if is_training else None
-        snr = None if is_training else values.snr_db
-        numbers.setdefault(role[:2], []).append((pair.a, relative, snr))
-    findings: list[Finding] = []
-    for several in numbers.values():
-        medians = (
-            statistics.median([one for _, one, _ in several if one is not None] or [0.0]),
-            statistics.median([one for _, _, one in several if one is not None] or [0.0]),
-        )
-        for place, relative, snr in several:
-            name = a.objects[place].name
-            findings += pair_findings(name, relative, snr, medians, len(several))
-    return findings
-
-
-class _Phases:
-    """Joins the progress of several calls to one."""
-
-    def __init__(self, progress: Progress | None, sizes: list[int]) -> None:
-        self._progress, self._sizes = progress, sizes
-        self._total, self._at = sum(sizes), 0
-
-    def next(self) -> Callable[[int, int], None] | None:
-        """Return what the next call reports to."""
-        begun, progress = sum(self._sizes[: self._at]), self._progress
-        self._at += 1
-        if progress is None:
-            return None
-        return lambda done, _: progress(begun + done, self._total)
-
-
-def _nbytes_of(models: Sequence[ModelInsight]) -> Callable[[Finding], int]:
+def nbytes_of(models: Sequence[ModelInsight]) -> Callable[[Finding], int]:
+    """Return what tells the stored bytes of the tensor of a finding."""
     sizes = [{one.name: one.stored_nbytes for one in model.objects} for model in models]
     return lambda finding: sizes[finding.model].get(finding.tensor, 0)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ztensor.layout.base import Array
 
-PIECE = 1 << 15  # elements whose float64 copies stay in cache
+PIECE = 1 << 17  # elements: calls take long enough for threads, and copies stay in cache
 
 
 class Moments:

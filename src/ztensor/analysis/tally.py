@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ztensor.layout.base import Array
 
-_CACHED = 1 << 15  # elements whose float64 copies stay in cache
+_CACHED = 1 << 17  # elements: calls take long enough for threads, and copies stay in cache
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
 from textual.worker import Worker, get_current_worker
 
-from ztensor.analysis.insight import examine
+from ztensor.analysis.examining import examine
 from ztensor.analysis.statistics import stats
 from ztensor.browsing.lines import Lines, described, facts_text
 from ztensor.browsing.lists import Names

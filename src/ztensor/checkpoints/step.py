@@ -19,7 +19,7 @@ from ztensor.errors import (
 )
 from ztensor.notebook import Shown
 from ztensor.sharded.naming import STEP_NAME
-from ztensor.states import split_tree
+from ztensor.tree.stored import split_tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -122,9 +122,10 @@ def summarize(reader: Reader) -> dict[str, Any]:
 
 def _told(reader: Reader) -> dict[str, Any]:
     """Return the attributes, and of a training state what is no tensor, in place of its bytes."""
-    from ztensor.states import split_tree, tree_values
+    from ztensor.states import tree_values
     from ztensor.tree.decode import LeafAt
     from ztensor.tree.flattening import Container
+    from ztensor.tree.stored import split_tree
 
     attributes, tree = split_tree(reader.attributes)
     if tree is not None:

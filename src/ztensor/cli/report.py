@@ -147,7 +147,7 @@ def report(
         as a check; no condition is met here
     """
     from ztensor.analysis.conditions import met_conditions, require_conditions
-    from ztensor.analysis.insight import examine
+    from ztensor.analysis.examining import examine
     from ztensor.page.report import html_of, save_page
 
     if output is not None:

@@ -139,9 +139,10 @@ def show(
 
 def _of_tree(reader: Reader, path: str) -> dict[str, Any]:
     """Return the values at or under a path of a training state; empty where there are none."""
-    from ztensor.states import split_tree, tree_values
+    from ztensor.states import tree_values
     from ztensor.tree.decode import LeafAt
     from ztensor.tree.flattening import Container
+    from ztensor.tree.stored import split_tree
 
     if split_tree(reader.attributes)[1] is None:
         return {}

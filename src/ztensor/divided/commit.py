@@ -15,7 +15,7 @@ from ztensor.boundary import public
 from ztensor.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.divided.cleaning import clean
 from ztensor.divided.part import let_go
-from ztensor.divided.place import ROOT, Place
+from ztensor.divided.place import Place
 from ztensor.divided.root import encode_values, is_root, open_root, parse_root, write_root
 from ztensor.errors import (
     FormatError,
@@ -25,6 +25,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.sharded.naming import ROOT
 from ztensor.source.sink import FileSink
 from ztensor.source.targets import require_free
 from ztensor.source.upload import RemoteSink

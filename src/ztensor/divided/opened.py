@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import os
@@ -12,17 +11,14 @@ import numpy as np
 
 from ztensor.boundary import public
 from ztensor.chunks.assembling import Assembler
-from ztensor.divided.cleaning import has_parts
 from ztensor.divided.nested import RootAttributes, named_apart
-from ztensor.divided.place import ATTRIBUTE, ROOT, Place
+from ztensor.divided.place import ATTRIBUTE, Place
 from ztensor.divided.root import is_root, open_root, parse_root, value_arrays
 from ztensor.divided.rows import SEPARATOR
 from ztensor.errors import (
     FormatError,
     Reason,
     SourceError,
-    SourceNotFoundError,
-    SourcePermissionError,
     UsageError,
     describe,
 )
@@ -34,11 +30,9 @@ from ztensor.notebook import Shown
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.objects import not_found
+from ztensor.sharded.naming import DIVIDED, ROOT
 from ztensor.source.later import LaterFile, LaterFiles
-from ztensor.source.paths import path_text
 from ztensor.source.rights import rights_of
-from ztensor.source.table import is_remote
-from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,8 +45,6 @@ if TYPE_CHECKING:
     from ztensor.typing import Path
 
     Array = np.ndarray[Any, Any]
-
-FORMAT = "divided"
 
 
 class DividedObjects(FileObjects):
@@ -110,7 +102,7 @@ class DividedObjects(FileObjects):
         super().__init__(
             source,
             manifest,
-            format=FORMAT,
+            format=DIVIDED,
             encodings=self.assembler.encodings(),
             verify=verify,
             limits=limits,
@@ -254,65 +246,6 @@ def divided_of(
         file.close()
         raise
     file.close()
-    return None
-
-
-def open_if_divided(
-    given: Any, *, verify: bool | None = None, limits: Limits | None = None
-) -> FileObjects | None:
-    """Return the tensors of a divided checkpoint where a caller means one, else None.
-
-    That is a folder that has a root, or the root; in a store the root, or a URL that ends with "/".
-
-    Raises:
-        SourceError: it is a folder with files of processes, and its root is missing.
-        ZTensorError: what `open_divided` raises.
-    """
-    if not isinstance(given, (str, os.PathLike)):
-        return None
-    path = path_text(given)
-    if not isinstance(given, Remote) and not is_remote(path):
-        return _open_if_in_folder(path, verify=verify, limits=limits)
-    whole = path.partition("?")[0]
-    is_signed = whole != path  # which is good for one object
-    if (whole.endswith("/") and not is_signed) or whole.rpartition("/")[2] == ROOT:
-        with contextlib.suppress(SourceNotFoundError, SourcePermissionError):
-            return divided_of(Place(given), verify=verify, limits=limits)
-    return None
-
-
-def open_instead(
-    given: Any, *, verify: bool | None = None, limits: Limits | None = None
-) -> FileObjects | None:
-    """Return the tensors of a divided checkpoint beneath a URL of which no object is there.
-
-    Raises:
-        ZTensorError: what `open_divided` raises.
-    """
-    path = path_text(given) if isinstance(given, (str, os.PathLike)) else ""
-    if "?" in path or (not isinstance(given, Remote) and not is_remote(path)):
-        return None
-    with contextlib.suppress(SourceNotFoundError, SourcePermissionError):
-        return divided_of(Place(given), verify=verify, limits=limits)
-    return None
-
-
-def _open_if_in_folder(
-    path: str, *, verify: bool | None, limits: Limits | None
-) -> DividedObjects | None:
-    is_folder = os.path.isdir(path)
-    if not is_folder and os.path.basename(path) != ROOT:
-        return None
-    place = Place(path)
-    folder = place.folder or path
-    if os.path.isfile(os.path.join(folder, ROOT)):
-        return divided_of(place, verify=verify, limits=limits)
-    if is_folder and has_parts(folder):
-        error = SourceNotFoundError(
-            "the root of the divided checkpoint is missing", file=os.path.join(folder, ROOT)
-        )
-        error.hint = f"`ztensor repair {describe(folder, 200)}` makes it of the other files"
-        raise error
     return None
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ztensor.boundary import public
 from ztensor.chunks.table import Chunk, ChunkTable, Kind, TableFile
 from ztensor.digest import ALGORITHMS, digest_of, xxh3_128
-from ztensor.divided.place import ATTRIBUTE, ROOT, Place, is_own, part_name
+from ztensor.divided.place import ATTRIBUTE, Place, is_own, part_name
 from ztensor.divided.rows import Tensors, Written, kind_of_tensor, own_name, row_of, table_of
 from ztensor.divided.since import Older
 from ztensor.errors import (
@@ -28,7 +28,7 @@ from ztensor.layout.elements import blocks, spell
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.model.showing import counted
 from ztensor.reading.listing import find_manifest
-from ztensor.sharded.naming import parse_size
+from ztensor.sharded.naming import ROOT, parse_size
 from ztensor.source.base import Range
 from ztensor.source.sink import FileSink
 from ztensor.source.upload import RemoteSink, remove

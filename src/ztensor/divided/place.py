@@ -8,6 +8,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import FormatError, Reason, describe
+from ztensor.sharded.naming import ROOT
 from ztensor.source.beneath import Beneath, cache_of, parts_of
 from ztensor.source.paths import path_text
 from ztensor.source.table import is_remote
@@ -16,7 +17,6 @@ from ztensor.source.urls import Remote, remote_of, with_storage
 if TYPE_CHECKING:
     from ztensor.source.base import Source
 
-ROOT = "checkpoint.zt"
 # The key of attributes of the root, of files of processes, and of objects in these.
 ATTRIBUTE = "divided"
 _PART = re.compile(r"\d{5,}-[0-9a-f]{8}\.zt")

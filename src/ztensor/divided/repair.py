@@ -17,11 +17,12 @@ from ztensor.contents import open_file
 from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.divided.commit import merged
 from ztensor.divided.opened import open_objects
-from ztensor.divided.place import ATTRIBUTE, ROOT, Place, is_part_name
+from ztensor.divided.place import ATTRIBUTE, Place, is_part_name
 from ztensor.divided.root import encode_values, write_root
 from ztensor.divided.rows import SEPARATOR, Tensors, Written, kind_of_object, row_of, table_of
 from ztensor.errors import FormatError, Reason, SourceError, UsageError, ZTensorError, describe
 from ztensor.model.showing import counted
+from ztensor.sharded.naming import ROOT
 from ztensor.source.base import Range
 from ztensor.source.sink import FileSink
 from ztensor.source.targets import shown

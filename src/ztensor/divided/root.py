@@ -39,7 +39,7 @@ from ztensor.boundary import public
 from ztensor.chunks.table import ChunkTable, Kind, TableFile, broken
 from ztensor.contents import open_file
 from ztensor.digest import ALGORITHMS
-from ztensor.divided.place import ATTRIBUTE, ROOT, Place, opener, require_plain
+from ztensor.divided.place import ATTRIBUTE, Place, opener, require_plain
 from ztensor.errors import (
     FormatError,
     LimitError,
@@ -51,6 +51,7 @@ from ztensor.errors import (
 )
 from ztensor.frameworks import tree_adapter
 from ztensor.limits import Budget
+from ztensor.sharded.naming import ROOT
 from ztensor.tree.decode import decode
 from ztensor.tree.encode import encode
 from ztensor.tree.kinds import MAKERS, Made

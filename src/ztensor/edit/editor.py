@@ -18,7 +18,6 @@ from ztensor.container.framing import FOOTER_2_BYTES, HEAD_BYTES
 from ztensor.contents import only_ours_change, refuse_not_ours
 from ztensor.converting.versions import emitter_for
 from ztensor.digest import writable
-from ztensor.divided.place import ROOT
 from ztensor.divided.root import says_root
 from ztensor.errors import (
     FormatError,
@@ -36,6 +35,7 @@ from ztensor.model.manifest import Manifest, TensorObject
 from ztensor.model.rules import alignment_of
 from ztensor.opening import Reader
 from ztensor.reading.listing import read_manifest
+from ztensor.sharded.naming import ROOT
 from ztensor.source.appending import AppendSink, TrialSink
 from ztensor.source.base import read_bytes
 from ztensor.source.paths import path_text

@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
-from ztensor.analysis.insight import Insight, examine
+from ztensor.analysis.examining import examine
+from ztensor.analysis.insight import Insight
 from ztensor.boundary import public
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.model.showing import counted, short_repr

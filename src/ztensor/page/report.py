@@ -8,7 +8,8 @@ import html
 import importlib.resources
 from typing import TYPE_CHECKING, Any
 
-from ztensor.analysis.insight import Insight, examine
+from ztensor.analysis.examining import examine
+from ztensor.analysis.insight import Insight
 from ztensor.boundary import public
 from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.model.showing import counted

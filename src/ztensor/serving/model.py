@@ -10,9 +10,11 @@ import dataclasses
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ztensor.analysis.beside import compared
 from ztensor.analysis.document import channels_of, detail_of, document_of, plain, row_of
+from ztensor.analysis.examining import examine, outline
 from ztensor.analysis.findings import findings_of
-from ztensor.analysis.insight import compared, examine, looked_alone, outline
+from ztensor.analysis.insight import looked_alone
 from ztensor.analysis.singular import singular_values
 from ztensor.analysis.slicing import Cut, seen
 from ztensor.analysis.statistics import Asked, survey

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import ManifestError, Reason, UnsupportedError, describe
@@ -29,6 +29,13 @@ def stored_shape(shape: bytes) -> dict[str, object]:
         return {"version": _VERSION, "shape": shape}
     stored = b"".join(ENCODINGS["zstd"].encode(memoryview(shape), level=_LEVEL))
     return {"version": _VERSION, "shape": stored, "encoding": "zstd", "length": len(shape)}
+
+
+def split_tree(attributes: Mapping[str, Any]) -> tuple[dict[str, Any], object]:
+    """Return a file's attributes without its tree, and what they say of that; None for none."""
+    rest = dict(attributes)
+    told = rest.pop(ATTRIBUTE, None)
+    return rest, told
 
 
 def shape_of(told: object, budget: Budget) -> tuple[bytes, int]:

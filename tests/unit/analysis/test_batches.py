@@ -15,6 +15,8 @@ from tests.unit.analysis.test_channels import FLOATS
 from ztensor.analysis import batches, statistics
 from ztensor.numpy import save_file
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(5)
 INTEGERS = [np.bool_, np.int8, np.uint8, np.int16, np.int64, np.uint64]
 SHAPES: list[tuple[int, ...]] = [(), (1,), (7,), (2, 2), (65, 9), (3, 4, 5), (1, 4)]

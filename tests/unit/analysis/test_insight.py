@@ -154,6 +154,7 @@ def sampled_model(path: Path) -> tuple[Path, Any]:
     return path, large
 
 
+@pytest.mark.slow
 def test_a_sample_is_said_and_the_same_each_time(tmp_path: Path) -> None:
     path, large = sampled_model(tmp_path / "m.zt")
     insight = ztensor.examine(path, sample=0.05)

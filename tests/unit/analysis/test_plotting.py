@@ -120,6 +120,7 @@ def test_an_svg_is_saved(tmp_path: Path) -> None:
     assert (tmp_path / "p.SVG").read_text("utf-8") == picture.svg()
 
 
+@pytest.mark.slow
 def test_a_png_is_saved(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image", reason="Pillow draws PNG")
     picture = plot(save(ARRAYS), title="model.zt")

@@ -229,6 +229,7 @@ def test_progress_ends_at_its_total() -> None:
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_object(tmp_path: Path) -> None:
     path = tmp_path / "large.zt"
     save_file({"w": np.zeros(24 << 20, np.float32)}, path)

@@ -17,10 +17,11 @@ from torch import distributed as dist
 from ztensor.chunks.boxes import overlap, overlapping_pair
 from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.divided import open_divided
-from ztensor.divided.place import ROOT, Place
+from ztensor.divided.place import Place
 from ztensor.divided.root import BOXES, PATHS, values_as
 from ztensor.errors import FormatError, Reason, SourceNotFoundError, describe
 from ztensor.model.dtype import element_count
+from ztensor.sharded.naming import ROOT
 from ztensor.source.base import Range
 from ztensor.source.upload import is_there
 from ztensor.source.urls import Remote

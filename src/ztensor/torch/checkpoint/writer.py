@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 
 from ztensor.boundary import public
 from ztensor.divided import PartWriter, commit
-from ztensor.divided.place import ROOT, Place
+from ztensor.divided.place import Place
 from ztensor.divided.root import BOXES, PATHS
 from ztensor.divided.rows import own_name
 from ztensor.errors import (
@@ -22,6 +22,7 @@ from ztensor.errors import (
     SourceError,
     ZTensorError,
 )
+from ztensor.sharded.naming import ROOT
 from ztensor.source.targets import require_free
 from ztensor.torch.checkpoint.opened import folder_of
 from ztensor.torch.checkpoint.place import AtPlace
