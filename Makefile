@@ -17,7 +17,8 @@ HEALTHY ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-PARALLEL = $(if $(strip $(WORKERS)),-n $(WORKERS) --dist loadgroup)
+PARALLEL = $(if $(strip $(WORKERS)),-n $(WORKERS) --dist loadfile)
+FRAMEWORKS = $(if $(strip $(TORCH)),$(VENV)/torch.stamp) $(if $(strip $(JAX)),$(VENV)/jax.stamp)
 PIP := $(BIN)/python -m pip --quiet --retries 5
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -27,7 +28,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo check test lint test-pythons test-minimum mutants honest budget fuzz attacks faults browser distributed interop frameworks formats ecosystem real-files healthy bench bench-quick bench-paths bench-pretrained remote docs cli-page versions-page release-check clean
+.PHONY: help demo check test test-slow lint test-pythons test-minimum mutants honest budget fuzz attacks faults browser distributed interop frameworks formats ecosystem real-files healthy bench bench-quick bench-paths bench-pretrained remote docs cli-page versions-page release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -36,8 +37,11 @@ demo: $(VENV)/demo.stamp ## save, map, slice, verify and damage a real-sized che
 	$(BIN)/ztensor demo $(MODEL)
 
 # TORCH= and JAX= (empty) leave them out: no test fails for their absence.
-test: $(VENV)/real.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) $(if $(strip $(JAX)),$(VENV)/jax.stamp) ## run all tests
-	$(BIN)/python -m pytest -m "not fuzz and not interop" $(PARALLEL) $(PYTEST_ARGS)
+test: $(VENV)/real.stamp $(FRAMEWORKS) ## run the tests but the slow ones, a few minutes
+	$(BIN)/python -m pytest -m "not slow and not fuzz and not interop" $(PARALLEL) $(PYTEST_ARGS)
+
+test-slow: $(VENV)/real.stamp $(FRAMEWORKS) ## run the slow ones: processes, servers, examples, as long again
+	$(BIN)/python -m pytest -m "slow and not fuzz and not interop" $(PARALLEL) $(PYTEST_ARGS)
 
 # The minute before a commit; `make lint test` is what every change must pass.
 check: $(VENV)/dev.stamp ## check style, types and the tests of what changed
@@ -74,7 +78,7 @@ budget: $(VENV)/dev.stamp ## measure memory and time of the worst known files of
 fuzz: $(VENV)/dev.stamp ## feed damaged files of every format to the reader, ten minutes
 	$(BIN)/python fuzz/run.py $(FUZZ)
 
-attacks: $(VENV)/dev.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) $(if $(strip $(JAX)),$(VENV)/jax.stamp) ## attack every function and verb with all hostile files, wrong arguments and damage
+attacks: $(VENV)/dev.stamp $(FRAMEWORKS) ## attack every function and verb with all hostile files, wrong arguments and damage
 	ZTENSOR_TESTS=full $(BIN)/python -m pytest -o timeout=1800 tests/attacks tests/property $(PARALLEL) $(PYTEST_ARGS)
 
 faults: $(VENV)/dev.stamp ## kill, cut the power and fill the disk under every change to a file
@@ -94,13 +98,13 @@ remote: $(VENV)/dev.stamp ## read and write through S3, HTTP and a hub on loopba
 # Debian's package is 86 MB; `playwright install` needs a host of its own and is never called.
 browser: $(VENV)/browser.stamp ## install a browser where that is allowed, and click through the page of a model
 	@$(BIN)/python tests/browser/installing.py
-	$(BIN)/python -m pytest tests/browser $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/browser $(PARALLEL) $(PYTEST_ARGS)
 
 interop: $(VENV)/dev.stamp ## exchange files with the released wheels of each version
 	$(BIN)/python tests/interop/run.py
 	$(BIN)/python tests/interop/wheels_2.py
 
-frameworks: $(VENV)/dev.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) $(if $(strip $(JAX)),$(VENV)/jax.stamp) ## take every type and layout from every framework to all others, bit for bit
+frameworks: $(VENV)/dev.stamp $(FRAMEWORKS) ## take every type and layout from every framework to all others, bit for bit
 	$(BIN)/python tests/interop/frameworks.py
 
 formats: $(VENV)/dev.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) ## hold what we read and write of each format to its own library, and refuse its hostile samples

@@ -141,7 +141,7 @@ def survives(mutant: Mutant) -> bool:
             done = subprocess.run(
                 [
                     sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider",
-                    "-m", "not slow and not fuzz and not interop", "--no-header",
+                    "-m", "not fuzz and not interop", "--no-header",
                     *map(str, files_for(mutant.module)),
                 ],
                 cwd=ROOT, capture_output=True, check=False, timeout=SECONDS,

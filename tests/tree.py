@@ -27,7 +27,9 @@ _QUANTIZATION = ("unit/layout/test_quantization.py", "unit/layout/test_checkpoin
 
 # A module, or a folder of them for those that have no line of their own, and its tests.
 ELSEWHERE: dict[str, tuple[str, ...]] = {
+    "analysis/beside.py": ("unit/analysis/test_insight.py",),
     "analysis/document.py": ("unit/analysis/test_insight.py",),
+    "analysis/examining.py": ("unit/analysis/test_insight.py",),
     "analysis/spreads.py": ("unit/analysis/test_statistics.py",),
     "analysis/tally.py": ("unit/analysis/test_comparing.py", "unit/analysis/test_insight.py"),
     "analysis/sums.py": ("unit/analysis/test_statistics.py", "unit/cli/test_show.py"),

@@ -136,6 +136,7 @@ def irregular(count: int, **fields: object) -> bytes:
     return v1(root(item(objects)), b"ZTEN1000" + bytes(56 + 64 * count))
 
 
+@pytest.mark.slow
 def test_many_irregular_objects_need_little_beside_their_length() -> None:
     """So a quarter of a million of them, each with a cache line of data, meet no limit."""
     data = irregular(20_000)
@@ -144,6 +145,7 @@ def test_many_irregular_objects_need_little_beside_their_length() -> None:
         assert reader.metadata("layer.19999.weight").shape == (8, 8)
 
 
+@pytest.mark.slow
 def test_objects_read_one_by_one_are_those_decoded_at_once() -> None:
     """The ways differ in memory alone: `version` behind the objects makes all be decoded."""
     for fields in ({}, {"attributes": {"a": [1]}}, {"x": {"y": 1}}):

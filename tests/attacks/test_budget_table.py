@@ -16,6 +16,8 @@ import pytest
 from tests.attacks.shapes import SHAPES, load
 from tests.extent import IS_FULL
 
+pytestmark = pytest.mark.slow
+
 KINDS = list(load())
 TOGETHER = 1 if IS_FULL else 6
 BUDGET = Path(__file__).with_name("budget.py")

@@ -68,6 +68,7 @@ def test_fields_that_are_thrown_away_cost_too(value: str) -> None:
     assert caught.value.reason is Reason.LIMIT_COST
 
 
+@pytest.mark.slow
 def test_many_tensors_are_charged() -> None:
     """Attack: a header of the shortest tensors there are, regular or not."""
     for start in ("{", "{ "):
@@ -99,6 +100,7 @@ def test_an_index_of_missing_shards_looks_into_the_folder_once(
     assert calls == []
 
 
+@pytest.mark.slow
 def test_an_index_is_read_lean(tmp_path: Path) -> None:
     """The largest real indexes have 20 MB: they must fit into four times their length."""
     file = "model-%05d-of-00163.safetensors"

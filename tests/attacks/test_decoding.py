@@ -330,6 +330,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before >> 10)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss in KiB")
 @pytest.mark.parametrize("verb", ["verify", "stats", "convert"])
 def test_windows_of_all_threads_together(tmp_path: Path, verb: str) -> None:
@@ -376,6 +377,7 @@ def test_a_window_waits_for_others_and_never_for_itself() -> None:
     assert order == ["both", "apart", "given back", "next"]
 
 
+@pytest.mark.slow
 def test_very_many_empty_frames() -> None:
     """Hundreds of thousands of empty frames, each with a window of 128 MiB: linear time."""
     empty = b"\x28\xb5\x2f\xfd\x00" + bytes([17 << 3]) + b"\x01\x00\x00"
@@ -472,6 +474,7 @@ def overlapping(count: int, frames: int, *, shapes: bool) -> bytes:
     return made.to_bytes()
 
 
+@pytest.mark.slow
 def test_objects_over_parts_of_one_another(decoded: list[int]) -> None:
     """Each object begins one frame behind the last: decoded bytes grow with the square."""
     data = overlapping(60, 60, shapes=False)

@@ -159,6 +159,7 @@ def test_close_in_the_midst_of_a_call(
         assert not is_open(saved)
 
 
+@pytest.mark.slow
 def test_close_beside_many_reads(saved: Path) -> None:
     """close() at any moment beside reads of four threads: the system reuses the number at once."""
     wrong: list[object] = []
@@ -211,6 +212,7 @@ def test_close_in_a_signal_handler(saved: Path) -> None:
         signal.signal(signal.SIGALRM, old)
 
 
+@pytest.mark.slow
 def test_close_in_a_progress_callback(saved: Path) -> None:
     """The callback of verify closes the reader it reports on."""
     reader = ztensor.open(saved)
@@ -221,6 +223,7 @@ def test_close_in_a_progress_callback(saved: Path) -> None:
     assert not is_open(saved)
 
 
+@pytest.mark.slow
 def test_what_was_handed_out_outlives_close(saved: Path) -> None:
     """Views, and an error with its traceback, after close(): neither is cut off, nor holds it."""
     reader = ztensor.open(saved)
@@ -236,6 +239,7 @@ def test_what_was_handed_out_outlives_close(saved: Path) -> None:
     assert not is_open(saved)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # of JAX, where another test loaded it
@@ -552,6 +556,7 @@ _FILES: dict[str, tuple[str, Callable[[Path, dict[str, Any]], None]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows does not cut open files")
 def test_no_signal_where_no_view_was_asked_for(tmp_path: Path) -> None:
     """Another process cuts the file before, between and in reads: SIGBUS killed the reader."""

@@ -134,6 +134,7 @@ def _used(folder: Path) -> None:
         reader["w"]
 
 
+@pytest.mark.slow
 def test_values_nested_deeply_are_read_and_cost_little(tmp_path: Path) -> None:
     save(tmp_path, {"w": W, "v": W[:4]}, processes=2)
     _changed(tmp_path, _nested)
@@ -191,6 +192,7 @@ def test_a_claim_of_many_chunks_costs_nothing(tmp_path: Path, shape: tuple[int, 
     assert peak < 64 << 20
 
 
+@pytest.mark.slow
 def test_boxes_of_many_axes_and_none_that_are_regular_take_linear_time(tmp_path: Path) -> None:
     count = 50_000
     random = np.random.default_rng(0)

@@ -29,6 +29,7 @@ DEAR = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DEAR)
 def test_arrays_are_charged_what_they_take(name: str) -> None:
     """Arrays of short strings and small numbers took 18 times the length of the file."""
@@ -55,6 +56,7 @@ def test_keys_and_tensors_are_charged(kind: str) -> None:
     assert peak <= FLOOR + 4 * len(data)
 
 
+@pytest.mark.slow
 def test_the_largest_vocabularies_open() -> None:
     """The other way round: 256k tokens with scores and types, and 512k merges, are read."""
     tokens = b"".join(gguf_text(b"tok%05x" % i) for i in range(256_000))

@@ -167,6 +167,7 @@ def test_chunks_that_lie_in_one_another() -> None:
     assert refusal(data).reason == Reason.OUT_OF_BOUNDS
 
 
+@pytest.mark.slow
 def test_a_chunk_that_inflates_to_far_more() -> None:
     """Deflate gives 1000 bytes for one: 64 kB that inflate to 64 MiB for a chunk of 24 bytes."""
     bomb = zlib.compress(bytes(64 * MIB), 9)
@@ -211,6 +212,7 @@ ARRAYS: dict[bytes, tuple[Any, int]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", ARRAYS)
 def test_an_index_that_claims_more_than_there_is(sign: bytes) -> None:
     """Counts of 2^40 in the header of an index of chunks: as much memory was asked for."""
@@ -318,6 +320,7 @@ def test_a_heap_of_many_texts_is_looked_through_once(work: dict[str, int]) -> No
     assert few.attributes["texts"][-1] == "001999"
 
 
+@pytest.mark.slow
 def test_many_texts_that_are_one() -> None:
     """Each of many texts is one and the same long one: a short file became very much text."""
 
@@ -418,6 +421,7 @@ def test_structures_that_overlap() -> None:
     assert refusal(patched(data, 40, "Q", len(data))).reason == Reason.FIELD_VALUE
 
 
+@pytest.mark.slow
 def test_names_that_are_the_ends_of_one() -> None:
     """Thousands of names in one long text, each a byte shorter: 100 kB became 240 MB."""
     count = 3000
@@ -440,6 +444,7 @@ def test_names_that_are_the_ends_of_one() -> None:
     assert refusal(bytes(data)).reason in (Reason.LIMIT_COST, Reason.DUPLICATE_NAME)
 
 
+@pytest.mark.slow
 def test_paths_that_grow_with_their_depth() -> None:
     """Long names of groups in groups: each path has all names above it."""
 
@@ -563,6 +568,7 @@ def one_of_each() -> list[bytes]:
     return [made(part, **options) for part in parts for options in kinds]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_summed", [True, False], ids=["with checksums", "without"])
 def test_bytes_changed_at_random(is_summed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any bytes may be any others: a right result or one error of ours, quickly, without h5py."""

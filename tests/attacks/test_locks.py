@@ -94,6 +94,7 @@ def test_a_reader_is_granted_no_write_lock(path: Path) -> None:
     act_as(MALLORY, ask)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("hold", HOLDS)
 def test_a_reader_that_locks_the_file_keeps_no_writer_out(
@@ -108,6 +109,7 @@ def test_a_reader_that_locks_the_file_keeps_no_writer_out(
         assert reader.verify().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["lock first", "reader first"])
 def test_two_writers_stay_apart_while_a_reader_locks_the_file(order: str, path: Path) -> None:
     """A mere reader locks the file, so that two writers do not see each other."""
@@ -240,6 +242,7 @@ PLANTED: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", PLANTED)
 def test_a_planted_lock_file_keeps_no_writer_out(planted: str, path: Path) -> None:
     """A stranger puts something under the name of the lock file, and locks it if it can be."""
@@ -282,6 +285,7 @@ def test_a_dead_writers_lock_file_is_taken_over(path: Path) -> None:
     assert not left.exists()
 
 
+@pytest.mark.slow
 def test_who_can_make_no_lock_file_is_told(path: Path) -> None:
     """A reader bars the writers, in a folder where these cannot put a file."""
     os.chown(path.parent, 0, 0)

@@ -1755,6 +1755,7 @@ def large(files: Files) -> list[Path]:
     return sorted(folder.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_AS is Linux's")
 def test_memory_that_runs_out(files: Files) -> None:
     """Files of 16 MB read, checked and converted by a process that may have little memory more."""
@@ -1773,6 +1774,7 @@ def test_memory_that_runs_out(files: Files) -> None:
     assert "Traceback" not in ran.stderr, ran.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_a_stack_that_runs_out(files: Files) -> None:
     """Calls made where only so many frames are left, for every number of them."""
 
@@ -1858,6 +1860,7 @@ for name, do in writers.items():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_FSIZE is not everywhere")
 def test_a_disk_that_runs_out(files: Files) -> None:
     """Every writer in a process whose files may have no more than 2 KiB."""

@@ -73,6 +73,7 @@ def test_every_instruction_is_charged_what_it_takes(name: str) -> None:
     assert peak <= FLOOR
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [in_a_zip, legacy], ids=["zip", "legacy"])
 def test_real_pickles_are_far_from_it(make: Callable[[bytes], bytes]) -> None:
     """The other way round: a list of 300,000 numbers, and a dict of 100,000 texts, are read."""
@@ -94,6 +95,7 @@ def test_a_deflated_pickle_pays_for_its_stored_length() -> None:
     assert result.reason is Reason.LIMIT_COST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PICKLES)
 def test_the_worst_shapes_stay_in_the_budget(name: str) -> None:
     """The shapes of `make budget`, as long as a whole pass of them is quick."""

@@ -89,6 +89,7 @@ def test_what_waits_under_a_temporarys_name_is_left_alone(planted: str, tmp_path
         assert (tmp_path / "precious").read_bytes() == b"precious"
 
 
+@pytest.mark.slow
 @TWO_USERS
 def test_only_ones_own_temporaries_are_swept(common: Path) -> None:
     """A stranger lays a file under a temporary's name and waits for root to take it away."""
@@ -197,6 +198,7 @@ def test_no_link_is_followed_that_the_caller_did_not_name(derived: str, tmp_path
     assert not (tmp_path / names[derived]).is_symlink()
 
 
+@pytest.mark.slow
 @TWO_USERS
 def test_a_link_of_another_user_in_a_folder_of_all_is_refused(common: Path) -> None:
     """A link to a user's file waits in a folder like `/tmp` under the name he saves to."""

@@ -153,6 +153,7 @@ def test_an_owner_that_cannot_be_kept_gains_nobody_anything(common: Path) -> Non
     assert oct(mode_of(target)) == "0o644"  # what group and others both had
 
 
+@pytest.mark.slow
 @TWO_USERS
 @pytest.mark.parametrize("mode", [0o660, 0o640, 0o664, 0o604])
 def test_the_group_of_a_project_is_kept_by_its_members(mode: int, common: Path) -> None:
@@ -186,6 +187,7 @@ def test_a_group_that_cannot_be_kept_loses_its_rights(mode: int, kept: int, comm
 SHUT_OUT = {OWNER: 6, (USER, BOB): 6, (USER, MALLORY): 0, GROUP: 0, MASK: 6, OTHER: 4}
 
 
+@pytest.mark.slow
 @TWO_USERS
 @pytest.mark.parametrize("verb", ["save", "compact", "atomic", "merge itself"])
 def test_an_access_list_is_kept(verb: str, common: Path) -> None:
@@ -203,6 +205,7 @@ def test_an_access_list_is_kept(verb: str, common: Path) -> None:
     assert can_read(OTHERS, target)
 
 
+@pytest.mark.slow
 @TWO_USERS
 @pytest.mark.parametrize("what", ["group", "list"])
 def test_without_its_list_a_file_is_the_owners_alone(
@@ -401,6 +404,7 @@ def test_another_group_gets_what_all_had(mode: int, kept: int, common: Path) -> 
     assert oct(mode_of(out)) == oct(kept)
 
 
+@pytest.mark.slow
 @TWO_USERS
 @pytest.mark.parametrize("alike", [True, False])
 def test_a_list_of_the_folder_stays_where_the_source_has_it_too(alike: bool, common: Path) -> None:

@@ -30,6 +30,7 @@ def deflated(data: bytes) -> bytes:
 # --- What deflated members are ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_streams_of_every_length_around_a_piece() -> None:
     """A right stream refused: zlib holds bytes back where a piece was full (1 MiB + 0..59)."""
     for length in (0, 1, *range(PIECE, PIECE + 60)):
@@ -72,6 +73,7 @@ def test_a_stream_is_exactly_what_was_said(packed: bytes, size: int, reason: Rea
     assert caught.value.reason is reason
 
 
+@pytest.mark.slow
 def test_a_long_stream_is_entered_anywhere() -> None:
     """Each part of a long stream inflates all before it: here no more than a step of it."""
     data = np.random.default_rng(1).integers(0, 9, 1 << 16, np.uint8).tobytes() * 40
@@ -108,6 +110,7 @@ def test_a_damaged_stream_is_inflated_once_for_all_its_parts() -> None:
 LONG = 80 * MIB
 
 
+@pytest.mark.slow
 def test_an_element_of_a_long_deflated_array_takes_little() -> None:
     """One element of a long deflated npz array decoded and kept all of it; 80 MiB of 80 kB."""
     made = io.BytesIO()
@@ -127,6 +130,7 @@ def test_an_element_of_a_long_deflated_array_takes_little() -> None:
     assert caught.value.reason is Reason.DIGEST_MISMATCH
 
 
+@pytest.mark.slow
 def test_an_element_far_in_a_deflated_storage_takes_little() -> None:
     """One byte at the end of a deflated `.pt` storage decoded all before it into memory."""
     whole = make_pt.storage("0", "torch.ByteStorage", LONG)
@@ -172,6 +176,7 @@ def test_many_tensors_over_one_deflated_storage_are_counted() -> None:
 # --- What listing takes -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("long", ["0," * 4900, "'a'," * 2400], ids=["numbers", "texts"])
 def test_long_headers_deflated_to_nothing(long: str) -> None:
     """Each member of 100 bytes inflates to a header of 10 kB: npz of 1 MB took 503 MiB, 12 s."""
@@ -183,6 +188,7 @@ def test_long_headers_deflated_to_nothing(long: str) -> None:
     assert result.reason in (Reason.LIMIT_COST, Reason.FIELD_TYPE, Reason.MANIFEST_SIZE)
 
 
+@pytest.mark.slow
 def test_members_are_charged() -> None:
     """Members of nothing: a directory's entries cost more memory than the bytes they take."""
     data = archive({f"{i:x}.npy": npy(dtype_header("'|u1'", "(0,)")) for i in range(2_000)})

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.distributed.processes import Processes
 
 pytestmark = [
-    pytest.mark.xdist_group("distributed"),
+    pytest.mark.slow,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="the processes are forked"),
 ]
 

@@ -22,7 +22,6 @@ BOXES = ["rows", "columns", "tiles", "uneven", "one"]
 
 # One server of forks for all, and fork is what these tests are made of.
 pytestmark = [
-    pytest.mark.xdist_group("distributed"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="the processes are forked"),
 ]
 
@@ -43,6 +42,7 @@ def test_every_placement_is_loaded_in_others(
         assert found == [[]] * world
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_one_file_of_whole_tensors(processes: Processes, tmp_path: Path) -> None:
     processes.right(4, f"{TASKS}.save", folder=tmp_path, placement="01")
     with ztensor.open(tmp_path) as reader:
@@ -52,6 +52,7 @@ def test_a_checkpoint_is_one_file_of_whole_tensors(processes: Processes, tmp_pat
     assert (whole.reshape(-1) - whole[0, 0]).tolist() == list(range(70))
 
 
+@pytest.mark.slow
 def test_boxes_that_are_tied_are_stored_once_each(processes: Processes, tmp_path: Path) -> None:
     assert processes.right(4, f"{TASKS}.tied", folder=tmp_path) == [0] * 4
     with open_divided(tmp_path) as checkpoint:
@@ -60,6 +61,7 @@ def test_boxes_that_are_tied_are_stored_once_each(processes: Processes, tmp_path
     assert len(set(zip(table.file.tolist(), table.at.tolist(), strict=True))) == 6
 
 
+@pytest.mark.slow
 def test_a_cached_plan_never_brings_back_an_older_save(
     processes: Processes, tmp_path: Path
 ) -> None:
@@ -71,6 +73,7 @@ def test_a_cached_plan_never_brings_back_an_older_save(
         assert found == [[], []]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["thread", "process"])
 def test_asynchronous_saves_end(kind: str, processes: Processes, tmp_path: Path) -> None:
     world = 2 if kind == "thread" else 1  # each process starts one beside it, which takes long
@@ -79,6 +82,7 @@ def test_asynchronous_saves_end(kind: str, processes: Processes, tmp_path: Path)
     assert found == [[]] * 3
 
 
+@pytest.mark.slow
 def test_processes_that_do_not_talk_save_apart(processes: Processes, tmp_path: Path) -> None:
     saving: dict[str, Any] = {"folder": tmp_path, "placements": ["01"], "use_collectives": False}
     processes.right(4, f"{TASKS}.save_each", **saving)
@@ -96,11 +100,13 @@ def test_processes_that_do_not_talk_save_apart(processes: Processes, tmp_path: P
         assert "model.layers.0.weight" in one.errors[0][2]
 
 
+@pytest.mark.slow
 def test_one_process_alone_needs_no_group(processes: Processes, tmp_path: Path) -> None:
     processes.right(1, f"{TASKS}.save", folder=tmp_path, placement="0", no_dist=True)
     assert processes.right(2, f"{TASKS}.load", folder=tmp_path, placement="1") == [[], []]
 
 
+@pytest.mark.slow
 def test_a_refused_value_is_an_error_on_every_process(processes: Processes, tmp_path: Path) -> None:
     for one in processes.run(2, f"{TASKS}.save_lambda", folder=tmp_path):
         assert one.status == 1

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "nameless"), [*((name, True) for name in DIVIDED), ("increment", False)]
 )
@@ -33,6 +34,7 @@ def test_a_power_cut_leaves_the_old_checkpoint_or_the_new_one(name: str, tmp_pat
     assert tally.outcomes[Outcome.NEW] >= 1
 
 
+@pytest.mark.slow
 def test_without_flushes_the_same_power_cuts_lose_checkpoints(tmp_path: Path) -> None:
     """The model finds what it looks for."""
     tally = cut_power_of_run(

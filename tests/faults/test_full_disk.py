@@ -125,6 +125,7 @@ def test_a_disk_too_full_for_a_manifest(version: str, small_disk: Path) -> None:
     assert len(read_state(path)["objects"]) == 299
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no limit on the length of files")
 @VERSIONS
 def test_a_limit_on_the_length_of_files_keeps_the_old_state(version: str, tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ OPERATIONS = ["save", "save, named", "append", "replace", "remove", "append, 2.x
 
 # One process for all of them.
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="kills are made in forked children"),
-    pytest.mark.xdist_group("kills"),
 ]
 
 

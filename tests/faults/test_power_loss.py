@@ -143,6 +143,7 @@ def test_an_edit_of_2_x_is_flushed_before_its_blobs_and_its_commit_and_behind(
     assert [call.kind for call in calls.log] == ["write"] * 3
 
 
+@pytest.mark.slow
 def test_a_split_over_another_is_one_or_the_other_after_a_power_cut(tmp_path: Path) -> None:
     start(tmp_path)
     folder = tmp_path / "shards"

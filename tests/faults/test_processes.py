@@ -69,6 +69,7 @@ def together(*workers: Worker) -> list[dict[str, Any]]:
 # --- Two writers ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @VERSIONS
 def test_two_appenders_that_wait_both_get_all_in(version: str, tmp_path: Path) -> None:
     path = tmp_path / TARGET
@@ -83,6 +84,7 @@ def test_two_appenders_that_wait_both_get_all_in(version: str, tmp_path: Path) -
                 assert (reader[f"{prefix}{number}"] == number).all()
 
 
+@pytest.mark.slow
 @VERSIONS
 def test_two_appenders_that_do_not_wait_get_in_or_get_one_clear_error(
     version: str, tmp_path: Path
@@ -112,6 +114,7 @@ CHANGES: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @VERSIONS
 def test_who_meets_a_writer_is_told_at_once_or_waits(version: str, tmp_path: Path) -> None:
     """One process holds a file for each change, and lets them go one by one."""
@@ -134,6 +137,7 @@ def test_who_meets_a_writer_is_told_at_once_or_waits(version: str, tmp_path: Pat
     assert holder.result()["done"] == len(CHANGES)
 
 
+@pytest.mark.slow
 def test_of_two_savers_one_wins_whole(tmp_path: Path) -> None:
     path = tmp_path / TARGET
     results = together(*(Worker("save_for", path, first, SECONDS) for first in (1, 2)))
@@ -176,6 +180,7 @@ def test_a_save_in_the_middle_of_a_compaction_is_not_lost(tmp_path: Path) -> Non
 # --- Readers beside writers -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writer", ["save_for", "append_for"])
 @VERSIONS
 def test_readers_meet_whole_states_only(writer: str, version: str, tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from ztensor import CheckpointManager, SourceError
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 
 # `run.py` tries all; these take long, and are alike.
 _LONG = {"increment, clock back", "increment, damaged", "increment, prune"}

@@ -1,7 +1,7 @@
 """What the library says, and the tests that hold each sentence: `make honest`.
 
 Each of these was once more than it knew. `make honest` runs the tests that are named here and
-prints the table; `make test` runs them with all others and prints it at the end.
+prints the table, as does every run that has all of them, slow ones too.
 """
 
 from __future__ import annotations

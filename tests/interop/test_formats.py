@@ -53,6 +53,7 @@ def sample_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Format], Sa
     return sample
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("format_", "column"), CELLS)
 def test_a_cell(format_: Format, column: str, sample_of: Callable[[Format], Sample]) -> None:
     if needed := missing(format_):

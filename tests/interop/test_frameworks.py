@@ -51,6 +51,7 @@ def test_the_page_has_every_type() -> None:
     assert [line.split()[0] for line in table().splitlines()[2:]] == list(TYPES)
 
 
+@pytest.mark.slow
 def test_the_page_shows_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     missing = [one.name for one in FRAMEWORKS if not frameworks.is_installed(one)]
     if missing:

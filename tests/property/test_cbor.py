@@ -192,6 +192,7 @@ seeds = st.integers(0, 1 << 32)
 # --- Both libraries on good data ------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(400), deadline=None)
 @given(any_values)
 def test_what_we_write_we_read_and_write_the_same(value: object) -> None:
@@ -207,6 +208,7 @@ def test_what_we_write_cbor2_reads(value: object) -> None:
     assert typed(cbor2.loads(cbor.encode(value))) == typed(value)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(400), deadline=None)
 @given(value=cbor2_values, is_canonical=st.booleans())
 def test_what_cbor2_writes_we_read(value: object, is_canonical: bool) -> None:
@@ -317,6 +319,7 @@ def is_beyond_cbor2(value: object) -> bool:
     return False
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(1500), deadline=None)
 @given(st.binary(max_size=40) | fragments | damaged())
 def test_any_bytes(data: bytes) -> None:

@@ -205,6 +205,7 @@ def batch(count: int, seed: int) -> list[bytes]:
     return cases
 
 
+@pytest.mark.slow
 def test_a_batch_within_time_and_memory() -> None:
     """Traced memory stays within 64 MiB beyond what is returned; no case takes a second."""
     for data in batch(400, seed=1):
@@ -243,6 +244,7 @@ print(json.dumps({"opened": opened}))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="address space is bounded as Linux does it")
 def test_a_batch_in_64_mib_of_address_space() -> None:
     """With default limits, too: no number in a file decides an allocation."""

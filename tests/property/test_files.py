@@ -259,6 +259,7 @@ def test_a_refused_save_leaves_the_old_file(version: str, tmp_path: Path) -> Non
 # --- Any values -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
 def test_any_dict(
@@ -280,6 +281,7 @@ def test_any_dict(
         assert cbor.encode(reader.attributes) == cbor.encode(own)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
 def test_load_gives_what_save_takes(version: str, data: st.DataObject) -> None:
@@ -300,6 +302,7 @@ def test_load_gives_what_save_takes(version: str, data: st.DataObject) -> None:
         assert save(again, version=version, compression=compression) == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
 def test_same_dict_same_bytes(version: str, data: st.DataObject) -> None:
@@ -322,6 +325,7 @@ def test_a_path_and_bytes_hold_the_same(tmp_path: Path) -> None:
 # --- Manifests ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
 def test_parse_undoes_emit(version: str, data: st.DataObject) -> None:

@@ -172,6 +172,7 @@ def test_what_is_wrong_with_the_root_is_said_before_its_objects(
     compare(item(root))
 
 
+@pytest.mark.slow
 def test_most_files_of_the_corpus_are_read_by_columns() -> None:
     results = {path: compare(data, offset) for path, (data, offset) in MANIFESTS.items()}
     counts = Counter(results.values())
@@ -561,6 +562,7 @@ def test_a_hostile_file(name: str) -> None:
 # --- Random files ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["1.1.0", "1.2.0"])
 @given(data=st.data(), block=st.sampled_from([1, 2, 8192]))
 def test_what_our_writer_emits(version: str, data: st.DataObject, block: int) -> None:

@@ -175,6 +175,7 @@ def rows_of(array: Array, key: Any) -> Array:
     return found
 
 
+@pytest.mark.slow
 @given(
     st.data(),
     st.one_of(strategies.csr_tensors(), strategies.coo_tensors()),
@@ -203,6 +204,7 @@ def test_rows_of_sparse_objects(
                 assert dense.tobytes() == expected.tobytes()
 
 
+@pytest.mark.slow
 @given(st.data(), strategies.quantized_tensors(), SIZES, FRAMES)
 @settings(deadline=None)
 def test_rows_of_quantized_objects(
@@ -230,6 +232,7 @@ def test_rows_of_quantized_objects(
 # --- Damage -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(st.data(), strategies.tensors(), strategies.damages(), FRAMES)
 @settings(deadline=None)
 def test_damage_gives_our_errors_only(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
+
+pytestmark = pytest.mark.slow
 
 VERSIONS = tuple(EMITTERS)
 

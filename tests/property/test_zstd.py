@@ -135,6 +135,7 @@ def decode_chunks(stored: Memory, length: int | None) -> bytes:
     return b"".join(bytes(chunk) for chunk in ENCODING.decode_chunks(stored, length, LIMITS))
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(150), deadline=None)
 @given(body=bodies, sizes=sizes, is_copying=st.booleans())
 def test_any_frames_decode_to_their_contents(
@@ -188,6 +189,7 @@ def oracle(data: bytes, length: int) -> bytes | None:
         return None
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(400), deadline=None)
 @given(damage=damaged(), sizes=sizes, is_copying=st.booleans())
 def test_damage_gives_the_right_bytes_or_a_refusal(

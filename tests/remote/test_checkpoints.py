@@ -13,6 +13,8 @@ from tests.remote.range_server import RangeServer
 from tests.remote.s3_server import S3Server
 from ztensor.errors import UnsupportedError
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("obstore")
 
 FOLDERS = Path(__file__).parents[1] / "corpus" / "foreign" / "accept" / "dcp"

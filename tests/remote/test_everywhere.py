@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.remote.s3_server import S3Server
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("obstore", reason="obstore reads URLs")
 TENSORS = {
     "weight": np.arange(1200.0, dtype=np.float32).reshape(400, 3),

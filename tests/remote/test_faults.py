@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from tests.remote.s3_server import S3Server
 
+pytestmark = pytest.mark.slow
+
 # Each operation waits for its limits: one that reads and one that writes are enough.
 SLOW = ("slow trickle always", "silent always")
 # What could leave half a block or one of another version in a cache.

@@ -95,6 +95,7 @@ def made(folder: Path, fills: list[Callable[[Path], object]]) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PLACES)
 def test_what_a_local_folder_means(kinds: Kinds, kind: str) -> None:
     for number, (what, (fills, value)) in enumerate(MEANT.items()):
@@ -125,6 +126,7 @@ def test_of_several_models_the_error_names_each(kinds: Kinds, kind: str) -> None
         assert "://" in caught.value.hint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PLACES)
 def test_shards_by_their_folder_and_by_the_name_they_had_whole(kinds: Kinds, kind: str) -> None:
     local = kinds.top / "org/sharded/main"
@@ -192,6 +194,7 @@ def test_pages_of_a_list_stay_with_their_host(kinds: Kinds) -> None:
 HOSTILE_LISTS: list[bytes] = [b"", b"{", b"{}", b"[1]", b'[{"type": "file"}]', b"[" * 100_000]
 
 
+@pytest.mark.slow
 def test_a_list_that_is_none(kinds: Kinds, monkeypatch: pytest.MonkeyPatch) -> None:
     made(kinds.top / "org/odd/main", [])
     for body in HOSTILE_LISTS:
@@ -206,6 +209,7 @@ def test_a_list_that_is_none(kinds: Kinds, monkeypatch: pytest.MonkeyPatch) -> N
         ztensor.open("hf://org/odd/")
 
 
+@pytest.mark.slow
 def test_a_store_that_forbids_lists(kinds: Kinds, monkeypatch: pytest.MonkeyPatch) -> None:
     local = made(kinds.top / "org/closed/main", [])
     save_file(SHARDED, local / "model.zt", max_shard_size=8000)

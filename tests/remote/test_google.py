@@ -17,6 +17,8 @@ from ztensor.source import upload
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("obstore", reason="obstore reads URLs")
 SMALL = {"a": np.arange(100.0), "b": np.ones((30, 50), np.float32)}
 LARGE = {"a": np.arange(1_500_000.0)}

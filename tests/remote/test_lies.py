@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("obstore", reason="obstore reads URLs")
 MODEL = {"a": np.arange(200_000.0), "b": np.ones((300, 50), np.float32)}
 OTHER = {name: array + 1 for name, array in MODEL.items()}

@@ -99,6 +99,7 @@ class _Endless(Handler):
     do_HEAD = do_GET
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["%09d.zt", "deeper/%09d", "%09d/x"])
 def test_lists_without_end(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefixes, "MOST_LISTED", 3000)

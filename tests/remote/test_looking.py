@@ -114,6 +114,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         yield Place(request.param, urls if name == "list" else one, folder)
 
 
+@pytest.mark.slow
 def test_keys_of_a_store_are_not_in_the_page(s3: S3Server, bucket: str, tmp_path: Path) -> None:
     s3.put(bucket, "m.zt", one_file(tmp_path).read_bytes())
     keys = {**s3.storage(), "secret_access_key": SECRETS[0], "session_token": SECRETS[1]}
@@ -252,6 +253,7 @@ def test_a_frame_and_a_sheet(place: Place) -> None:
     assert len(sheet) < 50_000
 
 
+@pytest.mark.slow
 def test_the_terminal(place: Place) -> None:
     pytest.importorskip("textual", reason="pip install 'pyztensor[browse]'")
     from ztensor.browsing.app import Browser

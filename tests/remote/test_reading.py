@@ -94,6 +94,7 @@ def test_a_local_store(folder: Path, small: None) -> None:
         hold(lambda path=path: ztensor.remote(f"file:///{path.name}", store), path)  # type: ignore[misc]
 
 
+@pytest.mark.slow
 def test_bytes_file_objects_and_a_store_in_memory(small: None) -> None:
     from obstore.store import MemoryStore
 
@@ -107,6 +108,7 @@ def test_bytes_file_objects_and_a_store_in_memory(small: None) -> None:
             hold(lambda path=path: ztensor.remote(f"memory:///{path.name}", store), path)  # type: ignore[misc]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [{}, {"validator": "date"}, {"suffix": False}, {"ranges": False}])
 def test_http(how: dict[str, Any], small: None) -> None:
     with RangeServer(TESTS, **how) as server:
@@ -114,6 +116,7 @@ def test_http(how: dict[str, Any], small: None) -> None:
             hold(lambda path=path: f"{server.url}/{called(path)}", path)  # type: ignore[misc]
 
 
+@pytest.mark.slow
 def test_s3(s3: S3Server, bucket: str, small: None) -> None:
     for path in FEW:
         s3.put(bucket, called(path), path.read_bytes())
@@ -121,6 +124,7 @@ def test_s3(s3: S3Server, bucket: str, small: None) -> None:
         hold(lambda url=url: ztensor.remote(url, s3.storage()), path)  # type: ignore[misc]
 
 
+@pytest.mark.slow
 def test_through_a_cache(
     s3: S3Server, bucket: str, small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +174,7 @@ def each_format(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServe
         yield running
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", requests.BUDGETS)
 def test_how_many_requests(
     each_format: RangeServer, name: str, capsys: pytest.CaptureFixture[str]
@@ -190,6 +195,7 @@ def test_every_format_is_in_the_table() -> None:
     assert kinds == {"zt", *FORMATS} - {"dcp"}  # a folder of several files, read on disk
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["m.zt", "packed.zt", "m.safetensors", "m.gguf"])
 def test_each_byte_is_verified_once(server: RangeServer, models: Path, name: str) -> None:
     with ztensor.open(f"{server.url}/{name}") as reader:
@@ -197,6 +203,7 @@ def test_each_byte_is_verified_once(server: RangeServer, models: Path, name: str
     assert server.record.sent <= 1.05 * (models / name).stat().st_size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["m.zt", "m.safetensors", "m.gguf", "set.zt.index.json"])
 def test_slices_of_many_tensors_together(server: RangeServer, models: Path, name: str) -> None:
     expected = znumpy.load_file(models / "m.zt")
@@ -215,6 +222,7 @@ def test_slices_of_many_tensors_together(server: RangeServer, models: Path, name
 # --- Sets, and what reaches for other places --------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_set_behind_its_index(server: RangeServer, models: Path) -> None:
     url = f"{server.url}/set.zt.index.json"
     expected = znumpy.load_file(models / "m.zt")
@@ -299,6 +307,7 @@ def onnx_beside(location: str) -> bytes:
     return made
 
 
+@pytest.mark.slow
 def test_data_beside_a_model_of_onnx(s3: S3Server, bucket: str, tmp_path: Path) -> None:
     data = np.arange(100_000, dtype="<f4").reshape(200, 500)
     (tmp_path / "sub").mkdir()
@@ -337,6 +346,7 @@ def test_data_of_onnx_that_leads_elsewhere(tmp_path: Path, name: str) -> None:
 # --- Everything that reads takes a URL ---------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_way_to_open(s3: S3Server, bucket: str, models: Path) -> None:
     s3.put(bucket, "m.zt", (models / "m.zt").read_bytes())
     url, storage = f"s3://{bucket}/m.zt", s3.storage()
@@ -369,6 +379,7 @@ def test_torch_and_jax(server: RangeServer, models: Path) -> None:
     assert (model.bias.detach().numpy() == expected).all()
 
 
+@pytest.mark.slow
 def test_verbs(
     s3: S3Server,
     bucket: str,

@@ -16,6 +16,8 @@ from ztensor.errors import SourceError, UsageError
 if TYPE_CHECKING:
     from tests.remote.s3_server import S3Server
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("obstore", reason="obstore reads URLs")
 
 

@@ -39,6 +39,7 @@ def is_right(found: dict[str, Any], step: int) -> bool:
     ) and (found["step"], found["b"]) == (step, (1, 2))
 
 
+@pytest.mark.slow
 def test_checkpoints_are_saved_to_s3_and_replaced(s3: S3Server, bucket: str) -> None:
     url, storage = f"s3://{bucket}/run/step", s3.storage()
     writer = ztensor.torch.StorageWriter(url, storage=storage)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from tests.remote.s3_server import S3Server
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("obstore", reason="obstore reads URLs")
 SECRETS = ("MarkedKey", "MarkedToken", "MarkedPassword", "MarkedSignature")
 REFUSED = 2

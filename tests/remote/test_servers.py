@@ -159,6 +159,7 @@ def test_the_table_above_has_all_faults() -> None:
     assert {case[0] for case in EACH} == set(KINDS)
 
 
+@pytest.mark.slow
 def test_the_s3_server(s3: S3Server, bucket: str, proxy: FaultProxy) -> None:
     s3.put(bucket, "a/b.zt", DATA)
     assert s3.keys(bucket) == ["a/b.zt"]

@@ -77,6 +77,7 @@ def test_every_format_is_saved_to_a_url(at: str, s3: S3Server, bucket: str, suff
     assert s3.uploads(bucket) == []
 
 
+@pytest.mark.slow
 def test_the_same_bytes_as_on_disk(
     at: str, s3: S3Server, bucket: str, tmp_path: Path, proxy: FaultProxy
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_store_is_named_with_the_url(s3: S3Server, bucket: str) -> None:
         assert reader["a"].tolist() == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_from_url_to_url(at: str, s3: S3Server, bucket: str) -> None:
     save_file(MODEL, f"{at}/m.zt")
     report = ztensor.convert(f"{at}/m.zt", f"{at}/m.safetensors")
@@ -141,6 +143,7 @@ def test_what_is_compared_replaces_nothing(at: str, s3: S3Server, bucket: str) -
     assert s3.get(bucket, "there.zt") == b"precious"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("large", [False, True])
 def test_overwrite(at: str, s3: S3Server, bucket: str, large: bool) -> None:
     save_file({"a": np.zeros(2 * MIB if large else 2)}, f"{at}/m.zt")
@@ -161,6 +164,7 @@ def test_overwrite(at: str, s3: S3Server, bucket: str, large: bool) -> None:
 # --- Several files ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_shards_appear_with_their_index(at: str, s3: S3Server, bucket: str) -> None:
     save_file(MODEL, f"{at}/run/model.zt", max_shard_size="1MB")
     first = s3.keys(bucket)
@@ -179,6 +183,7 @@ def test_shards_appear_with_their_index(at: str, s3: S3Server, bucket: str) -> N
     ztensor.convert(f"{at}/run/model.zt", f"{at}/run/model.zt", max_shard_size="1MB", to="zt")
 
 
+@pytest.mark.slow
 def test_a_file_is_split_into_a_folder_of_a_store(
     at: str, s3: S3Server, bucket: str, tmp_path: Path
 ) -> None:
@@ -191,6 +196,7 @@ def test_a_file_is_split_into_a_folder_of_a_store(
     require_set(f"{at}/c.safetensors.index.json", s3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, 9))
 def test_a_save_of_shards_that_fails_leaves_the_old_set(
     at: str, s3: S3Server, bucket: str, proxy: FaultProxy, number: int
@@ -252,6 +258,7 @@ def test_a_change_in_place_is_refused_with_what_to_do(
     assert s3.get(bucket, "m.zt") == before
 
 
+@pytest.mark.slow
 def test_verbs_write_to_urls(
     at: str, s3: S3Server, bucket: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -271,6 +278,7 @@ def test_verbs_write_to_urls(
     require_set(f"{at}/parts/m.zt.index.json", s3)
 
 
+@pytest.mark.slow
 def test_a_pattern_of_a_store_means_many_files(
     at: str, s3: S3Server, bucket: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

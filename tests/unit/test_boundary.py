@@ -278,6 +278,7 @@ def frames_of_ours(error: BaseException) -> list[str]:
     return [name for name in names if name.startswith("ztensor")]
 
 
+@pytest.mark.slow
 def test_a_stack_that_is_nearly_used_up() -> None:
     """At every depth a call succeeds, is refused, or could not even be made."""
     data = build()

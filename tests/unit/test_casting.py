@@ -345,6 +345,7 @@ def test_the_source_is_as_it_was(source: Path, tmp_path: Path) -> None:
         assert reader["float32"].tobytes() == WEIGHT.tobytes()
 
 
+@pytest.mark.slow
 def test_pieces_of_any_size_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = {name: make() for name, make in QUANTIZED.items()}
     save_file({**tensors, "w": WEIGHT}, tmp_path / "a.zt", compression=True)

@@ -304,6 +304,7 @@ for at in range(40):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks, and kills by a signal")
 def test_killed_anywhere_leaves_old_new_or_none(tmp_path: Path) -> None:
     old, other = model(tmp_path / "old"), model(tmp_path / "other")

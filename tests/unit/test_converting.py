@@ -154,6 +154,7 @@ def test_what_has_no_digest_gets_one(tmp_path: Path, checksum: str | None) -> No
             assert (digest or "").partition(":")[0] == (checksum or "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", SOME, ids=lambda entry: entry["path"])
 def test_every_readable_file_of_the_corpus(entry: dict[str, Any], tmp_path: Path) -> None:
     source, new = CORPUS / entry["path"], tmp_path / "new.zt"
@@ -569,6 +570,7 @@ def test_progress_rises_to_its_end(dense: Path, tmp_path: Path, name: str, check
     assert seen[-1][0] == seen[-1][1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", [None, False, 1], ids=repr)
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, compression: Any) -> None:
     old = tmp_path / "old.zt"

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 SHAPE = (4096, 16384)  # 128 MiB
 MOST = 80 * MIB  # two blocks of gathered elements, and what is around them

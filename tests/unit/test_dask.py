@@ -45,6 +45,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path / "a.zt"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
 def test_arrays_are_equal(path: Path, scheduler: str) -> None:
     for name, expected in ARRAYS.items():
@@ -58,6 +59,7 @@ def test_arrays_are_equal(path: Path, scheduler: str) -> None:
     np.testing.assert_array_equal((lazy + 1).max(axis=0).compute(), ROWS[-1] + 1)
 
 
+@pytest.mark.slow
 def test_other_processes_open_the_file(tmp_path: Path) -> None:
     save_file({"rows": ROWS}, tmp_path / "a.zt", compression=True)
     lazy = from_file(tmp_path / "a.zt", "rows")

@@ -59,7 +59,7 @@ for path in examples:
 print(json.dumps(found))
 """
 # One process for all of them.
-pytestmark = [pytest.mark.xdist_group("examples"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def lacks(example: Path) -> str | None:

@@ -70,6 +70,7 @@ FUNCTIONS: dict[str, Callable[..., Iterator[tuple[Any, Any]]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", FUNCTIONS)
 def test_every_file_comes_once_with_a_result_or_one_error(
     files: list[str], executor: concurrent.futures.Executor | None, verb: str
@@ -109,6 +110,7 @@ def test_patterns_choose_objects(files: list[str]) -> None:
     assert isinstance(error, UsageError)
 
 
+@pytest.mark.slow
 def test_errors_are_raised_where_that_is_asked_for(
     files: list[str], executor: concurrent.futures.Executor | None
 ) -> None:
@@ -201,6 +203,7 @@ class Dying(concurrent.futures.Executor):
         return self._pool.submit(fn, *args, **kwargs)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_costs_no_file_its_line(files: list[str]) -> None:
     pairs = list(fleet.hash_files(files, executor=Dying(at=3), workers=1))
     assert sorted(source for source, _ in pairs) == sorted(files)
@@ -217,6 +220,7 @@ def size_unless_deadly(path: str) -> int:
     return os.path.getsize(path)
 
 
+@pytest.mark.slow
 def test_a_file_that_kills_its_worker_alone_has_the_only_error(tmp_path: Path) -> None:
     sources = [str(tmp_path / name) for name in ("a", "b", "deadly", "c", "d", "e")]
     for source in sources:
@@ -273,6 +277,7 @@ def test_wrong_arguments_are_told_at_once(wrong: dict[str, Any]) -> None:
 # --- Conversion --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_files_are_converted_into_a_folder(
     files: list[str], executor: concurrent.futures.Executor | None, tmp_path: Path
 ) -> None:

@@ -135,6 +135,7 @@ def test_sparse_matrices_of_scipy_are_values_too(tmp_path: Path) -> None:
     assert loaded["n"].format == "sparse_coo"
 
 
+@pytest.mark.slow
 def test_values_of_jax_are_saved_by_their_adapter(tmp_path: Path) -> None:
     jax = pytest.importorskip("jax")
     from jax.experimental import sparse
@@ -152,6 +153,7 @@ def test_values_of_jax_are_saved_by_their_adapter(tmp_path: Path) -> None:
     assert caught.value.object_name == "key"
 
 
+@pytest.mark.slow
 def test_no_framework_is_loaded_for_what_is_none_of_its_values() -> None:
     program = """
 import sys

@@ -16,6 +16,8 @@ from ztensor.errors import SourceError
 from ztensor.foreign import FORMATS
 from ztensor.testing.promise import PromiseBroken, refusal_of
 
+pytestmark = pytest.mark.slow
+
 FUZZ = Path(__file__).parents[2] / "fuzz"
 KEPT = sorted(path for path in (FUZZ / "corpus").glob("*/*") if path.is_file())
 

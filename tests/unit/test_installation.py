@@ -82,6 +82,7 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
+@pytest.mark.slow
 def test_alone_there_is_nothing_to_say(site: Site) -> None:
     site.install_ours()
     assert site.mixture() is None
@@ -94,6 +95,7 @@ def test_a_checkout_has_nothing_to_say(tmp_path: Path) -> None:
     assert mixture(str(tmp_path / "gone" / "ztensor")) is None
 
 
+@pytest.mark.slow
 def test_theirs_then_ours_works_and_is_told(site: Site) -> None:
     site.install_theirs()
     site.install_ours()
@@ -108,6 +110,7 @@ def test_theirs_then_ours_works_and_is_told(site: Site) -> None:
     assert "ztensor/_reader.py" not in ended.stderr  # theirs alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", [("--version",), ("ls", "x"), ("--help",)], ids=str)
 def test_ours_then_theirs_fails_with_what_mends_it(site: Site, verb: tuple[str, ...]) -> None:
     site.install_ours()
@@ -122,6 +125,7 @@ def test_ours_then_theirs_fails_with_what_mends_it(site: Site, verb: tuple[str, 
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.slow
 def test_uninstalling_theirs_takes_ours_and_is_told(site: Site) -> None:
     site.install_theirs()
     site.install_ours()

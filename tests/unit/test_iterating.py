@@ -63,6 +63,7 @@ def test_every_place_gives_all_tensors_in_the_order_of_the_file(tmp_path: Path) 
         assert names == (list(given) if kind in ("file", "npz") else sorted(given)), kind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("kind", ["file", "zstd", "folder"])
 def test_no_more_is_in_memory_than_was_said(tmp_path: Path, kind: str, threads: int) -> None:

@@ -132,6 +132,7 @@ def test_quantized_objects_stay_tensors() -> None:
     assert save(found) == save({"q": QUANTIZED, "w": jnp.ones(2)})
 
 
+@pytest.mark.slow
 def test_a_model_in_several_files(tmp_path: Path) -> None:
     arrays = {name: jnp.full(1000, value, jnp.float32) for value, name in enumerate("abc")}
     save_file(arrays, tmp_path / "m.zt", max_shard_size=5000)
@@ -145,6 +146,7 @@ def test_a_model_in_several_files(tmp_path: Path) -> None:
 # --- Memory ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_large_arrays_share_the_mapped_file_and_keep_it(tmp_path: Path) -> None:
     path = saved(tmp_path, {"w": np.arange(50_000, dtype=np.float32)})
     with ztensor.open(path) as reader:
@@ -287,6 +289,7 @@ def deleted() -> Any:
     return array
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "kind", "message"),
     [
@@ -343,6 +346,7 @@ def test_reading_one_or_several(tmp_path: Path) -> None:
             reader.read_jax("no such")
 
 
+@pytest.mark.slow
 def test_a_tensor_as_jax_has_it() -> None:
     assert Tensor(MATRIX).jax().tolist() == MATRIX.tolist()
     assert Tensor.coo([1.0], [[0], [1]], (2, 2)).components["values"].dtype == np.float64
@@ -515,6 +519,7 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["rows", "columns", "blocks", "halves", "replicated"])
 def test_an_array_is_spread_over_devices(facts: dict[str, Any], key: str) -> None:
     assert {fact: facts[key][fact] for fact in ("placed", "equal", "saved")} == {
@@ -524,6 +529,7 @@ def test_an_array_is_spread_over_devices(facts: dict[str, Any], key: str) -> Non
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "parts"), [("rows", 4), ("halves", 2), ("replicated", 1)])
 def test_each_part_is_read_once_and_by_itself(facts: dict[str, Any], key: str, parts: int) -> None:
     assert facts[key]["read"] == 64 * 32 * 4
@@ -550,6 +556,7 @@ def test_a_sharding_that_does_not_fit(facts: dict[str, Any], name: str) -> None:
 # --- Without JAX ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_without_jax_the_error_says_what_to_install() -> None:
     program = (
         "import sys; sys.modules['jax'] = None\n"

@@ -117,6 +117,7 @@ else:
 """
 
 
+@pytest.mark.slow
 def test_shards_of_eight_devices_come_back_under_any_sharding(tmp_path: Path) -> None:
     ended([started(EIGHT_DEVICES, 8, tmp_path / "a")])
 
@@ -168,6 +169,7 @@ def free_port() -> int:
         return port
 
 
+@pytest.mark.slow
 def test_two_processes_save_and_load_each_its_own(tmp_path: Path) -> None:
     folder, port = tmp_path / "a", free_port()
     ended([started(TWO_PROCESSES, 2, folder, rank, port) for rank in range(2)])
@@ -250,6 +252,7 @@ def test_what_did_not_change_is_not_written_again(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found["w"], ROWS + 2)
 
 
+@pytest.mark.slow
 def test_leaves_have_names_and_make_the_tree_again(tmp_path: Path) -> None:
     tree = {"layers": [{"w": jnp.ones(3), "b": jnp.zeros(2)}, {"w": jnp.arange(3.0)}], "n": (1,)}
     names: Any = leaf_names(tree)

@@ -18,6 +18,8 @@ from ztensor.jax import load_tree, save_tree  # noqa: E402
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 
 class ScaleByAdamState(NamedTuple):
     count: Any

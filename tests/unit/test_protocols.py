@@ -99,6 +99,7 @@ def test_the_device_is_the_cpu() -> None:
     assert lazy(array_of("int8")).__dlpack_device__() == CPU
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("consumed", [False, True], ids=["dropped", "consumed"])
 def test_the_capsule_keeps_the_memory_until_it_is_done_with(consumed: bool) -> None:
     array = array_of("bfloat16").copy()  # the owner of its memory

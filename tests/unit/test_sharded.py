@@ -569,6 +569,7 @@ def test_a_hostile_index(
         load_file(path)
 
 
+@pytest.mark.slow
 def test_a_mutated_index_gives_a_set_or_an_error_of_ours(model: Path) -> None:
     text = index_of(model).read_bytes()
     dice = random.Random(5)

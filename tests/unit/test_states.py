@@ -234,6 +234,7 @@ def test_a_hostile_attribute_is_one_error(
         ztensor.load_tree(tmp_path / "a.zt")
 
 
+@pytest.mark.slow
 def test_what_a_caller_trusts_may_cost_more(tmp_path: Path) -> None:
     path = tmp_path / "a.zt"
     ztensor.save_tree([None] * 5_000_000, path)

@@ -13,6 +13,8 @@ import ztensor
 import ztensor.numpy
 from ztensor.threads import worth
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 
 

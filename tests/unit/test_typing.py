@@ -46,7 +46,7 @@ UNREAD = (
 )  # fmt: skip
 
 # In one process: the second run of mypy reads what the first one left of NumPy and of ours.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("typing")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 CHECKERS = [
     pytest.param(
         name,

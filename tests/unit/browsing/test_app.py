@@ -22,6 +22,8 @@ from ztensor.browsing import app as browsing
 from ztensor.browsing.app import Browser
 from ztensor.browsing.lists import Names, fitted
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(0)
 
 

@@ -200,6 +200,7 @@ def test_what_torch_saved_is_nested_as_it_was(tmp_path: Path) -> None:
         dcp.save({"a": 1}, storage_writer=StorageWriter(tmp_path, values={"a": 2}), no_dist=True)
 
 
+@pytest.mark.slow
 def test_what_jax_saved_comes_by_names_or_as_a_live_tree(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     import jax.numpy as jnp

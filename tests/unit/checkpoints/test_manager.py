@@ -387,6 +387,7 @@ def test_a_pinned_step_stays(tmp_path: Path) -> None:
         manager.save(0, state(0))
 
 
+@pytest.mark.slow
 def test_two_managers_in_one_folder(tmp_path: Path) -> None:
     """One removes what another lists and reads: nobody fails, and a step is always there."""
     filled(tmp_path, 0)

@@ -16,6 +16,8 @@ from ztensor import CheckpointManager
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 LOOP = """
 import sys
 import numpy as np

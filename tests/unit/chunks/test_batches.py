@@ -11,6 +11,8 @@ from ztensor.chunks import table as tables
 from ztensor.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.errors import FormatError
 
+pytestmark = pytest.mark.slow
+
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 
 

@@ -40,6 +40,7 @@ def test_a_grid_fills_its_shape_and_nothing_that_differs_does(shape: tuple[int, 
         assert not Fill().fills(moved, sizes, shape)
 
 
+@pytest.mark.slow
 def test_filling_is_what_counting_elements_says() -> None:
     for _ in range(300):
         shape = (int(RANDOM.integers(1, 4)), int(RANDOM.integers(1, 4)))

@@ -19,6 +19,8 @@ from ztensor.numpy import save_file
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:

@@ -96,6 +96,7 @@ def test_damage_is_told_with_file_tensor_and_chunk(run: Run, folder: Path) -> No
     assert "chunk at [" in ended.err + ended.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_copy_takes_little_memory(tmp_path: Path, axis: int) -> None:
     large = np.zeros((8_000, 8_000), np.int8)

@@ -540,6 +540,7 @@ def test_repair_explains_every_place(run: Run, torn: Path) -> None:
     assert "a copy of the state" in ended.out  # the guard
 
 
+@pytest.mark.slow
 def test_repair_of_a_file_that_opens(run: Run, file: Path, npy: Path) -> None:
     """A writer killed before its commit leaves a readable file with bytes of no use."""
     program = (
@@ -651,6 +652,7 @@ def test_a_dry_run_changes_no_byte(run: Run, every: Any, tmp_path: Path) -> None
                 assert re.search("would|not written", ended.out), ended.out
 
 
+@pytest.mark.slow
 def test_a_dry_run_foretells_what_then_happens(run: Run, every: Any, tmp_path: Path) -> None:
     """The same account, and the sizes to the byte."""
     for command in every:
@@ -720,6 +722,7 @@ def test_flushes_are_left_out_on_demand(
     assert len(flushes) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="the lock is taken here as POSIX has it")
 def test_a_file_that_is_being_written(run: Run, file: Path, npy: Path) -> None:
     descriptor = os.open(file, os.O_RDWR)
@@ -807,6 +810,7 @@ def test_progress_is_shown_on_a_terminal_only(
     assert "new" not in ended.err
 
 
+@pytest.mark.slow
 def test_hostile_names_are_escaped(
     run: Run, hostile: Path, hostile_names: tuple[str, ...], tmp_path: Path, npy: Path
 ) -> None:
@@ -877,6 +881,7 @@ def test_help_loads_no_numpy(run: Run) -> None:
     assert done.stdout.splitlines()[-1] == "False"
 
 
+@pytest.mark.slow
 def test_the_corpus_is_edited_or_refused(run: Run, npy: Path, tmp_path: Path) -> None:
     """Any file: the change is made and everything else kept, or nothing is touched."""
     for path in sorted(CORPUS.rglob("*.zt")):

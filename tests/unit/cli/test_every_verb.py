@@ -855,6 +855,7 @@ class Gone(io.StringIO):
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--json",)], ids=["text", "json"])
 @pytest.mark.parametrize("verb", ALL)
 def test_a_reader_that_goes_away_ends_every_verb_with_141(

@@ -61,6 +61,7 @@ def test_json(run: Run, model: Path) -> None:
     assert (found["dead_nbytes"], found["shared_nbytes"]) == (0, 0)
 
 
+@pytest.mark.slow
 def test_every_byte_is_accounted_for(run: Run) -> None:
     """Header, blobs, padding, dead bytes, manifest and footer make the file, whoever wrote it."""
     for path in sorted((CORPUS / "real").rglob("*.zt")):

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from tests.unit.cli.conftest import Run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

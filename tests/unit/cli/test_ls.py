@@ -64,6 +64,7 @@ def test_columns_are_aligned(run: Run, model: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_one_name_of_megabytes_does_not_make_every_line_so_long(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "long.zt"
     save_file({"x" * 1_000_000: np.zeros(1), **{str(n): np.zeros(1) for n in range(100)}}, path)

@@ -77,6 +77,7 @@ def loaded(program: str) -> list[str]:
     return done.stdout.splitlines()[-1].split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "heavy"), LIGHT, ids=" ".join)
 def test_a_command_loads_only_what_it_needs(
     model: Path, arguments: list[str], heavy: list[str]
@@ -94,6 +95,7 @@ except SystemExit as end:
     assert set(found) <= needed
 
 
+@pytest.mark.slow
 def test_the_address_of_a_page_is_said_before_a_server_is_loaded(model: Path) -> None:
     pytest.importorskip("starlette", reason="pip install 'pyztensor[view]'")
     pytest.importorskip("uvicorn", reason="pip install 'pyztensor[view]'")
@@ -116,6 +118,7 @@ except SystemExit as end:
     assert slow.isdisjoint(modules.split())
 
 
+@pytest.mark.slow
 def test_completion_is_there() -> None:
     # typer asks which shell started it, and refuses one it does not know, such as make's.
     known = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
@@ -124,6 +127,7 @@ def test_completion_is_there() -> None:
     assert "complete" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shell", "words", "printed"),
     [
@@ -346,6 +350,7 @@ def test_nothing_but_json_on_standard_output(run: Run, model: Path) -> None:
         assert ended.out.isascii()
 
 
+@pytest.mark.slow
 def test_standard_input_in_place_and_through_a_pipe(model: Path) -> None:
     expected = json.loads(ztensor_command("info", "--json", str(model)).stdout)
     with model.open("rb") as file:
@@ -356,6 +361,7 @@ def test_standard_input_in_place_and_through_a_pipe(model: Path) -> None:
         assert json.loads(done.stdout) == {**expected, "file": "-"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGPIPE and no head")
 @pytest.mark.parametrize("arguments", [("ls",), ("info", "--json"), ("verify",)], ids=" ".join)
 def test_a_reader_that_goes_away_ends_it_quietly(model: Path, arguments: tuple[str, ...]) -> None:
@@ -368,6 +374,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(model: Path, arguments: tuple[s
         assert process.wait() == ExitCode.BROKEN_PIPE
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a full device")
 def test_output_that_cannot_be_stored_is_an_error(model: Path) -> None:
     command = [sys.executable, "-m", "ztensor", "ls", str(model)]
@@ -378,6 +385,7 @@ def test_output_that_cannot_be_stored_is_an_error(model: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_letters_the_output_cannot_show_become_escapes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -474,6 +482,7 @@ def test_hostile_file_names_are_escaped(run: Run, hostile: Path) -> None:
         require_plain(run(verb, missing, "--json"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="names on Windows are Unicode")
 def test_file_names_that_are_no_text(tmp_path: Path, hostile: Path) -> None:
     path = os.fsencode(tmp_path) + b"/\xff\x1b.zt"

@@ -136,6 +136,7 @@ def test_examples_do_what_they_say_and_print_what_the_page_shows(
             assert f"```console\n$ {command}\n{shown}" in page
 
 
+@pytest.mark.slow
 def test_the_page_is_what_the_generator_writes(page: str) -> None:
     """Where it is not, `make cli-page` writes it anew."""
     assert page == MAKE_CLI.page()

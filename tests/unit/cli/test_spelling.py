@@ -34,6 +34,7 @@ def test_visible(text: str, shown: str) -> None:
     assert visible(text) == shown
 
 
+@pytest.mark.slow
 def test_every_character_is_printable_once_visible() -> None:
     everything = "".join(map(chr, range(0x110000)))
     assert visible(everything).isprintable()

@@ -16,6 +16,8 @@ from ztensor.cli.main import VERBS, Verb, app, command_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
+
 MODULE = '''
 from typing import Annotated
 

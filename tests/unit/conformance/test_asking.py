@@ -40,6 +40,7 @@ def test_the_path_is_one_word_whatever_is_in_it(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_program_that_does_not_end() -> None:
     for code in (
         "import time; time.sleep(600)",
@@ -60,6 +61,7 @@ def test_nothing_is_typed_in_and_errors_are_thrown_away(capfd: pytest.CaptureFix
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux caps another process")
 def test_memory() -> None:
     code = "import time\ntime.sleep(1)\nx = bytes(1 << 32)"

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 CORPORA = Path(__file__).parents[2]
 SIZES = {"corpus": 503, "corpus2": 353}
-pytestmark = pytest.mark.xdist_group("conformance")
 
 
 @functools.cache
@@ -40,6 +39,7 @@ def said(corpus: str) -> Callable[[str], Answer]:
     return known.__getitem__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corpus", SIZES)
 def test_our_own_reader(corpus: str) -> None:
     seen: list[tuple[int, int]] = []
@@ -55,6 +55,7 @@ def test_our_own_reader(corpus: str) -> None:
     assert seen[-1] == (SIZES[corpus], SIZES[corpus])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corpus", SIZES)
 @pytest.mark.parametrize("ended", [Ended.ACCEPTED, Ended.REFUSED, Ended.CRASHED, Ended.TIMED_OUT])
 def test_the_same_answer_for_every_file_is_caught(corpus: str, ended: Ended) -> None:
@@ -101,6 +102,7 @@ def _refused(objects: dict[str, Any], name: str) -> None:
     objects[name] = {"error": "no"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corpus", SIZES)
 @pytest.mark.parametrize(
     "change",
@@ -177,6 +179,7 @@ def small(tmp_path: Path) -> Path:
     return tmp_path / "small"
 
 
+@pytest.mark.slow
 def test_our_own_command(small: Path) -> None:
     """`python -m ztensor.conformance` is what others imitate: it says what the function does."""
     command = [sys.executable, "-m", "ztensor.conformance"]

@@ -485,6 +485,7 @@ def test_columns_say_what_the_objects_say() -> None:
         assert column.dtype == np.int64
 
 
+@pytest.mark.slow
 def test_opening_needs_little_memory() -> None:
     """An object costs a few numbers, its name and its part of the manifest."""
     count = 20_000

@@ -155,6 +155,7 @@ def test_depth_is_that_of_the_text_and_of_the_limits() -> None:
     assert reason_of(nested(30), limits=Limits(depth=20)) is Reason.LIMIT_DEPTH
 
 
+@pytest.mark.slow
 def test_what_listing_costs_is_charged() -> None:
     names = {
         f"{number:05}": dense({"dtype": "u8", "blob": [4096, 0]}, [0]) for number in range(9999)

@@ -92,6 +92,7 @@ def test_tables_say_what_the_other_way_says(way: Way) -> None:
     assert found == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", TABLES)
 def test_whatever_is_wrong_is_said_in_the_same_words(way: Way) -> None:
     root, size = many(way)
@@ -120,6 +121,7 @@ def test_whatever_is_wrong_is_said_in_the_same_words(way: Way) -> None:
     assert len(seen) > amount(5, full=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["real", "spec", "border", "reject"])
 def test_every_file_of_the_corpus_by_both_ways(folder: str) -> None:
     for path in sorted((CORPUS / folder).rglob("*.zt")):

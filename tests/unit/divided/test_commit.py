@@ -33,6 +33,7 @@ def test_a_second_save_replaces_the_first_and_leaves_no_file_of_it(tmp_path: Pat
         assert (reader["w"] == W + 1).all()
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_left_goes_with_the_next_save(tmp_path: Path) -> None:
     script = (
         "import numpy, os, sys; from ztensor.divided import PartWriter\n"

@@ -31,6 +31,7 @@ def _told(folder: Path) -> str:
     return " ".join(f"{problem.path} {problem}" for problem in problems)
 
 
+@pytest.mark.slow
 def test_a_byte_in_any_place_of_any_file_is_found_and_named(tmp_path: Path) -> None:
     save(tmp_path, {"w": W}, processes=2)
     for path in sorted(tmp_path.iterdir()):

@@ -179,6 +179,7 @@ def test_an_exception_leaves_the_old_state(path: Path) -> None:
         editor.write("newer", FOUR)
 
 
+@pytest.mark.slow
 def test_an_editor_nobody_finished_commits_nothing_and_lets_go(path: Path) -> None:
     old = dense_of(path)
     editor: Any = ztensor.Writer.append(path)

@@ -263,6 +263,7 @@ def test_names_that_2_x_does_not_take(name: str, tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["quant_group.zt", "mx.zt", "gguf.zt", "csr.zt"])
 def test_attributes_that_a_layout_needs_are_not_broken(file: str, tmp_path: Path) -> None:
     """Nobody would open the file any more: not one object of it."""

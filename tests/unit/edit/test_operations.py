@@ -174,6 +174,7 @@ def test_attributes_that_cannot_be(path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_hundred_changes_one_after_the_other(path: Path) -> None:
     expected: dict[str, Any] = dict(VALUES)
     for step in range(100):

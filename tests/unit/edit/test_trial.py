@@ -71,6 +71,7 @@ def test_a_dry_run_returns_what_the_operation_returns(file: Path, name: str) -> 
     assert state(file) != before
 
 
+@pytest.mark.slow
 def test_a_dry_run_returns_the_length_the_file_then_has(file: Path, tmp_path: Path) -> None:
     for atomic in (False, True):
         copy = tmp_path / f"{atomic}.zt"
@@ -120,11 +121,13 @@ def test_what_is_impossible_fails_in_a_dry_run_too(file: Path, dry_run: bool) ->
     assert sorted(os.listdir(file.parent)) == ["m.zt"]
 
 
+@pytest.mark.slow
 def test_the_lock_is_free_after_a_dry_run(file: Path) -> None:
     edit_all(file, dry_run=True)
     edit_all(file)
 
 
+@pytest.mark.slow
 def test_repair_in_a_dry_run_says_what_it_would_write(file: Path, tmp_path: Path) -> None:
     edit_all(file)
     os.truncate(file, file.stat().st_size - 1)

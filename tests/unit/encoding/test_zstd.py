@@ -678,6 +678,7 @@ BOMBS = {  # 1 GiB each
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", BOMBS.values(), ids=BOMBS)
 def test_a_bomb_stops_at_the_end_of_the_destination(
     data: bytes, stored_kind: type[Mapped], encoding: Zstd
@@ -783,6 +784,7 @@ def test_an_abandoned_reading_leaves_nothing_behind(encoding: Zstd) -> None:
     assert decode(encoding, Mapped(GOOD), 7) == Z
 
 
+@pytest.mark.slow
 def test_many_threads_decode_and_encode_at_once(encoding: Zstd) -> None:
     contents = [text_like(200_000 + seed, seed) for seed in range(8)]
     stored = [encoded(content) for content in contents]
@@ -923,6 +925,7 @@ def test_without_any_library_the_error_says_what_to_install(
     assert decode(encoding, Mapped(GOOD), 7) == Z
 
 
+@pytest.mark.slow
 def test_no_library_is_imported_before_it_is_needed() -> None:
     code = (
         "import sys, ztensor.encoding;"

@@ -470,6 +470,7 @@ def test_a_folder_is_converted(tmp_path: Path, folder: Path, kind: str) -> None:
             assert after.verify().outcome == "ok"
 
 
+@pytest.mark.slow
 def test_a_folder_is_converted_where_torch_is_not(tmp_path: Path) -> None:
     code = (
         "import sys\n"

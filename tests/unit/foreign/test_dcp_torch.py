@@ -115,6 +115,7 @@ def require_equal(state: dict[str, Any], folder: Path) -> None:
         assert reader.verify().outcome == "ok"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("single", [True, False], ids=["one file", "a file each"])
 def test_every_type_in_one_box_and_in_many(tmp_path: Path, single: bool) -> None:
     state = {}
@@ -230,6 +231,7 @@ def test_the_safetensors_form_of_the_stock_writer(tmp_path: Path) -> None:
         assert reader.verify().outcome == "unchecked"
 
 
+@pytest.mark.slow
 def test_a_conversion_takes_little_memory(tmp_path: Path) -> None:
     """Tensors that are each as long as all that may be taken are joined piece by piece."""
     state = {

@@ -229,6 +229,7 @@ def test_what_cannot_be_read_is_listed(h5py: Any, made: Callable[..., bytes]) ->
     assert len(report.unsupported) == 9
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_nothing_outside_the_file_is_opened(h5py: Any, tmp_path: Path) -> None:
     with h5py.File(tmp_path / "model.h5", "w") as file:

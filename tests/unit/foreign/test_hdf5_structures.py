@@ -127,6 +127,7 @@ def test_every_version(version: str, start: str) -> None:
     assert len(require_same(made(fill, libver=version, **STARTS[start]))) == 13
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("filters", ["plain", "deflate"])
 def test_an_extensible_array_in_pages(filters: str) -> None:
     # Its blocks have pages from some 130,000 chunks on.

@@ -144,6 +144,7 @@ def test_a_closed_reader_is_closed(weights: bytes) -> None:
         part[0]
 
 
+@pytest.mark.slow
 def test_no_damage_gives_another_error(weights: bytes) -> None:
     good = archive(weights)
     start, stop = good.index(weights), good.index(weights) + len(weights)

@@ -304,6 +304,7 @@ def test_the_order_of_elements_has_a_cap() -> None:
         reader.read("a")
 
 
+@pytest.mark.slow
 def test_no_damage_gives_another_error() -> None:
     good = [
         saved("stored", {name: ARRAYS[name] for name in ("f4", "fortran_<f2", "scalar")}),

@@ -195,6 +195,7 @@ def followed(data: bytes, *, by_columns: bool) -> tuple[Any, Any, int]:
         return followed(data, by_columns=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", [2, 4, 5])
 def test_columns_are_what_the_rows_are(protocol: int) -> None:
     held = checkpoint(7, 60)
@@ -241,6 +242,7 @@ def test_what_rows_remember_is_there_when_it_is_asked_for() -> None:
     assert end == len(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_damaged_columns_are_what_the_rows_are(seed: int) -> None:
     draw = random.Random(seed)

@@ -264,6 +264,7 @@ def test_a_memo_with_gaps(data: bytes, value: object) -> None:
     assert read(data) == value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code", [b"}", b"]", b"\x8f", b"(", b"}\x94", b"]\x94", b"N\x85", b"(l", b"\x94", b"h\0)R"]
 )
@@ -289,6 +290,7 @@ def test_calls_cannot_copy_one_value_over_and_over() -> None:
     assert caught.value.reason is Reason.LIMIT_COST
 
 
+@pytest.mark.slow
 def test_depth_needs_no_recursion() -> None:
     deep = amount(50_000, full=200_000)
     value = read(b"N" + b"\x85" * deep + b".")
@@ -332,6 +334,7 @@ def value_of(value: Any, depth: int = 0) -> Any:
     return value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_frequent_instructions_do_what_the_table_says(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -404,6 +407,7 @@ def followed(data: bytes, *, by_rows: bool, monkeypatch: pytest.MonkeyPatch) -> 
     return repr(value_of(value)), end, budget.bytes_left
 
 
+@pytest.mark.slow
 def test_rows_are_what_their_instructions_make(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
     take = pickle_rows.Rows.take
@@ -428,6 +432,7 @@ def test_rows_are_what_their_instructions_make(monkeypatch: pytest.MonkeyPatch) 
         assert least <= left <= least + 100 * 1200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_mutated_rows_are_what_their_instructions_make(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -466,6 +471,7 @@ def test_mutated_rows_are_what_their_instructions_make(
     assert values > 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_mutations_give_a_value_or_our_error(seed: int) -> None:
     draw = random.Random(seed)

@@ -80,6 +80,7 @@ def test_golden_attributes() -> None:
         assert reader.attributes["model._metadata"]["1"] == {"version": 2}
 
 
+@pytest.mark.slow
 def test_hostile_files_are_those_of_the_script() -> None:
     made = hostile()
     assert {f"{name}.pt": reason for name, (_, reason) in made.items()} == REASONS

@@ -223,6 +223,7 @@ def test_what_the_library_takes_is_taken(text: str, kept: str) -> None:
         assert {name: tuple(reader.metadata(name).shape) for name in reader} == theirs
 
 
+@pytest.mark.slow
 def test_what_the_library_refuses_is_refused() -> None:
     """Damaged headers: never taken here and refused there, but for types that come later."""
     library = pytest.importorskip("safetensors", reason="the format's own library")
@@ -278,6 +279,7 @@ def test_a_dimension_beyond_64_bits_in_a_long_header(kept: str) -> None:
     assert caught.value.reason == Reason.FIELD_TYPE
 
 
+@pytest.mark.slow
 def test_no_damage_gives_another_error() -> None:
     random = Random(6)
     good = (GOLDEN.read_bytes(), one_of_each()[0])
@@ -300,6 +302,7 @@ def test_both_readers_of_headers_agree(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [(name, reader.metadata(name)) for name in reader] == fast
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copy", [False, True], ids=["views", "copies"])
 def test_many_tensors_are_loaded(copy: bool, tmp_path: Path) -> None:
     arrays = {f"layer.{i}": np.full((2, i % 5), i, np.float32) for i in range(2000)}

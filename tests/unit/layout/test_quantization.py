@@ -1002,6 +1002,7 @@ PLAUSIBLE: dict[str, st.SearchStrategy[object]] = {
 }
 
 
+@pytest.mark.slow
 @given(
     attributes=st.fixed_dictionaries(
         {}, optional={name: strategy | ANYTHING for name, strategy in PLAUSIBLE.items()}

@@ -220,6 +220,7 @@ def test_texts_of_a_file_are_no_formulas(tmp_path: Path) -> None:
     assert "<code>&#x27;$v$&#x27;</code>" in text
 
 
+@pytest.mark.slow
 def test_a_sheet_of_many_says_how_many_are_left_out(tmp_path: Path) -> None:
     few = np.zeros(1, np.float32)
     save_file({f"layers.{number}.w": few for number in range(5000)}, tmp_path / "a.zt")
@@ -336,6 +337,7 @@ def test_a_shell_shows_and_completes(folder: Path) -> None:
         assert found >= {"w", "z"}
 
 
+@pytest.mark.slow
 def test_a_sanitized_notebook_keeps_every_word(folder: Path) -> None:
     pytest.importorskip("nbconvert")
     import nbformat

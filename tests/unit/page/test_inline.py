@@ -12,6 +12,8 @@ import ztensor
 from tests.unit.page.test_report import hostile_model
 from ztensor.numpy import save_file
 
+pytestmark = pytest.mark.slow
+
 
 class Frame(html.parser.HTMLParser):
     def __init__(self, text: str) -> None:

@@ -15,6 +15,8 @@ from ztensor.numpy import save_file
 from ztensor.page import packing
 from ztensor.page.packing import front_coded, halved, packed, short
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(5)
 
 

@@ -213,6 +213,7 @@ def test_a_page_is_written_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     assert sorted(one.name for one in tmp_path.iterdir()) == ["folder.html", "m.zt"]
 
 
+@pytest.mark.slow
 def test_names_of_10_mb_and_very_many_parts_are_cut(tmp_path: Path) -> None:
     long = {"z" * 10_000_000: W, "a." * 5_000_000: W, "\u202e" * 3_000_000: W, "a": W, "a.b": W}
     path = tmp_path / "long.zt"

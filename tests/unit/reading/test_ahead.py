@@ -268,6 +268,7 @@ def read(chunks: Iterator[memoryview]) -> int:
     return sum(chunk.nbytes for chunk in chunks) // MIB
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sizes",
     [(8,) * 20, (100,), (100, 100), (1, 100, 47, 47), (30, 100, 30)],

@@ -59,6 +59,7 @@ def dicts(draw: st.DrawFn) -> dict[str, Any]:
     return tensors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_columns", [False, True], ids=["few", "columns"])
 @settings(max_examples=60)
 @given(

@@ -89,6 +89,7 @@ def require_same(file: FileObjects) -> int:
     return taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [8, 2000])
 @pytest.mark.parametrize("checksum", ["crc32c", "sha256", None])
 def test_the_short_way_is_the_long_one(tmp_path: Path, count: int, checksum: str | None) -> None:

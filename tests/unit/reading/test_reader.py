@@ -164,6 +164,7 @@ def test_what_is_not_there_and_what_is_near(path: Path) -> None:
             reader[5]  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_a_hostile_name_is_no_trouble_to_the_search() -> None:
     """Suggestions cost little, whatever a stranger called his tensors."""
     with ztensor.open(
@@ -708,6 +709,7 @@ def test_a_reader_of_a_file_object_cannot_be_pickled(path: Path) -> None:
         pickle.dumps(reader)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verify", [None, True])
 @pytest.mark.parametrize("kind", ["mapped", "read", "bytes", "file object"])
 def test_threads_share_one_reader(tmp_path: Path, kind: str, verify: bool | None) -> None:

@@ -92,6 +92,7 @@ def test_whatever_the_last_commit_was_it_is_found(history: str, tmp_path: Path) 
             assert (reader.keys(), reader.attributes) == (names, attributes)
 
 
+@pytest.mark.slow
 def test_a_cut_file_falls_back_to_the_commit_before(tmp_path: Path) -> None:
     path = tmp_path / "m.zt"
     path.write_bytes(save({"a": FOUR}))
@@ -144,6 +145,7 @@ def nested_file(kind: str, outer: bytes, dice: random.Random) -> bytes:
     return save({"inner": np.arange(dice.randrange(100)), "a": FOUR})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_commit", [True, False], ids=["ours", "another library's"])
 @pytest.mark.parametrize(
     "kind",
@@ -173,6 +175,7 @@ def test_a_whole_file_stored_in_a_torn_append_is_never_taken(
             at = whole.rfind(MAGIC_1, len(outer), at)
 
 
+@pytest.mark.slow
 def test_a_file_nested_in_itself_again_and_again(tmp_path: Path) -> None:
     path = tmp_path / "m.zt"
     data = save({"a": FOUR})
@@ -287,6 +290,7 @@ def overlapping_maps(size: int) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [nested_footers, overlapping_maps])
 def test_footers_nested_by_someone_who_means_harm_stay_linear(make: Any) -> None:
     read = []
@@ -300,6 +304,7 @@ def test_footers_nested_by_someone_who_means_harm_stay_linear(make: Any) -> None
     assert read[-1] <= 5 * read[0] + 16 * MIB
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     [

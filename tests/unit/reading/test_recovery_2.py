@@ -113,6 +113,7 @@ def test_random_bytes_that_look_like_a_footer() -> None:
         assert state_end(data + bytes(tail)) == ends[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("claim", [64, 5000, MIB])
 def test_footers_by_someone_who_means_harm_stay_linear(claim: int) -> None:
     data, _ = grown(1)

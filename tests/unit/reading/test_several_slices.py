@@ -150,6 +150,7 @@ def alone(reader: ObjectReader, name: str, key: Any) -> Any:
     return reader.read_slices({name: key})[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_far", [False, True])
 @pytest.mark.parametrize("compression", [False, True])
 @pytest.mark.parametrize("verify", [None, True, False])

@@ -164,6 +164,7 @@ def reports(path: Path, monkeypatch: pytest.MonkeyPatch, names: Any = None) -> t
     return ours, alone, taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", [False, True])
 @pytest.mark.parametrize(
     ("version", "checksum"),
@@ -192,6 +193,7 @@ def test_reports_are_those_of_one_by_one(
     assert ours.objects == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", [False, True])
 @pytest.mark.parametrize("version", ["1.2.0", "2.1"])
 def test_damage_anywhere_is_reported_alike(
@@ -277,6 +279,7 @@ def test_what_our_writers_make_is_small(data: bytes) -> None:
     assert len(frames) > 1 or bytes(into) == data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("encoding", "least"), [("zstd", 100), ("zt.zstd-seekable/1", 10)])
 def test_whatever_it_takes_the_general_way_takes(encoding: str, least: int) -> None:
     random = np.random.default_rng(2)

@@ -172,6 +172,7 @@ def test_a_handle_is_named_by_its_framework_too(tmp_path: Path) -> None:
     assert token(numpy.get_slice("w")) != token(torch.get_slice("w"))
 
 
+@pytest.mark.slow
 def test_a_dask_graph_gets_another_name_when_the_file_is_replaced(tmp_path: Path) -> None:
     dask: Any = pytest.importorskip("dask", reason="Dask is not installed")
     from_array = pytest.importorskip("dask.array").from_array

@@ -113,6 +113,7 @@ def test_huge_headers_and_garbage_end_the_connection(served: Served) -> None:
     assert served.get("tensor/0/0").status == 200
 
 
+@pytest.mark.slow
 def test_connections_that_say_nothing_shut_nobody_out(served: Served) -> None:
     """Also those that send their request byte by byte."""
     idle = []
@@ -128,6 +129,7 @@ def test_connections_that_say_nothing_shut_nobody_out(served: Served) -> None:
         stream.close()
 
 
+@pytest.mark.slow
 def test_a_request_must_be_whole_in_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     from ztensor.serving import connections
 
@@ -144,6 +146,7 @@ def test_a_request_must_be_whole_in_time(served: Served, monkeypatch: pytest.Mon
         assert ended
 
 
+@pytest.mark.slow
 def test_a_storm_of_requests_that_are_left_at_once(served: Served) -> None:
     token, host = served.server.token, f"127.0.0.1:{served.server.port}"
 

@@ -164,6 +164,7 @@ def test_it_ends_at_once_where_it_was_stopped_before_it_ran(tmp_path: Path) -> N
     one.close()
 
 
+@pytest.mark.slow
 def test_it_ends_when_the_page_was_left(serve: Serve, tmp_path: Path) -> None:
     one = serve(model_of(tmp_path / "m.zt"), idle=0.4)
     stream = socket.create_connection(("127.0.0.1", one.server.port), timeout=10)
@@ -201,6 +202,7 @@ def test_work_ends_when_nobody_waits(serve: Serve, tmp_path: Path) -> None:
     assert one.get("singular/0/1").status == 200
 
 
+@pytest.mark.slow
 def test_a_terabyte_is_there_at_once_and_nothing_of_it_is_read(
     serve: Serve, tmp_path: Path
 ) -> None:

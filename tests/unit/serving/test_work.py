@@ -54,6 +54,7 @@ def test_an_error_made_of_the_one_that_ended_it_is_not_told() -> None:
     workers.close()
 
 
+@pytest.mark.slow
 def test_two_at_once_and_sixteen_that_wait() -> None:
     workers, release, most, now = Workers(), threading.Event(), [0], [0]
     lock = threading.Lock()

@@ -95,6 +95,7 @@ def test_who_opens_again_gets_no_data_from_the_server(server: RangeServer, folde
             assert (len(seen), server.record.sent) == (2, 0)  # it was opened twice
 
 
+@pytest.mark.slow
 def test_what_is_read_in_any_order(server: RangeServer, folder: Path) -> None:
     random = np.random.default_rng(2)
     for _ in range(3):
@@ -178,6 +179,7 @@ def test_a_damaged_file_is_fetched_again(server: RangeServer, folder: Path, how:
     assert whole(server, folder) == (DATA, 0)  # they were replaced
 
 
+@pytest.mark.slow
 def test_a_damaged_header_of_any_byte(server: RangeServer, folder: Path) -> None:
     whole(server, folder)
     first = next(path for path in blocks(folder) if path.name == "0")
@@ -190,6 +192,7 @@ def test_a_damaged_header_of_any_byte(server: RangeServer, folder: Path) -> None
         assert source.requests == before + 1
 
 
+@pytest.mark.slow
 def test_the_folder_is_held_to_a_size(
     server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -389,6 +392,7 @@ for _ in range(3):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1 << 30, 2 * MIB])
 def test_several_processes_at_once(server: RangeServer, folder: Path, limit: int) -> None:
     import hashlib

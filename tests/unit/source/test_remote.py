@@ -191,6 +191,7 @@ os.wait()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_process_is_told_and_does_not_hang() -> None:
     done = subprocess.run(
@@ -252,6 +253,7 @@ def test_pieces_of_one_array_are_said_together() -> None:
     assert sorted(seen) == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_digest_that_fails_ends_the_load_while_the_rest_arrives() -> None:
     count = 5 * MIB
     store = store_of(b"")

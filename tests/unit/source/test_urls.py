@@ -39,6 +39,7 @@ def test_a_url_that_names_nothing(url: str) -> None:
         ztensor.open(url)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", ["s3://bucket", "gs://b/", "s3://b/folder/", "hf://org/repo"])
 def test_a_folder_where_one_object_is_meant(url: str) -> None:
     for use in (ztensor.Reader, lambda url: znumpy.save_file({}, url)):

@@ -310,6 +310,7 @@ def test_both_classes_pickle(tmp_path: Path) -> None:
     assert cases.is_same(state, sample())
 
 
+@pytest.mark.slow
 def test_torchs_part_is_imported_when_the_classes_are_used() -> None:
     code = (
         "import sys, ztensor.torch; assert 'StorageWriter' in dir(ztensor.torch);"

@@ -76,6 +76,7 @@ def test_quantized_objects_stay_ours(tmp_path: Path) -> None:
     assert ztorch.save(found) == (tmp_path / "m.zt").read_bytes()
 
 
+@pytest.mark.slow
 def test_views_outlive_the_file_and_never_reach_it(tmp_path: Path) -> None:
     path = tmp_path / "m.zt"
     ztorch.save_file(tensors(), path)
@@ -205,6 +206,7 @@ def test_other_mistakes(tmp_path: Path) -> None:
         ztorch.load(str(tmp_path))
 
 
+@pytest.mark.slow
 def test_torch_is_named_where_it_is_missing() -> None:
     program = """
 import sys

@@ -133,6 +133,7 @@ def trees() -> st.SearchStrategy[Any]:
     return st.recursive(leaves, containers, max_leaves=25)
 
 
+@pytest.mark.slow
 @given(trees())
 @settings(max_examples=examples(200))
 def test_any_tree_comes_back(tree: Any) -> None:
@@ -154,6 +155,7 @@ def test_what_was_shared_is_shared_again() -> None:
     assert found["a"] is found["b"][0]
 
 
+@pytest.mark.slow
 def test_a_depth_of_a_hundred_thousand_levels() -> None:
     tree: Any = 1
     for _ in range(100_000):
@@ -303,6 +305,7 @@ def test_keys_of_one_hash_are_refused_in_linear_time() -> None:
         back(encode(tree))
 
 
+@pytest.mark.slow
 def test_a_small_file_does_not_become_a_large_tree() -> None:
     columns = columns_of([None] * 3_000_000)
     with pytest.raises(LimitError):
@@ -314,6 +317,7 @@ def test_a_small_file_does_not_become_a_large_tree() -> None:
         )
 
 
+@pytest.mark.slow
 def test_damaged_shapes_give_a_tree_or_one_error() -> None:
     tree = {
         "a.b": np.zeros(2), 1: Point({1, 2}, [Colour.RED]), "d": {1.5: (2**70, "x")},

@@ -148,6 +148,7 @@ def test_a_key_nested_too_deep_is_refused() -> None:
         encode({key: 1})
 
 
+@pytest.mark.slow
 def test_depth_costs_nothing() -> None:
     tree: Any = np.zeros(1)
     for level in range(20_000):

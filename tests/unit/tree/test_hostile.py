@@ -88,6 +88,7 @@ CALLS: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_small_file_costs_little_or_is_refused(tmp_path: Path, shape: str) -> None:
     raw = encode_cbor(SHAPES[shape]())

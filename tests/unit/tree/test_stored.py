@@ -123,6 +123,7 @@ def test_an_object_of_a_tree_is_renamed_and_the_tree_stays(
     same(ztensor.load_tree(path), ONE)
 
 
+@pytest.mark.slow
 def test_a_large_tree_is_renamed_too(tmp_path: Path) -> None:
     tree = {f"layer.{number}": np.full(1, number) for number in range(4000)}
     ztensor.save_tree(tree, tmp_path / "a.zt")

@@ -477,6 +477,7 @@ def level_of(value: object) -> int:
     return depth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [10_000, 100_000])
 def test_as_deep_as_the_caller_allows(depth: int) -> None:
     assert level_of(cbor.decode(b"\x81" * depth + b"\x00", depth=depth)) == depth
@@ -559,6 +560,7 @@ def test_millions_of_empty_chunks(initial: int) -> None:
     assert not cbor.decode(data)
 
 
+@pytest.mark.slow
 def test_empty_chunks_take_no_memory() -> None:
     data = b"\x7f" + b"\x60" * 300_000 + b"\xff"
     tracemalloc.start()
@@ -570,12 +572,14 @@ def test_empty_chunks_take_no_memory() -> None:
     assert peak < 1 << 16
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_quick")
 def test_many_chunks_are_joined_once() -> None:
     assert cbor.decode(b"\x7f" + b"\x61a" * 500_000 + b"\xff") == "a" * 500_000
     assert cbor.decode(b"\x5f" + b"\x41a" * 500_000 + b"\xff") == b"a" * 500_000
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_quick")
 def test_maps_as_keys_of_maps_are_compared_in_linear_time() -> None:
     """Looked at again on each level, these would be 2 * 10^8 visits."""
@@ -585,6 +589,7 @@ def test_maps_as_keys_of_maps_are_compared_in_linear_time() -> None:
         assert isinstance(cbor.decode(data, depth=2 * depth), Pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_quick")
 def test_many_keys_that_are_not_text() -> None:
     count = 100_000
@@ -595,6 +600,7 @@ def test_many_keys_that_are_not_text() -> None:
         cbor.decode(b"\xbf" + b"\x01\x00" * count + b"\xff")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_quick")
 def test_numbers_that_collide_as_dict_keys() -> None:
     """All multiples of 2^61 - 1 that are floats have one hash; in a dict this is quadratic."""

@@ -270,6 +270,7 @@ def test_find_all_in_little(data: bytes) -> None:
     assert beyond.tolist() == []
 
 
+@pytest.mark.slow
 def test_find_all_needs_little_memory_where_every_byte_may_begin_one() -> None:
     data = b"\xa3" * (64 << 20)
     tracemalloc.start()

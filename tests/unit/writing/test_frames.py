@@ -259,6 +259,7 @@ def test_noise_is_stored_raw_and_what_becomes_smaller_is_not() -> None:
         assert reader.verify().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", ["1", "4"])
 def test_noise_at_the_beginning_does_not_change_the_frames(
     threads: str, monkeypatch: pytest.MonkeyPatch
@@ -294,6 +295,7 @@ def test_what_is_recoded_is_raw_where_that_is_smaller(tmp_path: Path) -> None:
     assert all(count > 0 for count in done)
 
 
+@pytest.mark.slow
 def test_a_piece_may_be_changed_when_it_was_written() -> None:
     """Its frames may be compressed later, on other threads."""
     whole = RNG.integers(0, 9, (20_000, 1024), np.uint8)

@@ -64,6 +64,7 @@ def test_the_bytes_are_those_of_the_writer(
         assert save(tensors, deduplicate=False, **options) == expected
 
 
+@pytest.mark.slow
 def test_thousands_of_many_kinds(tmp_path: Path) -> None:
     tensors: dict[str, Any] = {
         f"é{i}": np.full((i % 7, 3), i % 100).astype(DTYPES[i % 8]) for i in range(3000)

@@ -120,6 +120,7 @@ def test_digests_that_2_x_has_not_are_refused(checksum: str, tmp_path: Path) -> 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(3, 7), (5, 100_000), (2, 3_000_001), (70_000,)])
 @pytest.mark.parametrize("chunk_rows", [None, 1, 1000])
 def test_frames_are_of_one_size(shape: tuple[int, ...], chunk_rows: int | None) -> None:
@@ -253,6 +254,7 @@ def test_names_are_looked_at_first(name: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_many_small_ones_are_rows(tmp_path: Path) -> None:
     tensors = {f"t{number}": np.full(number % 5 + 1, number) for number in range(3000)}
     save_file(tensors, tmp_path / "a.zt", version="2.1")

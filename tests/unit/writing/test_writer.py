@@ -197,6 +197,7 @@ def test_after_a_refusal_the_writer_goes_on() -> None:
 # --- Memory -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [
@@ -425,6 +426,7 @@ def test_large_data_may_be_changed_too(compression: bool) -> None:
         assert reader["s"].max() == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
 def test_the_number_of_threads_does_not_matter(
     compression: bool, monkeypatch: pytest.MonkeyPatch
@@ -569,6 +571,7 @@ print(hashlib.sha256(save(tensors, {"x": "y", "b": 1}, compression=True)).hexdig
 """
 
 
+@pytest.mark.slow
 def test_the_seed_of_hashes_does_not_matter() -> None:
     seeds = ("0", "1", "424242")
     processes = [
@@ -998,6 +1001,7 @@ def test_a_failed_end_of_a_stream_aborts_the_writer(
     assert files(folder) == before
 
 
+@pytest.mark.slow
 def test_a_writer_nobody_finished_leaves_nothing(folder: Path) -> None:
     before = files(folder)
     writer = Writer(folder / "m.zt")
