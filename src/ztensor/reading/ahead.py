@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 # Decoded bytes that may wait, and those of the piece that comes next. What is decoded as a whole
 # before it gives the first piece is begun only if it fits as a whole.
-_MOST_BYTES = 48 << 20
+_MOST_BYTES = 40 << 20
 _PIECE_BYTES = 16 << 20  # of which nothing is known yet
 # Of what was asked for: even where others have filled the room, and more would only wait.
-_MOST_OF_FIRST_BYTES = 16 << 20
+_MOST_OF_FIRST_BYTES = 8 << 20
 # To hand over less takes longer than to decode it.
 _LEAST_BYTES = 64 << 10
 _MOST_UNDER_WAY = 32  # components; many small ones wait for few threads
