@@ -271,7 +271,7 @@ def read(chunks: Iterator[memoryview]) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "sizes",
-    [(8,) * 20, (100,), (100, 100), (1, 100, 47, 47), (30, 100, 30)],
+    [(8,) * 20, (100,), (100, 100), (1, 100, 39, 39), (30, 100, 30)],
     ids=str,
 )
 def test_what_waits_is_bounded(sizes: tuple[int, ...]) -> None:
