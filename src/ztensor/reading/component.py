@@ -32,10 +32,10 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.layout.elements import is_native
-from ztensor.reading.decoding import LEAST_SHARED_BYTES, decoding_jobs
+from ztensor.reading.decoding import LEAST_SHARED_BYTES, InOrder, decoding_jobs
 from ztensor.reading.runs import PartReader, RunCache, RunReader
 from ztensor.source.ahead import exact
-from ztensor.source.base import Range
+from ztensor.source.base import Range, read_arriving
 from ztensor.threads import WINDOWS, run_jobs, thread_count
 
 if TYPE_CHECKING:
@@ -176,6 +176,14 @@ class StoredComponent:
         digest = None if self._shared.verify is False else digest_of(self.component)
         return None if digest is None or digest.known is None else digest.known.hasher()
 
+    def in_order(self, pieces: Sequence[memoryview]) -> InOrder | None:
+        """Return what checks the digest of pieces of memory, whichever is filled first.
+
+        None where the digest is not to be checked, or cannot be.
+        """
+        hasher = self.hasher()
+        return None if hasher is None else InOrder(hasher, pieces, self.require)
+
     def require(self, hasher: Hasher | None) -> None:
         """Check the digest of bytes that were hashed; nothing without a hasher.
 
@@ -295,13 +303,23 @@ class StoredComponent:
         """
         size = PIECE_BYTES
         if self._shared.source.prefers_long_reads and self.component.length > size:
-            self._shared.source.read_many([(self.component.offset, destination)])
-            self.require_filled(destination)
+            self._fill_at_once(destination)
             return
         self.fill_pieces(
             (start, destination[start : start + size])
             for start in range(0, self.component.length, size)
         )
+
+    def _fill_at_once(self, destination: memoryview) -> None:
+        starts = range(0, self.component.length, PIECE_BYTES)
+        pieces = [destination[start : start + PIECE_BYTES] for start in starts]
+        in_order = self.in_order(pieces)
+        parts = [
+            (self.component.offset + at, piece) for at, piece in zip(starts, pieces, strict=True)
+        ]
+        for number in read_arriving(self._shared.source, parts):
+            if in_order is not None:
+                in_order.ready(number)
 
     def fill_pieces(self, pieces: Iterable[tuple[int, memoryview]]) -> None:
         """Fill pieces of memory, in order: where each begins in the stored bytes, and its memory.

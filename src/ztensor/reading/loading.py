@@ -22,7 +22,6 @@ from ztensor.model.later import LaterObjects
 from ztensor.model.rules import align
 from ztensor.model.table import Table, TableObjects
 from ztensor.reading.component import digest_of
-from ztensor.reading.decoding import InOrder
 from ztensor.reading.each import OWN_BYTES, SLAB_BYTES, read_each
 from ztensor.reading.plain import NO_CHECK, OTHER_CHECK, Checks, PlainTypes, usual_checks
 from ztensor.reading.small import small_jobs
@@ -31,7 +30,7 @@ from ztensor.source.base import read_arriving
 from ztensor.threads import run_jobs, thread_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ztensor.layout.base import Array
     from ztensor.model.manifest import TensorObject
@@ -355,8 +354,7 @@ def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str,
     in_file = rows if (order[1:] > order[:-1]).all() else rows.take(order)
     values: list[Array | None] = []
     jobs: list[Callable[[], None]] = []
-    at_once: list[tuple[int, memoryview]] = []
-    checks: list[Callable[[], None]] = []  # of these
+    arriving: list[tuple[int, memoryview, Callable[[], None]]] = []
     for group in _groups(in_file.table, separate=separate):
         part = in_file.take(group)
         table = part.table
@@ -370,17 +368,21 @@ def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str,
         slab = aligned(span)
         values += _lay(part, slab.data, start)
         if file.source.prefers_long_reads:
-            at_once.append((start, slab.data))
-            checks.append(functools.partial(_check_filled, file, part, slab.data, start))
+            if len(table) > 1:
+                check = functools.partial(_check_filled, file, part, slab.data, start)
+                arriving.append((start, slab.data, check))
+            else:
+                arriving.extend(_pieces(file, table.names[0], slab.data))
             continue
         if len(table) > 1:
             jobs.extend(_fill_runs(file, part, slab.data, start))
         elif workers > 1:
-            jobs.extend(_in_pieces(file, part, slab.data))
+            jobs.extend(_in_pieces(file, table.names[0], slab.data))
         else:
             jobs.append(functools.partial(_fill_one, file, table.names[0], slab.data))
-    for number in read_arriving(file.source, at_once):  # the rest arrives meanwhile
-        checks[number]()
+    parts = [(offset, memory) for offset, memory, _ in arriving]
+    for number in read_arriving(file.source, parts):  # the rest arrives meanwhile
+        arriving[number][2]()
     run_jobs(jobs, workers)
     # In the order of the file's names, which need not be that of its bytes.
     result = _in_order(objects, in_file.table.names, values)
@@ -434,22 +436,36 @@ def _fill_some(file: FileObjects, rows: _Rows, packed: _Rows, memory: memoryview
     _check_filled(file, packed, memory, 0)
 
 
-def _in_pieces(file: FileObjects, rows: _Rows, memory: memoryview) -> Iterable[Callable[[], None]]:
+def _in_pieces(file: FileObjects, name: str, memory: memoryview) -> Iterable[Callable[[], None]]:
     """Yield the reads of one large tensor, each hashed while it is in cache."""
-    name, offset = rows.table.names[0], rows.table.offsets.item(0)
-    stored = file.stored(file.object(name).components["data"])
+
+    def fill(offset: int, piece: memoryview, check: Callable[[], None]) -> None:
+        with file.located(name, "data"):
+            file.source.read_into(offset, piece)
+        check()
+
+    return [functools.partial(fill, *piece) for piece in _pieces(file, name, memory)]
+
+
+def _pieces(
+    file: FileObjects, name: str, memory: memoryview
+) -> Iterator[tuple[int, memoryview, Callable[[], None]]]:
+    """Yield the pieces of one large tensor: where in the file, the memory, what to do once filled.
+
+    Each is hashed while it is in cache, in their order; the last compares the digest.
+    """
+    component = file.object(name).components["data"]
     starts = range(0, len(memory), _JOB_BYTES)
     pieces = [memory[start : start + _JOB_BYTES] for start in starts]
-    hasher = stored.hasher()
-    in_order = None if hasher is None else InOrder(hasher, pieces, stored.require)
+    in_order = file.stored(component).in_order(pieces)
 
-    def fill(number: int) -> None:
-        with file.located(name, "data"):
-            file.source.read_into(offset + starts[number], pieces[number])
-            if in_order is not None:
+    def check(number: int) -> None:
+        if in_order is not None:
+            with file.located(name, "data"):
                 in_order.ready(number)
 
-    return [functools.partial(fill, number) for number in range(len(pieces))]
+    for number, piece in enumerate(pieces):
+        yield component.offset + starts[number], piece, functools.partial(check, number)
 
 
 def _require_digest(file: FileObjects, name: str, memory: memoryview) -> None:

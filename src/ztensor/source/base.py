@@ -124,7 +124,7 @@ class Arriving(abc.ABC):
     def read_arriving(self, parts: Sequence[tuple[int, memoryview]]) -> Iterator[int]:
         """Fill several pieces of memory as `read_many`, and yield the number of each that is full.
 
-        They are yielded once each, in any order; pieces of one array when all of it is there.
+        They are yielded once each, in any order.
 
         Raises:
             SourceError: as `read_into`.

@@ -319,21 +319,21 @@ class RemoteSource(Arriving):
         Raises:
             SourceError: as `read_into`.
         """
-        numbers: dict[int, list[int]] = {}  # by the array they are of, as `left`
-        for number, (_, memory) in enumerate(parts):
-            numbers.setdefault(id(memory.obj), []).append(number)
-        waiting = self._waiting(parts)
+        # Each part has an array of its own, which its pieces keep: by that they are told apart.
+        views = [(offset, np.asarray(memory).data) for offset, memory in parts]
+        numbers = {id(view.obj): number for number, (_, view) in enumerate(views)}
+        waiting = self._waiting(views)
         left = dict.fromkeys(numbers, 0)
         for _, memory in waiting:
             left[id(memory.obj)] += memory.nbytes
         for key, nbytes in left.items():
             if not nbytes:
-                yield from numbers[key]
+                yield numbers[key]
         for _, memory in self._arriving(waiting):
             key = id(memory.obj)
             left[key] -= memory.nbytes
             if not left[key]:
-                yield from numbers[key]
+                yield numbers[key]
 
     def _waiting(self, parts: Sequence[tuple[int, memoryview]]) -> list[tuple[int, memoryview]]:
         """Fill what was kept, and return the rest."""
