@@ -116,7 +116,7 @@ ecosystem: $(VENV)/dev.stamp $(VENV)/torch.stamp ## use our files from transform
 
 # Needs what `make ecosystem ECOSYSTEM=transformers-newest` makes.
 bench-pretrained: ## load a model of transformers from .zt beside its own files: time and memory
-	PYTHONPATH=src .venvs/ecosystem-transformers-newest/bin/python benchmarks/pretrained.py $(BENCH)
+	PYTHONPATH=src .venvs/ecosystem-transformers-newest/bin/python -m benchmarks.pretrained $(BENCH)
 
 # 600 MB of packages, kept in .venv. REAL="--only onnx": some of them; "--write-docs" writes the page.
 real-files: $(VENV)/dev.stamp $(VENV)/torch.stamp ## hold 400 real files of other programs to their own libraries
@@ -130,7 +130,7 @@ bench: $(VENV)/dev.stamp $(VENV)/bench.stamp $(if $(strip $(TORCH)),$(VENV)/torc
 	$(BIN)/python benchmarks/edit.py
 	$(BIN)/python -m benchmarks.remote
 	$(BIN)/python -m benchmarks.divided
-	$(if $(strip $(TORCH)),$(BIN)/python benchmarks/training.py)
+	$(if $(strip $(TORCH)),$(BIN)/python -m benchmarks.training)
 
 # 360 MB of packages, kept in .venv. HEALTHY="--only silero": some; "--write-docs" writes the table.
 healthy: $(VENV)/real.stamp ## look at 38 checkpoints that are in use, where next to nothing may be found

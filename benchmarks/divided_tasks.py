@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.memory import prewarm
 from torch import distributed as dist
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.hf_storage import (
@@ -65,7 +66,9 @@ def local_bytes(state: dict[str, Any]) -> int:
     return sum(value.to_local().nbytes for value in state.values())
 
 
-def _timed(act: Callable[[], object]) -> float:
+def _timed(act: Callable[[], object], nbytes: int) -> float:
+    """Return how long a call of every process took that needs memory for so many bytes each."""
+    prewarm(nbytes)
     dist.barrier()
     start = time.perf_counter()
     act()
@@ -104,7 +107,8 @@ def save(folder: str, megabytes: int, rounds: int) -> dict[str, Any]:
                 found[name] = _timed(
                     lambda name=name, writer=writer: dcp.save(  # type: ignore[misc]
                         state, storage_writer=writer(place / name)
-                    )
+                    ),
+                    local_bytes(state),
                 )
         found["ours, since"] = _changed(place, state)
         times.append(found)
@@ -132,7 +136,7 @@ def _changed(place: Path, state: dict[str, Any]) -> float:
             changed.append((local, local.clone()))
             local.add_(1)
     writer = ztensor.torch.StorageWriter(place / "since", since=place / "full", durable=True)
-    took = _timed(lambda: dcp.save(state, storage_writer=writer))
+    took = _timed(lambda: dcp.save(state, storage_writer=writer), local_bytes(state))
     for local, before in changed:
         local.copy_(before)
     return took
@@ -184,7 +188,8 @@ def load(folder: str, megabytes: int, rounds: int) -> list[dict[str, float]]:
             for value in state.values():
                 value.to_local().fill_(-1)
             found[name] = _timed(
-                lambda reader=reader: dcp.load(state, storage_reader=reader())  # type: ignore[misc]
+                lambda reader=reader: dcp.load(state, storage_reader=reader()),  # type: ignore[misc]
+                local_bytes(state),
             )
             if number == 0 and not all(
                 torch.equal(state[key].to_local(), right[key].to_local()) for key in state
@@ -207,7 +212,8 @@ def save_async(folder: str, megabytes: int, rounds: int) -> list[dict[str, float
             name: _timed(
                 lambda writer=writer: dcp.async_save(  # type: ignore[misc]
                     state, storage_writer=writer()
-                ).result()
+                ).result(),
+                local_bytes(state),
             )
             for name, writer in writers.items()
         }

@@ -42,7 +42,8 @@ from benchmarks.environments import (
     make_environment,
     server_environment,
 )
-from benchmarks.measuring import Request, available_memory, word_sum
+from benchmarks.measuring import Request, word_sum
+from benchmarks.memory import available_memory
 from benchmarks.ratios import Sample
 from benchmarks.record import Run
 from benchmarks.workloads import (

@@ -1,6 +1,6 @@
 """Training states beside `torch.save`: the group `training`, with its goals.
 
-    python benchmarks/training.py [--megabytes N] [--leaves N] [--rounds N] [--minutes N] [--cpu]
+    python -m benchmarks.training [--megabytes N] [--leaves N] [--rounds N] [--minutes N] [--cpu]
         [--only TEXT]
 
 By default the state is that of GPT-2 with 124M parameters and AdamW (1.5 GB), and another has 10^5
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch  # noqa: TID253  # a benchmark imports what it measures
+from benchmarks.memory import prewarm
 
 import ztensor
 from ztensor.torch import load_tree, save_tree
@@ -181,6 +182,8 @@ def main() -> int:
                 break
             random.shuffle(groups)
             for name in (name for group in groups for name in group):
+                if not name.startswith("  "):
+                    prewarm(options.megabytes * 10**6)
                 begin = clock()
                 result = todo[name]()
                 took = clock() - begin
