@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from ztensor.threads import Crew
     from ztensor.writing.compressing import Frame
 
-# From here on another thread hashes while this one writes, where that takes longer; to start it
-# costs 20 us. A fast digest costs less of bytes that are in the processor's cache, just before they
-# are written, than in another thread, where both have to get them from memory.
+# From here on another thread hashes while this one writes; to start it costs 20 us. Of bytes that
+# have to be hashed before they change, a fast digest is computed here, just before they are
+# written: in the processor's cache that costs less than to wait for another thread.
 _BESIDE_BYTES = 1 << 20
 # What is shorter takes less time to write than to say how.
 SMALL_BYTES = 32 << 10
@@ -160,8 +160,8 @@ class BlobWriter:
             self._sink.write(data)
             return
         algorithm = self._algorithm
-        is_slow = algorithm is not None and algorithm.is_slow
-        if is_slow and self._crew is not None and data.nbytes >= _BESIDE_BYTES:
+        is_beside = algorithm is not None and (algorithm.is_slow or self._is_kept)
+        if is_beside and self._crew is not None and data.nbytes >= _BESIDE_BYTES:
             if self._is_kept and algorithm is not None and self.digest_later is None:
                 self.digest_later = self._crew.submit(digest_of, algorithm, (data,))
                 self._sink.write(data)
