@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ztensor.container import LATEST
 from ztensor.errors import UsageError
-from ztensor.source.gathering import FROM_FILE_WRITE_BYTES
 from ztensor.source.sink import FileSink, Place
 from ztensor.source.upload import RemoteSink, is_there, remove
 
@@ -30,8 +29,6 @@ class Target(FileSink):
             raises leaves the target as it was.
         written: called with the bytes written so far.
     """
-
-    write_bytes = FROM_FILE_WRITE_BYTES
 
     def __init__(
         self,
