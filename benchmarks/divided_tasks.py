@@ -67,8 +67,12 @@ def local_bytes(state: dict[str, Any]) -> int:
 
 
 def _timed(act: Callable[[], object], nbytes: int) -> float:
-    """Return how long a call of every process took that needs memory for so many bytes each."""
-    prewarm(nbytes)
+    """Return how long a call of every process took that needs memory for so many bytes each.
+
+    0 where memory is measured, of which touching it beforehand would be the peak.
+    """
+    if nbytes:
+        prewarm(nbytes)
     dist.barrier()
     start = time.perf_counter()
     act()
@@ -108,7 +112,7 @@ def save(folder: str, megabytes: int, rounds: int) -> dict[str, Any]:
                     lambda name=name, writer=writer: dcp.save(  # type: ignore[misc]
                         state, storage_writer=writer(place / name)
                     ),
-                    local_bytes(state),
+                    local_bytes(state) if number else 0,
                 )
         found["ours, since"] = _changed(place, state)
         times.append(found)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from ztensor.boundary import public, public_inside, turn
+from ztensor.collecting import no_collection
 from ztensor.errors import ArgumentTypeError, describe
 from ztensor.hints import Hinted
 from ztensor.model.showing import counted
@@ -212,7 +213,8 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
             part = self.objects.part
             if isinstance(name, str):
                 return _described(part(name), name)
-            return [_described(part(one), one) for one in several(name, self.name)]
+            with no_collection():
+                return [_described(part(one), one) for one in several(name, self.name)]
         except Exception as error:
             turn(error)
             raise

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ztensor.collecting import no_collection
 from ztensor.errors import ArgumentTypeError, ZTensorError, describe
 from ztensor.layout.group_profiles import PROFILES
 from ztensor.reading.loading import load_all
@@ -33,11 +34,12 @@ def load_onto(file: FileObjects, device: Any, *, copy: bool, threads: int | None
     result = load_all(file, copy=copy, threads=threads)
     name = ""
     try:
-        for name, value in result.items():
-            if type(value) is np.ndarray:
-                result[name] = array_to_torch(value)
-            elif value.format in SPARSE:
-                result[name] = to_torch(value)
+        with no_collection():
+            for name, value in result.items():
+                if type(value) is np.ndarray:
+                    result[name] = array_to_torch(value)
+                elif value.format in SPARSE:
+                    result[name] = to_torch(value)
     except ZTensorError as error:
         error.locate(file=file.name, object_name=name)
         raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ztensor.collecting import no_collection
 from ztensor.errors import FormatError, UsageError, describe
 from ztensor.tree.columns import Cursor, Node, malformed, several
 from ztensor.tree.encode import KEY_DEPTH
@@ -107,6 +108,7 @@ class _Frame:
         self.kept = self.found = kept
 
 
+@no_collection()
 def decode(
     data: bytes | memoryview,
     budget: Budget,

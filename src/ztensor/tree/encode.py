@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ztensor.collecting import no_collection
 from ztensor.errors import NotRepresentableError, ZTensorError, describe
 from ztensor.frameworks import adapter_of, tree_adapter_beside
 from ztensor.layout.elements import spell
@@ -48,6 +49,7 @@ class Encoded(NamedTuple):
     leaves: dict[str, Any]
 
 
+@no_collection()
 def encode(tree: object) -> Encoded:
     """Return a tree's shape and leaves. Arrays are kept as they are, without a copy.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import gc
 import math
 import os
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ztensor.chunks.boxes import c_strides
+from ztensor.collecting import no_collection
 from ztensor.digest import zip_crc32
 from ztensor.errors import (
     ContainerError,
@@ -47,7 +47,7 @@ from ztensor.source.local import FileSource
 from ztensor.source.remote import RemoteSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from ztensor.encoding import Encoding
     from ztensor.foreign.dcp.records import Record
@@ -118,7 +118,7 @@ def _project(source: Source, metadata: Source, limits: Limits) -> Projection:
     budget = Budget(limits, length)
     budget.charge_bytes(2 * metadata.size)
     charged = budget.bytes_left
-    with _no_collection() if metadata.size > _LONG_BYTES else contextlib.nullcontext():
+    with no_collection() if metadata.size > _LONG_BYTES else contextlib.nullcontext():
         try:
             table, left = _read(metadata, budget, length, by_columns=True)
         except IrregularError:  # of no pickler, so that it may take twice as long
@@ -142,19 +142,6 @@ def _read(
     del pickle
     budget.release_bytes(2 * metadata.size)
     return read_table(value, budget, left), left
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Keep Python's collector of cycles out: it looks at millions of values again and again."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 class _Root(NamedTuple):
