@@ -507,3 +507,33 @@ def test_damage_in_what_is_exported_is_met() -> None:
     data[data.index(bytes(range(8)))] ^= 1
     with ztensor.open(bytes(data)) as reader, pytest.raises(ztensor.FormatError):
         export(reader)
+
+
+@pytest.mark.slow
+def test_many_tiny_tensors_are_read_again(tmp_path: Path) -> None:
+    """Their header is longer than their bytes, which is what the budget is made for."""
+    names = [f"t{number}" for number in range(200_000)]
+    path = tmp_path / "m.safetensors"
+    ztensor.numpy.save_file(dict.fromkeys(names, np.zeros(1, np.float32)), path, deduplicate=False)
+    with ztensor.open(path) as reader:
+        assert sorted(reader) == sorted(names)
+        assert reader["t199999"].shape == (1,)
+
+
+def test_a_header_is_taken_apart_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each length, also with ends of entries in metadata, and what is wrong in any part."""
+    tensors = {f"name {number}": np.full(number % 3, number, "f4") for number in range(50)}
+    attributes = {"a": '},"b":{"dtype":"F32"}'}
+    path = tmp_path / "m.safetensors"
+    ztensor.numpy.save_file(tensors, path, attributes)
+    plain = path.read_bytes()
+    assert plain.count(b',"name 7":') == 1
+    for length in (1, 50, 100, 333, 1 << 20):
+        monkeypatch.setattr(safetensors, "_PART_LENGTH", length)
+        with ztensor.open(plain) as reader:
+            assert set(reader) == set(tensors)
+            assert all((reader[name] == array).all() for name, array in tensors.items())
+            assert reader.attributes == attributes
+        for wrong in (b'}"name 7":', b' "name 7" ', b',"name 8":'):
+            with pytest.raises(ztensor.FormatError):
+                ztensor.open(plain.replace(b',"name 7":', wrong)).close()
