@@ -35,7 +35,7 @@ from ztensor.layout.elements import is_native
 from ztensor.reading.decoding import LEAST_SHARED_BYTES, InOrder, decoding_jobs
 from ztensor.reading.runs import PartReader, RunCache, RunReader
 from ztensor.source.ahead import exact
-from ztensor.source.base import Range, read_arriving
+from ztensor.source.base import Range, fill_arriving
 from ztensor.threads import WINDOWS, run_jobs, thread_count
 
 if TYPE_CHECKING:
@@ -176,14 +176,6 @@ class StoredComponent:
         digest = None if self._shared.verify is False else digest_of(self.component)
         return None if digest is None or digest.known is None else digest.known.hasher()
 
-    def in_order(self, pieces: Sequence[memoryview]) -> InOrder | None:
-        """Return what checks the digest of pieces of memory, whichever is filled first.
-
-        None where the digest is not to be checked, or cannot be.
-        """
-        hasher = self.hasher()
-        return None if hasher is None else InOrder(hasher, pieces, self.require)
-
     def require(self, hasher: Hasher | None) -> None:
         """Check the digest of bytes that were hashed; nothing without a hasher.
 
@@ -236,10 +228,8 @@ class StoredComponent:
         Raises:
             DigestMismatchError: it does not match.
         """
-        hasher = self.hasher()
-        if hasher is not None:
-            hasher.update(memory)
-            self.require(hasher)
+        if self._shared.verify is not False:
+            self.require_copy(memory)
 
     def require_copy(self, memory: memoryview) -> None:
         """Check the digest over a copy of what it covers, whatever `verify` says.
@@ -303,23 +293,26 @@ class StoredComponent:
         """
         size = PIECE_BYTES
         if self._shared.source.prefers_long_reads and self.component.length > size:
-            self._fill_at_once(destination)
+            fill_arriving(self._shared.source, self.parts(destination))
             return
         self.fill_pieces(
             (start, destination[start : start + size])
             for start in range(0, self.component.length, size)
         )
 
-    def _fill_at_once(self, destination: memoryview) -> None:
+    def parts(self, memory: memoryview) -> list[tuple[int, memoryview, Callable[[], None]]]:
+        """Return the pieces of memory to fill: where in the file, which, what to call once filled.
+
+        Each is hashed in its turn, whichever is filled first; the last call checks the digest.
+        """
         starts = range(0, self.component.length, PIECE_BYTES)
-        pieces = [destination[start : start + PIECE_BYTES] for start in starts]
-        in_order = self.in_order(pieces)
-        parts = [
-            (self.component.offset + at, piece) for at, piece in zip(starts, pieces, strict=True)
-        ]
-        for number in read_arriving(self._shared.source, parts):
-            if in_order is not None:
-                in_order.ready(number)
+        pieces = [memory[start : start + PIECE_BYTES] for start in starts]
+        hasher, ready = self.hasher(), _nothing
+        if hasher is not None:
+            ready = InOrder(hasher, pieces, self.require).ready
+        calls = [functools.partial(ready, number) for number in range(len(pieces))]
+        offset = self.component.offset
+        return list(zip((offset + start for start in starts), pieces, calls, strict=True))
 
     def fill_pieces(self, pieces: Iterable[tuple[int, memoryview]]) -> None:
         """Fill pieces of memory, in order: where each begins in the stored bytes, and its memory.
@@ -601,3 +594,7 @@ def require_declared(component: Component, expected: int) -> None:
             found=str(declared),
             section="1.2 section 1, Component",
         )
+
+
+def _nothing(number: int) -> None:
+    """Do nothing with a piece that is not hashed."""

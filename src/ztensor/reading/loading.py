@@ -26,7 +26,7 @@ from ztensor.reading.each import OWN_BYTES, SLAB_BYTES, read_each
 from ztensor.reading.plain import NO_CHECK, OTHER_CHECK, Checks, PlainTypes, usual_checks
 from ztensor.reading.small import small_jobs
 from ztensor.source.ahead import walked
-from ztensor.source.base import read_arriving
+from ztensor.source.base import fill_arriving
 from ztensor.threads import run_jobs, thread_count
 
 if TYPE_CHECKING:
@@ -380,9 +380,7 @@ def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str,
             jobs.extend(_in_pieces(file, table.names[0], slab.data))
         else:
             jobs.append(functools.partial(_fill_one, file, table.names[0], slab.data))
-    parts = [(offset, memory) for offset, memory, _ in arriving]
-    for number in read_arriving(file.source, parts):  # the rest arrives meanwhile
-        arriving[number][2]()
+    fill_arriving(file.source, arriving)
     run_jobs(jobs, workers)
     # In the order of the file's names, which need not be that of its bytes.
     result = _in_order(objects, in_file.table.names, values)
@@ -454,18 +452,13 @@ def _pieces(
 
     Each is hashed while it is in cache, in their order; the last compares the digest.
     """
-    component = file.object(name).components["data"]
-    starts = range(0, len(memory), _JOB_BYTES)
-    pieces = [memory[start : start + _JOB_BYTES] for start in starts]
-    in_order = file.stored(component).in_order(pieces)
 
-    def check(number: int) -> None:
-        if in_order is not None:
-            with file.located(name, "data"):
-                in_order.ready(number)
+    def checked(done: Callable[[], None]) -> None:
+        with file.located(name, "data"):
+            done()
 
-    for number, piece in enumerate(pieces):
-        yield component.offset + starts[number], piece, functools.partial(check, number)
+    for offset, piece, done in file.stored(file.object(name).components["data"]).parts(memory):
+        yield offset, piece, functools.partial(checked, done)
 
 
 def _require_digest(file: FileObjects, name: str, memory: memoryview) -> None:

@@ -9,7 +9,7 @@ from ztensor.buffers import new_bytes
 from ztensor.errors import Reason, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 # One read where all bytes are looked at once: they stay in the processor's cache until then.
 PIECE_BYTES = 1 << 20
@@ -142,6 +142,19 @@ def read_arriving(source: Source, parts: Sequence[tuple[int, memoryview]]) -> It
     else:
         source.read_many(parts)
         yield from range(len(parts))
+
+
+def fill_arriving(
+    source: Source, parts: Sequence[tuple[int, memoryview, Callable[[], None]]]
+) -> None:
+    """Fill several pieces of memory, and call for each that is full, while the rest arrives.
+
+    Raises:
+        SourceError: as `read_many`.
+        Exception: what a call raises.
+    """
+    for number in read_arriving(source, [(offset, memory) for offset, memory, _ in parts]):
+        parts[number][2]()
 
 
 def read_bytes(source: Source, offset: int, length: int) -> bytes | bytearray:
