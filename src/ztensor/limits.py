@@ -72,6 +72,15 @@ class Budget:
         """Return how much may still be charged."""
         return self._bytes_left
 
+    def lengthen(self, nbytes: int) -> None:
+        """Count another file of the same set, whose length was not known before."""
+        self.length += nbytes
+        for_it = self.limits.cost_factor * nbytes
+        self._most_bytes += for_it
+        self._bytes_left += for_it
+        self._most_steps += for_it
+        self._steps_left += for_it
+
     def charge_bytes(self, nbytes: int) -> None:
         """Take memory from the budget, before it is allocated.
 

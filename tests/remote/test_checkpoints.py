@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import ztensor
 import ztensor.numpy
 from tests.remote.range_server import RangeServer
 from tests.remote.s3_server import S3Server
-from ztensor.errors import UnsupportedError
+from ztensor.errors import FormatError
 
 pytestmark = pytest.mark.slow
 
@@ -57,8 +58,52 @@ def test_a_checkpoint_is_read_by_its_prefix_in_a_store(s3: S3Server, bucket: str
         assert list(model) == ["w"]
 
 
-def test_shards_of_processes_in_a_store_say_what_to_do(s3: S3Server, bucket: str) -> None:
+def test_shards_of_processes_in_a_store_are_read_as_those_on_disk(
+    s3: S3Server, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, storage = put(s3, bucket, FOLDERS / "shards"), s3.storage()
+    for key in ("access_key_id", "secret_access_key"):  # a pickle has no secrets
+        monkeypatch.setenv(f"AWS_{key.upper()}", storage[key])
+    with ztensor.open(FOLDERS / "shards") as here:
+        for place in (url, f"{url}/"):
+            with ztensor.open(place, storage=storage) as there:
+                assert set(there) == set(here)
+                for name in here:
+                    assert np.asarray(there[name]).tobytes() == np.asarray(here[name]).tobytes()
+                    if here.objects.part(name).object(name).shape:
+                        some, right = there.get_slice(name), here.get_slice(name)
+                        assert np.asarray(some[1:]).tobytes() == np.asarray(right[1:]).tobytes()
+                assert there.verify().outcome == here.verify().outcome
+                assert [one.kind for one in there.unrepresented] == [
+                    one.kind for one in here.unrepresented
+                ]
+                again = pickle.loads(pickle.dumps(there))
+                with again:
+                    assert list(again) == list(here)
+        ztensor.convert(ztensor.remote(url, storage), tmp_path / "whole.zt")
+        with ztensor.open(tmp_path / "whole.zt") as whole:
+            for name in here:
+                assert np.asarray(whole[name]).tobytes() == np.asarray(here[name]).tobytes()
+
+
+def test_a_file_that_a_store_lacks_is_told_when_it_is_read(s3: S3Server, bucket: str) -> None:
+    url = put(s3, bucket, FOLDER)
+    s3.delete(bucket, "run/stock/__1_0.distcp")
+    with ztensor.open(f"{url}/", storage=s3.storage()) as reader:
+        report = reader.verify()
+        assert report.outcome == "damaged"
+        assert any("__1_0.distcp" in str(problem) for problem in report.problems)
+        good = set(reader) - {name for one in report.problems for name in one.path}
+        assert good
+        for name in sorted(good):
+            assert np.asarray(reader[name]).nbytes >= 0
+        with pytest.raises(FormatError, match=r"__1_0\.distcp"):
+            [reader[name] for name in reader]
+
+
+def test_a_damaged_shard_in_a_store_is_named(s3: S3Server, bucket: str) -> None:
     url = put(s3, bucket, FOLDERS / "shards")
-    with pytest.raises(UnsupportedError, match="many processes") as caught:
+    name = sorted(path.name for path in (FOLDERS / "shards").iterdir())[0]
+    s3.put(bucket, f"run/shards/{name}", b"\x40" + bytes(20))
+    with pytest.raises(FormatError, match=name):
         ztensor.open(f"{url}/", storage=s3.storage())
-    assert caught.value.hint == "download the folder, and open that"

@@ -12,7 +12,6 @@ from ztensor.errors import (
     ArgumentValueError,
     SourceError,
     SourceNotFoundError,
-    UnsupportedError,
     UsageError,
     describe,
     without_secrets,
@@ -22,6 +21,7 @@ from ztensor.sharded.choosing import PIPELINE, chosen, require_complete
 from ztensor.sharded.folders import LocalFolder, RemoteFolder
 from ztensor.sharded.index import FileSet, read_index, read_remote_index
 from ztensor.sharded.naming import FIRST_OF_GGUF, SHARD, index_path, is_index, shard_paths
+from ztensor.source.directory import RemoteFiles
 from ztensor.source.folders import folder_of, has_lists, listed, there
 from ztensor.source.paths import path_text
 from ztensor.source.table import absolute, is_remote
@@ -82,9 +82,11 @@ def _listed(source: Sequence[Any]) -> FileSet:
             raise ArgumentTypeError(
                 "cannot open this as a part of a set", expected="a path", found=describe(item, 40)
             )
-    remotes = {}
+    remotes: dict[str, Remote | RemoteFiles] = {}
     for item in source:
-        if isinstance(item, Remote) or is_remote(path_text(item)):
+        if isinstance(item, RemoteFiles):
+            remotes[item.name] = item
+        elif isinstance(item, Remote) or is_remote(path_text(item)):
             remote = remote_of(item)
             remotes[remote.name] = remote
     files = tuple(without_secrets(absolute(path_text(item))) for item in source)
@@ -147,9 +149,8 @@ def set_instead(source: Any) -> Remote | None:
 
 def _in_remote_folder(remote: Remote, limits: Limits) -> FileSet:
     folder = RemoteFolder(remote)
-    root = _root_of_checkpoint(folder)
-    if root is not None:
-        place = folder.place(root)
+    place = _checkpoint_in(folder)
+    if place is not None:
         return FileSet(folder.name, (place.name,), remotes={place.name: place})
     files = chosen(folder)
     if isinstance(files, str):
@@ -159,25 +160,20 @@ def _in_remote_folder(remote: Remote, limits: Limits) -> FileSet:
     return FileSet(folder.name, tuple(remotes), remotes=remotes)
 
 
-def _root_of_checkpoint(folder: RemoteFolder) -> str | None:
-    """Return the file that tells of a checkpoint of many processes, None where there is none.
+def _checkpoint_in(folder: RemoteFolder) -> Remote | RemoteFiles | None:
+    """Return what opens a checkpoint of many processes; None where there is none.
 
-    Raises:
-        UnsupportedError: each file tells of its own part.
+    Returns:
+        The file that tells of it, or all its files where each tells of its own part.
     """
     from ztensor.foreign.dcp.folders import DATA, ROOT, has_shards, is_checkpoint_of
 
     names = list(folder.names)
-    if has_shards(names) and len(names) > 1:
-        error = UnsupportedError(
-            "safetensors files of many processes are put together in a folder on disk alone",
-            file=folder.name,
-        )
-        error.hint = "download the folder, and open that"
-        raise error
-    if any(name.endswith(DATA) for name in names) and is_checkpoint_of([*names, ROOT]):
-        return next(iter(there(folder.remote, [ROOT])), None)  # lists have no hidden names
-    return None
+    if has_shards(names):
+        return RemoteFiles(folder.remote, [name for name in names if name.endswith(".safetensors")])
+    is_stock = any(name.endswith(DATA) for name in names) and is_checkpoint_of([*names, ROOT])
+    # Lists have no hidden names.
+    return folder.place(ROOT) if is_stock and there(folder.remote, [ROOT]) else None
 
 
 def _in_folder(path: str, limits: Limits) -> FileSet:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ztensor.source.base import Source
+    from ztensor.source.directory import RemoteFiles
     from ztensor.source.urls import Remote
 
 
@@ -62,10 +63,10 @@ class FileSet:
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     index: str | None = None
     roots: frozenset[str] | None = None
-    remotes: Mapping[str, Remote] = dataclasses.field(default_factory=dict)
+    remotes: Mapping[str, Remote | RemoteFiles] = dataclasses.field(default_factory=dict)
     source: RemoteSource | None = None
 
-    def place(self, file: str) -> Beneath | Remote | str:
+    def place(self, file: str) -> Beneath | Remote | RemoteFiles | str:
         """Return what opens one of `files`."""
         if file in self.remotes:
             return self.remotes[file]

@@ -21,15 +21,16 @@ from ztensor.reading.shards import with_shards
 from ztensor.reading.verify import VerifyReport, verify_file
 from ztensor.sharded.naming import shifted
 from ztensor.source.base import Range
+from ztensor.source.beneath import Beneath
 from ztensor.source.table import source_of
-from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ztensor.sharded.naming import Progress
     from ztensor.sharded.objects import ShardedObjects
-    from ztensor.source.beneath import Beneath
+    from ztensor.source.directory import RemoteFiles
+    from ztensor.source.urls import Remote
 
 
 def verify_set(
@@ -112,9 +113,9 @@ def _problems_of(error: ZTensorError, file: str) -> list[Problem]:
     return [Problem(error.reason or Reason.SHARD_INDEX, error.message, (file,), error.section)]
 
 
-def _check_file(place: Beneath | Remote | str, text: str) -> list[Problem]:
+def _check_file(place: Beneath | Remote | RemoteFiles | str, text: str) -> list[Problem]:
     """Return what is wrong where a file's bytes are not those of the digest in the index."""
-    file = place.name if isinstance(place, Remote) else os.fspath(place)
+    file = os.fspath(place) if isinstance(place, (str, Beneath)) else place.name
     try:
         digest = parse_digest(text)
     except FormatError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError, describe
 from ztensor.source.ahead import exact
 from ztensor.source.beneath import Beneath
+from ztensor.source.directory import RemoteFiles, RemoteFolderSource
 from ztensor.source.joined import JoinedSource
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
@@ -53,7 +54,7 @@ def source_of(given: Any, *, mapped: bool) -> Source:
         ArgumentValueError: no file can have that path.
         SourceError: it cannot be read.
     """
-    if isinstance(given, Beneath):
+    if isinstance(given, (Beneath, RemoteFiles)):
         return given.open(mapped=mapped)
     if isinstance(given, (str, os.PathLike)):
         path = path_text(given)
@@ -93,6 +94,8 @@ def opened_by(source: Source) -> Any:
     first = source.sources[0] if isinstance(source, JoinedSource) else source
     if isinstance(first, RemoteSource):
         return first.remote
+    if isinstance(first, RemoteFolderSource):
+        return first.files.folder
     if is_remote(first.name):
         return first.name
     if first.path is None and isinstance(first, MemorySource):

@@ -12,7 +12,7 @@ makes a checked table of it (`table.py`), `chunks.py` has the chunks as columns 
 lies, `records.py` finds the elements of one box in a `.distcp` file, which is files of `torch.save`
 one behind the other. `assembling.py` is the encoding that puts a tensor together when it is read,
 `values.py` reads what is no tensor, and `projecting.py` makes the manifest. `shards.py` is the
-second kind of folder.
+second kind of folder. `beside.py` finds the files, on disk or in a store.
 
 FSDP, Megatron-LM, Lightning, Accelerate and torchtitan write the first kind, with files of their
 own beside it: what this room does not read is told in the account.

@@ -6,8 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from ztensor.errors import (
 )
 from ztensor.foreign.base import RAW, Projection
 from ztensor.foreign.dcp.assembling import WORD, Boxes, Divided, InBoxes, Lying
+from ztensor.foreign.dcp.beside import InStore, Nowhere, OnDisk
 from ztensor.foreign.dcp.folders import DATA, root_of
 from ztensor.foreign.dcp.metadata import read_table
 from ztensor.foreign.dcp.records import is_safetensors, logical_shape, read_tensor, require_same
@@ -40,9 +40,8 @@ from ztensor.model.later import LaterObjects
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.source.ahead import exact
 from ztensor.source.base import read_bytes
-from ztensor.source.beneath import files_in, length_beneath, open_beneath
 from ztensor.source.directory import FolderSource
-from ztensor.source.later import LaterFile, LaterFiles
+from ztensor.source.later import LaterFiles
 from ztensor.source.local import FileSource
 from ztensor.source.remote import RemoteSource
 
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ztensor.encoding import Encoding
+    from ztensor.foreign.dcp.beside import Beside
     from ztensor.foreign.dcp.records import Record
     from ztensor.foreign.dcp.table import Entry, Place, Table
     from ztensor.foreign.pt.values import ElementType
@@ -72,7 +72,7 @@ def project(source: Source, budget: Budget) -> Projection:
     """
     if not isinstance(source, FolderSource):
         return _project(source, source, budget.limits)
-    root = root_of(source.path)
+    root = None if source.path is None else root_of(source.path)
     if root is None:
         from ztensor.foreign.dcp.shards import project_shards  # seldom
 
@@ -83,24 +83,23 @@ def project(source: Source, budget: Budget) -> Projection:
 
 def projection_of(
     source: Source,
-    root: str,
+    beside: Beside,
     table: Table,
     left: Tally,
     limits: Limits,
     attributes: Mapping[str, object],
 ) -> Projection:
-    """Return what a table says of the files beside one, as the reader takes it.
+    """Return what a table says of some files, as the reader takes it.
 
     Args:
         source: what is open as long as the files are read.
-        root: one of the files.
+        beside: what finds the files.
         table: what they hold.
         left: what is not given.
         limits: safety caps.
         attributes: those of the whole.
     """
-    found = _Checkpoint(source, _Root(root, None), table, left, limits)
-    return found.projection(files_in(os.path.dirname(root)), attributes)
+    return _Checkpoint(source, beside, table, left, limits).projection(attributes)
 
 
 def _project(source: Source, metadata: Source, limits: Limits) -> Projection:
@@ -112,9 +111,10 @@ def _project(source: Source, metadata: Source, limits: Limits) -> Projection:
             expected=f"at most {limits.manifest_bytes} bytes",
             found=str(metadata.size),
         )
-    beside = {} if metadata.path is None else files_in(os.path.dirname(metadata.path))
+    beside = _beside(metadata)
     # What listing may cost depends on the length of the whole checkpoint.
-    length = metadata.size + sum(size for name, size in beside.items() if name.endswith(DATA))
+    sizes = (size for name, size in beside.lengths.items() if name.endswith(DATA))
+    length = metadata.size + sum(sizes)
     budget = Budget(limits, length)
     budget.charge_bytes(2 * metadata.size)
     charged = budget.bytes_left
@@ -124,9 +124,14 @@ def _project(source: Source, metadata: Source, limits: Limits) -> Projection:
         except IrregularError:  # of no pickler, so that it may take twice as long
             budget.release_to(charged)
             table, left = _read(metadata, budget, length, by_columns=False)
+    return _Checkpoint(source, beside, table, left, limits).projection()
+
+
+def _beside(metadata: Source) -> Beside:
+    if metadata.path is not None:
+        return OnDisk(metadata.path)
     inner = exact(metadata)  # what reads ahead does so in `.metadata` alone
-    root = _Root(metadata.path, inner if isinstance(inner, RemoteSource) else None)
-    return _Checkpoint(source, root, table, left, limits).projection(beside)
+    return InStore(inner.remote) if isinstance(inner, RemoteSource) else Nowhere()
 
 
 def _read(
@@ -144,39 +149,28 @@ def _read(
     return read_table(value, budget, left), left
 
 
-class _Root(NamedTuple):
-    """What the files of a checkpoint lie beside.
-
-    Attributes:
-        path: a file on disk, or None.
-        remote: an object of a store, or None.
-    """
-
-    path: str | None
-    remote: RemoteSource | None
-
-
 class _Checkpoint:
     """A checkpoint whose table was read.
 
     Args:
         source: what is open as long as it is read: `.metadata`, or the folder.
-        root: what the other files lie beside.
+        beside: what finds the other files.
         table: what it says.
         left: what of it is not given.
         limits: safety caps.
     """
 
     def __init__(
-        self, source: Source, root: _Root, table: Table, left: Tally, limits: Limits
+        self, source: Source, beside: Beside, table: Table, left: Tally, limits: Limits
     ) -> None:
         self._table = table
         self._left = left
         self._limits = limits
-        self._lengths: list[int | None] = []
-        files = [self._file(root, file) for file in range(len(table.files))]
-        long = source.prefers_long_reads
-        self._source = LaterFiles(source, files, prefers_long_reads=long)
+        self._beside = beside
+        found = beside.files(table.files, table.ends)
+        self._lengths = [length for length, _ in found]
+        files = [file for _, file in found]
+        self._source = LaterFiles(source, files, prefers_long_reads=beside.is_remote)
         self._starts = self._source.starts[1:]
         self._require_apart()
         self._names = list(table.tensors)
@@ -185,13 +179,10 @@ class _Checkpoint:
             **RAW, WORD: Divided(self._source.size, self._in_boxes)
         }  # fmt: skip
 
-    def projection(
-        self, beside: Mapping[str, int], attributes: Mapping[str, object] | None = None
-    ) -> Projection:
+    def projection(self, attributes: Mapping[str, object] | None = None) -> Projection:
         """Return it as the reader takes it.
 
         Args:
-            beside: the files in the folder.
             attributes: those of the whole; by default the values of the table.
         """
         table = self._table
@@ -201,7 +192,7 @@ class _Checkpoint:
             whole = Tally()
             whole.extend(self._left())
             whole.extend(values.left())
-            self._tally_files(whole, beside)
+            self._tally_files(whole)
             return whole()
 
         manifest = Manifest(
@@ -214,23 +205,6 @@ class _Checkpoint:
         )
 
     # --- Files ------------------------------------------------------------------------------
-
-    def _file(self, root: _Root, file: int) -> LaterFile:
-        parts, needed = self._table.files[file], self._table.ends[file]
-        name = "/".join(parts)
-        if root.remote is not None:
-            remote = root.remote.remote.beside(name)
-            size = RemoteSource(remote).size
-            self._lengths.append(size)
-            return LaterFile(remote.name, None, size, functools.partial(RemoteSource, remote))
-        if root.path is None:
-            self._lengths.append(needed)
-            return LaterFile(name, None, needed, functools.partial(_refuse_bytes, name))
-        path = os.path.join(os.path.dirname(root.path), *parts)
-        length = length_beneath(root.path, parts)
-        self._lengths.append(length)
-        opened = functools.partial(open_beneath, root.path, parts)
-        return LaterFile(path, path, needed if length is None else length, opened)
 
     def _require_apart(self) -> None:
         """Raise where what is said to lie in a file is more than the file.
@@ -287,11 +261,11 @@ class _Checkpoint:
         start = self._starts[place.file]
         return start + place.at, place.length, start + length
 
-    def _tally_files(self, left: Tally, beside: Mapping[str, int]) -> None:
+    def _tally_files(self, left: Tally) -> None:
         """Count files of the folder that `.metadata` does not name, and bytes of those it does."""
         table = self._table
         named = {parts[0] for parts in table.files}
-        for name, size in sorted(beside.items()):
+        for name, size in sorted(self._beside.lengths.items()):
             if name not in named and not name.endswith(".metadata"):
                 left.add("file that .metadata does not name", name, nbytes=size)
         for file, parts in enumerate(table.files):
@@ -442,11 +416,3 @@ def _strides(
         return None
     strides = iter(geometry.stride)
     return tuple(0 if size == 1 else next(strides) for size in sizes)
-
-
-def _refuse_bytes(name: str) -> Source:
-    raise UnsupportedError(
-        "its tensors lie in other files, which only a path leads to: open the folder",
-        reason=Reason.SHARD_FILE,
-        found=f"the file {describe(name, 200)}",
-    )

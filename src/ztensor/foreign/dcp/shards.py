@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import FormatError, LimitError, Reason, describe
 from ztensor.foreign import safetensors
+from ztensor.foreign.dcp.beside import InStore, OnDisk
 from ztensor.foreign.dcp.folders import SHARD
 from ztensor.foreign.dcp.projecting import projection_of
 from ztensor.foreign.dcp.table import Form, Place, Table
@@ -22,7 +23,10 @@ from ztensor.foreign.pt.values import ElementType
 from ztensor.limits import Budget
 from ztensor.model.account import Tally
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
-from ztensor.source.beneath import files_in, open_beneath
+from ztensor.source.beneath import open_beneath
+from ztensor.source.directory import RemoteFolderSource
+from ztensor.source.remote import RemoteSource
+from ztensor.threads import pool
 from ztensor.wire.json import charge as json_charge
 
 if TYPE_CHECKING:
@@ -31,20 +35,21 @@ if TYPE_CHECKING:
     from ztensor.foreign.base import Projection
     from ztensor.limits import Limits
     from ztensor.model.manifest import Component, TensorObject
+    from ztensor.source.base import Source
     from ztensor.source.directory import FolderSource
-    from ztensor.source.local import FileSource
 
 INFORMATION = "DCP_SHARDING_INFO"
 # What the writer says of itself.
 _OWN_KEYS = frozenset((INFORMATION, "DCP_VERSION", "format"))
 _CHUNK_COST = 600  # bytes of memory
 _MOST = 1 << 63
+_REQUESTS = 16  # headers of files in a store that are asked for at a time
 
 _Chunk = tuple[tuple[int, ...], tuple[int, ...], Place]
 
 
 def project_shards(source: FolderSource, limits: Limits) -> Projection:
-    """Return what a folder of such files holds.
+    """Return what a folder of such files holds, on disk or in a store.
 
     Raises:
         FormatError: a header or its information is damaged, or files say different things of one
@@ -52,19 +57,33 @@ def project_shards(source: FolderSource, limits: Limits) -> Projection:
         LimitError: a safety cap is exceeded.
         SourceError: a file cannot be read.
     """
-    beside = files_in(source.path)
-    names = sorted(filter(SHARD.fullmatch, beside))
-    shards = _Shards(Budget(limits, sum(beside[name] for name in names)))
+    if isinstance(source, RemoteFolderSource):
+        return _project_remote(source, limits)
+    beside = OnDisk(os.path.join(source.name, "-"))
+    names = sorted(filter(SHARD.fullmatch, beside.lengths))
+    shards = _Shards(Budget(limits, sum(beside.lengths[name] for name in names)))
     for name in names:
-        path = os.path.join(source.path, name)
+        path = os.path.join(source.name, name)
         with contextlib.closing(open_beneath(path, (name,))) as file:
-            try:
-                shards.read(name, file)
-            except (FormatError, LimitError) as error:
-                error.locate(file=path)
-                raise
-    root = os.path.join(source.path, names[0])
-    return projection_of(source, root, shards.table(), shards.left, limits, shards.attributes)
+            shards.read(name, file)
+    return projection_of(source, beside, shards.table(), shards.left, limits, shards.attributes)
+
+
+def _project_remote(source: RemoteFolderSource, limits: Limits) -> Projection:
+    """Return what such files in a store hold: some of their headers are asked for at a time."""
+    folder, names = source.files.folder, sorted(source.files.names)
+    budget = Budget(limits, 0)
+    shards = _Shards(budget)
+    with pool(_REQUESTS) as workers:
+        for start in range(0, len(names), _REQUESTS):
+            some = names[start : start + _REQUESTS]
+            opened = list(workers.map(RemoteSource, map(folder.beside, some)))
+            for name, file in zip(some, opened, strict=True):
+                budget.lengthen(file.size)
+                with contextlib.closing(file):
+                    shards.read(name, file)
+    beside = InStore(folder, dict(shards.files))
+    return projection_of(source, beside, shards.table(), shards.left, limits, shards.attributes)
 
 
 class _Shards:
@@ -76,25 +95,39 @@ class _Shards:
     Attributes:
         left: what is not given.
         attributes: pairs that the files have beside.
+        files: their names and lengths.
     """
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self.left = Tally()
         self.attributes: dict[str, object] = {}
-        self._files: list[tuple[str, int]] = []
+        self.files: list[tuple[str, int]] = []
         self._chunks: dict[str, tuple[ElementType, list[_Chunk]]] = {}
 
-    def read(self, name: str, file: FileSource) -> None:
-        """Read a file's header."""
+    def read(self, name: str, file: Source) -> None:
+        """Read a file's header.
+
+        Raises:
+            FormatError: it is damaged, or says other things of a tensor than a file before.
+            LimitError: a safety cap is exceeded.
+            SourceError: it cannot be read.
+        """
+        try:
+            self._read(name, file)
+        except (FormatError, LimitError) as error:
+            error.locate(file=file.name)
+            raise
+
+    def _read(self, name: str, file: Source) -> None:
         found = safetensors.project(file, Budget(self._budget.limits, file.size))
         attributes = found.manifest.attributes or {}
         information = _parsed(attributes.get(INFORMATION), self._budget)
         for key, value in attributes.items():
             if key not in _OWN_KEYS and self.attributes.setdefault(key, value) != value:
                 self.left.add("attribute of one shard", f"{name}: {key}")
-        number = len(self._files)
-        self._files.append((name, file.size))
+        number = len(self.files)
+        self.files.append((name, file.size))
         for one, tensor in found.manifest.objects.items():
             self._budget.charge_bytes(_CHUNK_COST + len(one))
             self._add(one, number, tensor, information)
@@ -130,7 +163,7 @@ class _Shards:
     def table(self) -> Table:
         """Return all of it as a table."""
         table = Table()
-        for name, size in self._files:
+        for name, size in self.files:
             table.add_file((name,), size)
         for name, (element, chunks) in self._chunks.items():
             shape = tuple(

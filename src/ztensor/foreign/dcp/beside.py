@@ -1,0 +1,144 @@
+"""The files of a checkpoint, beside its root: in a folder, in a store, or nowhere."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import os
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+from ztensor.errors import Reason, SourceNotFoundError, UnsupportedError, describe
+from ztensor.source.beneath import files_in, length_beneath, open_beneath
+from ztensor.source.later import LaterFile
+from ztensor.source.remote import RemoteSource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ztensor.source.urls import Remote
+
+_REQUESTS = 16  # at a time: a checkpoint may have as many files as there were processes
+
+Parts = tuple[str, ...]
+
+
+class Beside(Protocol):
+    """What finds the files of a checkpoint.
+
+    Attributes:
+        lengths: of the files that are there, by name; empty where nobody lists them.
+        is_remote: whether each read of one is a request.
+    """
+
+    lengths: Mapping[str, int]
+    is_remote: bool
+
+    def files(
+        self, wanted: Sequence[Parts], needed: Sequence[int]
+    ) -> list[tuple[int | None, LaterFile]]:
+        """Return how long some files are, None where one is not there, and what opens each.
+
+        Args:
+            wanted: their relative paths, as `parts_of` gives them.
+            needed: of each, how long it has to be at least by what the root says.
+        """
+        ...
+
+
+class OnDisk:
+    """Files in the folder of one of them; see `Beside`.
+
+    Args:
+        path: of the root, or of any of them.
+    """
+
+    is_remote = False
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.lengths: Mapping[str, int] = files_in(os.path.dirname(path))
+
+    def files(
+        self, wanted: Sequence[Parts], needed: Sequence[int]
+    ) -> list[tuple[int | None, LaterFile]]:
+        """Return how long files are, and what opens each."""
+        found: list[tuple[int | None, LaterFile]] = []
+        for parts, least in zip(wanted, needed, strict=True):
+            path = os.path.join(os.path.dirname(self._path), *parts)
+            length = length_beneath(self._path, parts)
+            opened = functools.partial(open_beneath, self._path, parts)
+            size = least if length is None else length
+            found.append((length, LaterFile(path, path, size, opened)))
+        return found
+
+
+class InStore:
+    """Files of a store; see `Beside`.
+
+    Args:
+        root: the root, or any object beside it; or their folder, with a slash at its end.
+        lengths: of files whose length is known: the store is asked for those of others.
+    """
+
+    is_remote = True
+
+    def __init__(self, root: Remote, lengths: Mapping[str, int] | None = None) -> None:
+        self._root = root
+        self.lengths = lengths or {}
+
+    def files(
+        self, wanted: Sequence[Parts], needed: Sequence[int]
+    ) -> list[tuple[int | None, LaterFile]]:
+        """Return how long files are, and what opens each; several are asked for at a time.
+
+        Raises:
+            SourceError: the store does not answer.
+        """
+        places = [self._root.beside("/".join(parts)) for parts in wanted]
+        with concurrent.futures.ThreadPoolExecutor(_REQUESTS) as pool:
+            lengths = list(pool.map(self._length, wanted, places))
+        return [
+            (
+                length,
+                LaterFile(
+                    place.name,
+                    None,
+                    least if length is None else length,
+                    functools.partial(RemoteSource, place),
+                ),
+            )
+            for place, length, least in zip(places, lengths, needed, strict=True)
+        ]
+
+    def _length(self, parts: Parts, place: Remote) -> int | None:
+        known = self.lengths.get("/".join(parts))
+        if known is not None:
+            return known
+        try:
+            return RemoteSource(place).size
+        except SourceNotFoundError:
+            return None  # who reads what is in it is told
+
+
+class Nowhere:
+    """What there is beside bytes that have no path; see `Beside`."""
+
+    lengths: Mapping[str, int] = {}
+    is_remote = False
+
+    def files(
+        self, wanted: Sequence[Parts], needed: Sequence[int]
+    ) -> list[tuple[int | None, LaterFile]]:
+        """Return files of the lengths they have to have, none of which can be opened."""
+        return [
+            (least, LaterFile(name, None, least, functools.partial(_refuse, name)))
+            for name, least in zip(map("/".join, wanted), needed, strict=True)
+        ]
+
+
+def _refuse(name: str) -> NoReturn:
+    raise UnsupportedError(
+        "its tensors lie in other files, which only a path leads to: open the folder",
+        reason=Reason.SHARD_FILE,
+        found=f"the file {describe(name, 200)}",
+    )
