@@ -1276,7 +1276,7 @@ OTHERS: dict[str, Make] = {
     },
     "divided.commit": commit_of,
     "divided.compact": lambda f: case(
-        divided().compact, folder=divided_folder(f), storage=None, dry_run=False
+        divided().compact, folder=divided_folder(f), storage=None, older_than=24.0, dry_run=False
     ),
     "divided.open_divided": lambda f: case(
         divided().open_divided, folder=divided_folder(f), verify=None, mmap=True, limits=None,
@@ -1286,7 +1286,7 @@ OTHERS: dict[str, Make] = {
         divided().read_root, folder=divided_folder(f), limits=None, storage=None
     ),
     "divided.repair": lambda f: case(
-        divided().repair, folder=divided_folder(f), durable="auto", dry_run=False
+        divided().repair, folder=divided_folder(f), durable="auto", dry_run=False, storage=None
     ),
     **of_each("divided.PartWriter", of_part, (
         "__enter__ __exit__ __init__ __repr__ abort add finish share"

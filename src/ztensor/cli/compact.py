@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from ztensor.cli.changing import is_divided_folder, quiet_library, require_one_file, size_of
 from ztensor.cli.options import CanonicalOption, ChangedFileArgument, Changing
 from ztensor.cli.spelling import count_text, size_text
@@ -13,6 +17,14 @@ def compact(
     file: ChangedFileArgument,
     *,
     canonical: CanonicalOption = False,
+    older_than: Annotated[
+        float,
+        typer.Option(
+            metavar="HOURS",
+            min=0.0,
+            help="Of a divided checkpoint in a store: leave younger files.",
+        ),
+    ] = 24.0,
     how: Changing,
 ) -> None:
     """Free the bytes of what was removed or replaced.
@@ -20,7 +32,8 @@ def compact(
     The file is written anew without dead bytes and replaces the old one atomically, so there must
     be room for both. Version, encodings, digests and attributes do not change; with --canonical a
     file of 2.x is stored raw, each content once, with an xxh3 for every part. Of the folder of a
-    divided checkpoint the files are removed that saves left which died.
+    divided checkpoint, or a prefix of a store, the files are removed that saves left which died; a
+    store does not know who still writes, so there they have to be --older-than so many hours.
 
     Output:
       How much was freed.
@@ -48,7 +61,7 @@ def compact(
 
     quiet_library()
     if is_divided_folder(file):
-        _compact_folder(terminal, file, how)
+        _compact_folder(terminal, file, older_than, how)
         return
     require_one_file(file)
     with terminal.progress(file) as progress:
@@ -71,11 +84,11 @@ def compact(
     )
 
 
-def _compact_folder(terminal: Terminal, folder: str, how: Changing) -> None:
+def _compact_folder(terminal: Terminal, folder: str, older_than: float, how: Changing) -> None:
     """Remove what saves that died left in the folder of a divided checkpoint."""
     from ztensor.divided import compact as collect
 
-    gone = collect(folder, dry_run=how.dry_run)
+    gone = collect(folder, older_than=older_than, dry_run=how.dry_run)
     would = "would be removed" if how.dry_run else "removed"
     terminal.line(f"{folder}: ", Styled(f"{count_text(len(gone), 'file')} {would}", "green"))
     for name in gone:

@@ -67,8 +67,9 @@ def repair(
 
     It searches the file backwards for the last committed state. Without options nothing is changed.
     --write saves that state as a new file. --in-place cuts the file back to it, and keeps the rest
-    as FILE.tail-1. Of the folder of a divided checkpoint a lost or damaged root is written anew,
-    where the other files tell it without doubt; a damaged one is kept beside it.
+    as FILE.tail-1. Of the folder of a divided checkpoint, or a prefix of a store, a lost or
+    damaged root is written anew, where the other files tell it without doubt; a damaged one is
+    kept beside it.
 
     Output:
       Where the state ends, how many objects it has, how many bytes follow it, and

@@ -19,6 +19,7 @@ from ztensor.errors import (
     FormatError,
     Reason,
     SourceError,
+    SourceNotFoundError,
     UsageError,
     describe,
 )
@@ -75,7 +76,7 @@ class DividedObjects(FileObjects):
         self.root: Root = parse_root(file)
         table = self.root.table
         if place.folder is not None:
-            self._require_there()
+            self.require_there()
         later = [
             LaterFile(
                 place.shown(one.name),
@@ -108,15 +109,28 @@ class DividedObjects(FileObjects):
             limits=limits,
         )
 
-    def _require_there(self) -> None:
-        """Raise where a file is missing or of another length; the error tells what is lost."""
+    def require_there(self) -> None:
+        """Raise where a file is missing or of another length; the error tells what is lost.
+
+        Opening does so in a folder. A store is asked for a list of what it has.
+
+        Raises:
+            SourceError: so it is.
+            UsageError: the place cannot be listed, as that of an HTTP server.
+        """
+        listed = self.place.parts() if self.place.is_remote else {}
+        missing = "a file of the checkpoint is missing"
         for number, one in enumerate(self.root.files):
-            path = self.place.path(one.name) or ""
-            try:
-                size = os.stat(path).st_size
-            except OSError as error:
-                missing = "a file of the checkpoint is missing"
-                raise self._losing(number, SourceError.from_os(error, missing, path)) from error
+            path = self.place.shown(one.name)
+            if self.place.is_remote:
+                if one.name not in listed:
+                    raise self._losing(number, SourceNotFoundError(missing, file=path))
+                size = listed[one.name].nbytes
+            else:
+                try:
+                    size = os.stat(path).st_size
+                except OSError as error:
+                    raise self._losing(number, SourceError.from_os(error, missing, path)) from error
             if size != one.size:
                 raise self._losing(
                     number,

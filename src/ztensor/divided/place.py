@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ztensor.errors import FormatError, Reason, describe
+from ztensor.errors import FormatError, Reason, SourceError, UsageError, describe
 from ztensor.sharded.naming import ROOT
 from ztensor.source.beneath import Beneath, cache_of, parts_of
 from ztensor.source.paths import path_text
+from ztensor.source.prefixes import listed
 from ztensor.source.table import is_remote
+from ztensor.source.upload import is_there
 from ztensor.source.urls import Remote, remote_of, with_storage
 
 if TYPE_CHECKING:
@@ -58,6 +61,18 @@ def require_plain(name: object) -> str:
     )
 
 
+class PartFile(NamedTuple):
+    """A file of a process, as a list of the folder has it.
+
+    Attributes:
+        nbytes: its length.
+        modified: when it got its bytes, in seconds since 1970.
+    """
+
+    nbytes: int
+    modified: float
+
+
 class Place:
     """The folder or prefix of a divided checkpoint.
 
@@ -94,6 +109,39 @@ class Place:
             return self._root.beside(name)
         return os.path.join(self.folder or os.curdir, name)
 
+    def parts(self) -> dict[str, PartFile]:
+        """Return the files in it that are called as those of processes, in order.
+
+        Raises:
+            UsageError: the place cannot be listed, as that of an HTTP server.
+            SourceError: it could not be.
+        """
+        if self._root is not None:
+            there = listed(self._root.beside(""))
+            found = {one.name: PartFile(one.nbytes, one.modified) for one in there}
+        else:
+            found = _parts_in(self.folder or os.curdir)
+        return {name: found[name] for name in sorted(filter(is_part_name, found))}
+
+    def has_root(self) -> bool:
+        """Return whether there is a file of the root's name, whatever is in it.
+
+        Raises:
+            SourceError: the store could not be asked.
+        """
+        path = self.path(ROOT)
+        return is_there(self.remote(ROOT)) if path is None else os.path.lexists(path)
+
+    def remote(self, name: str) -> Remote:
+        """Return the URL of a file in a store.
+
+        Raises:
+            UsageError: the place is a folder on disk.
+        """
+        if self._root is None:
+            raise UsageError("a folder on disk has no URL", file=self.name)
+        return self._root.beside(name)
+
     def path(self, name: str) -> str | None:
         """Return the path of a file in it; None in a store."""
         return None if self.folder is None else os.path.join(self.folder, name)
@@ -110,6 +158,20 @@ class Place:
             SourceError: it cannot be opened.
         """
         return opener(self.target(name)).open(mapped=False)
+
+
+def _parts_in(folder: str) -> dict[str, PartFile]:
+    found: dict[str, PartFile] = {}
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if is_part_name(entry.name) and entry.is_file():
+                    with contextlib.suppress(FileNotFoundError):
+                        status = entry.stat()
+                        found[entry.name] = PartFile(status.st_size, status.st_mtime)
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot list the folder", folder) from error
+    return found
 
 
 def opener(target: str | Remote) -> Beneath | Remote:

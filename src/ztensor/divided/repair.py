@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -17,7 +18,7 @@ from ztensor.contents import open_file
 from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.divided.commit import merged
 from ztensor.divided.opened import open_objects
-from ztensor.divided.place import ATTRIBUTE, Place, is_part_name
+from ztensor.divided.place import ATTRIBUTE, Place
 from ztensor.divided.root import encode_values, write_root
 from ztensor.divided.rows import SEPARATOR, Tensors, Written, kind_of_object, row_of, table_of
 from ztensor.errors import FormatError, Reason, SourceError, UsageError, ZTensorError, describe
@@ -26,6 +27,8 @@ from ztensor.sharded.naming import ROOT
 from ztensor.source.base import Range
 from ztensor.source.sink import FileSink
 from ztensor.source.targets import shown
+from ztensor.source.upload import RemoteSink, copy, is_there
+from ztensor.threads import pool
 
 if TYPE_CHECKING:
     from ztensor.chunks.table import ChunkTable
@@ -33,6 +36,10 @@ if TYPE_CHECKING:
     from ztensor.reading.file import FileObjects
     from ztensor.source.sink import Durable
     from ztensor.typing import Path
+
+
+_MOST_KEPT = 1000  # damaged roots
+_REQUESTS = 16  # to a store at a time
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,43 +72,54 @@ class RootReport:
 
 
 @public
-def repair(folder: Path, *, durable: Durable = "auto", dry_run: bool = False) -> RootReport:
+def repair(
+    folder: Path,
+    *,
+    durable: Durable = "auto",
+    dry_run: bool = False,
+    storage: object = None,
+) -> RootReport:
     """Write the root of a divided checkpoint anew where it is lost or damaged.
 
     The files of the processes tell of each chunk which box of which tensor it is. Values that are
     no tensors were in the root alone, and stay lost. A damaged root is kept beside the new one.
 
     Args:
-        folder: the folder.
+        folder: the folder, or the URL of a prefix.
         durable: as for `commit`.
         dry_run: True writes nothing.
+        storage: how the store of a URL is opened; see `ztensor.open`.
 
     Raises:
-        UsageError: the folder is in a store; or the files are of several saves, or do not cover all
-            tensors, and the message names a tensor. Nothing is written then.
+        UsageError: the files are of several saves, or do not cover all tensors, and the message
+            names a tensor; or nothing is listed or written at places of this scheme. Nothing is
+            written then.
         FormatError: a file is damaged.
         SourceError: a file cannot be read, or the folder has no such files.
     """
-    place = Place(folder)
-    if place.folder is None:
-        error = UsageError("the root of a checkpoint in a store is not made anew", file=place.name)
-        error.hint = f"download the files, repair them in that folder, and upload its {ROOT}"
-        raise error
-    path = os.path.join(place.folder, ROOT)
+    place = Place(folder, storage)
+    path = place.shown(ROOT)
     try:
-        with contextlib.closing(open_objects(place.folder)) as found:
+        with contextlib.closing(open_objects(folder, storage=storage)) as found:
+            found.require_there()
             return _report(path, found.root.table)
     except ZTensorError as error:
-        if isinstance(error, SourceError) and os.path.lexists(path):
+        has_root = place.has_root()
+        if isinstance(error, SourceError) and has_root:
             raise  # the root is whole, and a file that it names is missing
     table = _table_of_files(place)
     report = _report(path, table)
     if dry_run:
         return dataclasses.replace(report, written=path)
-    kept = None
-    if os.path.lexists(path):
-        kept = _keep(path)
-    write_root(FileSink(path, durable=durable), table, encode_values({}), "repair", durable=durable)
+    kept, target = None, place.target(ROOT)
+    if has_root:
+        kept = _keep_path(target) if isinstance(target, str) else _keep_object(place)
+    sink: FileSink | RemoteSink
+    if isinstance(target, str):
+        sink = FileSink(target, durable=durable)
+    else:
+        sink = RemoteSink(target, is_new=not has_root)
+    write_root(sink, table, encode_values({}), "repair", durable=durable)
     return dataclasses.replace(report, written=path, kept=kept)
 
 
@@ -110,10 +128,20 @@ def _report(path: str, table: ChunkTable) -> RootReport:
     return RootReport(path, len(table.names), len(table), files)
 
 
-def _keep(path: str) -> str:
+def _keep_object(place: Place) -> str:
+    """Have a store copy a damaged root, and return the copy's URL."""
+    for number in range(1, _MOST_KEPT):
+        kept = place.remote(f"{ROOT}.damaged-{number}")
+        if not is_there(kept):
+            copy(place.remote(ROOT), kept)
+            return kept.name
+    raise SourceError("too many damaged roots were kept", file=place.shown(ROOT))
+
+
+def _keep_path(path: str) -> str:
     """Give a damaged root a second name, and return that."""
     folder = os.path.dirname(path)
-    for number in range(1, 1000):
+    for number in range(1, _MOST_KEPT):
         kept = os.path.join(folder, f"{shown(path)}.damaged-{number}")
         try:
             os.link(path, kept)
@@ -126,12 +154,11 @@ def _keep(path: str) -> str:
 
 
 def _table_of_files(place: Place) -> ChunkTable:
-    folder = place.folder or os.curdir
-    try:
-        names = sorted(filter(is_part_name, os.listdir(folder)))
-    except OSError as error:
-        raise SourceError.from_os(error, "cannot list the folder", folder) from error
-    tables = [table for name in names if (table := _table_of_file(place, name)) is not None]
+    folder = place.name
+    names = list(place.parts())
+    with pool(_REQUESTS if place.is_remote else 1) as workers:
+        found = workers.map(functools.partial(_table_of_file, place), names)
+        tables = [table for table in found if table is not None]
     if not tables:
         raise SourceError("the folder has no file of a divided checkpoint", file=folder)
     try:
@@ -171,8 +198,7 @@ def _table_of_file(place: Place, name: str) -> ChunkTable | None:
     Raises:
         FormatError: it is damaged, or says of a chunk what cannot be.
     """
-    path = place.shown(name)
-    with contextlib.closing(open_file(path, mmap=False)) as file:
+    with contextlib.closing(open_file(place.target(name), mmap=False)) as file:
         told = (file.manifest.attributes or {}).get(ATTRIBUTE)
         frame = file.frame
         if told is None or frame is None:

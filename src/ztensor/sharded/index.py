@@ -66,6 +66,11 @@ class FileSet:
     remotes: Mapping[str, Remote | RemoteFiles] = dataclasses.field(default_factory=dict)
     source: RemoteSource | None = None
 
+    @property
+    def is_prefix(self) -> bool:
+        """Return whether it is what a folder of a store has, without an index."""
+        return bool(self.remotes) and self.index is None and self.name.endswith("/")
+
     def place(self, file: str) -> Beneath | Remote | RemoteFiles | str:
         """Return what opens one of `files`."""
         if file in self.remotes:

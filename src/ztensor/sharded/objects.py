@@ -15,6 +15,7 @@ from ztensor.errors import (
     ObjectNotFoundError,
     Reason,
     SourceError,
+    SourceNotFoundError,
     ZTensorError,
     describe,
 )
@@ -24,6 +25,7 @@ from ztensor.model.showing import counted
 from ztensor.reading.objects import not_found
 from ztensor.sharded.finding import find_set
 from ztensor.sharded.index import broken_index, some_of, state_of
+from ztensor.sharded.naming import DIVIDED, ROOT
 from ztensor.tree.stored import merged_attributes
 
 if TYPE_CHECKING:
@@ -98,6 +100,8 @@ class ShardedObjects:
 
     def _open_all(self) -> None:
         for file in self.set.files:
+            if self.set.is_prefix:
+                self._require_no_part(file)
             names = list(self.file(file).names)
             for name in names:
                 if self.homes.setdefault(name, file) != file:
@@ -111,6 +115,18 @@ class ShardedObjects:
                     error.hint = f"name the one that is meant: {some_of(self.set.files)}"
                     raise error
             self._names[file] = names
+
+    def _require_no_part(self, file: str) -> None:
+        """Raise where a file of a prefix is one of a process: folders on disk were looked at.
+
+        Raises:
+            SourceNotFoundError: so it is, and no root tells what belongs together.
+        """
+        if DIVIDED in (self.file(file).manifest.attributes or {}):
+            root = self.set.name + ROOT
+            error = SourceNotFoundError("the root of the divided checkpoint is missing", file=root)
+            error.hint = f"`ztensor repair {describe(self.set.name, 200)}` makes it of the others"
+            raise error
 
     # --- The set ----------------------------------------------------------------------------
 

@@ -1,0 +1,172 @@
+"""Divided checkpoints in a store: a lost root made anew, and what saves left that died removed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from tests.remote.s3_server import S3Server
+from tests.unit.cli.conftest import Run, run
+from tests.unit.divided.saving import save
+from ztensor.divided import PartWriter, compact, read_root, repair
+from ztensor.errors import SourceNotFoundError, UsageError
+
+__all__ = ["run"]
+
+obstore: Any = pytest.importorskip("obstore")
+
+URL = "s3://any/run/step"
+ROOT = "run/step/checkpoint.zt"
+TENSORS: dict[str, Any] = {
+    "w": np.arange(24.0).reshape(6, 4),
+    "scalar": np.float32(3),
+    "none": np.empty((0, 3)),
+}
+
+
+@pytest.fixture
+def store() -> Any:
+    """Give a store in memory with a checkpoint."""
+    store = pytest.importorskip("obstore.store").MemoryStore()
+    save(URL, TENSORS, storage=store, values={"step": 7})
+    return store
+
+
+def keys(store: Any) -> list[str]:
+    return sorted(one["path"] for page in obstore.list(store) for one in page)
+
+
+def is_whole(store: Any) -> bool:
+    with ztensor.open(URL, storage=store) as reader:
+        same = all(np.array_equal(reader[name], value) for name, value in TENSORS.items())
+        return same and reader.verify().ok
+
+
+def begun(store: Any, process: int = 8) -> str:
+    """Have a process write its file for a save that dies then; return the object's key."""
+    with PartWriter(URL, process=process, storage=store) as part:
+        part.add("w", TENSORS["w"] + 1)
+        part.finish()
+    return next(key for key in keys(store) if f"/{process:05d}-" in key)
+
+
+def test_a_lost_root_in_a_store_is_made_of_the_files(store: Any) -> None:
+    obstore.delete(store, ROOT)
+    with pytest.raises(SourceNotFoundError):
+        read_root(URL, storage=store)
+    for url in (URL, f"{URL}/"):
+        with pytest.raises(SourceNotFoundError, match="root of the divided") as caught:
+            ztensor.open(url, storage=store)
+        assert f"ztensor repair '{URL}/'" in (caught.value.hint or "")
+    planned = repair(URL, storage=store, dry_run=True)
+    assert planned.written == f"{URL}/checkpoint.zt"
+    assert ROOT not in keys(store)
+    assert repair(URL, storage=store) == planned
+    assert is_whole(store)
+    assert repair(URL, storage=store).written is None
+
+
+@pytest.mark.parametrize("damage", [b"", b"ZTEN", bytes(4096)])
+def test_a_damaged_root_in_a_store_is_kept_beside_the_new_one(store: Any, damage: bytes) -> None:
+    for number in (1, 2):
+        obstore.put(store, ROOT, damage)
+        report = repair(URL, storage=store)
+        assert report.kept == f"{URL}/checkpoint.zt.damaged-{number}"
+        kept = obstore.get(store, f"{ROOT}.damaged-{number}").bytes()
+        assert bytes(kept) == damage
+        assert is_whole(store)
+
+
+def test_files_of_two_saves_in_a_store_are_not_told_apart_by_guessing(store: Any) -> None:
+    begun(store)
+    obstore.delete(store, ROOT)
+    before = keys(store)
+    with pytest.raises(UsageError, match=r"'w'.*several saves"):
+        repair(URL, storage=store)
+    assert keys(store) == before
+
+
+def test_files_in_a_store_that_do_not_cover_a_tensor_make_no_root(store: Any) -> None:
+    obstore.delete(store, ROOT)
+    obstore.delete(store, next(key for key in keys(store) if "/00001-" in key))
+    with pytest.raises(UsageError, match=r"'w'.*do not cover"):
+        repair(URL, storage=store)
+    assert ROOT not in keys(store)
+
+
+def test_a_whole_root_of_a_missing_file_is_left_as_it_is(store: Any) -> None:
+    obstore.delete(store, next(key for key in keys(store) if "/00001-" in key))
+    before = bytes(obstore.get(store, ROOT).bytes())
+    with pytest.raises(ztensor.ZTensorError), ztensor.open(URL, storage=store) as reader:
+        reader["w"]
+    with pytest.raises(SourceNotFoundError, match="is missing") as caught:
+        repair(URL, storage=store)
+    assert "'w' at [2, 0]" in (caught.value.hint or "")
+    assert bytes(obstore.get(store, ROOT).bytes()) == before
+
+
+def test_what_a_dead_save_left_in_a_store_goes_when_it_is_old_enough(store: Any) -> None:
+    left = begun(store)
+    obstore.put(store, "run/step/00009-0123abcd.zt", b"not ours")
+    obstore.put(store, "run/step/notes.txt", b"hello")
+    obstore.put(store, "run/step/deeper/00000-0123abcd.zt", b"of another folder")
+    before = keys(store)
+    assert compact(URL, storage=store) == []
+    name = left.rpartition("/")[2]
+    assert compact(URL, storage=store, older_than=0, dry_run=True) == [name]
+    assert keys(store) == before
+    assert compact(URL, storage=store, older_than=0) == [name]
+    assert keys(store) == [key for key in before if key != left]
+    assert is_whole(store)
+
+
+def test_without_a_root_nothing_is_removed_from_a_store(store: Any) -> None:
+    obstore.delete(store, ROOT)
+    before = keys(store)
+    with pytest.raises(SourceNotFoundError):
+        compact(URL, storage=store, older_than=0)
+    assert keys(store) == before
+
+
+@pytest.mark.parametrize("hours", [-1.0, float("nan"), float("inf")])
+def test_hours_that_are_none_are_refused(store: Any, hours: float) -> None:
+    with pytest.raises(ztensor.UsageError, match="hours"):
+        compact(URL, storage=store, older_than=hours)
+
+
+@pytest.mark.parametrize("change", [repair, compact])
+def test_a_server_that_is_only_read_says_so(change: Any) -> None:
+    with pytest.raises(ztensor.ZTensorError) as caught:
+        change("http://127.0.0.1:9/run/step")
+    assert "127.0.0.1:9" in str(caught.value)
+
+
+@pytest.mark.slow
+def test_the_command_mends_a_checkpoint_in_s3(
+    s3: S3Server,
+    bucket: str,
+    monkeypatch: pytest.MonkeyPatch,
+    run: Run,
+) -> None:
+    url, storage = f"s3://{bucket}/step", s3.storage()
+    for name, value in storage.items():
+        key = {"endpoint": "AWS_ENDPOINT_URL"}.get(name, f"AWS_{name.upper()}")
+        monkeypatch.setenv(key, value)
+    save(url, TENSORS)
+    s3.delete(bucket, "step/checkpoint.zt")
+    assert run("repair", url, "--dry-run").code == 0
+    assert "step/checkpoint.zt" not in s3.keys(bucket)
+    assert "written" in run("repair", url).out
+    with ztensor.open(url) as reader:
+        assert np.array_equal(reader["w"], TENSORS["w"])
+    with PartWriter(url, process=9) as part:
+        part.add("w", TENSORS["w"])
+        part.finish()
+    count = len(s3.keys(bucket))
+    assert "0 files removed" in run("compact", url).out
+    assert "1 file removed" in run("compact", url, "--older-than", "0").out
+    assert len(s3.keys(bucket)) == count - 1
+    assert run("verify", url).code == 0
