@@ -46,12 +46,13 @@ def _work_alone() -> None:
     _own.most = 1
 
 
-def thread_count(threads: int | None = None) -> int:
+def thread_count(threads: int | None = None, *, processes: int = 1) -> int:
     """Return how many threads to use: what was asked for, `ZTENSOR_NUM_THREADS`, or the cores.
 
     Args:
         threads: what the caller asked for; None for the default, at most four, or what `at_most`
             says.
+        processes: how many of this machine do the same at the same time, and so share its cores.
 
     Raises:
         ArgumentValueError: the number, or the variable's text, is no positive integer.
@@ -72,9 +73,9 @@ def thread_count(threads: int | None = None) -> int:
                 "ZTENSOR_NUM_THREADS must be a positive integer", found=describe(text, 40)
             )
         return int(text)
-    if hasattr(os, "sched_getaffinity"):
-        return min(_MOST, len(os.sched_getaffinity(0)))
-    return min(_MOST, os.cpu_count() or 1)
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return max(1, min(_MOST, cores // processes))
 
 
 # Bytes that are worth another thread: to start one takes as long as to hash a few hundred KiB.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 import ztensor
 import ztensor.numpy
-from ztensor.threads import worth
+from ztensor.threads import thread_count, worth
 
 pytestmark = pytest.mark.slow
 
@@ -72,3 +73,18 @@ def test_little_work_starts_no_thread(
     assert all(np.array_equal(loaded[key], array) for key, array in arrays.items())
     if size < MIB:
         assert not started
+
+
+@pytest.mark.parametrize(
+    ("cores", "processes", "count"),
+    [(1, 1, 1), (2, 1, 2), (64, 1, 4), (2, 2, 1), (2, 9, 1), (64, 8, 4), (16, 8, 2), (15, 8, 1)],
+)
+def test_processes_of_a_machine_share_its_cores(
+    monkeypatch: pytest.MonkeyPatch, cores: int, processes: int, count: int
+) -> None:
+    monkeypatch.delenv("ZTENSOR_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    assert thread_count(processes=processes) == count
+    assert thread_count(3, processes=processes) == 3  # who asks for so many gets them
+    monkeypatch.setenv("ZTENSOR_NUM_THREADS", "7")
+    assert thread_count(processes=processes) == 7

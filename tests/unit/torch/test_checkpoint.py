@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import subprocess
 import sys
@@ -380,7 +381,12 @@ def test_processes_that_opened_two_checkpoints_are_told(tmp_path: Path) -> None:
         reader = ztensor.torch.StorageReader(tmp_path)
         reader.read_metadata()
         plans.append(reader.prepare_local_plan(LoadPlan([])))
-    assert reader.prepare_global_plan(plans[:1] * 3) == plans[:1] * 3
+    elsewhere = dataclasses.replace(
+        plans[0], storage_data=plans[0].storage_data._replace(host="another machine")
+    )
+    taken = reader.prepare_global_plan([plans[0], elsewhere, plans[0]])
+    assert [plan.items for plan in taken] == [[], [], []]
+    assert [plan.storage_data for plan in taken] == [2, 1, 2]  # processes on the same machine
     with pytest.raises(SourceError) as caught:
         reader.prepare_global_plan(plans)
     assert caught.value.reason is Reason.SOURCE_CHANGED

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import functools
 import io
 import os
+import socket
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -74,7 +76,8 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
         path: the folder, or a URL of a prefix on an object store.
         verify: None checks the digests of chunks that are read whole; True also of those of which a
             part is needed, which are then read whole; False checks none.
-        threads: how many read in each process.
+        threads: how many read in each process; by default the cores of a machine are shared out
+            to the processes on it.
         types: classes of namedtuples, dataclasses and enums among the values; see `load_tree`.
         storage: how the store of a URL is opened; see `ztensor.Reader`.
         limits: caps other than the default ones; see `ztensor.Limits`.
@@ -96,7 +99,8 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
         super().__init__()
         self._take_place(path)
         self._options: dict[str, Any] = {"verify": verify, "storage": storage, "limits": limits}
-        self._threads = thread_count(threads)
+        thread_count(threads)  # refuses what is no number
+        self._threads = threads
         self._types = tuple(types)
         self._opened: Opened | Apart | None = None
         self._failure: ZTensorError | None = None
@@ -151,21 +155,30 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         """Note which checkpoint this process has opened; called by torch, in every process."""
-        return dataclasses.replace(plan, storage_data=self._checkpoint().identity)
+        told = _Told(self._checkpoint().identity, socket.gethostname())
+        return dataclasses.replace(plan, storage_data=told)
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
         """See that all processes read one checkpoint; called by torch, in the coordinator.
 
+        Returns:
+            The plans; each says how many processes are on the same machine.
+
         Raises:
             SourceError: it was replaced while they opened it.
         """
-        if len({plan.storage_data for plan in plans}) > 1:
+        told = [plan.storage_data for plan in plans]
+        if len({one.identity for one in told}) > 1:
             raise SourceError(
                 "the checkpoint was replaced while processes opened it; load it again",
                 file=self._name,
                 reason=Reason.SOURCE_CHANGED,
             )
-        return plans
+        beside = collections.Counter(one.host for one in told)
+        return [
+            dataclasses.replace(plan, storage_data=beside[one.host])
+            for plan, one in zip(plans, told, strict=True)
+        ]
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> torch.futures.Future[None]:
         """Read what this process needs; called by torch, in every process.
@@ -197,7 +210,7 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
                     target = target.detach()
                 targets.append((item, target))
                 jobs.append(functools.partial(_fill, opened, item, target))
-            run_jobs(jobs, self._threads)
+            run_jobs(jobs, thread_count(self._threads, processes=plan.storage_data or 1))
             for item, target in targets:
                 with asking(planner, item.storage_index.fqn):
                     planner.commit_tensor(item, target)
@@ -223,6 +236,18 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
         opened, self._opened, self._failure = self._opened, None, None
         if opened is not None:
             opened.close()
+
+
+class _Told(NamedTuple):
+    """What a process tells the coordinator.
+
+    Attributes:
+        identity: of the checkpoint that it opened.
+        host: the machine that it is on.
+    """
+
+    identity: object
+    host: str
 
 
 class _Entries(Mapping[str, Any]):
