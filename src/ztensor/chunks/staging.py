@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ztensor.layout.base import Array
 
 BLOCK_BYTES = 8 << 20
+# Read and hashed at once: what is longer has left the core's cache by the time it is hashed.
+_PIECE_BYTES = 2 << 20
 # Read into memory of ours where the place it belongs to is not one run of bytes.
 _STAGED_BYTES = 1 << 20
 
@@ -31,8 +33,8 @@ def pieces_of(target: Array, start: int = 0) -> Iterator[tuple[int, memoryview]]
     """
     if target.flags.c_contiguous:
         flat = target.reshape(-1).view(np.uint8).data
-        for at in range(0, len(flat), BLOCK_BYTES):
-            yield start + at, flat[at : at + BLOCK_BYTES]
+        for at in range(0, len(flat), _PIECE_BYTES):
+            yield start + at, flat[at : at + _PIECE_BYTES]
         return
     row = target[0].nbytes
     if row > _STAGED_BYTES:

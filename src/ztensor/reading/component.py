@@ -36,6 +36,7 @@ from ztensor.reading.decoding import LEAST_SHARED_BYTES, InOrder, decoding_jobs
 from ztensor.reading.runs import PartReader, RunCache, RunReader
 from ztensor.source.ahead import exact
 from ztensor.source.base import Range, fill_arriving
+from ztensor.source.pieces import PART_BYTES
 from ztensor.threads import WINDOWS, run_jobs, thread_count
 
 if TYPE_CHECKING:
@@ -52,9 +53,8 @@ if TYPE_CHECKING:
 
     ReadInto = Callable[[int, memoryview], None]  # fills with decoded bytes from an offset
 
-# Digests are computed on pieces this long: small enough to stay in cache, large enough that the
-# calls cost nothing.
-PIECE_BYTES = 8 << 20
+# Read and hashed at once: little enough to stay in cache, and the calls cost nothing.
+PIECE_BYTES = 4 << 20
 _FAR_BYTES = 1 << 40  # of a component that is waited for: worth any thread
 
 
@@ -291,13 +291,13 @@ class StoredComponent:
             DigestMismatchError: they do not match their digest.
             SourceError: they could not be read.
         """
-        size = PIECE_BYTES
-        if self._shared.source.prefers_long_reads and self.component.length > size:
+        length = self.component.length
+        if self._shared.source.prefers_long_reads and length > PART_BYTES:
             fill_arriving(self._shared.source, self.parts(destination))
             return
         self.fill_pieces(
-            (start, destination[start : start + size])
-            for start in range(0, self.component.length, size)
+            (start, destination[start : start + PIECE_BYTES])
+            for start in range(0, length, PIECE_BYTES)
         )
 
     def parts(self, memory: memoryview) -> list[tuple[int, memoryview, Callable[[], None]]]:
@@ -305,8 +305,8 @@ class StoredComponent:
 
         Each is hashed in its turn, whichever is filled first; the last call checks the digest.
         """
-        starts = range(0, self.component.length, PIECE_BYTES)
-        pieces = [memory[start : start + PIECE_BYTES] for start in starts]
+        starts = range(0, self.component.length, PART_BYTES)
+        pieces = [memory[start : start + PART_BYTES] for start in starts]
         hasher, ready = self.hasher(), _nothing
         if hasher is not None:
             ready = InOrder(hasher, pieces, self.require).ready

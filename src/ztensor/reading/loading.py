@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 # Small neighbours are read together up to this long, which also is the unit threads share.
-_JOB_BYTES = 8 << 20
+_JOB_BYTES = 4 << 20
 # Dead bytes between two tensors that are cheaper to read than to jump over.
 _GAP_BYTES = 64 << 10
 # A run of equal tensors is laid at once from this many on.
