@@ -198,7 +198,7 @@ class TableObjects(CheckedObjects):
         order: all names, each once, in the order of the file.
     """
 
-    __slots__ = ("_order", "_rows", "_table", "others")
+    __slots__ = ("_last", "_order", "_rows", "_table", "others")
 
     def __init__(
         self,
@@ -210,6 +210,7 @@ class TableObjects(CheckedObjects):
         self.others = others
         self._order = order
         self._rows: dict[str, int] | None = None
+        self._last: tuple[str, TensorObject] | None = None
 
     @property
     def table(self) -> Table:
@@ -233,8 +234,15 @@ class TableObjects(CheckedObjects):
         return _Names(self, self._order)
 
     def __getitem__(self, name: str) -> TensorObject:
+        last = self._last
+        if last is not None and last[0] == name:  # who goes through objects asks for each in turn
+            return last[1]
         row = self._row_of().get(name)
-        return self.others[name] if row is None else self.table.object(row)
+        if row is None:
+            return self.others[name]
+        found = self.table.object(row)
+        self._last = name, found
+        return found
 
     def row(self, name: str) -> int | None:
         """Return the row of the table that an object is in; None where it is in none."""
