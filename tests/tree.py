@@ -16,9 +16,14 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE, UNIT = ROOT / "src" / "ztensor", ROOT / "tests" / "unit"
 
 _VERBS = ("unit/cli/test_edit_verbs.py", "unit/cli/test_every_verb.py")
-_HDF5 = ("unit/foreign/test_hdf5.py", "unit/foreign/test_hdf5_structures.py")
+_HDF5 = (
+    "unit/foreign/test_hdf5.py",
+    "unit/foreign/test_hdf5_structures.py",
+    "unit/foreign/test_hdf5_filters.py",
+)
 _PT = (
     "unit/foreign/test_pt.py",
+    "unit/foreign/test_pt_limits.py",
     "unit/foreign/test_pickle_reader.py",
     "unit/foreign/test_pickle_columns.py",
 )
@@ -114,6 +119,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "foreign/hdf5": _HDF5,
     "foreign/npy.py": _NPZ,
     "foreign/npz": _NPZ,
+    "foreign/onnx/protobuf.py": ("unit/foreign/test_protobuf.py", "unit/foreign/test_onnx.py"),
     "foreign/onnx": ("unit/foreign/test_onnx.py", "attacks/test_onnx.py"),
     "foreign/parts.py": ("unit/foreign/test_gguf.py", "unit/foreign/test_onnx.py"),
     "foreign/pt": _PT,
@@ -121,7 +127,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "layout/base.py": ("unit/layout/test_dense.py", "unit/layout/test_sparse.py"),
     "layout/gguf_decoding.py": ("unit/layout/test_gguf_blocks.py",),
     "layout/quantization": _QUANTIZATION,
-    "layout/scipy_sparse.py": ("unit/foreign/test_scipy_npz.py",),
+    "layout/scipy_sparse.py": ("unit/foreign/test_scipy_npz.py", "unit/layout/test_lengths.py"),
     "analysis/peers.py": ("unit/analysis/test_timing.py",),
     "layout/sparse_once.py": ("conformance/test_corpus2.py",),
     "layout/sparse_coo.py": ("unit/layout/test_sparse.py",),
@@ -173,6 +179,14 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "torch/loading.py": ("unit/torch/test_values.py", "unit/torch/test_devices.py"),
     "torch/adapter.py": ("unit/torch/test_values.py", "unit/torch/test_devices.py"),
     "v2": ("unit/v2/test_programs.py",),
+    "wire/cbor/form.py": ("unit/wire/test_form.py", "unit/wire/test_cbor.py"),
+    "wire/cbor/decoding.py": (
+        "unit/wire/test_cbor.py",
+        "unit/wire/test_budget.py",
+        "unit/wire/test_form.py",
+        "property/test_cbor.py",
+        "attacks/test_budget_manifests.py",
+    ),
     "wire/cbor": ("unit/wire/test_cbor.py", "property/test_cbor.py"),
     "wire/json.py": ("attacks/test_budget_texts.py",),
     "writing/blob.py": ("unit/writing/test_writer.py",),
