@@ -219,6 +219,27 @@ def test_a_digest_of_decoded_bytes_counts_as_checked_in_1_1() -> None:
     assert (report.ok, report.checked, report.undigested) == (True, 1, 0)
 
 
+@pytest.mark.parametrize("name", ["packed", "matrix"], ids=["compressed", "raw"])
+def test_a_digest_of_neither_stored_nor_decoded_bytes_does_not_match_in_1_1(name: str) -> None:
+    made = draft("1.1.0")
+    made.component(name)["digest"] = WRONG
+    with ztensor.open(made.to_bytes()) as reader:
+        report = reader.verify(name)
+    assert found(report) == [(Reason.DIGEST_MISMATCH, name, "data")]
+
+
+@pytest.mark.parametrize("checksum", ["xxh3", "sha256"])
+@pytest.mark.parametrize("compression", [False, True])
+def test_a_byte_that_decodes_to_another_is_found_in_2(compression: bool, checksum: str) -> None:
+    """The block holds the bytes as they are, and the frame has no sum of its own."""
+    value = np.random.default_rng(0).integers(0, 256, 500, np.uint8)
+    data = bytearray(save({"w": value}, version="2.1", compression=compression, checksum=checksum))
+    data[data.index(value[200:300].tobytes())] ^= 1
+    with ztensor.open(bytes(data)) as reader:
+        report = reader.verify()
+    assert found(report) == [(Reason.DIGEST_MISMATCH, "w", "data")]
+
+
 def test_a_digest_whose_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     made = draft("1.2.0")
     made.component("matrix")["digest"] = "xxh3:0123456789abcdef"
