@@ -89,7 +89,8 @@ def test_an_index_is_charged(tmp_path: Path) -> None:
     path.write_text(text)
     (tmp_path / "1.zt").touch()
     for more in (0, 1):
-        assert len(read_index(str(path), Limits(index_bytes=len(text) + more)).weight_map) == 1000
+        found: Any = read_index(str(path), Limits(index_bytes=len(text) + more))
+        assert len(found.weight_map) == 1000
     with pytest.raises(LimitError):
         read_index(str(path), Limits(index_bytes=len(text) - 1))
 
@@ -121,9 +122,9 @@ def test_a_shard_lies_beneath_the_index(tmp_path: Path, name: str, is_beneath: b
     path = tmp_path / "m.zt.index.json"
     path.write_text(json.dumps({"weight_map": {"a": name}}))
     if is_beneath:
-        found: Any = read_index(str(path))
+        found = read_index(str(path)).weight_map or {}
         assert [str(tmp_path / name).replace("/./", "/")] == [
-            one.replace("/./", "/") for one in found.weight_map.values()
+            one.replace("/./", "/") for one in found.values()
         ]
         return
     with pytest.raises(FormatError) as caught:
