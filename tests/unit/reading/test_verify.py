@@ -269,6 +269,23 @@ def test_compressed_data_is_decoded_to_its_last_byte(
         assert found(reader.verify()) == [(reason, name, "data")]
 
 
+@pytest.mark.parametrize(("length", "reasons"), [(8, 1), (12, 0), (16, 1), (None, 0)])
+def test_a_length_that_is_told_is_the_one_the_layout_needs(
+    length: int | None, reasons: int
+) -> None:
+    """How many values there are only the last pointer says."""
+    made = draft("1.2.0")
+    fields: dict[str, Any] = {"dtype": "f32", "encoding": "zstd"}
+    if length is not None:
+        fields["uncompressed_length"] = length
+    made.objects["rows"]["components"]["values"] = fields
+    made.blobs["rows", "values"] = zstd_frame(stored("f32", 0.5, 2, -1))
+    made.objects["rows"]["components"]["indices"] = {"dtype": "u64", "encoding": "zstd"}
+    made.blobs["rows", "indices"] = zstd_frame(stored("u64", 0, 2, 2))
+    with ztensor.open(made.to_bytes()) as reader:
+        assert found(reader.verify("rows")) == [(Reason.SIZE_MISMATCH, "rows", "values")] * reasons
+
+
 def test_decoded_bytes_that_end_inside_an_element() -> None:
     """Where nothing but the bytes tells how many there are."""
     made = draft("1.1.0")
