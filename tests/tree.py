@@ -20,14 +20,21 @@ _HDF5 = (
     "unit/foreign/test_hdf5.py",
     "unit/foreign/test_hdf5_structures.py",
     "unit/foreign/test_hdf5_filters.py",
+    "foreign_account/test_foreign_account.py",
 )
 _PT = (
     "unit/foreign/test_pt.py",
     "unit/foreign/test_pt_limits.py",
+    "foreign_account/test_foreign_account.py",
     "unit/foreign/test_pickle_reader.py",
     "unit/foreign/test_pickle_columns.py",
 )
-_NPZ = ("unit/foreign/test_npz.py", "unit/foreign/test_scipy_npz.py", "attacks/test_zip.py")
+_NPZ = (
+    "unit/foreign/test_npz.py",
+    "unit/foreign/test_scipy_npz.py",
+    "attacks/test_zip.py",
+    "foreign_account/test_foreign_account.py",
+)
 _QUANTIZATION = ("unit/layout/test_quantization.py", "unit/layout/test_checkpoints.py")
 
 # A module, or a folder of them for those that have no line of their own, and its tests.
@@ -165,23 +172,43 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tree/stored.py": ("unit/test_states.py",),
     "tree/fitting.py": ("unit/test_states.py",),
     "notebook": ("unit/notebook/test_sheets.py",),
-    "foreign/base.py": ("unit/foreign/test_npz.py", "unit/foreign/test_gguf.py"),
+    "foreign/keras.py": ("foreign_account/test_foreign_account.py",),
+    "foreign/safetensors.py": ("foreign_account/test_foreign_account.py",),
+    "foreign/base.py": (
+        "unit/foreign/test_npz.py",
+        "unit/foreign/test_gguf.py",
+        "foreign_account/test_foreign_account.py",
+    ),
     "foreign/dcp": (
         "unit/foreign/test_dcp.py",
         "unit/foreign/test_dcp_torch.py",
         "unit/foreign/test_pickle_columns.py",
+        "foreign_account/test_foreign_account.py",
     ),
     "foreign/deflate.py": ("attacks/test_zip.py",),
-    "foreign/gguf": ("unit/foreign/test_gguf.py", "attacks/test_gguf.py"),
+    "foreign/gguf": (
+        "unit/foreign/test_gguf.py",
+        "attacks/test_gguf.py",
+        "foreign_account/test_foreign_account.py",
+    ),
     "foreign/hdf5": _HDF5,
     "foreign/npy.py": _NPZ,
     "foreign/npz": _NPZ,
-    "foreign/onnx/protobuf.py": ("unit/foreign/test_protobuf.py", "unit/foreign/test_onnx.py"),
-    "foreign/onnx": ("unit/foreign/test_onnx.py", "attacks/test_onnx.py"),
+    "foreign/onnx/protobuf.py": (
+        "unit/foreign/test_protobuf.py",
+        "unit/foreign/test_onnx.py",
+        "foreign_account/test_foreign_account.py",
+    ),
+    "foreign/onnx": (
+        "unit/foreign/test_onnx.py",
+        "attacks/test_onnx.py",
+        "foreign_account/test_foreign_account.py",
+    ),
     "foreign/parts.py": (
         "unit/foreign/test_gguf.py",
         "unit/foreign/test_onnx.py",
         "unit/cli/test_convert.py",
+        "foreign_account/test_foreign_account.py",
     ),
     "foreign/pt/encodings.py": (
         "unit/foreign/test_pt.py",
@@ -189,6 +216,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "unit/foreign/test_pickle_reader.py",
         "unit/foreign/test_pickle_columns.py",
         "attacks/test_zip.py",
+        "foreign_account/test_foreign_account.py",
     ),
     "foreign/pt": _PT,
     "foreign/zip.py": _NPZ,
@@ -222,6 +250,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "model/account.py": (
         "unit/test_account.py",
         "unit/foreign/test_onnx.py",
+        "foreign_account/test_foreign_account.py",
     ),
     "model/later.py": ("unit/foreign/test_npz.py", "unit/foreign/test_pt.py"),
     "model/shape.py": ("unit/reading/test_selection.py",),
