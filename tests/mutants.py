@@ -105,6 +105,31 @@ EQUAL: dict[tuple[str, str], str] = {
         "of a word of one piece nothing is left for the second, in the file and in the vocabulary"
     ),
     ("writing/compressing.py", "is_copied = self._copied_bytes > 0"): _SPEED,
+    ("container/v1/pieces.py", "if item[0] == _NAME_8 and"): _LONG_WAY,
+    ("container/v1/schema.py", "if len(data) <= PIECES_BYTES:"): _SPEED,
+    ("container/v1/schema.py", "if pairs > (len(data) - start) // 2:"): _LONG_WAY,
+    ("encoding/zstd/frames.py", "if position + most > end and"): _SPEED,
+    ("foreign/base.py", "is_far = bool(steps) and"): _SPEED,
+    ("foreign/dcp/records.py", "if entry.begin < component.offset < entry.end"): (
+        "a member's data lies behind its header, and is compared with its place"
+    ),
+    ("foreign/deflate.py", "if inflater.position > start:"): "at the edge an empty piece is added",
+    ("foreign/hdf5/heaps.py", "if length < 0:"): "no object of no bytes is a huge one",
+    ("foreign/pt/pickle_rows.py", "or not call.least <= 1 <= call.most"): _LONG_WAY,
+    ("layout/dense.py", "if count < flat.size <= count + 1 and"): (
+        "nothing is cut off where the counts are equal"
+    ),
+    ("layout/quantization/dequantizing.py", "if self.byte_table is not None and"): _SPEED,
+    ("layout/quantization/unpacking.py", "if width > 8:"): (
+        "the upper half of a byte is made once more, and not used"
+    ),
+    ("reading/runs.py", "while self._table_bytes > KEPT_TABLE_BYTES"): _SPEED,
+    ("source/base.py", "if count <= _KEPT_BYTES:"): _SPEED,
+    ("source/remote.py", "while len(self._blocks) * _BLOCK_BYTES > _CACHE_BYTES:"): _SPEED,
+    ("wire/cbor/decoding.py", "(1 + _WIDE) * length > room"): _ESTIMATE,
+    ("wire/cbor/decoding.py", "2 * length > room"): _ESTIMATE,
+    ("wire/cbor/decoding.py", "if room < 0 and budget is not None:"): _ESTIMATE,
+    ("writing/compressing.py", "self._crew = crew if"): _SPEED,
 }
 
 

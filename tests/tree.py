@@ -20,6 +20,7 @@ _HDF5 = (
     "unit/foreign/test_hdf5.py",
     "unit/foreign/test_hdf5_structures.py",
     "unit/foreign/test_hdf5_filters.py",
+    "unit/foreign/test_hdf5_datatypes.py",
     "foreign_account/test_foreign_account.py",
 )
 _PT = (
@@ -109,6 +110,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "source/local.py": (
         "unit/test_buffers.py",
         "unit/test_handle.py",
+        "unit/reading/test_plain.py",
     ),
     "source/prefixes.py": (
         "remote/test_google.py",
@@ -259,7 +261,10 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "unit/browsing/test_lines.py",
     ),
     "model/table.py": ("unit/container/test_regular.py", "unit/reading/test_loading.py"),
-    "reading/small.py": ("unit/divided/test_nested.py",),
+    "reading/small.py": (
+        "unit/divided/test_nested.py",
+        "unit/reading/test_verify.py",
+    ),
     "reading/recovery.py": ("unit/reading/test_recovery_2.py",),
     "reading/runs.py": ("unit/reading/test_several_slices.py",),
     "reading/verify.py": (
@@ -335,6 +340,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "unit/reading/test_shards.py",
         "unit/reading/test_tokens.py",
         "unit/divided/test_opened.py",
+        "attacks/test_rights.py",
     ),
     "source/base.py": ("unit/source/test_local.py", "unit/source/test_memory.py"),
     "source/caching.py": ("unit/reading/test_caching.py",),

@@ -228,6 +228,21 @@ def test_a_digest_of_neither_stored_nor_decoded_bytes_does_not_match_in_1_1(name
     assert found(report) == [(Reason.DIGEST_MISMATCH, name, "data")]
 
 
+@pytest.mark.parametrize("version", ["1.1", "2.1"])
+@pytest.mark.parametrize("compression", [False, True])
+def test_of_many_small_objects_only_those_that_are_asked_for_are_looked_at(
+    compression: bool, version: str
+) -> None:
+    dice = np.random.default_rng(0)
+    values = {f"{number:03}": dice.integers(0, 256, 64, np.uint8) for number in range(300)}
+    data = bytearray(save(values, version=version, compression=compression))
+    data[data.index(values["009"].tobytes())] ^= 1
+    with ztensor.open(bytes(data)) as reader:
+        report = reader.verify(["007", "008"])
+        assert (report.ok, report.checked, report.objects) == (True, 2, 2)
+        assert found(reader.verify(["008", "009"])) == [(Reason.DIGEST_MISMATCH, "009", "data")]
+
+
 @pytest.mark.parametrize("checksum", ["xxh3", "sha256"])
 @pytest.mark.parametrize("compression", [False, True])
 def test_a_byte_that_decodes_to_another_is_found_in_2(compression: bool, checksum: str) -> None:
