@@ -278,13 +278,15 @@ def test_sizes_of_any_rank_are_in_columns(rank: int, last: int) -> None:
 @pytest.mark.parametrize("other", [None, 5, "text", (1, "a"), [1], (True,), (-1,), (1 << 63,), 1.5])
 def test_a_table_whose_columns_are_of_another_kind_is_refused_as_its_rows_are(other: Any) -> None:
     held = checkpoint(1, 1)
-    for make in (
-        lambda: Chunk(offsets=other, sizes=Size((1,))),
-        lambda: Chunk(offsets=Size((1,)), sizes=other),
-        lambda: Chunk(offsets=Size((1, 2)), sizes=Size((1, 2))),
+    for fields in (
+        {"offsets": other, "sizes": Size((1,))},
+        {"offsets": Size((1,)), "sizes": other},
+        {"offsets": Size((1, 2)), "sizes": Size((1, 2))},
     ):
         tensor = Tensor(
-            properties=Properties(dtype=None), size=Size([9]), chunks=[make() for _ in range(60)]
+            properties=Properties(dtype=None),
+            size=Size([9]),
+            chunks=[Chunk(**fields) for _ in range(60)],
         )
         data = pickled(Root(state_dict_metadata={"w": tensor}, storage_data={}, planner_data=None))
         fast, slow = followed(data, by_columns=True), followed(data, by_columns=False)
