@@ -43,6 +43,7 @@ SECONDS = 150
 LEAST_KILLED = 0.9
 # What survives rightly: a module, part of a line as it is written, and why nobody can notice.
 _SPEED = "only which of two ways is taken; both give the same, one of them sooner"
+_ESTIMATE = "an estimate of memory; at the edge either number holds"
 _LONG_WAY = "the value at the edge is read the long way, with the same result"
 EQUAL: dict[tuple[str, str], str] = {
     ("container/v1/object.py", "or length < 0"): _LONG_WAY,
@@ -80,6 +81,55 @@ EQUAL: dict[tuple[str, str], str] = {
     ("reading/runs.py", "count = len(work) if workers == 1"): _SPEED,
     ("sharded/index.py", 'if stop < 0 or "\\\\" in around:'): "the map never begins the text",
     ("wire/lockstep.py", "if low + room > len(data):"): "at the edge it copies what it could view",
+    ("container/v1/schema.py", "if pos - start > _LONG"): _ESTIMATE,
+    ("container/v2/schema.py", "if pos - start > _LONG"): _ESTIMATE,
+    ("container/v2/regular.py", "int(lengths.max()) <= 1024"): _LONG_WAY,
+    ("container/v2/small.py", "if number > _MOST_BYTES"): _LONG_WAY,
+    ("foreign/npz/members.py", "if skip < len(piece):"): "at the edge an empty piece is added",
+    (
+        "foreign/pt/pickle_machine.py",
+        "elif 0 <= place < count:",
+    ): "that the place is the next one was asked before",
+    ("reading/component.py", "len(runs.decoded) > 2"): _SPEED,
+    ("reading/each.py", "if dtype is None or is_raw or"): _SPEED,
+    ("reading/loading.py", "few = len(table.spellings) <= _FEW_TYPES"): _SPEED,
+    ("reading/loading.py", "is_border = is_alone[1:]"): _SPEED,
+    ("reading/recovery.py", "while at >= 0:"): "what is looked for begins behind the first byte",
+    ("reading/row_slices.py", "rows.step < 0 else new"): "no step is 0",
+    ("reading/slices.py", "if whole is not None:"): _SPEED,
+    ("source/appending.py", "if descriptor is not None:"): (
+        "a number that nobody holds any more is given back by itself"
+    ),
+    ("source/locking.py", "if descriptor >= 0:"): "0 is the standard input's",
+    ("wire/lockstep.py", "if size.max(initial=0) >= _WORD:"): (
+        "of a word of one piece nothing is left for the second, in the file and in the vocabulary"
+    ),
+    ("writing/compressing.py", "is_copied = self._copied_bytes > 0"): _SPEED,
+    ("container/v1/pieces.py", "if item[0] == _NAME_8 and"): _LONG_WAY,
+    ("container/v1/schema.py", "if len(data) <= PIECES_BYTES:"): _SPEED,
+    ("container/v1/schema.py", "if pairs > (len(data) - start) // 2:"): _LONG_WAY,
+    ("encoding/zstd/frames.py", "if position + most > end and"): _SPEED,
+    ("foreign/base.py", "is_far = bool(steps) and"): _SPEED,
+    ("foreign/dcp/records.py", "if entry.begin < component.offset < entry.end"): (
+        "a member's data lies behind its header, and is compared with its place"
+    ),
+    ("foreign/deflate.py", "if inflater.position > start:"): "at the edge an empty piece is added",
+    ("foreign/hdf5/heaps.py", "if length < 0:"): "no object of no bytes is a huge one",
+    ("foreign/pt/pickle_rows.py", "or not call.least <= 1 <= call.most"): _LONG_WAY,
+    ("layout/dense.py", "if count < flat.size <= count + 1 and"): (
+        "nothing is cut off where the counts are equal"
+    ),
+    ("layout/quantization/dequantizing.py", "if self.byte_table is not None and"): _SPEED,
+    ("layout/quantization/unpacking.py", "if width > 8:"): (
+        "the upper half of a byte is made once more, and not used"
+    ),
+    ("reading/runs.py", "while self._table_bytes > KEPT_TABLE_BYTES"): _SPEED,
+    ("source/base.py", "if count <= _KEPT_BYTES:"): _SPEED,
+    ("source/remote.py", "while len(self._blocks) * _BLOCK_BYTES > _CACHE_BYTES:"): _SPEED,
+    ("wire/cbor/decoding.py", "(1 + _WIDE) * length > room"): _ESTIMATE,
+    ("wire/cbor/decoding.py", "2 * length > room"): _ESTIMATE,
+    ("wire/cbor/decoding.py", "if room < 0 and budget is not None:"): _ESTIMATE,
+    ("writing/compressing.py", "self._crew = crew if"): _SPEED,
 }
 
 

@@ -73,6 +73,13 @@ def only(entry: dict[str, Any], **fields: Any) -> TensorObject:
     return manifest.objects["w"]
 
 
+def test_a_root_without_objects_is_no_root() -> None:
+    for fields in ({"version": "1.2.0"}, {"version": "1.2.0", "attributes": {}}, {}):
+        with pytest.raises(ManifestError) as caught:
+            parse(item(fields))
+        assert caught.value.reason is Reason.FIELD_MISSING
+
+
 # --- Plain objects --------------------------------------------------------------------------
 
 COMPONENTS: dict[str, tuple[dict[str, Any], Component]] = {

@@ -525,6 +525,21 @@ def test_folders_above_checkpoints_say_what_is_beneath(tmp_path: Path) -> None:
     assert "optimizer_0" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize(
+    ("count", "more"), [(2, ""), (4, ""), (5, " and 1 more"), (7, " and 3 more")]
+)
+def test_of_many_roots_four_are_named(stock: Path, count: int, more: str) -> None:
+    root = stock / ".metadata"
+    for rank in range(count):
+        shutil.copy(root, stock / f"__{rank}.metadata")
+    root.unlink()
+    with pytest.raises(ZTensorError) as caught:
+        ztensor.open(stock)
+    hint = str(caught.value.hint)
+    assert hint.count(".metadata") == min(count, 4)
+    assert hint.endswith(f"__{min(count, 4) - 1}.metadata'{more}")
+
+
 def test_a_file_of_several_records_says_to_open_its_folder() -> None:
     with pytest.raises(FormatError) as caught:
         ztensor.open(STOCK / "__0_0.distcp")

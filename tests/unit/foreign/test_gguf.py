@@ -504,3 +504,17 @@ def test_we_read_what_the_package_writes(tmp_path: Path) -> None:
     for name, floats in expected.items():
         assert np.array_equal(reader.read(name).to_dense().astype(np.float32), floats)
     assert exported(reader) == (path.read_bytes(), [])
+
+
+@pytest.mark.parametrize("levels", [1, 2, 5])
+def test_arrays_nest_as_deep_as_the_limit(levels: int) -> None:
+    value = array(U8, [7])
+    expected: Any = [7]
+    for _ in range(levels - 1):
+        value, expected = array(ARRAY, [value]), [expected]
+    data = gguf([pair("a", ARRAY, value)])
+    with ztensor.open(data, limits=Limits(depth=levels + 1)) as reader:
+        assert reader.attributes["a"] == expected
+    with pytest.raises(LimitError) as caught:
+        ztensor.open(data, limits=Limits(depth=levels))
+    assert caught.value.reason is Reason.LIMIT_DEPTH

@@ -242,6 +242,69 @@ def test_what_rows_remember_is_there_when_it_is_asked_for() -> None:
     assert end == len(data)
 
 
+EDGES = [0, 1, 255, 256, 65535, 65536, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32]
+EDGES += [(1 << bits) + more for bits in (39, 40, 47, 55, 62) for more in (-1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("value", "is_column"),
+    [(value, True) for value in [*EDGES, (1 << 63) - 1]]
+    + [(value, False) for value in (-1, -(1 << 31), -(1 << 40), 1 << 63, (1 << 64) - 1, 1 << 80)],
+)
+@pytest.mark.parametrize("length", [1, 255, 256])
+def test_numbers_and_names_of_any_length_are_in_columns(
+    value: int, length: int, is_column: bool
+) -> None:
+    rows = [Info(relative_path="n" * length, offset=value, length=number) for number in range(40)]
+    data = pickled(rows)
+    found, end = read_pickle(data, ROWS, Budget(DEFAULT_LIMITS, len(data)), by_columns=True)
+    assert (blocks(found) > 20) is is_column
+    assert (repr(plain(found)), end) == followed(data, by_columns=False)[0]
+    assert f"{value}" in repr(plain(found))
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("last", [0, 255, 256, 65536, 1 << 31, (1 << 63) - 1])
+def test_sizes_of_any_rank_are_in_columns(rank: int, last: int) -> None:
+    """A tuple of up to three has an instruction of its own, that of none, too."""
+    rows = [Chunk(offsets=Size([7] * rank), sizes=Size([last] * rank)) for _ in range(40)]
+    data = pickled(rows)
+    found, end = read_pickle(data, ROWS, Budget(DEFAULT_LIMITS, len(data)), by_columns=True)
+    assert blocks(found) > 20
+    assert (repr(plain(found)), end) == followed(data, by_columns=False)[0]
+    assert repr((last,) * rank) in repr(plain(found))
+
+
+@pytest.mark.parametrize("other", [None, 5, "text", (1, "a"), [1], (True,), (-1,), (1 << 63,), 1.5])
+def test_a_table_whose_columns_are_of_another_kind_is_refused_as_its_rows_are(other: Any) -> None:
+    held = checkpoint(1, 1)
+    for fields in (
+        {"offsets": other, "sizes": Size((1,))},
+        {"offsets": Size((1,)), "sizes": other},
+        {"offsets": Size((1, 2)), "sizes": Size((1, 2))},
+    ):
+        tensor = Tensor(
+            properties=Properties(dtype=None),
+            size=Size([9]),
+            chunks=[Chunk(**fields) for _ in range(60)],
+        )
+        data = pickled(Root(state_dict_metadata={"w": tensor}, storage_data={}, planner_data=None))
+        fast, slow = followed(data, by_columns=True), followed(data, by_columns=False)
+        assert fast[:2] == slow[:2]
+    for index in (
+        Index(fqn=other, offset=Size((1,)), index=1),
+        Index(fqn="w", offset=other, index=1),
+        Index(fqn="w", offset=Size((1,)), index=other),
+    ):
+        places = {
+            Index(**vars(index)): Info(relative_path="f", offset=1, length=1) for _ in range(60)
+        }
+        vars(held)["storage_data"] = places
+        data = pickled(held)
+        fast, slow = followed(data, by_columns=True), followed(data, by_columns=False)
+        assert fast[:2] == slow[:2]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_damaged_columns_are_what_the_rows_are(seed: int) -> None:

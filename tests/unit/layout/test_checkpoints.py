@@ -378,6 +378,32 @@ def test_rows_of_a_compressed_one(recipe: str, version: str) -> None:
     np.testing.assert_array_equal(rows.dequantize(), tensor.dequantize()[2:5])
 
 
+@pytest.mark.parametrize("bits", [0, 1, 2, 4, 8, 9])
+def test_the_least_and_the_most_bits(bits: int) -> None:
+    rows = 32 // max(bits, 1)
+    words = np.zeros((1, 32), np.int32)
+    zeros = np.zeros((1, max(bits, 1)), np.int32)
+    if 1 <= bits <= 8:
+        tensor = Tensor.from_gptq(words, zeros, np.ones((1, 32), np.float16), bits=bits)
+        assert tensor.shape == (rows, 32)
+    else:
+        with pytest.raises(ArgumentValueError, match="bits"):
+            Tensor.from_gptq(words, zeros, np.ones((1, 32), np.float16), bits=bits)
+
+
+@pytest.mark.parametrize("group_size", [-2, -1, 0, 1, 8, 64, 65])
+def test_a_group_is_no_longer_than_the_matrix(group_size: int) -> None:
+    groups = 64 // group_size if group_size > 0 else 1
+    words, zeros = np.zeros((8, 8), np.int32), np.zeros((max(groups, 1), 1), np.int32)
+    scales = np.ones((len(zeros), 8), np.float16)
+    if group_size == -1 or 1 <= group_size <= 64:
+        tensor = Tensor.from_gptq(words, zeros, scales, group_size=group_size)
+        assert tensor.dequantize().shape == (64, 8)
+    else:
+        with pytest.raises(ArgumentValueError, match="group_size"):
+            Tensor.from_gptq(words, zeros, scales, group_size=group_size)
+
+
 # --- Mistakes -----------------------------------------------------------------------------------
 
 WORDS = np.zeros((8, 8), np.int32)

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ztensor.model.formats import FORMATS, named_as, read_suffixes, written_formats
+from ztensor.errors import ArgumentValueError
+from ztensor.model.formats import (
+    FORMATS,
+    named_as,
+    read_suffixes,
+    require_ours,
+    written_formats,
+)
 from ztensor.numpy import save_file
 
 PAGE = (Path(__file__).parents[3] / "docs" / "formats.md").read_text("utf-8")
@@ -40,3 +47,14 @@ def test_no_suffix_is_of_two_formats() -> None:
     assert len(set(suffixes)) == len(suffixes)
     assert named_as("a/MODEL.H5") == "hdf5"
     assert named_as("model.bin") is None
+
+
+def test_what_is_written_object_by_object_is_a_ztensor_file() -> None:
+    require_ours("m.zt")
+    require_ours("m.npz", format="zt")
+    for path, format, found in (("a/m.npz", None, ".npz"), ("m.zt", "npz", "npz")):
+        with pytest.raises(ArgumentValueError) as caught:
+            require_ours(path, format)
+        assert str(caught.value.found).strip("'") == found
+        assert caught.value.hint is not None
+        assert "save_file(tensors, path) writes npz" in caught.value.hint

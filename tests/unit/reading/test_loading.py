@@ -109,11 +109,25 @@ def test_bytes_in_another_order_than_names(tmp_path: Path) -> None:
             require_same(load_all(reader.objects.parts()[0], copy=copy), reader)
 
 
-@pytest.mark.parametrize("checksum", ["crc32c", "sha256"])
-@pytest.mark.parametrize("count", [20, 1000], ids=["few", "columns"])
-def test_damage_is_found_in_the_object_it_is_in(count: int, checksum: str) -> None:
-    data = bytearray(save(some(count), checksum=checksum))
+@pytest.mark.parametrize(
+    ("version", "checksum"),
+    [("1.1", "crc32c"), ("1.1", "sha256"), ("2.1", "xxh3"), ("2.1", "sha256")],
+)
+@pytest.mark.parametrize(
+    ("count", "more", "kind"),
+    [
+        (20, {}, TableObjects),
+        (20, {"odd": Tensor.csr([1.0], [2], [0, 1], (1, 3))}, dict),
+        (1000, {}, TableObjects),
+    ],
+    ids=["few", "few and another", "columns"],
+)
+def test_damage_is_found_in_the_object_it_is_in(
+    count: int, more: dict[str, Any], kind: type, version: str, checksum: str
+) -> None:
+    data = bytearray(save({**some(count), **more}, checksum=checksum, version=version))
     with ztensor.open(bytes(data)) as reader:
+        assert isinstance(reader.objects.parts()[0].manifest.objects, kind)
         place = reader.location("00013")
     data[place.offset + 5] ^= 1
     with pytest.raises(DigestMismatchError) as caught:

@@ -219,6 +219,42 @@ def test_a_digest_of_decoded_bytes_counts_as_checked_in_1_1() -> None:
     assert (report.ok, report.checked, report.undigested) == (True, 1, 0)
 
 
+@pytest.mark.parametrize("name", ["packed", "matrix"], ids=["compressed", "raw"])
+def test_a_digest_of_neither_stored_nor_decoded_bytes_does_not_match_in_1_1(name: str) -> None:
+    made = draft("1.1.0")
+    made.component(name)["digest"] = WRONG
+    with ztensor.open(made.to_bytes()) as reader:
+        report = reader.verify(name)
+    assert found(report) == [(Reason.DIGEST_MISMATCH, name, "data")]
+
+
+@pytest.mark.parametrize("version", ["1.1", "2.1"])
+@pytest.mark.parametrize("compression", [False, True])
+def test_of_many_small_objects_only_those_that_are_asked_for_are_looked_at(
+    compression: bool, version: str
+) -> None:
+    dice = np.random.default_rng(0)
+    values = {f"{number:03}": dice.integers(0, 256, 64, np.uint8) for number in range(300)}
+    data = bytearray(save(values, version=version, compression=compression))
+    data[data.index(values["009"].tobytes())] ^= 1
+    with ztensor.open(bytes(data)) as reader:
+        report = reader.verify(["007", "008"])
+        assert (report.ok, report.checked, report.objects) == (True, 2, 2)
+        assert found(reader.verify(["008", "009"])) == [(Reason.DIGEST_MISMATCH, "009", "data")]
+
+
+@pytest.mark.parametrize("checksum", ["xxh3", "sha256"])
+@pytest.mark.parametrize("compression", [False, True])
+def test_a_byte_that_decodes_to_another_is_found_in_2(compression: bool, checksum: str) -> None:
+    """The block holds the bytes as they are, and the frame has no sum of its own."""
+    value = np.random.default_rng(0).integers(0, 256, 500, np.uint8)
+    data = bytearray(save({"w": value}, version="2.1", compression=compression, checksum=checksum))
+    data[data.index(value[200:300].tobytes())] ^= 1
+    with ztensor.open(bytes(data)) as reader:
+        report = reader.verify()
+    assert found(report) == [(Reason.DIGEST_MISMATCH, "w", "data")]
+
+
 def test_a_digest_whose_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     made = draft("1.2.0")
     made.component("matrix")["digest"] = "xxh3:0123456789abcdef"
@@ -246,6 +282,23 @@ def test_compressed_data_is_decoded_to_its_last_byte(
     made.blobs[name, "data"] = blob
     with ztensor.open(made.to_bytes()) as reader:
         assert found(reader.verify()) == [(reason, name, "data")]
+
+
+@pytest.mark.parametrize(("length", "reasons"), [(8, 1), (12, 0), (16, 1), (None, 0)])
+def test_a_length_that_is_told_is_the_one_the_layout_needs(
+    length: int | None, reasons: int
+) -> None:
+    """How many values there are only the last pointer says."""
+    made = draft("1.2.0")
+    fields: dict[str, Any] = {"dtype": "f32", "encoding": "zstd"}
+    if length is not None:
+        fields["uncompressed_length"] = length
+    made.objects["rows"]["components"]["values"] = fields
+    made.blobs["rows", "values"] = zstd_frame(stored("f32", 0.5, 2, -1))
+    made.objects["rows"]["components"]["indices"] = {"dtype": "u64", "encoding": "zstd"}
+    made.blobs["rows", "indices"] = zstd_frame(stored("u64", 0, 2, 2))
+    with ztensor.open(made.to_bytes()) as reader:
+        assert found(reader.verify("rows")) == [(Reason.SIZE_MISMATCH, "rows", "values")] * reasons
 
 
 def test_decoded_bytes_that_end_inside_an_element() -> None:

@@ -86,6 +86,21 @@ def test_parts_are_read_alone() -> None:
     assert far.asked == [(64 + 5 * MIB + 77, 10), (100, 5)]
 
 
+@pytest.mark.parametrize("behind", [-1, 0, 1])
+def test_bytes_between_components_are_read_alone(behind: int) -> None:
+    far = Far()
+    extents = extents_of([64, 2 * MIB, 4 * MIB], [MIB, MIB, MIB], [False] * 3)
+    source = AheadSource(far, lambda: extents)
+    read(source, 64, MIB)
+    read(source, 3 * MIB + behind, 1)  # at the end of the component that would be the next
+    if behind < 0:
+        assert far.asked[1][0] == 3 * MIB - 1
+    else:
+        assert far.asked[1:] == [(3 * MIB + behind, 1)]
+    read(source, 0, 64)
+    assert far.asked[-1] == (0, 64)
+
+
 def test_where_components_lie() -> None:
     found = extents_of([300, 64, 80, 500], [10, 100, 20, 0], [False, False, True, True])
     assert found.starts.tolist() == [64, 300]  # 80 lies within the first, 500 has no bytes

@@ -210,6 +210,18 @@ def test_the_folder_is_held_to_a_size(
     assert len(list(room.iterdir())) <= 2  # folders that are empty go as well
 
 
+def test_what_is_as_long_as_the_limit_is_kept(
+    server: RangeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, _ = whole(server, tmp_path / "any")
+    longest = max(path.stat().st_size for path in blocks(tmp_path / "any"))
+    for limit, is_kept in ((longest, True), (longest - 1, False)):
+        monkeypatch.setenv("ZTENSOR_CACHE_BYTES", str(limit))
+        kept = tmp_path / f"{limit}"
+        assert whole(server, kept)[0] == data == DATA
+        assert (longest in [path.stat().st_size for path in blocks(kept)]) is is_kept
+
+
 def test_what_was_used_last_stays(
     server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from ztensor.errors import Reason, SourceError, SourceNotFoundError, SourcePermissionError
-from ztensor.source.failures import failure
+from ztensor.errors import (
+    Reason,
+    SourceError,
+    SourceNotFoundError,
+    SourcePermissionError,
+    UsageError,
+)
+from ztensor.source.failures import failure, require_process
 
 SIGNED = "X-Amz-Signature=0123456789abcdef"
 URL = "s3://bucket/m.zt"
@@ -57,3 +65,15 @@ def test_each_service_says_what_it_needs(url: str) -> None:
     error = failure(raised("PermissionDeniedError", ""), "cannot read", url)
     assert error.hint is not None
     assert "storage=" in str(error)  # what only code can do, so not in the hint
+
+
+def test_a_process_forked_from_one_that_used_a_store_is_told_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for _ in range(2):
+        require_process(URL)
+    forked = os.getpid() + 1
+    monkeypatch.setattr(os, "getpid", lambda: forked)
+    with pytest.raises(UsageError, match="forked") as caught:
+        require_process(URL)
+    assert caught.value.in_python is not None

@@ -1,0 +1,345 @@
+"""What HDF5 stores of elements, undone: each filter and each type at the edges of its rules."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ztensor.errors import EncodingError
+from ztensor.foreign.hdf5 import lzf, packing
+from ztensor.foreign.hdf5.chunks import ChunkTable
+from ztensor.foreign.hdf5.datatype import Class, FloatLayout, Member, Type
+from ztensor.foreign.hdf5.elements import elements_of
+from ztensor.foreign.hdf5.filters import FILTERS, unfiltered
+from ztensor.foreign.hdf5.messages import Filter
+
+HALF = FloatLayout(15, 10, 5, 0, 10, 15, is_implied=True)
+
+
+# --- Types ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 3, (1 << 31) - 1, 1 << 31, (1 << 32) - 1])
+def test_opaque_elements_are_as_long_as_numpy_has_them(size: int) -> None:
+    found = elements_of(Type(Class.OPAQUE, size))
+    if size >= 1 << 31:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.numpy.itemsize == found.stored.itemsize == size
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+@pytest.mark.parametrize("is_signed", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_whole_integers(size: int, is_signed: bool, order: str) -> None:
+    found = elements_of(Type(Class.INTEGER, size, order, is_signed, 0, 8 * size))
+    assert found is not None
+    assert found.convert is None
+    letter = f"{'i' if is_signed else 'u'}{size}"
+    assert found.numpy == np.dtype(f"<{letter}")
+    assert found.stored == np.dtype(f"{'>' if order == 'big' else '<'}{letter}")
+
+
+@pytest.mark.parametrize(("size", "offset", "precision"), [(3, 0, 24), (16, 0, 128), (2, 0, 0)])
+def test_integers_numpy_has_not(size: int, offset: int, precision: int) -> None:
+    assert elements_of(Type(Class.INTEGER, size, "little", True, offset, precision)) is None
+
+
+@pytest.mark.parametrize("is_signed", [False, True])
+@pytest.mark.parametrize(("offset", "precision"), [(0, 1), (0, 15), (15, 1), (4, 12), (3, 5)])
+def test_integers_in_some_of_the_bits(offset: int, precision: int, is_signed: bool) -> None:
+    found = elements_of(Type(Class.INTEGER, 2, "big", is_signed, offset, precision))
+    assert found is not None
+    values = np.arange(1 << precision)
+    if is_signed:
+        values -= 1 << precision - 1
+    stored = ((values << offset) & (((1 << precision) - 1) << offset)).astype(">u2")
+    assert found.converted(stored).tolist() == values.tolist()
+    assert elements_of(Type(Class.INTEGER, 2, "big", is_signed, offset, 17 - offset)) is None
+
+
+@pytest.mark.parametrize(
+    ("exponent_bits", "mantissa_bits", "bias", "expected"),
+    [
+        (5, 10, 15, 2),
+        (5, 2, 15, 2),
+        (5, 10, 16, 4),  # its smallest are smaller than those of float16
+        (5, 10, 14, 4),  # its largest are larger
+        (5, 11, 15, 4),
+        (8, 23, 127, 4),
+        (8, 24, 127, 8),
+        (8, 23, 128, 8),
+        (8, 23, 126, 8),
+        (11, 52, 1023, 8),
+        (11, 52, 1024, None),
+        (11, 52, 1022, None),
+        (12, 51, 1023, None),
+    ],
+)
+def test_a_float_is_read_as_the_first_with_room_for_it(
+    exponent_bits: int, mantissa_bits: int, bias: int, expected: int | None
+) -> None:
+    layout = FloatLayout(
+        mantissa_bits + exponent_bits,
+        mantissa_bits,
+        exponent_bits,
+        0,
+        mantissa_bits,
+        bias,
+        is_implied=True,
+    )
+    size = next(size for size in (1, 2, 4, 8) if layout.sign < 8 * size)
+    kind = Type(Class.FLOAT, size, "little", False, 0, 8 * size, layout)
+    found = elements_of(kind)
+    assert (None if found is None else found.numpy.itemsize) == expected
+    assert elements_of(kind._replace(layout=layout._replace(sign=8 * size))) is None
+
+
+def test_floats_of_one_byte_have_the_values_of_their_bits() -> None:
+    layout = FloatLayout(7, 2, 5, 0, 2, 15, is_implied=True)
+    found = elements_of(Type(Class.FLOAT, 1, "little", False, 0, 8, layout))
+    assert found is not None
+    values = found.converted(np.arange(256, dtype=np.uint8)).astype(float)
+    # These are the upper bytes of halves.
+    expected = (np.arange(256, dtype=np.uint16) << 8).view(np.float16).astype(float)
+    np.testing.assert_array_equal(values, expected)
+
+
+def test_complex_numbers_are_two_equal_floats_apart() -> None:
+    part = Type(
+        Class.FLOAT, 4, "little", False, 0, 32, FloatLayout(31, 23, 8, 0, 23, 127, is_implied=True)
+    )
+
+    def compound(first: int, second: int, size: int) -> Any:
+        members = (Member(b"r", first, part), Member(b"i", second, part))
+        return elements_of(Type(Class.COMPOUND, size, members=members))
+
+    for first, second, size in ((0, 4, 8), (4, 0, 8), (0, 4, 12), (4, 8, 12), (0, 8, 12)):
+        found = compound(first, second, size)
+        stored = np.zeros(2, f"V{size}").view(np.uint8).reshape(2, size)
+        stored[:, first : first + 4] = np.array([[1.5], [2]], "<f4").view(np.uint8)
+        stored[:, second : second + 4] = np.array([[3], [4]], "<f4").view(np.uint8)
+        values = found.converted(stored.reshape(-1).view(found.stored))
+        assert values.tolist() == [1.5 + 3j, 2 + 4j]
+    assert compound(0, 3, 8) is None
+    assert compound(0, 4, 1 << 31) is None
+    assert compound(0, 4, (1 << 31) - 1) is not None
+
+
+# --- Filters ----------------------------------------------------------------------------------
+
+WIDTHS = (1, 2, 4, 8)
+
+
+def packed(values: list[int], bits: int) -> bytes:
+    whole = "".join(f"{value:0{bits}b}" for value in values) if bits else ""
+    whole += "0" * (-len(whole) % 8)
+    return int(whole or "0", 2).to_bytes(len(whole) // 8, "big")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("offset", [0, 1, 5])
+def test_n_bit_gives_as_many_numbers_as_fit(width: int, offset: int) -> None:
+    for precision in (1, 8 * width - offset - 1, 8 * width - offset):
+        if precision < 1:
+            continue
+        values = [0, 1, (1 << precision) - 1, 1 % (1 << precision), 0]
+        data = packed(values, precision)
+        for order, letter in ((0, "<"), (1, ">")):
+            told = (8, 0, 5, 1, width, order, precision, offset)
+            expected = [value << offset for value in values]
+            for most in (5 * width, 5 * width + 1):
+                found = packing.undo_nbit(data, told, most)
+                assert np.frombuffer(found, f"{letter}u{width}").tolist() == expected
+            with pytest.raises(ValueError, match="5 numbers"):
+                packing.undo_nbit(data, told, 5 * width - 1)
+            with pytest.raises(ValueError, match="5 numbers"):
+                packing.undo_nbit(data[:-1], told, 5 * width)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        (8, 0, 5, 1, 3, 0, 8, 0),
+        (8, 0, 5, 2, 1, 0, 8, 0),
+        (8, 0, 5, 1, 1, 0, 0, 0),
+        (8, 0, 5, 1, 1, 0, 9, 0),
+        (8, 0, 5, 1, 1, 0, 8, 1),
+        (8, 0, 5, 1, 1, 0, 8),
+        (),
+    ],
+)
+def test_n_bit_of_no_numbers(told: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="number"):
+        packing.undo_nbit(bytes(64), told, 64)
+
+
+def test_n_bit_of_numbers_all_of_whose_bits_mean_something_leaves_them() -> None:
+    for told in ((2, 1), (8, 1, 5, 1, 1, 0, 8, 0)):
+        assert packing.undo_nbit(b"abc", told, 3) == b"abc"
+
+
+def scale_offset(
+    width: int, count: int, *, how: int = 2, kind: int = 0, factor: int = 0, fill: int | None = None
+) -> tuple[int, ...]:
+    filled = struct.unpack("<12I", struct.pack("<Q", fill or 0).ljust(48, b"\0"))
+    return (how, factor, count, kind, width, 0, 0, int(fill is not None), *filled)
+
+
+def scaled(bits: int, least: int, values: list[int], least_width: int = 8) -> bytes:
+    head = struct.pack("<IBQ", bits, least_width, least).ljust(21, b"\0")
+    return head + packed(values, bits)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_scale_offset_gives_as_many_numbers_as_fit(width: int) -> None:
+    for bits in (0, 1, 3, 8 * width - 1):
+        values = [0, (1 << bits) - 1, min(1, bits)]
+        data = scaled(bits, 100, values)
+        expected = [(100 + value) % (1 << 8 * width) for value in values]
+        for most in (3 * width, 3 * width + 1):
+            found = packing.undo_scale_offset(data, scale_offset(width, 3), most)
+            assert np.frombuffer(found, f"<u{width}").tolist() == expected
+        with pytest.raises(ValueError, match="3 numbers"):
+            packing.undo_scale_offset(data, scale_offset(width, 3), 3 * width - 1)
+        if bits:
+            with pytest.raises(ValueError, match="3 numbers"):
+                packing.undo_scale_offset(data[:-1], scale_offset(width, 3), 3 * width)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_scale_offset_of_whole_numbers_leaves_them(width: int) -> None:
+    for bits in (8 * width, 8 * width + 1):
+        body = bytes(range(3 * width))
+        data = scaled(bits, 0, [])[:21] + body
+        told = scale_offset(width, 3)
+        assert packing.undo_scale_offset(data + b"x", told, 3 * width) == body
+        assert packing.undo_scale_offset(data, told, 3 * width) == body
+        with pytest.raises(ValueError, match="3 numbers"):
+            packing.undo_scale_offset(data[:-1], told, 3 * width)
+
+
+def test_scale_offset_has_a_number_for_what_is_missing() -> None:
+    data = scaled(2, 10, [0, 3, 2])
+    for fill, expected in ((None, [10, 13, 12]), (77, [10, 77, 12])):
+        found = packing.undo_scale_offset(data, scale_offset(2, 3, fill=fill), 6)
+        assert np.frombuffer(found, "<u2").tolist() == expected
+    data = scaled(0, 10, [0, 0, 0])
+    found = packing.undo_scale_offset(data, scale_offset(2, 3, fill=77), 6)
+    assert np.frombuffer(found, "<u2").tolist() == [10, 10, 10]
+
+
+@pytest.mark.parametrize("width", [4, 8])
+def test_scale_offset_of_decimals(width: int) -> None:
+    number = np.dtype(f"<f{width}")
+    least = int.from_bytes(number.type(-1.5).tobytes(), "little")
+    told = scale_offset(width, 3, how=0, kind=1, factor=2)
+    found = packing.undo_scale_offset(scaled(9, least, [0, 100, 275]), told, 3 * width)
+    assert np.frombuffer(found, number).tolist() == [-1.5, -0.5, 1.25]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        scale_offset(3, 3),
+        scale_offset(2, 3, how=0),
+        scale_offset(4, 3, how=2, kind=1),
+        scale_offset(2, 3, how=0, kind=1),
+        scale_offset(2, 3)[:19],
+    ],
+)
+def test_scale_offset_of_no_numbers(told: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"numbers|parameters"):
+        packing.undo_scale_offset(scaled(3, 0, [1, 2, 3]), told, 64)
+
+
+def test_scale_offset_needs_its_head() -> None:
+    told = scale_offset(2, 3)
+    with pytest.raises(ValueError, match="parameters"):
+        packing.undo_scale_offset(scaled(0, 0, [])[:12], told, 6)
+    with pytest.raises(ValueError, match="3 numbers"):
+        packing.undo_scale_offset(scaled(3, 0, [1, 2, 3], least_width=4), told, 6)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", b""),
+        (b"\0a", b"a"),
+        (b"\x1f" + bytes(range(32)), bytes(range(32))),
+        (b"\0a\x20\0", b"aaaa"),  # three more of the byte before
+        (b"\1ab\x20\1", b"ababa"),
+        (b"\2abc\x20\2", b"abcabc"),
+        (b"\3abcd\x20\3", b"abcdabc"),
+        (b"\0a\xc0\0", b"a" * 9),
+        (b"\0a\xe0\0\0", b"a" * 10),
+        (b"\0a\xe0\5\0", b"a" * 15),
+    ],
+)
+def test_lzf(data: bytes, expected: bytes) -> None:
+    assert bytes(lzf.expand(data, len(expected))) == expected
+    assert FILTERS[32000](data, (), len(expected)) == expected
+    if expected:
+        with pytest.raises(ValueError, match="or more"):
+            lzf.expand(data, len(expected) - 1)
+        with pytest.raises(ValueError, match="cut"):
+            lzf.expand(data[:-1], len(expected))
+
+
+def test_a_copy_begins_at_the_first_byte_or_behind_it() -> None:
+    assert bytes(lzf.expand(b"\1ab\x20\1", 9)) == b"ababa"
+    for data in (b"\1ab\x20\2", b"\x20\0", b"\1ab\x21\0"):
+        with pytest.raises(ValueError, match="before the first"):
+            lzf.expand(data, 9)
+    far = b"\x1f" + bytes(32)
+    assert len(lzf.expand(far * 8 + b"\x20\xff", 999)) == 259
+    assert len(lzf.expand(far * 9 + b"\x21\0", 999)) == 291
+    with pytest.raises(ValueError, match="before the first"):
+        lzf.expand(far * 8 + b"\x21\0", 999)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 5, 7, 8])
+def test_shuffled_bytes(width: int) -> None:
+    data = b"abcdefg"
+    whole = len(data) // width * width
+    expected = np.frombuffer(data, np.uint8, whole).reshape(width, -1).T.tobytes() if whole else b""
+    assert FILTERS[2](data, (width,), 7) == expected + data[whole:]
+    assert FILTERS[2](data, (), 7) == data
+
+
+def test_sums_are_compared() -> None:
+    body = bytes(range(1, 8))
+    words = [int.from_bytes((body + b"\0")[at : at + 2], "big") for at in range(0, 8, 2)]
+    first = second = 0
+    for word in words:
+        first = (first + word) % 65535
+        second = (second + first) % 65535
+    stored = struct.pack("<2H", first, second)
+    assert FILTERS[3](body + stored, (), 7) == body
+    for wrong in (struct.pack("<2H", first + 1, second), struct.pack("<2H", first, second + 1)):
+        with pytest.raises(EncodingError):
+            FILTERS[3](body + wrong, (), 7)
+    assert FILTERS[3](bytes(4), (), 0) == b""
+    for cut in (b"", bytes(3)):
+        with pytest.raises(EncodingError):
+            FILTERS[3](cut, (), 0)
+
+
+def test_a_filter_that_was_skipped_is_not_undone() -> None:
+    filters = (Filter(2, (2,)), Filter(32000, ()))
+    data = b"\3acbd"
+    assert unfiltered(data, filters, 0, 4) == b"abcd"
+    assert unfiltered(data, filters, 0b01, 4) == b"acbd"
+    assert unfiltered(b"acbd", filters, 0b10, 4) == b"abcd"
+    assert unfiltered(data, filters, 0b11, 4) == data
+
+
+@pytest.mark.parametrize(("count", "has_gaps"), [(5, True), (6, False)])
+def test_a_table_of_chunks_has_gaps_where_one_is_missing(count: int, has_gaps: bool) -> None:
+    numbers = np.arange(count)
+    table = ChunkTable((2, 3), numbers, numbers, numbers, numbers, 0)
+    assert table.has_gaps is has_gaps
