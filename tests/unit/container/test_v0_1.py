@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import cbor2
+import numpy as np
 import pytest
 
+import ztensor
+import ztensor.numpy
 from ztensor.container import EMITTERS, Container, Frame
 from ztensor.container.v0_1 import parse_manifest
 from ztensor.errors import LimitError, ManifestError, NotRepresentableError, Reason
@@ -230,3 +234,15 @@ def test_the_cap_on_nesting_is_used() -> None:
     with pytest.raises(LimitError) as caught:
         parse(deep, Limits(depth=3))
     assert "Limits.depth" in str(caught.value)
+
+
+@pytest.mark.slow
+def test_many_tiny_tensors_are_read_again(tmp_path: Path) -> None:
+    """What the index is decoded to was held beside what it became, and was more than may be."""
+    names = [f"t{number}" for number in range(100_000)]
+    path = tmp_path / "m.zt"
+    tiny = dict.fromkeys(names, np.zeros(1, np.uint8))
+    ztensor.numpy.save_file(tiny, path, version="0.1", deduplicate=False)
+    with ztensor.open(path) as reader:
+        assert sorted(reader) == sorted(names)
+        assert reader["t99999"].shape == (1,)

@@ -10,7 +10,7 @@ Neither direction recurses: no nesting, and no caller deep in its own stack, exh
 others, and `decoding.py` reads any of them, or that one alone.
 """
 
-from ztensor.wire.cbor.decoding import decode, decode_item, map_head
+from ztensor.wire.cbor.decoding import array_head, decode, decode_item, map_head
 from ztensor.wire.cbor.encoding import (
     ENCODE_DEPTH,
     UINT_SIZES,
@@ -41,6 +41,7 @@ __all__ = [
     "Simple",
     "Tag",
     "Undefined",
+    "array_head",
     "array_of",
     "decode",
     "decode_item",

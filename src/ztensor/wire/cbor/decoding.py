@@ -146,11 +146,24 @@ def map_head(data: bytes, start: int, *, strict: bool = False) -> tuple[int, int
         ManifestError: no map of definite length begins there, it is cut, or, where `strict`, its
             head is not the shortest.
     """
+    return _container_head(data, start, 5, strict=strict)
+
+
+def array_head(data: bytes, start: int) -> tuple[int, int]:
+    """Return how many items the array at `start` has, and where the first of them begins.
+
+    Raises:
+        ManifestError: no array of definite length begins there, or it is cut.
+    """
+    return _container_head(data, start, 4, strict=False)
+
+
+def _container_head(data: bytes, start: int, major: int, *, strict: bool) -> tuple[int, int]:
+    expected = _KINDS[major]
     if not 0 <= start < len(data):
-        raise _truncated(start, "a map", len(data))
-    if data[start] >> 5 != 5:
-        found = _KINDS[data[start] >> 5]
-        raise _error(Reason.CBOR_MALFORMED, start, "a map", found, _HEADS)
+        raise _truncated(start, expected, len(data))
+    if data[start] >> 5 != major:
+        raise _error(Reason.CBOR_MALFORMED, start, expected, _KINDS[data[start] >> 5], _HEADS)
     if strict:
         require_form(data, start)
     return _definite(data, start)
