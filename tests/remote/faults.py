@@ -23,6 +23,8 @@ import ztensor
 from tests.remote.fault_proxy import Fault, FaultProxy
 from tests.remote.range_server import RangeServer
 from tests.remote.s3_server import S3Server
+from tests.unit.divided.saving import save
+from ztensor.divided import compact, repair
 from ztensor.errors import ZTensorError
 from ztensor.numpy import load_file, save_file
 from ztensor.source import upload
@@ -37,7 +39,7 @@ PART_BYTES = 5 * MIB  # the least that S3 takes
 OLD = {"a": np.arange(400_000.0), "b": np.ones((300, 500), np.float32)}
 NEW = {"a": np.arange(400_000.0) + 1, "b": np.zeros((300, 500), np.float32)}
 LARGE = {"x": np.arange(1_500_000.0)}  # three parts
-KEY = "model.zt"
+KEY, ROOT = "model.zt", "step/checkpoint.zt"
 
 
 def limits(storage: dict[str, Any]) -> dict[str, Any]:
@@ -78,6 +80,8 @@ class Scene:
         self.new = self.s3.get(self.bucket, "new.zt") or b""
         save_file(OLD, ztensor.remote(f"{self.url}set.zt", direct), max_shard_size="1MB")
         self.set = {key: self.s3.get(self.bucket, key) or b"" for key in self.keys("set")}
+        save(f"{self.url}step", OLD, storage=direct)
+        self.step = {key: self.s3.get(self.bucket, key) or b"" for key in self.keys("step/")}
 
     def keys(self, start: str) -> list[str]:
         """Return the keys that begin so."""
@@ -94,9 +98,9 @@ class Scene:
         self.proxy.record.clear()
         self.elsewhere.record.clear()
         for key in self.s3.keys(self.bucket):
-            if key not in (KEY, "new.zt", *self.set):
+            if key not in (KEY, "new.zt", *self.set, *self.step):
                 self.s3.delete(self.bucket, key)
-        for key, body in ((KEY, self.old), *self.set.items()):
+        for key, body in ((KEY, self.old), *self.set.items(), *self.step.items()):
             if self.s3.get(self.bucket, key) != body:
                 self.s3.put(self.bucket, key, body)
 
@@ -163,6 +167,20 @@ def _convert(scene: Scene) -> bool:
     return _is_one_of_them(load_file(written))
 
 
+def _repair(scene: Scene) -> bool:
+    scene.s3.delete(scene.bucket, ROOT)
+    repair(scene.at("step"))
+    with ztensor.open(f"{scene.url}step", storage=scene.s3.storage()) as reader:
+        return _same({name: reader[name] for name in reader}, OLD)
+
+
+def _compact(scene: Scene) -> bool:
+    dead = "step/00007-0123abcd.zt"
+    scene.s3.put(scene.bucket, dead, next(iter(scene.step.values())))
+    compact(scene.at("step"), older_than=0)
+    return scene.keys("step/") == sorted(scene.step)
+
+
 READING: dict[str, Callable[[Scene], bool]] = {
     "list": _list,
     "a tensor": _one,
@@ -175,6 +193,8 @@ WRITING: dict[str, Callable[[Scene], bool]] = {
     "save in parts": _save_large,
     "save shards": _save_set,
     "convert": _convert,
+    "repair": _repair,
+    "compact": _compact,
 }
 OPERATIONS = {**READING, **WRITING}
 
@@ -309,6 +329,10 @@ def _left(scene: Scene) -> str:
             is_whole = False
         if not is_whole:
             return "half an object is visible"
+    for key, whole in scene.step.items():
+        body = scene.s3.get(scene.bucket, key)
+        if body != whole and not (key == ROOT and (body is None or _is_root(scene))):
+            return f"{key} is not what it was"
     text = scene.s3.get(scene.bucket, "set.zt.index.json")
     if text is None:
         return "the index is gone"
@@ -317,6 +341,12 @@ def _left(scene: Scene) -> str:
     except ZTensorError as error:
         return f"the set is not whole: {error}"
     return "" if _same(ztensor_set, OLD) or _same(ztensor_set, NEW) else "a mixture of two sets"
+
+
+def _is_root(scene: Scene) -> bool:
+    """Return whether the root of the checkpoint leads to all of it."""
+    with ztensor.open(f"{scene.url}step", storage=scene.s3.storage()) as reader:
+        return _same({name: reader[name] for name in reader}, OLD)
 
 
 def _read_set(scene: Scene, text: bytes) -> dict[str, Any]:
