@@ -17,7 +17,7 @@ import numpy as np
 from ztensor.errors import ClosedError, SourceError, UsageError, ZTensorError, without_secrets
 from ztensor.source.failures import WRITING, failure, require_process
 from ztensor.source.paths import is_url
-from ztensor.source.urls import place_of
+from ztensor.source.urls import has_folders, is_option_store, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -239,7 +239,8 @@ def place_to_write(remote: Remote) -> Place:
         MissingDependencyError: obstore is not installed.
     """
     scheme = remote.url.partition("://")[0].lower()
-    if scheme in _READ_ONLY:
+    is_foreign = is_option_store(remote.storage) and not has_folders(remote.url)
+    if scheme in _READ_ONLY or is_foreign:  # what a caller's own function opens
         raise UsageError(
             f"{scheme}:// is read, and not written to; write to a file, or to a store such as "
             "s3://bucket/name",

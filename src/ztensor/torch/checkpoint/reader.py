@@ -167,7 +167,8 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
         Raises:
             SourceError: it was replaced while they opened it.
         """
-        told = [plan.storage_data for plan in plans]
+        nothing = _Told(None, "")  # of planners that make new plans of those they get
+        told = [one if isinstance(one := plan.storage_data, _Told) else nothing for plan in plans]
         if len({one.identity for one in told}) > 1:
             raise SourceError(
                 "the checkpoint was replaced while processes opened it; load it again",
