@@ -122,7 +122,8 @@ class ShardedObjects:
         Raises:
             SourceNotFoundError: so it is, and no root tells what belongs together.
         """
-        if DIVIDED in (self.file(file).manifest.attributes or {}):
+        opened = self.file(file)  # of another format attributes may have to be read first
+        if opened.format == "zt" and DIVIDED in (opened.manifest.attributes or {}):
             root = self.set.name + ROOT
             error = SourceNotFoundError("the root of the divided checkpoint is missing", file=root)
             error.hint = f"`ztensor repair {describe(self.set.name, 200)}` makes it of the others"
