@@ -46,6 +46,17 @@ _SPEED = "only which of two ways is taken; both give the same, one of them soone
 _ESTIMATE = "an estimate of memory; at the edge either number holds"
 _LONG_WAY = "the value at the edge is read the long way, with the same result"
 EQUAL: dict[tuple[str, str], str] = {
+    ("writing/blob.py", "if fresh.nbytes and done > self._hashed:"): "what is fresh lies behind",
+    ("source/remote.py", "if done > stop:"): "at the end nothing more comes",
+    ("source/sink.py", "if self._unstarted >= START_BYTES"): _SPEED,
+    ("reading/verify.py", "if workers <= 1 or len(objects) < 2:"): _SPEED,
+    ("foreign/hdf5/window.py", "if at + length > _PAGE_BYTES:"): _SPEED,
+    ("writing/blob.py", "crew.count > 1 else None"): _SPEED,
+    (
+        "wire/cbor/decoding.py",
+        "if len(words) < _WORDS:",
+    ): "how many short texts are kept to be shared",
+    ("wire/cbor/decoding.py", "if strict and (0xDF < first < 0xF4"): "0xDF is the head of a tag",
     ("container/v1/object.py", "or length < 0"): _LONG_WAY,
     ("container/v1/object.py", "or offset < 64"): _LONG_WAY,
     ("container/v1/object.py", "or offset + length > frame.manifest_offset"): _LONG_WAY,

@@ -11,7 +11,7 @@ import pytest
 
 from ztensor.errors import ContainerError, Reason, UnsupportedError
 from ztensor.foreign.deflate import MOST_RATIO
-from ztensor.foreign.zip import Entry, place, read_entries, unread_bytes
+from ztensor.foreign.zip import Entry, extents, place, read_entries, unread_bytes
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.source.memory import MemorySource
 
@@ -144,3 +144,16 @@ def test_the_number_of_members_is_that_of_the_directory(count: int) -> None:
         data = changed(data, b"PK\5\6", field, count)
     with pytest.raises(ContainerError):
         entries(data)
+
+
+def test_extents_say_which_members_are_compressed() -> None:
+    """A reader of a server fetches these as a whole, and keeps them on disk meanwhile."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as made:
+        made.writestr("stored", bytes(100), STORED)
+        made.writestr("deflated", bytes(100), DEFLATED)
+    found = list(entries(file.getvalue()).values())
+    starts, lengths, are_compressed = extents(found)
+    assert are_compressed == [False, True]
+    assert starts == [one.begin for one in found]
+    assert lengths == [one.end - one.begin for one in found]

@@ -171,6 +171,7 @@ def test_rules_of_rows(change: tuple[str, tuple[int, ...]], reason: Reason, role
 def test_wrong_elements_are_found_in_any_piece(compression: bool) -> None:
     """Behind the first megabyte, and in elements cut by the pieces they are decoded in."""
     flags = np.zeros(3_000_000, bool)
+    flags[[0, 2_999_998]] = True  # 1 is right
     flags.view(np.uint8)[2_999_999] = 7
     coords = np.zeros(400_000, np.uint64)
     coords[399_999] = 5

@@ -81,6 +81,17 @@ def test_a_lock_ends_with_its_descriptor(path: Path, other: int) -> None:
     assert locking.try_acquire(other)
 
 
+def test_a_lock_is_given_back_while_the_file_stays_open(path: Path, other: int) -> None:
+    first = os.open(path, os.O_RDWR)
+    lock = locking.acquire(first, str(path))
+    assert not locking.try_acquire(other)
+    for _ in range(2):
+        lock.release()
+        assert not locking.is_locked(str(path))
+    assert locking.try_acquire(other)
+    os.close(first)
+
+
 def test_asking_takes_no_lock(path: Path, other: int) -> None:
     for _ in range(3):
         assert not locking.is_locked(str(path))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.descriptors import open_files
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -83,6 +84,17 @@ def test_an_abort_leaves_what_was_there(tmp_path: Path, old: bytes | None) -> No
 
 
 @pytest.mark.usefixtures("temporary")
+@pytest.mark.usefixtures("temporary")
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_the_end_of_a_sink_leaves_no_file_open(tmp_path: Path, end: str) -> None:
+    before = open_files()
+    sink = FileSink(str(tmp_path / "m.zt"))
+    sink.write(bytes(100_000))
+    assert open_files() - before
+    getattr(sink, end)()
+    assert not open_files() - before
+
+
 def test_an_abort_after_the_commit_does_nothing(tmp_path: Path) -> None:
     sink = FileSink(str(tmp_path / "m.zt"))
     fill(sink)
