@@ -413,7 +413,12 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "writing/blob.py": ("unit/writing/test_writer.py",),
     "writing/canonical.py": ("unit/analysis/test_canonical.py",),
     "writing/creating.py": ("unit/writing/test_writer.py", "unit/writing/test_v2.py"),
-    "writing/compressing.py": ("unit/writing/test_frames.py", "unit/writing/test_writer.py"),
+    "writing/compressing.py": (
+        "unit/writing/test_frames.py",
+        "unit/writing/test_writer.py",
+        "unit/writing/test_v2.py",
+        "unit/encoding/test_zstd_seekable.py",
+    ),
     "writing/copying.py": (
         "unit/writing/test_writer.py",
         "attacks/test_shared_blobs.py",

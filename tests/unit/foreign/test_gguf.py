@@ -518,3 +518,14 @@ def test_arrays_nest_as_deep_as_the_limit(levels: int) -> None:
     with pytest.raises(LimitError) as caught:
         ztensor.open(data, limits=Limits(depth=levels))
     assert caught.value.reason is Reason.LIMIT_DEPTH
+
+
+@pytest.mark.parametrize("between", [0, 32, 64])
+@pytest.mark.parametrize("behind", [0, 31, 32])
+def test_bytes_of_no_tensor_are_told_where_they_are_no_padding(between: int, behind: int) -> None:
+    """Padding is shorter than the alignment: what is as long or longer belongs to nothing."""
+    infos = [info("a", [8], 0, 0), info("b", [8], 0, 32 + between)]
+    data = gguf([], infos, bytes(64 + between + behind))
+    with ztensor.open(data) as reader:
+        holes = [one for one in reader.unrepresented if one.kind == "bytes of no tensor"]
+        assert sum(one.nbytes or 0 for one in holes) == between + (behind if behind >= 32 else 0)

@@ -537,3 +537,19 @@ def test_a_header_is_taken_apart_in_parts(tmp_path: Path, monkeypatch: pytest.Mo
         for wrong in (b'}"name 7":', b' "name 7" ', b',"name 8":'):
             with pytest.raises(ztensor.FormatError):
                 ztensor.open(plain.replace(b',"name 7":', wrong)).close()
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_header_may_have_the_length_of_the_cap(
+    monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    data = file({"a": tensor("U8", [3], 0, 3)}, b"abc")
+    (length,) = struct.unpack("<Q", data[:8])
+    monkeypatch.setattr(safetensors, "_MOST_HEADER", length + more)
+    if more < 0:
+        with pytest.raises(ztensor.FormatError, match="header is too long") as caught:
+            ztensor.open(data)
+        assert caught.value.reason is Reason.MANIFEST_SIZE
+    else:
+        with ztensor.open(data) as reader:
+            assert reader["a"].tolist() == [97, 98, 99]

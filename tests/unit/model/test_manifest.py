@@ -68,3 +68,12 @@ def test_a_row_stays_as_it_is() -> None:
         objects["a"] = OTHER
     with pytest.raises(KeyError):
         del objects["a"]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "u8", "f32"])
+@pytest.mark.parametrize("is_exact", [False, True])
+@pytest.mark.parametrize("any_is_true", [False, True])
+def test_only_bools_are_looked_at(dtype: str, is_exact: bool, any_is_true: bool) -> None:
+    one = Component(dtype, 0, 4, is_exact=is_exact, nonzero_is_true=any_is_true)
+    assert one.has_checked_bools is (dtype == "bool" and is_exact)
+    assert one.has_free_bools is (dtype == "bool" and any_is_true)

@@ -530,14 +530,17 @@ def test_huge_counts_allocate_nothing(initial: str, count: str) -> None:
     assert peak < 1 << 16
 
 
-@pytest.mark.parametrize(("head", "count"), [(b"\x9a", 0x01FF), (b"\xba", 0x0100)])
-def test_a_count_is_compared_with_the_bytes_left(head: bytes, count: int) -> None:
+@pytest.mark.parametrize(
+    ("head", "count", "what"), [(b"\x9a", 0x01FF, "items"), (b"\xba", 0x0100, "pairs")]
+)
+def test_a_count_is_compared_with_the_bytes_left(head: bytes, count: int, what: str) -> None:
     """Each item is a byte at least, a pair two; one too few is noticed at the head."""
     data = head + count.to_bytes(4, "big")
-    needed = count * (2 if head == b"\xba" else 1)
+    needed = count * (2 if what == "pairs" else 1)
     error = refusal(data + b"\x1c" * (needed - 1))
     assert error.reason is Reason.CBOR_TRUNCATED
     assert error.message.endswith("at byte 0")
+    assert f"{count} {what}" in str(error)
     assert refusal(data + b"\x1c" * needed).reason is Reason.CBOR_MALFORMED
 
 
