@@ -84,7 +84,7 @@ attacks: $(VENV)/dev.stamp $(FRAMEWORKS) ## attack every function and verb with 
 faults: $(VENV)/dev.stamp ## kill, cut the power and fill the disk under every change to a file
 	$(BIN)/python tests/faults/run.py
 
-# Half an hour: every placement in every other, kills at every call of the system, other writers too.
+# A few minutes: every placement in every other, kills at every call of the system, other writers too.
 distributed: $(VENV)/dev.stamp $(VENV)/torch.stamp ## save and load with several processes, kill and damage, beside torch's own writers
 	ZTENSOR_TESTS=full $(BIN)/python -m pytest tests/distributed tests/unit/torch/test_checkpoint.py $(PYTEST_ARGS)
 	$(BIN)/python -W ignore -m tests.distributed.matrix

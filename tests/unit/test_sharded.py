@@ -238,6 +238,18 @@ def test_progress_and_order(model: Path) -> None:
     assert seen[-1] == (total, total)
 
 
+def test_a_load_has_the_order_of_the_index(model: Path) -> None:
+    rewrite(
+        model,
+        lambda index: index.update(weight_map=dict(reversed(index["weight_map"].items()))),
+    )
+    with ztensor.open(model) as reader:
+        names = list(reader)
+    for copy in (False, True):
+        assert list(load_file(model, copy=copy)) == names
+    assert names != sorted(names)
+
+
 def test_what_the_index_does_not_name_is_not_there(model: Path) -> None:
     rewrite(model, lambda index: index["weight_map"].pop("tied"))
     assert "tied" not in load_file(model)

@@ -7,10 +7,18 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ztensor.errors import LayoutError, NotRepresentableError, Reason, UnsupportedError
+from ztensor.errors import (
+    FormatError,
+    LayoutError,
+    NotRepresentableError,
+    Reason,
+    UnsupportedError,
+)
 from ztensor.layout.elements import (
+    as_type,
     is_stored_as_is,
     numpy_dtype,
+    require_bools,
     result_dtype,
     spell,
     stored_form,
@@ -208,3 +216,23 @@ def test_long_doubles_differ_from_machine_to_machine(dtype: type) -> None:
     with pytest.raises(NotRepresentableError) as caught:
         spell(np.dtype(dtype))
     assert "astype" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "copy"), [(None, False), (None, True), ("f8", False), ("f8", True)]
+)
+def test_an_array_is_given_in_the_type_that_is_asked_for(asked: Any, copy: bool) -> None:
+    array = np.arange(3, dtype=np.int16)
+    found = as_type(array, asked, copy=copy)
+    assert found.dtype == (asked or np.int16)
+    assert found.tolist() == [0, 1, 2]
+    assert (found is array) is (asked is None and not copy)
+
+
+@pytest.mark.parametrize("value", [2, 255])
+def test_a_byte_that_is_no_bool_is_named_by_its_place(value: int) -> None:
+    require_bools(np.array([0, 1, 1, 0], np.uint8), 10)
+    require_bools(np.array([], np.uint8), 10)
+    with pytest.raises(FormatError, match=f"{value:#04x} at position 13") as caught:
+        require_bools(np.array([1, 0, 1, value, 7], np.uint8), 10)
+    assert caught.value.reason is Reason.BOOL_VALUE

@@ -781,7 +781,7 @@ def test_what_a_sparse_slice_says_of_itself(tensor: Tensor) -> None:
         assert (part.get_dtype(), len(part)) == (tensor.components["values"].dtype.name, 6)
         assert "'w'" in repr(part)
         assert [row.shape for row in part] == [(1, *tensor.shape[1:])] * 6
-        with pytest.raises(BufferError):
+        with pytest.raises(BufferError, match=r"use to_dense\(\)"):
             np.asarray(part)
 
 
