@@ -48,10 +48,7 @@ _LONG_WAY = "the value at the edge is read the long way, with the same result"
 EQUAL: dict[tuple[str, str], str] = {
     ("container/v2/small.py", "or max(stored, held) > _MOST_BYTES:"): _LONG_WAY,
     ("foreign/npz/exporting.py", "if count >= zip.MOST_16"): "at the edge both records say it",
-    (
-        "foreign/pt/pickle_machine.py",
-        "len(value) > SHORT:",
-    ): "an estimate of memory; at the edge either number holds",
+    ("foreign/pt/pickle_machine.py", "len(value) > SHORT:"): _ESTIMATE,
     ("foreign/pt/pickle_columns.py", "if stop - first < _LEAST:"): _SPEED,
     ("reading/loading.py", "span > _MOST_SPREAD * int("): _SPEED,
     ("writing/blob.py", "if fresh.nbytes and done > self._hashed:"): "what is fresh lies behind",

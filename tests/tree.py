@@ -322,7 +322,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "unit/writing/test_writer.py",
         "unit/edit/test_dividing.py",
     ),
-    "reading/loading.py": ("unit/reading/test_loading.py", "unit/test_sharded.py"),
+    "reading/loading.py": ("unit/test_sharded.py",),
     "reading/listing.py": ("unit/container/test_regular.py", "unit/reading/test_reader.py"),
     "reading/names.py": ("unit/cli/test_convert.py", "unit/test_converting.py"),
     "reading/each.py": ("unit/reading/test_decoding.py", "unit/reading/test_small.py"),
