@@ -46,6 +46,11 @@ _SPEED = "only which of two ways is taken; both give the same, one of them soone
 _ESTIMATE = "an estimate of memory; at the edge either number holds"
 _LONG_WAY = "the value at the edge is read the long way, with the same result"
 EQUAL: dict[tuple[str, str], str] = {
+    ("source/gathering.py", "if count <= _GATHER_BYTES:"): _SPEED,
+    ("reading/runs.py", "if some and nbytes + length > _AT_ONCE_BYTES:"): _SPEED,
+    ("layout/gguf_blocks.py", "floats = place if target == np.float32"): _SPEED,
+    ("container/v1/pieces.py", "if len(pieces) <= width * count:"): _LONG_WAY,
+    ("foreign/pt/pickle_columns.py", "if frame >= stop:"): _LONG_WAY,
     ("container/v2/small.py", "or max(stored, held) > _MOST_BYTES:"): _LONG_WAY,
     ("foreign/npz/exporting.py", "if count >= zip.MOST_16"): "at the edge both records say it",
     ("foreign/pt/pickle_machine.py", "len(value) > SHORT:"): _ESTIMATE,

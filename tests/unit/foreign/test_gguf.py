@@ -529,3 +529,17 @@ def test_bytes_of_no_tensor_are_told_where_they_are_no_padding(between: int, beh
     with ztensor.open(data) as reader:
         holes = [one for one in reader.unrepresented if one.kind == "bytes of no tensor"]
         assert sum(one.nbytes or 0 for one in holes) == between + (behind if behind >= 32 else 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "is_kept"),
+    [("n" * 63, 4, True), ("n" * 64, 4, False), ("\u00fc" * 32, 4, False), ("n", 5, False)],
+)
+def test_the_longest_name_and_the_most_dimensions(name: str, rank: int, is_kept: bool) -> None:
+    """63 bytes are what ggml reads; they are counted in UTF-8."""
+    tensors = {name: np.ones((1,) * rank, np.float32), "other": np.ones(1, np.float32)}
+    with ztensor.open(ztensor.numpy.save(tensors)) as reader:
+        data, losses = exported(reader)
+    with ztensor.open(data) as again:
+        assert sorted(again) == sorted([name, "other"] if is_kept else ["other"])
+    assert [lost for lost, _ in losses] == ([] if is_kept else [name])

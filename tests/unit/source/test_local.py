@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import io
@@ -579,3 +580,20 @@ def test_what_a_commit_cuts_off_was_only_prepared(path: Path) -> None:
         with pytest.raises(SourceError, match="shorter"):
             source.require_unchanged()
     source.close()
+
+
+def test_a_file_is_stale_where_its_path_leads_to_another_one(saved: Path) -> None:
+    with contextlib.closing(FileSource(str(saved), mapped=False)) as source:
+        assert not source.is_stale()
+        data = saved.read_bytes()
+        saved.write_bytes(data + b"more")
+        assert source.is_stale()
+        saved.write_bytes(data)
+        assert not source.is_stale()
+        other = saved.with_suffix(".other")
+        other.write_bytes(data)
+        other.replace(saved)
+        assert source.is_stale()
+        saved.unlink()
+        assert not source.is_stale()  # nothing tells
+    assert not source.is_stale()
