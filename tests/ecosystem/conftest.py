@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 # Run by `torchrun`, and importing what is not here.
 collect_ignore = ["two_processes.py"]
 
-NEEDS = {
-    test: entry["imports"] for entry in table().values() for test in entry["tests"]
-}  # files of tests to names that are imported
+# Files of tests to names that are imported wherever they are run.
+NEEDS: dict[str, set[str]] = {}
+for entry in table().values():
+    for test in entry["tests"]:
+        NEEDS[test] = NEEDS.get(test, set(entry["imports"])) & set(entry["imports"])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         for warnings in ("default", "error:::ztensor", "error:::tests"):
             item.add_marker(pytest.mark.filterwarnings(warnings))
-        for name in NEEDS.get(Path(item.path).name, ()):
+        for name in sorted(NEEDS.get(Path(item.path).name, ())):
             if importlib.util.find_spec(name) is None:
                 reason = f"{name} is not installed here; `make ecosystem` tests beside it"
                 item.add_marker(pytest.mark.skip(reason=reason))
