@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ztensor.boundary import public
 from ztensor.container.framing import MAGIC_1
 from ztensor.contents import open_file
-from ztensor.divided.place import ATTRIBUTE, Place
+from ztensor.divided.place import ATTRIBUTE, REQUESTS, Place
 from ztensor.divided.root import is_root, open_root, parse_root
 from ztensor.errors import (
     ArgumentValueError,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 # A file of a process, or a root, that has no name yet where the system gives none to nobody.
 _MOST_LOOKED_INTO = 3
-_REQUESTS = 16
 HOURS = 24.0  # no save takes as long
 _TEMPORARY = re.compile(r"\.(\d{5,}-[0-9a-f]{8}|checkpoint)\.zt\.[0-9a-f]{16}\.tmp")
 
@@ -123,7 +122,7 @@ def _compact_store(
     def is_ours(name: str) -> bool:
         return is_of_a_process(place.remote(name))
 
-    with pool(_REQUESTS) as workers:
+    with pool(REQUESTS) as workers:
         gone = [name for name, ours in zip(old, workers.map(is_ours, old), strict=True) if ours]
         if not dry_run:
             list(workers.map(remove, map(place.remote, gone)))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # The key of attributes of the root, of files of processes, and of objects in these.
 ATTRIBUTE = "divided"
+REQUESTS = 16  # to a store at a time, by who looks into all files of processes
 _PART = re.compile(r"\d{5,}-[0-9a-f]{8}\.zt")
 
 

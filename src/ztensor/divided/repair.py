@@ -18,7 +18,7 @@ from ztensor.contents import open_file
 from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.divided.commit import merged
 from ztensor.divided.opened import open_objects
-from ztensor.divided.place import ATTRIBUTE, Place
+from ztensor.divided.place import ATTRIBUTE, REQUESTS, Place
 from ztensor.divided.root import encode_values, write_root
 from ztensor.divided.rows import SEPARATOR, Tensors, Written, kind_of_object, row_of, table_of
 from ztensor.errors import FormatError, Reason, SourceError, UsageError, ZTensorError, describe
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 
 _MOST_KEPT = 1000  # damaged roots
-_REQUESTS = 16  # to a store at a time
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -156,7 +155,7 @@ def _keep_path(path: str) -> str:
 def _table_of_files(place: Place) -> ChunkTable:
     folder = place.name
     names = list(place.parts())
-    with pool(_REQUESTS if place.is_remote else 1) as workers:
+    with pool(REQUESTS if place.is_remote else 1) as workers:
         found = workers.map(functools.partial(_table_of_file, place), names)
         tables = [table for table in found if table is not None]
     if not tables:

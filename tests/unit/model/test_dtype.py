@@ -17,7 +17,7 @@ from ztensor.model.dtype import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 
 @pytest.mark.parametrize(
@@ -70,14 +70,6 @@ def test_logical_types(name: str, dtype: str, counts: dict[int, int]) -> None:
     bits = 8 * numpy_dtype(logical.long_name).itemsize
     storage_bits = 8 * STORAGE_TYPES[dtype].width * logical.storage_per_element
     assert bits in (storage_bits, storage_bits * logical.elements_per_storage)
-
-
-@pytest.fixture
-def registry() -> Iterator[None]:
-    before = dict(LOGICAL_TYPES)
-    yield
-    LOGICAL_TYPES.clear()
-    LOGICAL_TYPES.update(before)
 
 
 @pytest.mark.usefixtures("registry")

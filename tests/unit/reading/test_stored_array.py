@@ -9,19 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ztensor
-from ztensor.model.dtype import LOGICAL_TYPES, LogicalType, register_logical_type
+from ztensor.model.dtype import LogicalType, register_logical_type
 from ztensor.testing.builder import draft
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def registry() -> Iterator[None]:
-    before = dict(LOGICAL_TYPES)
-    yield
-    LOGICAL_TYPES.clear()
-    LOGICAL_TYPES.update(before)
+    pass
 
 
 @pytest.mark.usefixtures("registry")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import functools
 import os
 from typing import TYPE_CHECKING, NoReturn, Protocol
@@ -11,13 +10,14 @@ from ztensor.errors import Reason, SourceNotFoundError, UnsupportedError, descri
 from ztensor.source.beneath import files_in, length_beneath, open_beneath
 from ztensor.source.later import LaterFile
 from ztensor.source.remote import RemoteSource
+from ztensor.threads import pool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ztensor.source.urls import Remote
 
-_REQUESTS = 16  # at a time: a checkpoint may have as many files as there were processes
+REQUESTS = 16  # at a time: a checkpoint may have as many files as there were processes
 
 Parts = tuple[str, ...]
 
@@ -95,8 +95,8 @@ class InStore:
             SourceError: the store does not answer.
         """
         places = [self._root.beside("/".join(parts)) for parts in wanted]
-        with concurrent.futures.ThreadPoolExecutor(_REQUESTS) as pool:
-            lengths = list(pool.map(self._length, wanted, places))
+        with pool(REQUESTS) as workers:
+            lengths = list(workers.map(self._length, wanted, places))
         return [
             (
                 length,

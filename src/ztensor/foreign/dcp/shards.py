@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import FormatError, LimitError, Reason, describe
 from ztensor.foreign import safetensors
-from ztensor.foreign.dcp.beside import InStore, OnDisk
+from ztensor.foreign.dcp.beside import REQUESTS, InStore, OnDisk
 from ztensor.foreign.dcp.folders import SHARD
 from ztensor.foreign.dcp.projecting import projection_of
 from ztensor.foreign.dcp.table import Form, Place, Table
@@ -43,7 +43,6 @@ INFORMATION = "DCP_SHARDING_INFO"
 _OWN_KEYS = frozenset((INFORMATION, "DCP_VERSION", "format"))
 _CHUNK_COST = 600  # bytes of memory
 _MOST = 1 << 63
-_REQUESTS = 16  # headers of files in a store that are asked for at a time
 
 _Chunk = tuple[tuple[int, ...], tuple[int, ...], Place]
 
@@ -74,9 +73,9 @@ def _project_remote(source: RemoteFolderSource, limits: Limits) -> Projection:
     folder, names = source.files.folder, sorted(source.files.names)
     budget = Budget(limits, 0)
     shards = _Shards(budget)
-    with pool(_REQUESTS) as workers:
-        for start in range(0, len(names), _REQUESTS):
-            some = names[start : start + _REQUESTS]
+    with pool(REQUESTS) as workers:
+        for start in range(0, len(names), REQUESTS):
+            some = names[start : start + REQUESTS]
             opened = list(workers.map(RemoteSource, map(folder.beside, some)))
             for name, file in zip(some, opened, strict=True):
                 budget.lengthen(file.size)

@@ -1,0 +1,21 @@
+"""What tests of several rooms need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ztensor.model.dtype import LOGICAL_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def registry() -> Iterator[None]:
+    """Take back what a test registers of logical types."""
+    before = dict(LOGICAL_TYPES)
+    yield
+    LOGICAL_TYPES.clear()
+    LOGICAL_TYPES.update(before)
