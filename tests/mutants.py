@@ -1,261 +1,267 @@
 """Turn one comparison at a time and see whether the tests of that module notice: `make mutants`.
 
-    python tests/mutants.py                     200 mutants, the same for the same seed
+    python tests/mutants.py                 200 mutants, the same for the same seed
     python tests/mutants.py --count 20 --seed 7
-    python tests/mutants.py --module reading/slices.py --count 50
+    python tests/mutants.py --module reading/slices.py --count 0     all of one module
+    python tests/mutants.py --again FILE    those that survived, as an earlier run printed them
+    python tests/mutants.py --wide          asks the tests of other modules, too; prints which
 
-A mutant is killed where the module's own tests (`tests/tree.py` says which) fail or hang. Prints
-what survived; exits with 1 where fewer than 90 % of those that matter were killed. A survivor that
-changes nothing but speed, or nothing at all, is written down in `EQUAL` with the reason.
+The tests of the chosen modules (`tests/tree.py` says which) are read once and run once, to learn
+which comparisons each comes by. Then a process is forked for each mutant, which runs the tests that
+come by it, the quickest first. A mutant is killed where one of them fails or hangs. Prints what
+survived; exits with 1 where fewer than 90 % of those that matter were killed. A survivor that
+changes nothing but speed, or nothing at all, stands in `tests/survivors.py` with the reason.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import concurrent.futures
 import os
+import pickle
 import random
+import re
+import resource
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # started by path
 
+from tests import turning
+from tests.survivors import EQUAL
 from tests.tree import ROOT, SOURCE, files_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tests.turning import Mutant
 
 ROOMS = (
     "reading", "writing", "container", "layout", "encoding", "edit", "sharded", "foreign", "wire",
     "source", "model",
 )  # fmt: skip
-TURNED: dict[type[ast.cmpop], str] = {
-    ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
-    ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
-}  # fmt: skip
-WORDS: dict[type[ast.cmpop], str] = {
-    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
-    ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
-}  # fmt: skip
-SECONDS = 150
 LEAST_KILLED = 0.9
-# What survives rightly: a module, part of a line as it is written, and why nobody can notice.
-_SPEED = "only which of two ways is taken; both give the same, one of them sooner"
-_ESTIMATE = "an estimate of memory; at the edge either number holds"
-_LONG_WAY = "the value at the edge is read the long way, with the same result"
-EQUAL: dict[tuple[str, str], str] = {
-    ("source/gathering.py", "if count <= _GATHER_BYTES:"): _SPEED,
-    ("reading/runs.py", "if some and nbytes + length > _AT_ONCE_BYTES:"): _SPEED,
-    ("layout/gguf_blocks.py", "floats = place if target == np.float32"): _SPEED,
-    ("container/v1/pieces.py", "if len(pieces) <= width * count:"): _LONG_WAY,
-    ("foreign/pt/pickle_columns.py", "if frame >= stop:"): _LONG_WAY,
-    ("container/v2/small.py", "or max(stored, held) > _MOST_BYTES:"): _LONG_WAY,
-    ("foreign/npz/exporting.py", "if count >= zip.MOST_16"): "at the edge both records say it",
-    ("foreign/pt/pickle_machine.py", "len(value) > SHORT:"): _ESTIMATE,
-    ("foreign/pt/pickle_columns.py", "if stop - first < _LEAST:"): _SPEED,
-    ("reading/loading.py", "span > _MOST_SPREAD * int("): _SPEED,
-    ("writing/blob.py", "if fresh.nbytes and done > self._hashed:"): "what is fresh lies behind",
-    ("source/remote.py", "if done > stop:"): "at the end nothing more comes",
-    ("source/sink.py", "if self._unstarted >= START_BYTES"): _SPEED,
-    ("reading/verify.py", "if workers <= 1 or len(objects) < 2:"): _SPEED,
-    ("foreign/hdf5/window.py", "if at + length > _PAGE_BYTES:"): _SPEED,
-    ("writing/blob.py", "crew.count > 1 else None"): _SPEED,
-    (
-        "wire/cbor/decoding.py",
-        "if len(words) < _WORDS:",
-    ): "how many short texts are kept to be shared",
-    ("wire/cbor/decoding.py", "if strict and (0xDF < first < 0xF4"): "0xDF is the head of a tag",
-    ("container/v1/object.py", "or length < 0"): _LONG_WAY,
-    ("container/v1/object.py", "or offset < 64"): _LONG_WAY,
-    ("container/v1/object.py", "or offset + length > frame.manifest_offset"): _LONG_WAY,
-    ("foreign/deflate.py", "if length <= _WHOLE_BYTES:"): _SPEED,
-    ("foreign/gguf/metadata.py", "if start > have:"): "asks for bytes that are there",
-    ("foreign/hdf5/datatype.py", "if end < 0:"): "a name never begins the message, so no end is 0",
-    (
-        "foreign/npz/exporting.py",
-        "return (zip.MOST_32,) * 2 if",
-    ): "at the edge both numbers are equal",
-    (
-        "foreign/onnx/projecting.py",
-        "while place < end:",
-    ): "leads to the general walk, as any odd node",
-    (
-        "layout/elements.py",
-        "if stored.size and stored.max() > 1:",
-    ): "bools of 0 and 1 stay as they are",
-    ("layout/quantization/dequantizing.py", "span = self.group if"): "at the edge both are equal",
-    ("layout/quantization/dequantizing.py", "often = self.groups_of is not None or"): _SPEED,
-    ("layout/quantization/dequantizing.py", "if often and components"): _SPEED,
-    ("layout/quantization/unpacking.py", "if 8 % bits or (axis == 1"): (
-        "both ways give the same integers; the second comparison is about big-endian machines"
-    ),
-    ("layout/quantization/unpacking.py", "if scheme.signed and bits < 8:"): (
-        "for eight bits the two steps undo one another"
-    ),
-    ("model/manifest.py", "if len(known) < len(names):"): "nothing is added where all are known",
-    ("reading/ahead.py", 'if component.encoding == "raw" and component.byte_order'): _SPEED,
-    ("reading/ahead.py", "return nbytes is None or nbytes >= _LEAST_BYTES"): _SPEED,
-    ("reading/runs.py", "if groups and groups[-1].run < 0:"): _SPEED,
-    ("reading/runs.py", "is_worth_it = len(work) > 1"): _SPEED,
-    ("reading/runs.py", "count = len(work) if workers == 1"): _SPEED,
-    ("sharded/index.py", 'if stop < 0 or "\\\\" in around:'): "the map never begins the text",
-    ("wire/lockstep.py", "if low + room > len(data):"): "at the edge it copies what it could view",
-    ("container/v1/schema.py", "if pos - start > _LONG"): _ESTIMATE,
-    ("container/v2/schema.py", "if pos - start > _LONG"): _ESTIMATE,
-    ("container/v2/regular.py", "int(lengths.max()) <= 1024"): _LONG_WAY,
-    ("container/v2/small.py", "if number > _MOST_BYTES"): _LONG_WAY,
-    ("foreign/npz/members.py", "if skip < len(piece):"): "at the edge an empty piece is added",
-    (
-        "foreign/pt/pickle_machine.py",
-        "elif 0 <= place < count:",
-    ): "that the place is the next one was asked before",
-    ("reading/component.py", "len(runs.decoded) > 2"): _SPEED,
-    ("reading/each.py", "if dtype is None or is_raw or"): _SPEED,
-    ("reading/loading.py", "few = len(table.spellings) <= _FEW_TYPES"): _SPEED,
-    ("reading/loading.py", "is_border = is_alone[1:]"): _SPEED,
-    ("reading/recovery.py", "while at >= 0:"): "what is looked for begins behind the first byte",
-    ("reading/row_slices.py", "rows.step < 0 else new"): "no step is 0",
-    ("reading/slices.py", "if whole is not None:"): _SPEED,
-    ("source/appending.py", "if descriptor is not None:"): (
-        "a number that nobody holds any more is given back by itself"
-    ),
-    ("source/locking.py", "if descriptor >= 0:"): "0 is the standard input's",
-    ("wire/lockstep.py", "if size.max(initial=0) >= _WORD:"): (
-        "of a word of one piece nothing is left for the second, in the file and in the vocabulary"
-    ),
-    ("writing/compressing.py", "is_copied = self._copied_bytes > 0"): _SPEED,
-    ("container/v1/pieces.py", "if item[0] == _NAME_8 and"): _LONG_WAY,
-    ("container/v1/schema.py", "if len(data) <= PIECES_BYTES:"): _SPEED,
-    ("container/v1/schema.py", "if pairs > (len(data) - start) // 2:"): _LONG_WAY,
-    ("encoding/zstd/frames.py", "if position + most > end and"): _SPEED,
-    ("foreign/base.py", "is_far = bool(steps) and"): _SPEED,
-    ("foreign/dcp/records.py", "if entry.begin < component.offset < entry.end"): (
-        "a member's data lies behind its header, and is compared with its place"
-    ),
-    ("foreign/deflate.py", "if inflater.position > start:"): "at the edge an empty piece is added",
-    ("foreign/hdf5/heaps.py", "if length < 0:"): "no object of no bytes is a huge one",
-    ("foreign/pt/pickle_rows.py", "or not call.least <= 1 <= call.most"): _LONG_WAY,
-    ("layout/dense.py", "if count < flat.size <= count + 1 and"): (
-        "nothing is cut off where the counts are equal"
-    ),
-    ("layout/quantization/dequantizing.py", "if self.byte_table is not None and"): _SPEED,
-    ("layout/quantization/unpacking.py", "if width > 8:"): (
-        "the upper half of a byte is made once more, and not used"
-    ),
-    ("reading/runs.py", "while self._table_bytes > KEPT_TABLE_BYTES"): _SPEED,
-    ("source/base.py", "if count <= _KEPT_BYTES:"): _SPEED,
-    ("source/remote.py", "while len(self._blocks) * _BLOCK_BYTES > _CACHE_BYTES:"): _SPEED,
-    ("wire/cbor/decoding.py", "(1 + _WIDE) * length > room"): _ESTIMATE,
-    ("wire/cbor/decoding.py", "2 * length > room"): _ESTIMATE,
-    ("wire/cbor/decoding.py", "if room < 0 and budget is not None:"): _ESTIMATE,
-    ("writing/compressing.py", "self._crew = crew if"): _SPEED,
-}
+# A mutant is given up after so much of the time that its tests took unturned, quickest first.
+_MOST_SECONDS = 60.0
+_MEMORY_BYTES = 12 << 30
+_SURVIVED = re.compile(r"SURVIVED ([^:]+):\d+ (.*) -> (.*?)(?: \|.*)?$")
 
 
-class Mutant(NamedTuple):
-    """One comparison of a module, to be turned.
+class _Known(NamedTuple):
+    """What one run of the tests told.
 
     Attributes:
-        module: the module's path below `src/ztensor`.
-        start: where in its text the operator begins.
-        stop: where it ends.
-        text: what is put there.
-        line: number of the line.
+        seconds: how long each test took, by its place; a test that failed is not there.
+        tests: for each comparison the places of the tests that come by it.
     """
 
-    module: Path
-    start: int
-    stop: int
-    text: str
-    line: int
+    seconds: dict[int, float]
+    tests: dict[str, list[int]]
 
 
-def mutants_of(module: Path) -> list[Mutant]:
-    """Return every comparison of a module but those that only decide what is imported for types."""
-    text = (SOURCE / module).read_text("utf-8")
-    starts = [0]
-    for line in text.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line.encode()))
-    data = text.encode()
-    found = []
-    for node in ast.walk(ast.parse(text)):
-        if not isinstance(node, ast.Compare):
-            continue
-        sides = [node.left, *node.comparators]
-        for left, operator, right in zip(sides, node.ops, sides[1:], strict=False):
-            begin = starts[(left.end_lineno or 1) - 1] + (left.end_col_offset or 0)
-            end = starts[right.lineno - 1] + right.col_offset
-            word = WORDS[type(operator)].encode()
-            place = data.find(word, begin, end)
-            if place >= 0:
-                stop = place + len(word)
-                found.append(Mutant(module, place, stop, TURNED[type(operator)], left.lineno))
-    return found
+class Mutants:
+    """Pytest's loop: runs the tests once, and then again for each mutant.
+
+    Attributes:
+        killed: how many mutants a test noticed.
+        equal: how many survivors have their reason in `EQUAL`.
+    """
+
+    def __init__(self, chosen: Sequence[Mutant], jobs: int, *, is_wide: bool) -> None:
+        self.killed = self.equal = 0
+        self._chosen, self._jobs, self._is_wide = chosen, jobs, is_wide
+        self._has_failed = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Do everything; the tests are known and none has run."""
+        known = self._learned(session.items)
+        print(f"{len(session.items)} tests, {len(known.seconds)} of them pass", flush=True)
+        for mutant, killer in self._each(session.items, known):
+            what = f"{mutant.module}:{mutant.line} {mutant.written} -> {mutant.turned}"
+            if killer:
+                self.killed += 1
+                if self._is_wide:
+                    print(f"NOTICED {what} | {killer}", flush=True)
+            else:
+                reason = EQUAL.get(mutant.module, {}).get(mutant.written)
+                self.equal += reason is not None
+                untested = "" if mutant.name in known.tests else "no test comes by"
+                print(f"SURVIVED {what} | {reason or untested}", flush=True)
+        return True
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note that a test failed."""
+        self._has_failed = self._has_failed or report.failed
+
+    def _learned(self, items: Sequence[pytest.Item]) -> _Known:
+        """Run every test in processes of their own, a part of the files in each."""
+        known = _Known({}, {})
+        files = sorted({item.path for item in items})
+        with tempfile.TemporaryDirectory() as folder:
+            children = {}
+            for part in range(self._jobs):
+                mine = set(files[part :: self._jobs])
+                answer = Path(folder, str(part))
+                child = _forked(Path(folder, f"tests-{part}"))
+                if child == 0:
+                    places = [place for place, item in enumerate(items) if item.path in mine]
+                    answer.write_bytes(pickle.dumps(self._ran(items, places)))
+                    os._exit(0)
+                children[child] = answer
+            for child, answer in children.items():
+                if os.waitpid(child, 0)[1]:
+                    raise RuntimeError("the tests did not come to an end with nothing turned")
+                told: _Known = pickle.loads(answer.read_bytes())
+                known.seconds.update(told.seconds)
+                for name, tests in told.tests.items():
+                    known.tests.setdefault(name, []).extend(tests)
+        for tests in known.tests.values():
+            tests.sort(key=known.seconds.__getitem__)
+        return known
+
+    def _ran(self, items: Sequence[pytest.Item], places: Sequence[int]) -> _Known:
+        known = _Known({}, {})
+        turning.hits()
+        for count, place in enumerate(places):
+            after = items[places[count + 1]] if count + 1 < len(places) else None
+            begin = time.perf_counter()
+            passes = self._passes(items[place], after)
+            seconds = time.perf_counter() - begin
+            names = turning.hits()
+            if passes:
+                known.seconds[place] = seconds
+                for name in names:
+                    known.tests.setdefault(name, []).append(place)
+        return known
+
+    def _passes(self, item: pytest.Item, after: pytest.Item | None) -> bool:
+        self._has_failed = False
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+        return not self._has_failed
+
+    def _each(self, items: Sequence[pytest.Item], known: _Known) -> Iterator[tuple[Mutant, str]]:
+        """Give each mutant with the test that notices it, or no text, as soon as that is known."""
+        running: dict[int, tuple[Mutant, float, Path]] = {}
+        waiting = list(reversed(self._chosen))
+        with tempfile.TemporaryDirectory() as folder:
+            while waiting or running:
+                while waiting and len(running) < self._jobs:
+                    mutant = waiting.pop()
+                    tests = self._tests_of(mutant, items, known)
+                    if not tests:
+                        yield mutant, ""
+                        continue
+                    place = Path(folder, mutant.name.replace("/", "-"))
+                    child = _forked(place)
+                    if child == 0:
+                        turning.turn(mutant.name)
+                        (place / "killer").write_text(self._killer(items, tests))
+                        os._exit(0)
+                    expected = sum(known.seconds[test] for test in tests)
+                    running[child] = mutant, time.monotonic() + 30 + 5 * expected, place
+                child = os.waitpid(-1, os.WNOHANG)[0] if running else 0
+                if child:
+                    mutant, _, place = running.pop(child)
+                    told = place / "killer"
+                    yield mutant, told.read_text() if told.exists() else "a hang or a crash"
+                    shutil.rmtree(place, ignore_errors=True)
+                    continue
+                for child, (_, latest, _) in running.items():
+                    if time.monotonic() > latest:
+                        os.killpg(child, signal.SIGKILL)
+                time.sleep(0.01)
+
+    def _tests_of(self, mutant: Mutant, items: Sequence[pytest.Item], known: _Known) -> list[int]:
+        own = set(files_for(Path(mutant.module)))
+        taken, seconds = [], 0.0
+        for test in known.tests.get(mutant.name, ()):
+            if self._is_wide or items[test].path in own:
+                seconds += known.seconds[test]
+                taken.append(test)
+            if seconds > _MOST_SECONDS:
+                break
+        return taken
+
+    def _killer(self, items: Sequence[pytest.Item], tests: Sequence[int]) -> str:
+        """Run tests until one fails; return its name, or no text."""
+        for count, test in enumerate(tests):
+            after = items[tests[count + 1]] if count + 1 < len(tests) else None
+            if not self._passes(items[test], after):
+                return items[test].nodeid
+        return ""
 
 
-def line_of(mutant: Mutant) -> str:
-    """Return the line of a mutant, as it is written."""
-    return (SOURCE / mutant.module).read_text("utf-8").splitlines()[mutant.line - 1].strip()
-
-
-def survives(mutant: Mutant) -> bool:
-    """Return whether the module's tests pass with the comparison turned."""
-    with tempfile.TemporaryDirectory() as folder:
-        package = Path(folder, "ztensor")
-        shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
-        data = (SOURCE / mutant.module).read_bytes()
-        changed = data[: mutant.start] + mutant.text.encode() + data[mutant.stop :]
-        (package / mutant.module).write_bytes(changed)
-        try:
-            done = subprocess.run(
-                [
-                    sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider",
-                    "-m", "not fuzz and not interop", "--no-header",
-                    *map(str, files_for(mutant.module)),
-                ],
-                cwd=ROOT, capture_output=True, check=False, timeout=SECONDS,
-                env={**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"},
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return False
-    return done.returncode == 0
-
-
-def reason_for(mutant: Mutant) -> str | None:
-    """Return why nobody can notice a mutant, where that is known."""
-    line, module = line_of(mutant), mutant.module.as_posix()
-    reasons = (why for (where, part), why in EQUAL.items() if where == module and part in line)
-    return next(reasons, None)
+def _forked(folder: Path) -> int:
+    """Fork; the child prints nothing, writes its files below `folder` and can be killed whole."""
+    child = os.fork()
+    if child == 0:
+        os.setpgid(0, 0)
+        folder.mkdir(parents=True, exist_ok=True)
+        os.environ["TMPDIR"] = os.environ["PYTEST_DEBUG_TEMPROOT"] = str(folder)
+        tempfile.tempdir = None
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(nothing, descriptor)
+    return child
 
 
 def main() -> int:
     """Run a sample; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--count", type=int, default=200, help="0: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--module", type=Path, action="append", help="below src/ztensor")
+    parser.add_argument("--module", action="append", help="below src/ztensor")
+    parser.add_argument("--again", type=Path, help="what an earlier run printed")
+    parser.add_argument("--wide", action="store_true", help="try the tests of other modules, too")
     options = parser.parse_args()
     modules = options.module or sorted(
-        path.relative_to(SOURCE) for room in ROOMS for path in (SOURCE / room).rglob("*.py")
+        path.relative_to(SOURCE).as_posix()
+        for room in ROOMS
+        for path in (SOURCE / room).rglob("*.py")
     )
-    every = [mutant for module in modules for mutant in mutants_of(module)]
-    chosen = random.Random(options.seed).sample(every, min(options.count, len(every)))
+    every = [mutant for module in modules for mutant in turning.mutants_of(module)]
+    if options.again:
+        lines = options.again.read_text("utf-8").splitlines()
+        survived = {match.groups() for line in lines if (match := _SURVIVED.match(line))}
+        every = [one for one in every if (one.module, one.written, one.turned) in survived]
+        options.count = 0
+    count = min(options.count or len(every), len(every))
+    chosen = random.Random(options.seed).sample(every, count)
     print(f"{len(chosen)} of {len(every)} comparisons, seed {options.seed}", flush=True)
-    killed = equal = 0
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for mutant, lives in zip(chosen, pool.map(survives, chosen), strict=True):
-            killed += not lives
-            if lives:
-                reason = reason_for(mutant)
-                equal += reason is not None
-                what = f"SURVIVED {mutant.module}:{mutant.line} {mutant.text!r}: {line_of(mutant)}"
-                print(f"{what}{'' if reason is None else f' ({reason})'}", flush=True)
-    matter = len(chosen) - equal
-    print(f"{killed} of {matter} killed ({killed / max(matter, 1):.0%}), {equal} change nothing")
-    return 0 if killed >= LEAST_KILLED * matter else 1
+    files = sorted({file for mutant in chosen for file in files_for(Path(mutant.module))})
+    if options.wide:
+        files = sorted(file for file in (ROOT / "tests").rglob("test_*.py"))
+    turning.install()
+    with tempfile.TemporaryDirectory() as folder:
+        # What starts Python finds this first, and reads ztensor as we do.
+        Path(folder, "sitecustomize.py").write_text(
+            f"import sys; sys.path.append({str(ROOT)!r})\n"
+            "from tests import turning; turning.install()\n"
+        )
+        os.environ["PYTHONPATH"] = folder
+        loop = Mutants(chosen, options.jobs, is_wide=options.wide)
+        status = pytest.main(
+            [
+                "-qs", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--no-summary",
+                "-m", "not fuzz and not interop", "--rootdir", str(ROOT), *map(str, files),
+            ],
+            plugins=[loop],
+        )  # fmt: skip
+    if status:
+        return int(status)
+    matter = len(chosen) - loop.equal
+    part = loop.killed / max(matter, 1)
+    print(f"{loop.killed} of {matter} killed ({part:.0%}), {loop.equal} change nothing")
+    return 0 if part >= LEAST_KILLED else 1
 
 
 if __name__ == "__main__":
