@@ -5,6 +5,7 @@
     python tests/mutants.py --module reading/slices.py --count 0     all of one module
     python tests/mutants.py --again FILE    those that survived, as an earlier run printed them
     python tests/mutants.py --wide          asks the tests of other modules, too; prints which
+    python tests/mutants.py --control       turns nothing: a test that fails does so by itself
 
 The tests of the chosen modules (`tests/tree.py` says which) are read once and run once, to learn
 which comparisons each comes by. Then a process is forked for each mutant, which runs the tests that
@@ -73,9 +74,12 @@ class Mutants:
         equal: how many survivors have their reason in `EQUAL`.
     """
 
-    def __init__(self, chosen: Sequence[Mutant], jobs: int, *, is_wide: bool) -> None:
+    def __init__(
+        self, chosen: Sequence[Mutant], jobs: int, *, is_wide: bool, is_control: bool
+    ) -> None:
         self.killed = self.equal = 0
         self._chosen, self._jobs, self._is_wide = chosen, jobs, is_wide
+        self._is_control = is_control
         self._has_failed = False
 
     @pytest.hookimpl(tryfirst=True)
@@ -87,7 +91,7 @@ class Mutants:
             what = f"{mutant.module}:{mutant.line} {mutant.written} -> {mutant.turned}"
             if killer:
                 self.killed += 1
-                if self._is_wide:
+                if self._is_wide or self._is_control:
                     print(f"NOTICED {what} | {killer}", flush=True)
             else:
                 reason = EQUAL.get(mutant.module, {}).get(mutant.written)
@@ -161,7 +165,7 @@ class Mutants:
                     place = Path(folder, mutant.name.replace("/", "-"))
                     child = _forked(place)
                     if child == 0:
-                        turning.turn(mutant.name)
+                        turning.turn("" if self._is_control else mutant.name)
                         (place / "killer").write_text(self._killer(items, tests))
                         os._exit(0)
                     expected = sum(known.seconds[test] for test in tests)
@@ -222,6 +226,7 @@ def main() -> int:
     parser.add_argument("--module", action="append", help="below src/ztensor")
     parser.add_argument("--again", type=Path, help="what an earlier run printed")
     parser.add_argument("--wide", action="store_true", help="try the tests of other modules, too")
+    parser.add_argument("--control", action="store_true", help="turn nothing")
     options = parser.parse_args()
     modules = options.module or sorted(
         path.relative_to(SOURCE).as_posix()
@@ -248,7 +253,7 @@ def main() -> int:
             "from tests import turning; turning.install()\n"
         )
         os.environ["PYTHONPATH"] = folder
-        loop = Mutants(chosen, options.jobs, is_wide=options.wide)
+        loop = Mutants(chosen, options.jobs, is_wide=options.wide, is_control=options.control)
         status = pytest.main(
             [
                 "-qs", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--no-summary",
@@ -258,6 +263,9 @@ def main() -> int:
         )  # fmt: skip
     if status:
         return int(status)
+    if options.control:
+        print(f"{loop.killed} of {len(chosen)} failed with nothing turned")
+        return int(loop.killed > 0)
     matter = len(chosen) - loop.equal
     part = loop.killed / max(matter, 1)
     print(f"{loop.killed} of {matter} killed ({part:.0%}), {loop.equal} change nothing")

@@ -26,7 +26,7 @@ from ztensor.source.base import read_bytes
 from ztensor.source.beneath import Beneath, cache_of, parts_of
 from ztensor.source.folders import folder_of, there
 from ztensor.source.paths import path_text
-from ztensor.source.table import is_remote
+from ztensor.source.table import is_remote, source_of
 from ztensor.source.urls import path_of_file_url, remote_of, with_storage
 from ztensor.wire.json import charge as json_charge
 
@@ -111,7 +111,7 @@ class ModelFolder:
         """
         place = self._place(name)
         try:
-            with contextlib.closing(place.open(mapped=False)) as source:
+            with contextlib.closing(source_of(place, mapped=False)) as source:
                 if source.size > _MOST_JSON_BYTES:
                     raise LimitError(
                         "the file is longer than any that describes a model",
@@ -155,7 +155,7 @@ class ModelFolder:
             return None
         place = self._place(found[0])
         if isinstance(place, Beneath) and found[0].endswith(".json"):
-            with contextlib.closing(place.open(mapped=False)):
+            with contextlib.closing(source_of(place, mapped=False)):
                 return place.path  # what it names may lie beside it, and nowhere else
         return place
 

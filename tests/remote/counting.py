@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -36,40 +37,41 @@ class Seen:
 
 
 class Record:
-    """All requests since the last `clear`, in the order in which they were answered.
+    """All requests since the last `clear`, in the order in which they began.
 
     Who looks waits until no request is under way: a client has an answer before its server is
-    done with it.
+    done with it. One thread answers one request at a time.
     """
 
     def __init__(self) -> None:
-        self._seen: list[Seen] = []
-        self._under_way = 0
+        self._seen: dict[int, Seen] = {}
+        self._begun = 0
+        self._under_way: dict[int, int] = {}  # the number of a thread's request
         self._changed = threading.Condition()
 
     def begin(self) -> None:
-        """Note that a request is under way; `add` ends it."""
+        """Note that a request of this thread is under way; `add` ends it."""
         with self._changed:
-            self._under_way += 1
+            self._under_way[threading.get_ident()] = self._begun
+            self._begun += 1
 
     def add(self, one: Seen) -> None:
-        """Note one that has ended."""
+        """Note the one of this thread, which has ended."""
         with self._changed:
-            self._seen.append(one)
-            self._under_way -= 1
+            self._seen[self._under_way.pop(threading.get_ident())] = one
             self._changed.notify_all()
 
     @property
     def seen(self) -> list[Seen]:
         """Return all."""
         with self._changed:
-            self._changed.wait_for(lambda: self._under_way == 0, IDLE_SECONDS)
-            return list(self._seen)
+            self._changed.wait_for(lambda: not self._under_way, IDLE_SECONDS)
+            return [one for _, one in sorted(self._seen.items(), key=operator.itemgetter(0))]
 
     def clear(self) -> None:
         """Forget all."""
         with self._changed:
-            self._changed.wait_for(lambda: self._under_way == 0, IDLE_SECONDS)
+            self._changed.wait_for(lambda: not self._under_way, IDLE_SECONDS)
             self._seen.clear()
 
     def __len__(self) -> int:

@@ -13,7 +13,7 @@ from ztensor.sharded.naming import ROOT
 from ztensor.source.beneath import Beneath, cache_of, parts_of
 from ztensor.source.paths import path_text
 from ztensor.source.prefixes import listed
-from ztensor.source.table import is_remote
+from ztensor.source.table import is_remote, source_of
 from ztensor.source.upload import is_there
 from ztensor.source.urls import Remote, remote_of, with_storage
 
@@ -158,7 +158,7 @@ class Place:
             UnsupportedError: it is a link that leads out of the folder.
             SourceError: it cannot be opened.
         """
-        return opener(self.target(name)).open(mapped=False)
+        return source_of(opener(self.target(name)), mapped=False)
 
 
 def _parts_in(folder: str) -> dict[str, PartFile]:

@@ -18,6 +18,7 @@ from ztensor.model.showing import counted
 from ztensor.sharded.folders import OTHERS, SAFETENSORS
 from ztensor.sharded.naming import INDEX_SUFFIX, SHARD, STEP_NAME, WAITING, is_index
 from ztensor.source.base import read_bytes
+from ztensor.source.table import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -129,7 +130,7 @@ def _is_model(place: Beneath | Remote) -> bool:
     from ztensor.foreign import recognised
 
     try:
-        with contextlib.closing(place.open(mapped=False)) as source:
+        with contextlib.closing(source_of(place, mapped=False)) as source:
             head = bytes(read_bytes(source, 0, min(4, source.size)))
             return head in (MAGIC_1[:4], MAGIC_2[:4]) or recognised(source) is not None
     except ZTensorError:

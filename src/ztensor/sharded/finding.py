@@ -24,7 +24,7 @@ from ztensor.sharded.naming import FIRST_OF_GGUF, SHARD, index_path, is_index, s
 from ztensor.source.directory import RemoteFiles
 from ztensor.source.folders import folder_of, has_lists, listed, there
 from ztensor.source.paths import path_text
-from ztensor.source.table import absolute, is_remote
+from ztensor.source.table import absolute, is_remote, source_of
 from ztensor.source.upload import is_there
 from ztensor.source.urls import (
     Remote,
@@ -180,7 +180,7 @@ def _in_folder(path: str, limits: Limits) -> FileSet:
     folder = LocalFolder(path)
     files = chosen(folder)
     if isinstance(files, str):
-        with contextlib.closing(folder.place(files).open(mapped=False)):
+        with contextlib.closing(source_of(folder.place(files), mapped=False)):
             pass  # a link that leads out of the folder is refused
         return read_index(folder.path(files), limits)
     require_complete(path, files)

@@ -14,6 +14,7 @@ from ztensor.sharded.index import parse_index
 from ztensor.sharded.naming import INDEX_SUFFIX, SHARD, WAITING, shard_paths
 from ztensor.source.base import read_bytes
 from ztensor.source.sink import Place
+from ztensor.source.table import source_of
 from ztensor.source.upload import RemoteSink, remove
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def remove_shards_in_store(remote: Remote) -> None:
 def _index_text(remote: Remote) -> str | None:
     """Return what the index of an object's shards says, None where there is none."""
     try:
-        source = index_beside(remote).open()
+        source = source_of(index_beside(remote), mapped=False)
     except SourceNotFoundError:
         return None
     with contextlib.closing(source):

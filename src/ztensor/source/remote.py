@@ -22,15 +22,17 @@ from ztensor.errors import ClosedError, SourceError, SourceNotFoundError
 from ztensor.source.base import Arriving, shrunk
 from ztensor.source.cache import cache_of
 from ztensor.source.failures import changed, failure, require_process
+from ztensor.source.local import FileSource
 from ztensor.source.pieces import PART_BYTES, Piece, plan, scatter
-from ztensor.source.urls import place_of
+from ztensor.source.urls import Remote, is_option_store, path_of_file_url, place_of
 
 if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from ztensor.source.base import Source
     from ztensor.source.cache import ObjectCache, VersionCache
-    from ztensor.source.urls import Place, Remote
+    from ztensor.source.urls import Place
 
 THREADS = 8
 _BLOCK_BYTES = 256 << 10
@@ -498,6 +500,29 @@ class RemoteSource(Arriving):
             self._blocks.clear()
             self._fixed = []
             self._whole = None
+
+
+def open_url(url: str, storage: Any = None, cache: str | None = None) -> Source:
+    """Open a URL of a store, of a server or of a hub for reading.
+
+    Raises:
+        SourceError: it cannot be read.
+        ArgumentValueError: it names no object, or an option is none of the store's.
+        MissingDependencyError: obstore is not installed.
+    """
+    return RemoteSource(Remote(url, storage, cache))
+
+
+def open_file_url(url: str, storage: Any = None, cache: str | None = None) -> Source:
+    """Open a `file://` URL: the file itself, or an object of a store that was passed.
+
+    Raises:
+        SourceError: it cannot be read.
+        ArgumentValueError: it names a file of another machine.
+    """
+    if is_option_store(storage):
+        return FileSource(path_of_file_url(url))
+    return open_url(url, storage, cache)
 
 
 class _NoRanges(Exception):

@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 # takes the whole URL, and `storage=` and `cache=` where the caller gave them, and returns a
 # `Source` whose name is the URL without secrets, and which has no path.
 SCHEMES: dict[str, str] = {
-    "s3": "ztensor.source.urls:open_url",
-    "s3a": "ztensor.source.urls:open_url",
-    "gs": "ztensor.source.urls:open_url",
-    "az": "ztensor.source.urls:open_url",
-    "azure": "ztensor.source.urls:open_url",
-    "abfs": "ztensor.source.urls:open_url",
-    "abfss": "ztensor.source.urls:open_url",
-    "http": "ztensor.source.urls:open_url",
-    "https": "ztensor.source.urls:open_url",
-    "hf": "ztensor.source.urls:open_url",
-    "memory": "ztensor.source.urls:open_url",
-    "file": "ztensor.source.urls:open_file_url",
+    "s3": "ztensor.source.remote:open_url",
+    "s3a": "ztensor.source.remote:open_url",
+    "gs": "ztensor.source.remote:open_url",
+    "az": "ztensor.source.remote:open_url",
+    "azure": "ztensor.source.remote:open_url",
+    "abfs": "ztensor.source.remote:open_url",
+    "abfss": "ztensor.source.remote:open_url",
+    "http": "ztensor.source.remote:open_url",
+    "https": "ztensor.source.remote:open_url",
+    "hf": "ztensor.source.remote:open_url",
+    "memory": "ztensor.source.remote:open_url",
+    "file": "ztensor.source.remote:open_file_url",
 }
 
 

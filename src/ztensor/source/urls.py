@@ -31,7 +31,6 @@ from ztensor.source.stores import store_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ztensor.source.base import Source
     from ztensor.typing import Path
 
 # One request: the time it may take with its body, of 8 MiB at most; then it is tried again.
@@ -116,17 +115,6 @@ class Remote(os.PathLike[str]):
     def name(self) -> str:
         """Return the URL without user, password and query."""
         return without_secrets(self.url)
-
-    def open(self, *, mapped: bool = True) -> Source:
-        """Open the object for reading.
-
-        Raises:
-            SourceError: it cannot be read.
-            MissingDependencyError: obstore is not installed.
-        """
-        from ztensor.source.table import source_of
-
-        return source_of(self, mapped=mapped)
 
     def beside(self, name: str) -> Remote:
         """Return the object that a relative name means beside this one.
@@ -534,33 +522,6 @@ _KINDS: dict[str, Callable[[Any, Remote, dict[str, Any]], tuple[Any, str]]] = {
     "hf": _hub,
     "memory": _memory,
 }
-
-
-def open_url(url: str, storage: Any = None, cache: str | None = None) -> Source:
-    """Open a URL of any of these schemes for reading.
-
-    Raises:
-        SourceError: it cannot be read.
-        ArgumentValueError: it names no object, or an option is none of the store's.
-        MissingDependencyError: obstore is not installed.
-    """
-    from ztensor.source.remote import RemoteSource
-
-    return RemoteSource(Remote(url, storage, cache))
-
-
-def open_file_url(url: str, storage: Any = None, cache: str | None = None) -> Source:
-    """Open a `file://` URL: the file itself, or an object of a store that was passed.
-
-    Raises:
-        SourceError: it cannot be read.
-        ArgumentValueError: it names a file of another machine.
-    """
-    if storage is not None and _is_store(storage):
-        return open_url(url, storage, cache)
-    from ztensor.source.local import FileSource
-
-    return FileSource(path_of_file_url(url))
 
 
 def path_of_file_url(url: str) -> str:

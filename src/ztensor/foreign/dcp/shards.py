@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from ztensor.errors import FormatError, LimitError, Reason, describe
 from ztensor.foreign import safetensors
 from ztensor.foreign.dcp.beside import REQUESTS, InStore, OnDisk
+from ztensor.foreign.dcp.checkpoint import Checkpoint
 from ztensor.foreign.dcp.folders import SHARD
-from ztensor.foreign.dcp.projecting import projection_of
 from ztensor.foreign.dcp.table import Form, Place, Table
 from ztensor.foreign.pt.values import ElementType
 from ztensor.limits import Budget
@@ -65,7 +65,9 @@ def project_shards(source: FolderSource, limits: Limits) -> Projection:
         path = os.path.join(source.name, name)
         with contextlib.closing(open_beneath(path, (name,))) as file:
             shards.read(name, file)
-    return projection_of(source, beside, shards.table(), shards.left, limits, shards.attributes)
+    return Checkpoint(source, beside, shards.table(), shards.left, limits).projection(
+        shards.attributes
+    )
 
 
 def _project_remote(source: RemoteFolderSource, limits: Limits) -> Projection:
@@ -82,7 +84,9 @@ def _project_remote(source: RemoteFolderSource, limits: Limits) -> Projection:
                 with contextlib.closing(file):
                     shards.read(name, file)
     beside = InStore(folder, dict(shards.files))
-    return projection_of(source, beside, shards.table(), shards.left, limits, shards.attributes)
+    return Checkpoint(source, beside, shards.table(), shards.left, limits).projection(
+        shards.attributes
+    )
 
 
 class _Shards:

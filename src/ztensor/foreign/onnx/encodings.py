@@ -23,6 +23,7 @@ from ztensor.model.dtype import STORAGE_TYPES
 from ztensor.source.base import read_bytes
 from ztensor.source.beneath import open_beneath
 from ztensor.source.joined import identity_of
+from ztensor.source.table import source_of
 from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Neighbours:
                 source = self._kept.get(parts)
                 if source is None:
                     place = self._beside.beside("/".join(parts))
-                    source = self._kept[parts] = place.open()
+                    source = self._kept[parts] = source_of(place, mapped=False)
             yield source
         else:
             with contextlib.closing(open_beneath(self._beside, parts)) as file:
