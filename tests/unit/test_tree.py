@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import graphlib
 import re
 from pathlib import Path
 
@@ -66,3 +68,36 @@ def test_every_room_is_on_the_map(room: Path) -> None:
 @pytest.mark.parametrize("module", EQUAL)
 def test_every_mutant_that_changes_nothing_is_still_in_its_module(module: str) -> None:
     assert EQUAL[module].keys() <= {mutant.written for mutant in mutants_of(module)}
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imported(path: Path, names: frozenset[str]) -> set[str]:
+    """Return which modules one imports when it runs, at its top or within a function."""
+    found: set[str] = set()
+    left: list[ast.AST] = [ast.parse(path.read_text("utf-8"))]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            left += node.orelse
+            continue
+        left += ast.iter_child_nodes(node)
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.update(
+                whole if (whole := f"{node.module}.{alias.name}") in names else node.module
+                for alias in node.names
+            )
+        elif isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+    return found & names - {_name(path)}
+
+
+def test_no_imports_run_in_a_circle() -> None:
+    paths = list(SOURCE.rglob("*.py"))
+    names = frozenset(map(_name, paths))
+    graph = {_name(path): _imported(path, names) for path in paths}
+    assert sum(map(len, graph.values())) > len(names)
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which says where
