@@ -134,10 +134,13 @@ def test_entries_are_an_address_each(width: int, client: int) -> None:
         table_of(window_of(fixed(3, width, client=client)), Index.FIXED)
 
 
-def test_a_page_behind_the_end_of_a_fixed_array_is_refused() -> None:
-    parts = fixed(17)
+@pytest.mark.parametrize("count", [17, 31, 32])
+def test_a_page_behind_the_end_of_a_fixed_array_is_refused(count: int) -> None:
+    """Its entries lie in two pages, and a third is said to be written."""
+    parts = fixed(count)
     body = bytearray(parts[1024])
-    body[14] |= 0x20  # the third of two
+    assert body[14] == 0xC0
+    body[14] |= 0x20
     parts[1024] = summed(bytes(body[:15])) + bytes(body[19:])
     with pytest.raises(FormatError, match="a page lies behind the end of an index"):
         table_of(window_of(parts, FAR), Index.FIXED)
