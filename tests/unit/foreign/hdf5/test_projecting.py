@@ -55,6 +55,26 @@ def test_groups_nest_as_deep_as_the_limit(depth: int) -> None:
     assert caught.value.reason == Reason.LIMIT_DEPTH
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_text_of_a_mebibyte_is_an_attribute_and_a_longer_one_an_object(more: int) -> None:
+    text = "x" * ((1 << 20) + more)
+
+    def fill(file: Any) -> None:
+        kind = h5py.h5t.C_S1.copy()
+        kind.set_size(len(text))
+        kind.set_strpad(h5py.h5t.STR_NULLPAD)
+        data = h5py.h5d.create(file.id, b"a", kind, h5py.h5s.create(h5py.h5s.SCALAR))
+        value = np.array(text.encode(), f"S{len(text)}")
+        data.write(h5py.h5s.ALL, h5py.h5s.ALL, value, kind)
+
+    reader = ztensor.open(made(fill))
+    if more:
+        assert (list(reader), reader.attributes) == (["a"], {})
+        assert reader.metadata("a").components["data"].dtype == "HDF5 string"
+    else:
+        assert (list(reader), reader.attributes) == ([], {"/a": text})
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_data_whose_length_old_files_do_not_say(version: int) -> None:
     """The first layouts have the axes in place of the length."""
