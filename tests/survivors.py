@@ -49,11 +49,24 @@ EQUAL: dict[str, dict[str, str]] = {
         "inflater.position > start": "at the edge an empty piece is added",
         "length <= _WHOLE_BYTES": _SPEED,
     },
+    "foreign/hdf5/chunks.py": {
+        "len(numbers) > 1": "one chunk is compared with none",
+    },
     "foreign/hdf5/datatype.py": {
         "end < 0": "a name never begins the message, so no end is 0",
     },
-    "foreign/hdf5/heaps.py": {
-        "length < 0": "no object of no bytes is a huge one",
+    "foreign/hdf5/exporting.py": {
+        "done < count": "at the edge a piece of no bytes is added",
+    },
+    "foreign/hdf5/filters.py": {
+        "width > len(data)": "one element, its bytes apart, is as it was",
+    },
+    "foreign/hdf5/lzf.py": {
+        "length <= distance": _LONG_WAY,
+    },
+    "foreign/hdf5/window.py": {
+        "at + length > _PAGE_BYTES": _SPEED,
+        "len(self._pages) >= _MOST_PAGES": "how many pages are kept",
     },
     "foreign/npz/exporting.py": {
         "count >= zip.MOST_16": "at the edge both records say it",

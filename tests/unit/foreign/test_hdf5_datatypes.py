@@ -119,7 +119,8 @@ def test_fields_lie_in_their_compound(version: int, text: bytes, offset: int) ->
         assert (member.name, member.offset, member.type) == (text, offset, parse(integer()))
     else:
         refused(body)
-    refused(body[: len(head(6, 8)) + len(text)])
+    for stop in range(len(body)):
+        refused(body[:stop])
 
 
 def test_a_field_of_the_first_version_may_be_an_array() -> None:

@@ -66,15 +66,20 @@ def test_integers_in_some_of_the_bits(offset: int, precision: int, is_signed: bo
     ("exponent_bits", "mantissa_bits", "bias", "expected"),
     [
         (5, 10, 15, 2),
+        (4, 10, 7, 2),
         (5, 2, 15, 2),
         (5, 10, 16, 4),  # its smallest are smaller than those of float16
         (5, 10, 14, 4),  # its largest are larger
         (5, 11, 15, 4),
         (8, 23, 127, 4),
+        (7, 23, 63, 4),
         (8, 24, 127, 8),
         (8, 23, 128, 8),
         (8, 23, 126, 8),
         (11, 52, 1023, 8),
+        (11, 51, 1023, 8),
+        (10, 52, 511, 8),
+        (10, 53, 511, None),
         (11, 52, 1024, None),
         (11, 52, 1022, None),
         (12, 51, 1023, None),
@@ -107,6 +112,26 @@ def test_floats_of_one_byte_have_the_values_of_their_bits() -> None:
     # These are the upper bytes of halves.
     expected = (np.arange(256, dtype=np.uint16) << 8).view(np.float16).astype(float)
     np.testing.assert_array_equal(values, expected)
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+@pytest.mark.parametrize(("size", "offset", "precision"), [(1, 0, 8), (2, 0, 16), (1, 3, 2)])
+def test_flags_are_numbers_with_two_names(
+    size: int, offset: int, precision: int, order: str
+) -> None:
+    base = Type(Class.INTEGER, size, order, False, offset, precision)
+    stored = (1 << offset).to_bytes(size, "big" if order == "big" else "little")
+    members = (Member(b"FALSE", value=bytes(size)), Member(b"TRUE", value=stored))
+    found = elements_of(Type(Class.ENUM, size, members=members, base=base))
+    assert found is not None
+    assert found.numpy == np.dtype(bool)
+    values = found.converted(np.frombuffer(bytes(size) + stored + stored, found.stored))
+    assert values.tolist() == [False, True, True]
+    other = (*members, Member(b"OTHER", value=bytes(size)))
+    for names in (members[:1], other, (members[0], members[1]._replace(name=b"True"))):
+        numbers = elements_of(Type(Class.ENUM, size, members=names, base=base))
+        assert numbers is not None
+        assert numbers.numpy == np.dtype(f"<u{size}")
 
 
 def test_complex_numbers_are_two_equal_floats_apart() -> None:
@@ -261,6 +286,8 @@ def test_scale_offset_needs_its_head() -> None:
     told = scale_offset(2, 3)
     with pytest.raises(ValueError, match="parameters"):
         packing.undo_scale_offset(scaled(0, 0, [])[:12], told, 6)
+    found = packing.undo_scale_offset(scaled(0, 7, [])[:13], told, 6)
+    assert np.frombuffer(found, "<u2").tolist() == [7, 7, 7]
     with pytest.raises(ValueError, match="3 numbers"):
         packing.undo_scale_offset(scaled(3, 0, [1, 2, 3], least_width=4), told, 6)
 

@@ -136,6 +136,21 @@ def test_deflated_weights_say_what_to_do(weights: bytes) -> None:
         ztensor.open(archive(weights, zipfile.ZIP_DEFLATED))
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_text_of_sixteen_mebibytes_is_kept_and_a_longer_one_named(
+    more: int, weights: bytes
+) -> None:
+    config = b" " * ((16 << 20) + more)
+    reader = ztensor.open(archive(weights, config=config))
+    named = [(one.kind, one.where, one.nbytes) for one in reader.unrepresented]
+    if more:
+        assert named == [("member of the archive", "config.json", len(config))]
+        assert "config.json" not in reader.attributes
+    else:
+        assert named == []
+        assert reader.attributes["config.json"] == config.decode()
+
+
 def test_a_closed_reader_is_closed(weights: bytes) -> None:
     reader = ztensor.open(archive(weights))
     part = reader.get_slice("chunked/deflated")

@@ -1,0 +1,158 @@
+"""Datasets, groups and texts of HDF5 as objects and attributes, at the edges of the rules."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.errors import Reason
+
+h5py = pytest.importorskip("h5py", reason="h5py, which writes the files, is not installed")
+
+
+def made(fill: Callable[[Any], object], **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w", **options) as file:
+        fill(file)
+    return buffer.getvalue()
+
+
+def low(file: Any, name: str, kind: Any, shape: tuple[int, ...], **how: Any) -> Any:
+    """Create a dataset by h5py's lower half, which can say more."""
+    creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    for key, value in how.items():
+        getattr(creation, f"set_{key}")(value)
+    return h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create_simple(shape), creation)
+
+
+def message_of(data: bytes, kind: int, length: int) -> int:
+    """Return where the body of the only message of its kind and length begins."""
+    head = struct.pack("<HH", kind, length)
+    places = [at for at in range(0, len(data) - 8, 8) if data[at : at + 4] == head]
+    (place,) = places
+    return place + 8
+
+
+def patched(data: bytes, place: int, new: bytes) -> bytes:
+    return data[:place] + new + data[place + len(new) :]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_groups_nest_as_deep_as_the_limit(depth: int) -> None:
+    path = "/".join("abcde"[:depth])
+    limits = ztensor.Limits(depth=depth)
+    data = made(lambda file: file.create_dataset(f"{path}/x", data=1))
+    assert list(ztensor.open(data, limits=limits)) == [f"{path}/x"]
+    deeper = made(lambda file: file.create_dataset(f"{path}/g/x", data=1))
+    with pytest.raises(ztensor.LimitError) as caught:
+        ztensor.open(deeper, limits=limits)
+    assert caught.value.reason == Reason.LIMIT_DEPTH
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_text_of_a_mebibyte_is_an_attribute_and_a_longer_one_an_object(more: int) -> None:
+    text = "x" * ((1 << 20) + more)
+
+    def fill(file: Any) -> None:
+        kind = h5py.h5t.C_S1.copy()
+        kind.set_size(len(text))
+        kind.set_strpad(h5py.h5t.STR_NULLPAD)
+        data = h5py.h5d.create(file.id, b"a", kind, h5py.h5s.create(h5py.h5s.SCALAR))
+        value = np.array(text.encode(), f"S{len(text)}")
+        data.write(h5py.h5s.ALL, h5py.h5s.ALL, value, kind)
+
+    reader = ztensor.open(made(fill))
+    if more:
+        assert (list(reader), reader.attributes) == (["a"], {})
+        assert reader.metadata("a").components["data"].dtype == "HDF5 string"
+    else:
+        assert (list(reader), reader.attributes) == ([], {"/a": text})
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_data_whose_length_old_files_do_not_say(version: int) -> None:
+    """The first layouts have the axes in place of the length."""
+    array = np.arange(6, dtype="<i2").reshape(2, 3)
+    data = made(lambda file: file.create_dataset("a", data=array))
+    at = message_of(data, 8, 24)
+    (address,) = struct.unpack_from("<Q", data, at + 2)
+    old = struct.pack("<BBB5xQII", version, 2, 1, address, 2, 3)
+    changed = patched(data, at, old)
+    with h5py.File(io.BytesIO(changed)) as file:
+        assert np.array_equal(file["a"][...], array)
+    reader = ztensor.open(changed)
+    assert np.array_equal(reader["a"], array)
+    assert reader.metadata("a").components["data"].encoding == "raw"
+
+
+@pytest.mark.parametrize("length", [1, 11, 13, 24])
+def test_data_is_as_long_as_its_shape_needs(length: int) -> None:
+    data = made(lambda file: file.create_dataset("a", data=np.arange(6, dtype="<i2")))
+    at = message_of(data, 8, 24) + 10
+    assert struct.unpack_from("<Q", data, at) == (12,)
+    with pytest.raises(ztensor.FormatError) as caught:
+        ztensor.open(patched(data, at, struct.pack("<Q", length)))
+    assert caught.value.reason == Reason.OUT_OF_BOUNDS
+
+
+def test_data_ends_with_the_file_and_no_later() -> None:
+    data = made(lambda file: file.create_dataset("a", data=np.arange(6, dtype="<i2")))
+    at = message_of(data, 8, 24) + 2
+    end = len(data) - 12
+    moved = patched(data, at, struct.pack("<Q", end))
+    assert ztensor.open(moved)["a"].tobytes() == moved[end:]
+    with pytest.raises(ztensor.FormatError) as caught:
+        ztensor.open(patched(data, at, struct.pack("<Q", end + 1)))
+    assert caught.value.reason == Reason.OUT_OF_BOUNDS
+
+
+def test_the_fill_value_of_the_first_files() -> None:
+    """Files of today have the same in two messages; the first ones have one of them."""
+
+    def fill(file: Any) -> None:
+        low(file, "a", h5py.h5t.STD_I32LE, (3,), fill_value=np.array(7, "<i4"))
+
+    data = made(fill)
+    new = message_of(data, 5, 16) - 8
+    old = message_of(data, 4, 8) - 8
+    assert data[old + 8 : old + 16] == struct.pack("<ii", 4, 7)
+    without_new = patched(data, new, b"\0")
+    differing = patched(data, old + 12, struct.pack("<i", 9))
+    for changed, expected in ((data, 7), (without_new, 7), (differing, 7)):
+        assert ztensor.open(changed)["a"].tolist() == [expected] * 3
+    assert ztensor.open(patched(differing, new, b"\0"))["a"].tolist() == [9] * 3
+    neither = patched(without_new, old, b"\0")
+    assert ztensor.open(neither)["a"].tolist() == [0] * 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("UNIX_D32LE", "time"),
+        ("UNIX_D64BE", "time"),
+        ("STD_REF_OBJ", "reference"),
+    ],
+)
+def test_words_for_types_that_are_not_read(kind: str, words: str) -> None:
+    reader = ztensor.open(made(lambda file: low(file, "a", getattr(h5py.h5t, kind), (2,))))
+    component = reader.metadata("a").components["data"]
+    assert component.dtype == f"HDF5 {words}"
+
+
+@pytest.mark.parametrize(("base", "words"), [("STD_I8LE", "integer"), ("IEEE_F32LE", "float")])
+def test_numbers_that_are_not_read_are_listed_with_their_length(base: str, words: str) -> None:
+    def fill(file: Any) -> None:
+        kind = getattr(h5py.h5t, base).copy()
+        kind.set_size(5)
+        if words == "integer":
+            kind.set_precision(40)
+        low(file, "a", kind, (2,))
+
+    component = ztensor.open(made(fill)).metadata("a").components["data"]
+    assert component.dtype == f"HDF5 {words} of 5 bytes"
