@@ -223,7 +223,9 @@ def shared_address(window: Window, body: bytes) -> int:
         raise unknown("a message shared in a heap")
     if not 1 <= version <= 3:
         raise malformed("a shared message's version is unknown", "1 to 3", version)
-    address: int = window.record("O").unpack_from(body, 8 if version == 1 else 2)[0]
+    # The first version has reserved bytes, and the address of a group's heap, before it.
+    start = 8 + window.length_size if version == 1 else 2
+    address: int = window.record("O").unpack_from(body, start)[0]
     return address
 
 

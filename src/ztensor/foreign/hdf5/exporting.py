@@ -260,7 +260,7 @@ def _plain_value(value: Any) -> Any:
     if isinstance(value, np.void):
         return None if value.dtype.names else value.tobytes()
     if isinstance(value, (np.ndarray, np.generic)):
-        if value.dtype.kind not in "biufSO" or (value.dtype.kind == "f" and value.itemsize > 8):
+        if value.dtype.kind not in "biufSO":
             return None
         value = value.tolist()
     if isinstance(value, str):

@@ -173,7 +173,7 @@ class FractalHeap:
                     self._blocks.append(_Block(start, length, place))
                 else:
                     below = length.bit_length() - (self._first * self._columns).bit_length() + 1
-                    if below < 1 or below > 64:
+                    if below < 1:
                         raise malformed("a heap's table cannot be", None, below)
                     self._look(place, below, start, depth + 1)
             start += length

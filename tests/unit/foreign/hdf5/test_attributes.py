@@ -106,7 +106,7 @@ def test_what_is_behind_the_end_of_a_text(padding: str, data: bytes, expected: s
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
 def test_where_a_shared_message_is(version: int, kind: int) -> None:
     """Only the third version has a kind: in a heap (1), or in the header of an object (2)."""
-    places = struct.pack("<6xQQ", 500, 500) if version == 1 else struct.pack("<Q", 500)
+    places = struct.pack("<6xQQ", 0, 500) if version == 1 else struct.pack("<Q", 500)
     body = bytes((version, kind)) + places
     window = window_of({}, 64)
     if version == 3 and kind != 2:
