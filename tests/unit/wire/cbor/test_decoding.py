@@ -64,23 +64,26 @@ def test_a_cut_key_that_begins_like_the_one_before_is_cut(key: bytes) -> None:
     [
         *("190100", "1a00010000", "1b0000000100000000", "390100", "3a00010000"),
         *("3b0000000100000000", "f93c00", "fa3fc00000", "fb3ff199999999999a", "6161", "62c3bc"),
-        *("4161", "7f6161ff", "80", "a0", "9f00ff", "c100"),
+        *("4161", "7f6161ff", "80", "a0", "9f00ff", "c100", "f4"),
     ],
 )
-@pytest.mark.parametrize("way", ["array", "map"])
+@pytest.mark.parametrize("way", ["array", "map", "open array", "open map"])
 def test_what_an_item_takes_is_charged(text: str, way: str) -> None:
     """Texts that are alike are one in memory: they differ here."""
     count = 600
     item = bytes.fromhex(text)
     some = Budget(DEFAULT_LIMITS, 0)
     before = some.bytes_left
-    if way == "array":
-        value = cbor.decode(cbor.head(4, count) + item * count, budget=some)
+    if "array" in way:
+        data = item * count
+        data = cbor.head(4, count) + data if way == "array" else b"\x9f" + data + b"\xff"
+        value = cbor.decode(data, budget=some)
         assert isinstance(value, list)
         inside = value
     else:
-        pairs = b"".join(cbor.encode_text(f"{number}") + item for number in range(count))
-        value = cbor.decode(cbor.head(5, count) + pairs, budget=some)
+        data = b"".join(cbor.encode_text(f"{number}") + item for number in range(count))
+        data = cbor.head(5, count) + data if way == "map" else b"\xbf" + data + b"\xff"
+        value = cbor.decode(data, budget=some)
         assert isinstance(value, dict)
         inside = [*value.values(), *value]
     each = {id(one): sys.getsizeof(one) for one in inside}
