@@ -169,6 +169,12 @@ def test_a_registered_type_is_known_from_then_on(monkeypatch: pytest.MonkeyPatch
     assert check_layouts(manifest) == []
 
 
+@pytest.mark.parametrize(("offset", "length"), [(END - 64, 64), (END, 0)])
+def test_a_plain_object_may_end_where_the_manifest_begins(offset: int, length: int) -> None:
+    entry = plain((length // 4,), offset=offset, length=length)
+    assert only(entry).components["data"].offset == offset
+
+
 @pytest.mark.parametrize(
     ("ratio", "length", "is_plain"),
     [

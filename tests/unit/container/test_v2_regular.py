@@ -29,8 +29,11 @@ Way = Literal["columns", "pattern", "items"]
 TABLES: tuple[Way, ...] = ("columns", "pattern")
 
 
-def parse(data: bytes, size: int, way: Way) -> Manifest:
-    frame = Frame(Container.V2, size - 40 - len(data), len(data), size, xxh3(data))
+def parse(data: bytes, size: int, way: Way, offset: int | None = None) -> Manifest:
+    """Read a manifest, which lies last where nothing else is said."""
+    if offset is None:
+        offset = size - 40 - len(data)
+    frame = Frame(Container.V2, offset, len(data), size, xxh3(data))
     with (
         mock.patch.object(schema, "REGULAR_BYTES", 0 if way == "columns" else 1 << 62),
         mock.patch.object(small, "LEAST_OBJECTS", 1 if way == "pattern" else 1 << 62),
@@ -238,3 +241,15 @@ def test_what_is_no_name_is_refused_in_the_same_words(name: bytes, at: int) -> N
     assert not is_table
     assert len(found) == 2
     assert found == outcome(data, 8192 + len(data) + 40, "items")[0]
+
+
+@pytest.mark.parametrize("way", TABLES)
+def test_plain_objects_lie_between_the_first_page_and_the_footer(way: Way) -> None:
+    """The manifest may lie before, or between them."""
+    size = 4 * 4096 + 40
+    blobs = {"a": [4096, 8], "b": [12288, 4096], "c": [16384, 0]}
+    objects = {name: dense({"dtype": "u8", "blob": blobs[name]}, blobs[name][1:]) for name in blobs}
+    found = parse(cbor.encode({"objects": objects}), size, way, 8192).objects
+    assert isinstance(found, TableObjects)
+    assert found.table.names == ["a", "b", "c"]
+    assert [one.components["data"].offset for one in found.values()] == [4096, 12288, 16384]

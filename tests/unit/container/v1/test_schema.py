@@ -82,3 +82,21 @@ def test_what_is_no_cbor_is_said_as_the_whole_shows_it(
 ) -> None:
     head = b"\xa2" + item("version") + item("1.2.0") + item("objects") + b"\xa1" + item("w")
     assert refusal(head + entry, way).expected == expected
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("place", ["name", "object", "root"])
+def test_the_cap_on_nesting_is_the_one_of_the_whole(way: str, place: str) -> None:
+    deep: object = 1
+    for _ in range(20):
+        deep = [deep]
+    fields: dict[str, Any] = root({"w": {"attributes": {"x": deep}} if place == "object" else {}})
+    if place == "root":
+        fields["more"] = deep
+    data = item(fields)
+    if place == "name":
+        data = data.replace(item("w"), item(deep))
+    with pytest.raises(LimitError) as caught:
+        refusal(data, way, Limits(depth=12))
+    assert caught.value.reason is Reason.LIMIT_DEPTH
+    assert caught.value.expected == "at most 12 levels"

@@ -43,6 +43,21 @@ def test_behind_the_end_there_is_no_item(data: bytes) -> None:
         cbor.decode_item(data, len(data))
     assert caught.value.reason is Reason.CBOR_TRUNCATED
     assert caught.value.message.endswith(f"at byte {len(data)}")
+    for head in (cbor.map_head, cbor.array_head):
+        with pytest.raises(ManifestError) as caught:
+            head(data, len(data))
+        assert caught.value.reason is Reason.CBOR_TRUNCATED
+
+
+@pytest.mark.parametrize(("count", "offset"), [(22, 4), (23, 4), (24, 0)])
+def test_of_few_items_the_one_that_is_missing_is_told(count: int, offset: int) -> None:
+    """Of more, that there cannot be so many."""
+    for major, item in ((4, b"\0"), (5, b"\0")):
+        head = cbor.head(major, count)
+        with pytest.raises(ManifestError) as caught:
+            cbor.decode(head + item * (4 - len(head)))
+        assert caught.value.reason is Reason.CBOR_TRUNCATED
+        assert caught.value.message.endswith(f"at byte {offset}")
 
 
 # --- Strictly -----------------------------------------------------------------------------------
