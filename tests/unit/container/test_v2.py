@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -249,12 +250,13 @@ def test_blobs_that_overlap_in_a_shard_are_told_with_its_name() -> None:
     root = {"shards": {"one": SHARD | {"size": 9999}}, "objects": objects}
     (problem,) = problems_of(root)
     assert problem.reason is Reason.BLOB_OVERLAP
-    assert "blobs of shard 'one', found" in problem.message
+    found = "found [4096, 4100] and [4096, 4104]"
+    assert problem.message == f"expected equal or disjoint blobs of shard 'one', {found}"
     for entry in objects.values():
         del entry["parts"]["data"]["shard"]
     file = File2()
     file.blob(bytes(8))
-    with pytest.raises(ManifestError, match="disjoint blobs, found"):
+    with pytest.raises(ManifestError, match=f"disjoint blobs, {re.escape(found)}"):
         ztensor.open(file.seal({"objects": objects}))
 
 
@@ -279,7 +281,8 @@ def test_what_an_object_keeps_stays_charged(place: str) -> None:
         fields = {"attributes": {"x": long}}
     part = EMPTY | ({"x": long} if place == "part" else {})
     kept = {f"{at:02}": dense(part, [0], **fields) for at in range(50)}
-    limits = Limits(cost_floor=1 << 20, cost_factor=0)
-    assert reason_of(File2().seal({"objects": kept}), limits=limits) is Reason.LIMIT_COST
-    shapes = {name: dense(EMPTY, [0], layout="a.b/1") | {"shape": [1] * 64} for name in kept}
-    ztensor.open(File2().seal({"objects": shapes}), limits=limits).close()
+    limits = Limits(cost_floor=1 << 20, cost_factor=1)
+    with pytest.raises(LimitError, match="bytes of memory"):
+        ztensor.open(File2().seal({"objects": kept}), limits=limits)
+    few = dict(list(kept.items())[:10])
+    ztensor.open(File2().seal({"objects": few}), limits=limits).close()
