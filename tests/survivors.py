@@ -17,6 +17,7 @@ EQUAL: dict[str, dict[str, str]] = {
         "elements <= _MOST_ELEMENTS": _LONG_WAY,
         "elements[some.index] <= _MOST_ELEMENTS": _LONG_WAY,
         "end > stop": "the name is returned before where both are the same",
+        "failed > 2 * self._few": _LONG_WAY,
         "len(word) <= MOST_CHOICE": _LONG_WAY,
     },
     "container/v1/object.py": {
@@ -32,6 +33,7 @@ EQUAL: dict[str, dict[str, str]] = {
         "len(pieces) <= width * count": "of so many objects there is always one piece more",
         "length > blobs_end": "so long a blob ends too late wherever it begins",
         "rank <= _MOST_RANK": _LONG_WAY,
+        "size > _MOST_BYTES": _LONG_WAY,
     },
     "container/v1/root.py": {
         "key == 'commit'": _SPEED,
@@ -184,7 +186,7 @@ EQUAL: dict[str, dict[str, str]] = {
         "number < 24": "24 to 31 are refused before",
     },
     "wire/cbor/form.py": {
-        "first < 224": "0xE0 is the head of a simple value, which no longer form is of",
+        "first < 224": "0xE0 has neither further bytes nor an open length",
         "form < last": "a key that comes twice is refused before",
     },
     "wire/json.py": {
@@ -192,6 +194,7 @@ EQUAL: dict[str, dict[str, str]] = {
         "stop - start > _SHORT": _ESTIMATE,
     },
     "wire/lockstep.py": {
+        "largest > 27": _SPEED,
         "low + room > len(data)": _SPEED,
     },
     "writing/blob.py": {

@@ -98,6 +98,11 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "container/v2": ("unit/container/test_v2.py", "conformance/test_corpus2.py"),
     "container/v1/pieces.py": ("property/test_lockstep.py",),
     "container/v1/emit.py": ("unit/container/test_v1.py",),
+    "container/v1/object.py": (
+        "unit/container/test_v1.py",
+        "unit/container/test_regular.py",
+        "unit/container/v1/test_schema.py",
+    ),
     "container/v1/schema.py": (
         "unit/container/test_v1.py",
         "unit/container/test_regular.py",
