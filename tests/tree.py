@@ -85,6 +85,11 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "container/v2/content.py": ("unit/analysis/test_content_digest.py",),
     "container/v2/regular.py": ("unit/container/test_v2_regular.py",),
     "container/v2/small.py": ("unit/container/test_v2_regular.py",),
+    "container/v2/places.py": (
+        "unit/container/test_v2.py",
+        "unit/container/test_v2_regular.py",
+        "conformance/test_corpus2.py",
+    ),
     "container/v2/object.py": (
         "unit/container/test_v2.py",
         "unit/container/test_v2_emit.py",
