@@ -192,14 +192,15 @@ def test_objects_whose_digests_are_of_one_kind(digest: str | None, way: Way) -> 
     assert found == outcome(data, size, "items")[0]
 
 
-def test_an_empty_blob_may_lie_anywhere() -> None:
-    blobs = {"a": [4096, 12288], "b": [8192, 0], "c": [4096, 0], "d": [16384, 0]}
+def test_blobs_may_touch_and_an_empty_one_may_lie_anywhere() -> None:
+    blobs = {"a": [4096, 12288], "b": [8192, 0], "c": [4096, 0], "d": [16384, 0], "e": [16384, 8]}
     objects = {name: dense({"dtype": "u8", "blob": blobs[name]}, blobs[name][1:]) for name in blobs}
     data = cbor.encode({"objects": objects})
     for way in TABLES:
-        found, is_table = outcome(data, 16384 + len(data) + 40, way)
+        found, is_table = outcome(data, 20480 + len(data) + 40, way)
         assert is_table
-        assert found == outcome(data, 16384 + len(data) + 40, "items")[0]
+        assert len(found) == 4
+        assert found == outcome(data, 20480 + len(data) + 40, "items")[0]
 
 
 @pytest.mark.parametrize("lengths", [(8, 4), (4, 8), (8, 8, 4), (0, 8, 4)])

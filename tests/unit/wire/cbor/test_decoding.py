@@ -105,6 +105,20 @@ def test_what_an_item_takes_is_charged(text: str, way: str) -> None:
     assert before - some.bytes_left >= sys.getsizeof(value) + sum(each.values())
 
 
+@pytest.mark.parametrize("is_open", [False, True])
+def test_maps_are_charged_where_their_keys_are_there_already(*, is_open: bool) -> None:
+    pairs = b"".join(cbor.encode_text(f"{number}") + b"\xf4" for number in range(400))
+    one = b"\xbf" + pairs + b"\xff" if is_open else cbor.head(5, 400) + pairs
+    costs = []
+    for count in (1, 9):
+        some = Budget(DEFAULT_LIMITS, 0)
+        before = some.bytes_left
+        value = cbor.decode(cbor.head(4, count) + one * count, budget=some)
+        costs.append(before - some.bytes_left)
+    assert isinstance(value, list)
+    assert costs[1] - costs[0] >= sum(map(sys.getsizeof, value[1:]))
+
+
 def peak_of_a_refusal(data: bytes, nbytes: int) -> int:
     """Return the memory that reading took until the budget ended it."""
     tracemalloc.start()
