@@ -22,6 +22,7 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "container/v1/object.py": {
         "0 <= dim": _LONG_WAY,
+        "dim <= cbor.UINT64_MAX": _LONG_WAY,
         "length < 0": _LONG_WAY,
         "offset + length > frame.manifest_offset": _LONG_WAY,
         "offset < 64": _LONG_WAY,
@@ -32,6 +33,9 @@ EQUAL: dict[str, dict[str, str]] = {
         "len(component) > _MOST_WORDS": _LONG_WAY,
         "len(pieces) <= width * count": "of so many objects there is always one piece more",
         "length > blobs_end": "so long a blob ends too late wherever it begins",
+        "objects.find(_DIGEST + digest[0] + digest[1], start, end) > 0": (
+            "no digest lies before all objects"
+        ),
         "rank <= _MOST_RANK": _LONG_WAY,
         "size > _MOST_BYTES": _LONG_WAY,
     },
@@ -167,6 +171,7 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "wire/cbor/decoding.py": {
         "(1 + _WIDE) * length > room": _ESTIMATE,
+        "(2 if major == 2 or whole.isascii() else 5) * len(whole) > room": _ESTIMATE,
         "0 <= start": _LONG_WAY,
         "120 < first": "a text whose length takes one byte is read before",
         "2 * length > room": _ESTIMATE,
@@ -174,6 +179,7 @@ EQUAL: dict[str, dict[str, str]] = {
         "count < 0": "where there are no items this is not asked",
         "end > len(data)": _LONG_WAY,
         "first & 31 > 23": "a head without further bytes has one form only",
+        "first > 159": "an open array has no count, so it is not known to be empty there",
         "first > 191": "a strict reading refuses an open map before",
         "left > _SMALL_DICT": _ESTIMATE,
         "len(words) < _WORDS": "how many short texts are kept to be shared",

@@ -217,6 +217,15 @@ def test_blobs_that_overlap_are_told_from_the_shorter_one_on(lengths: tuple[int,
         assert "found [4096, 4100] and [4096, 4104]" in text
 
 
+@pytest.mark.parametrize("length", [1, 23, 24, 25, 255])
+def test_names_of_tables_are_as_long_as_their_heads_say(length: int) -> None:
+    entry = dense({"dtype": "u8", "blob": [4096, 0]}, [0])
+    data = cbor.encode({"objects": {"n" * length: entry, "o" * length: entry}})
+    found, is_table = outcome(data, 8192 + len(data) + 40, "pattern")
+    assert is_table
+    assert found == outcome(data, 8192 + len(data) + 40, "items")[0]
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -71,6 +71,13 @@ def test_a_cut_key_that_begins_like_the_one_before_is_cut(key: bytes) -> None:
     assert caught.value.reason is Reason.CBOR_TRUNCATED
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_key_twice_is_told_where_nothing_follows_it(*, strict: bool) -> None:
+    with pytest.raises(ManifestError) as caught:
+        cbor.decode(b"\xa2\x61a\0\x61a", strict=strict)
+    assert caught.value.reason is Reason.CBOR_DUPLICATE_KEY
+
+
 # --- What it costs ------------------------------------------------------------------------------
 
 
