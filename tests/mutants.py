@@ -17,6 +17,7 @@ changes nothing but speed, or nothing at all, stands in `tests/survivors.py` wit
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import pickle
 import random
@@ -52,6 +53,8 @@ LEAST_KILLED = 0.9
 _MOST_SECONDS = 60.0
 _MEMORY_BYTES = 12 << 30
 _SURVIVED = re.compile(r"SURVIVED ([^:]+):\d+ (.*) -> (.*?)(?: \|.*)?$")
+
+_REMEMBERING = type(functools.cache(str))
 
 
 class _Known(NamedTuple):
@@ -147,6 +150,7 @@ class Mutants:
 
     def _passes(self, item: pytest.Item, after: pytest.Item | None) -> bool:
         self._has_failed = False
+        _forget()
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
         return not self._has_failed
 
@@ -200,6 +204,15 @@ class Mutants:
             if not self._passes(items[test], after):
                 return items[test].nodeid
         return ""
+
+
+def _forget() -> None:
+    """Empty what functions of ztensor remember: else only the first test comes by what they do."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == SOURCE.name:
+            for value in list(vars(module).values()):
+                if isinstance(value, _REMEMBERING):
+                    value.cache_clear()
 
 
 def _forked(folder: Path) -> int:

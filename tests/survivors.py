@@ -11,26 +11,64 @@ _ESTIMATE = "an estimate of memory; at the edge either number holds"
 _LONG_WAY = "the value at the edge is read the long way, with the same result"
 
 EQUAL: dict[str, dict[str, str]] = {
+    "container/rows.py": {
+        "0 < count": "where there are no objects none is found, and all is read the long way",
+        "count <= self._few + (len(data) - first_name) // _LEAST_BYTES": _LONG_WAY,
+        "elements <= _MOST_ELEMENTS": _LONG_WAY,
+        "elements[some.index] <= _MOST_ELEMENTS": _LONG_WAY,
+        "end > stop": "the name is returned before where both are the same",
+        "failed > 2 * self._few": _LONG_WAY,
+        "len(word) <= MOST_CHOICE": _LONG_WAY,
+    },
     "container/v1/object.py": {
+        "0 <= dim": _LONG_WAY,
+        "dim <= cbor.UINT64_MAX": _LONG_WAY,
         "length < 0": _LONG_WAY,
         "offset + length > frame.manifest_offset": _LONG_WAY,
+        "offset < 64": _LONG_WAY,
     },
     "container/v1/pieces.py": {
-        "_NAME + len(item) - 1 < _NAME_8": _LONG_WAY,
-        "item[0] == _NAME_8": _LONG_WAY,
-        "item[1] == len(item) - 2": _LONG_WAY,
-        "len(pieces) <= width * count": _LONG_WAY,
+        "LEAST_OBJECTS <= count": _SPEED,
+        "count <= len(data)": "so many objects do not lie in so few bytes, which is noticed soon",
+        "len(component) > _MOST_WORDS": _LONG_WAY,
+        "len(pieces) <= width * count": "of so many objects there is always one piece more",
+        "length > blobs_end": "so long a blob ends too late wherever it begins",
+        "objects.find(_DIGEST + digest[0] + digest[1], start, end) > 0": (
+            "no digest lies before all objects"
+        ),
+        "rank <= _MOST_RANK": _LONG_WAY,
+        "size > _MOST_BYTES": _LONG_WAY,
+    },
+    "container/v1/root.py": {
+        "key == 'commit'": _SPEED,
     },
     "container/v1/schema.py": {
         "len(data) <= PIECES_BYTES": _SPEED,
+        "len(data) >= REGULAR_BYTES": _SPEED,
+        "pairs > (len(data) - start) // 2": _LONG_WAY,
         "pos - start > _LONG": _ESTIMATE,
     },
+    "container/v2/emit.py": {
+        "component is None": _SPEED,
+    },
     "container/v2/regular.py": {
+        "depth < PLAIN_DEPTH - 2": _LONG_WAY,
         "int(lengths.max()) <= 1024": _LONG_WAY,
     },
+    "container/v2/schema.py": {
+        "len(self._data) < REGULAR_BYTES": _SPEED,
+        "pos - start > _LONG": _ESTIMATE,
+    },
     "container/v2/small.py": {
+        "LEAST_OBJECTS <= count": _SPEED,
+        "count <= len(data)": "so many objects do not lie in so few bytes, which is noticed soon",
+        "depth < PLAIN_DEPTH - 2": _LONG_WAY,
+        "elements > _MOST_BYTES": _LONG_WAY,
+        "int(offsets.max()) > _MOST_BYTES": _LONG_WAY,
+        "len(shape) > _MOST_RANK": _LONG_WAY,
         "max(stored, held) > _MOST_BYTES": _LONG_WAY,
         "number > _MOST_BYTES": _LONG_WAY,
+        "size > 1": "so small an offset lies in the first page, as 0 does: neither is taken",
     },
     "encoding/zstd/frames.py": {
         "end < self.length": _SPEED,
@@ -146,11 +184,37 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "wire/cbor/decoding.py": {
         "(1 + _WIDE) * length > room": _ESTIMATE,
+        "(2 if major == 2 or whole.isascii() else 5) * len(whole) > room": _ESTIMATE,
+        "0 <= start": _LONG_WAY,
+        "120 < first": "a text whose length takes one byte is read before",
         "2 * length > room": _ESTIMATE,
         "223 < first": "0xDF is the head of a tag",
-        "budget is not None": _ESTIMATE,
+        "count < 0": "where there are no items this is not asked",
+        "end > len(data)": _LONG_WAY,
+        "first & 31 > 23": "a head without further bytes has one form only",
+        "first > 159": "an open array has no count, so it is not known to be empty there",
+        "first > 191": "a strict reading refuses an open map before",
+        "left > _SMALL_DICT": _ESTIMATE,
         "len(words) < _WORDS": "how many short texts are kept to be shared",
+        "major < 2": "byte strings and texts are read before",
         "room < 0": _ESTIMATE,
+        "words is None": _SPEED,
+    },
+    "wire/cbor/encoding.py": {
+        "0 <= argument": "0 is written before",
+        "number < 24": "24 to 31 are refused before",
+    },
+    "wire/cbor/form.py": {
+        "first < 224": "0xE0 has neither further bytes nor an open length",
+        "form < last": "a key that comes twice is refused before",
+    },
+    "wire/json.py": {
+        "cost > budget.bytes_left": _ESTIMATE,
+        "stop - start > _SHORT": _ESTIMATE,
+    },
+    "wire/lockstep.py": {
+        "largest > 27": _SPEED,
+        "low + room > len(data)": _SPEED,
     },
     "writing/blob.py": {
         "algorithm is not None": _SPEED,

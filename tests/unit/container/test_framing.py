@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from ztensor.container.framing import (
@@ -143,3 +145,14 @@ def test_by_default_a_manifest_has_up_to_a_gibibyte() -> None:
         locate(MAGIC_1, size(GIB + 1) + MAGIC_1, 4 * GIB)
     with pytest.raises(ContainerError):
         locate(MAGIC_1, bytes(8) + size(GIB + 1), 4 * GIB)  # as 1.0: no such manifest there
+
+
+def test_the_caps_on_manifests_of_2_are_inclusive() -> None:
+    def look_for(length: int, limits: Limits) -> Frame:
+        footer = struct.pack("<QQQII8s", 4096, length, 1, 2, 0, MAGIC_2)
+        return locate(MAGIC_2, footer, 4 * GIB, limits)
+
+    for most, limits in ((100, Limits(manifest_bytes=100)), (GIB, Limits(manifest_bytes=2 * GIB))):
+        assert look_for(most, limits).manifest_length == most
+        with pytest.raises(LimitError, match=f"at most {most} bytes"):
+            look_for(most + 1, limits)

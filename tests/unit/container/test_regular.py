@@ -169,6 +169,35 @@ def test_a_registered_type_is_known_from_then_on(monkeypatch: pytest.MonkeyPatch
     assert check_layouts(manifest) == []
 
 
+@pytest.mark.parametrize(("offset", "length"), [(END - 64, 64), (END, 0)])
+def test_a_plain_object_may_end_where_the_manifest_begins(offset: int, length: int) -> None:
+    entry = plain((length // 4,), offset=offset, length=length)
+    assert only(entry).components["data"].offset == offset
+
+
+@pytest.mark.parametrize(
+    ("ratio", "length", "is_plain"),
+    [
+        ({"storage_per_element": 64}, 128, True),
+        ({"storage_per_element": 65}, 130, False),
+        ({"storage_per_element": 0}, 0, False),
+        ({"elements_per_storage": 64}, 2, True),
+        ({"elements_per_storage": 65}, 2, False),
+        ({"elements_per_storage": 0}, 0, False),
+    ],
+    ids=str,
+)
+def test_sizes_of_registered_types_are_counted_where_that_is_sure(
+    ratio: dict[str, int], length: int, is_plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_dtype, "LOGICAL_TYPES", dict(model_dtype.LOGICAL_TYPES))
+    monkeypatch.setattr(regular, "LOGICAL_TYPES", model_dtype.LOGICAL_TYPES)
+    register_logical_type(LogicalType("odd", "u16", "int3", **ratio))
+    entry = plain((1,), dtype="u16", type="odd", length=length)
+    names = table_of(parse(item(root({"a": plain(), "w": entry})))).names
+    assert names == (["a", "w"] if is_plain else ["a"])
+
+
 # --- Names ----------------------------------------------------------------------------------
 
 

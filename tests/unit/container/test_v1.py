@@ -395,6 +395,8 @@ def test_another_writers_commit_is_ignored(fields: dict[str, Any]) -> None:
         {"commit": {**OURS, "digest": b"crc32c:0x12345678"}},
         {"commit": {**OURS, "prev": "0"}},
         {"commit": {**OURS, "end": None}},
+        {"commit": {"pref": 0, "end": 1, "digest": OURS["digest"]}},
+        {"commit": {"prev": 0, "eng": 1, "digest": OURS["digest"]}},
         {"commis": OURS},
     ],
     ids=str,

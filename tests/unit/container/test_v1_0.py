@@ -7,9 +7,10 @@ import pytest
 
 from ztensor.container import EMITTERS, Container, Frame
 from ztensor.container.v1_0 import parse_manifest
-from ztensor.errors import ContainerError, ManifestError, Reason
+from ztensor.errors import ContainerError, LimitError, ManifestError, Reason
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.model.manifest import Component, Manifest, TensorObject
+from ztensor.model.problem import MOST_PROBLEMS
 
 END = 4096
 
@@ -140,3 +141,31 @@ def test_one_bad_tensor_does_not_hide_another() -> None:
 
 def test_it_is_only_read() -> None:
     assert set(EMITTERS) == {"0.1.0", "1.1.0", "1.2.0", "2.1"}
+
+
+@pytest.mark.parametrize("count", [MOST_PROBLEMS - 1, MOST_PROBLEMS, MOST_PROBLEMS + 9])
+@pytest.mark.parametrize("of", ["tensors", "components"])
+def test_so_many_problems_are_told_and_no_more(of: str, count: int) -> None:
+    wrong = {"data": {"offset": 65, "length": 8}}
+    tensors = {f"{at}": tensor(components=wrong) for at in range(count)}
+    if of == "components":
+        tensors = {"w": tensor(components=dict.fromkeys(tensors, wrong["data"]))}
+    with pytest.raises(ManifestError) as caught:
+        parse(cbor2.dumps(root(**tensors)))
+    assert len(caught.value.problems) == min(count, MOST_PROBLEMS)
+
+
+def test_what_costs_too_much_is_refused_for_that_where_it_names_tensors() -> None:
+    """Other bytes may be of a torn file, which is said; so is what nests too deep."""
+    limits = Limits(cost_floor=20_000, cost_factor=1, depth=20)
+    long = [1.5] * 5000
+    with pytest.raises(LimitError) as caught:
+        parse(cbor2.dumps({**root(w=tensor()), "more": long}), limits)
+    assert caught.value.reason is Reason.LIMIT_COST
+    deep: object = 1
+    for _ in range(30):
+        deep = [deep]
+    for fields in ({"more": long}, {**root(w=tensor()), "more": deep}):
+        with pytest.raises(ContainerError) as torn:
+            parse(cbor2.dumps(fields), limits)
+        assert torn.value.reason is Reason.FOOTER_MAGIC

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,12 +13,15 @@ import ztensor
 from ztensor.container.framing import Container, locate
 from ztensor.errors import LimitError, ManifestError, Reason, UnsupportedVersionError
 from ztensor.limits import Limits
+from ztensor.model.problem import MOST_PROBLEMS
 from ztensor.testing.builder_2 import File2, dense, footer, one_object
 from ztensor.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from ztensor.model.problem import Problem
 
 
 def reason_of(data: bytes, **options: Any) -> Reason | None:
@@ -152,7 +156,10 @@ def test_depth_is_that_of_the_text_and_of_the_limits() -> None:
 
     ztensor.open(nested(30)).close()
     assert reason_of(nested(31)) is Reason.CBOR_FORM
+    for depth, reason in ((31, Reason.LIMIT_DEPTH), (32, Reason.CBOR_FORM), (33, Reason.CBOR_FORM)):
+        assert reason_of(nested(31), limits=Limits(depth=depth)) is reason
     assert reason_of(nested(30), limits=Limits(depth=20)) is Reason.LIMIT_DEPTH
+    ztensor.open(nested(30), limits=Limits(depth=32)).close()
 
 
 @pytest.mark.slow
@@ -176,3 +183,106 @@ def test_migrating_takes_all_of_it(tmp_path: Path) -> None:
         assert found.version == "1.2.0"
         np.testing.assert_array_equal(old["w"], found["w"])
         assert str(found.metadata("w").components["data"].digest).startswith("crc32c:")
+
+
+def problems_of(root: Any) -> list[Problem]:
+    with pytest.raises(ManifestError) as caught:
+        ztensor.open(File2().seal(root))
+    return list(caught.value.problems)
+
+
+EMPTY: dict[str, Any] = {"dtype": "u8", "blob": [4096, 0]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "reason"),
+    [
+        ({"parts": {}}, ("parts",), Reason.COMPONENT_MISSING),
+        ({"parts": None}, ("parts",), Reason.FIELD_TYPE),
+        ({"parts": {"data": EMPTY | {"encoding": "a.b/1"}}}, ("decoded_length",), None),
+        ({"parts": {"data": EMPTY | {"decoded_length": 0}}}, ("encoding",), None),
+    ],
+)
+def test_one_broken_rule_is_one_problem(
+    fields: dict[str, Any], path: tuple[str, ...], reason: Reason | None
+) -> None:
+    (problem,) = problems_of({"objects": {"w": {**dense({}, [0]), **fields}}})
+    assert problem.reason is (reason or Reason.FIELD_MISSING)
+    assert problem.path[-1:] == path
+
+
+@pytest.mark.parametrize("length", [1023, 1024, 1025, 1026])
+@pytest.mark.parametrize("letter", ["n", "é"])
+def test_a_name_has_up_to_1024_bytes(letter: str, length: int) -> None:
+    name = letter * (length // len(letter.encode()))
+    for root in (
+        {"objects": {name: dense(EMPTY, [0])}},
+        {"objects": {"w": {**dense({}, [0]), "layout": "a.b/1", "parts": {name: EMPTY}}}},
+        {"objects": {}, "attributes": {name: 1}},
+    ):
+        data = File2().seal(root)
+        if len(name.encode()) <= 1024:
+            ztensor.open(data).close()
+        else:
+            assert reason_of(data) is Reason.FIELD_VALUE
+
+
+@pytest.mark.parametrize("cut", [b"\xa1\x67objects", b"\xa1", b"\xa1\x67objects\xa1"])
+def test_a_manifest_that_is_cut_is_truncated(cut: bytes) -> None:
+    assert reason_of(File2().seal(cut)) is Reason.CBOR_TRUNCATED
+
+
+SHARD = {"size": 48, "digest": "xxh3:" + "0" * 16}
+
+
+@pytest.mark.parametrize(("size", "is_right"), [(47, False), (48, True), (49, True)])
+def test_a_shard_has_room_for_header_and_footer(size: int, *, is_right: bool) -> None:
+    data = File2().seal({"shards": {"one": SHARD | {"size": size}}, "objects": {}})
+    if is_right:
+        ztensor.open(data).close()
+    else:
+        assert reason_of(data) is Reason.FIELD_VALUE
+
+
+def test_blobs_that_overlap_in_a_shard_are_told_with_its_name() -> None:
+    parts = [EMPTY | {"blob": [4096, length], "shard": "one"} for length in (8, 4)]
+    objects = {f"{at}": dense(part, [part["blob"][1]]) for at, part in enumerate(parts)}
+    root = {"shards": {"one": SHARD | {"size": 9999}}, "objects": objects}
+    (problem,) = problems_of(root)
+    assert problem.reason is Reason.BLOB_OVERLAP
+    found = "found [4096, 4100] and [4096, 4104]"
+    assert problem.message == f"expected equal or disjoint blobs of shard 'one', {found}"
+    for entry in objects.values():
+        del entry["parts"]["data"]["shard"]
+    file = File2()
+    file.blob(bytes(8))
+    with pytest.raises(ManifestError, match=f"disjoint blobs, {re.escape(found)}"):
+        ztensor.open(file.seal({"objects": objects}))
+
+
+@pytest.mark.parametrize("count", [MOST_PROBLEMS - 1, MOST_PROBLEMS, MOST_PROBLEMS + 9])
+def test_so_many_problems_are_told_and_no_more(count: int) -> None:
+    names = [f"{at:04}" for at in range(count)]
+    wrong = EMPTY | {"dtype": "f99"}
+    for root in (
+        {"objects": dict.fromkeys(names, dense(wrong, [0]))},
+        {"objects": {"w": dense({}, [0], parts=dict.fromkeys(names, wrong))}},
+        {"objects": {}, "shards": dict.fromkeys(names, SHARD | {"size": 1})},
+    ):
+        assert len(problems_of(root)) == min(count, MOST_PROBLEMS)
+
+
+@pytest.mark.parametrize("place", ["attributes", "object", "part"])
+def test_what_an_object_keeps_stays_charged(place: str) -> None:
+    """What is let go before the next object is decoded is charged for one of them alone."""
+    long = [1.5] * 1000
+    fields: dict[str, Any] = {"x": long} if place == "object" else {}
+    if place == "attributes":
+        fields = {"attributes": {"x": long}}
+    part = EMPTY | ({"x": long} if place == "part" else {})
+    kept = {f"{at:02}": dense(part, [0], **fields) for at in range(50)}
+    limits = Limits(cost_floor=1 << 20, cost_factor=1)
+    with pytest.raises(LimitError, match="bytes of memory"):
+        ztensor.open(File2().seal({"objects": kept}), limits=limits)
+    few = dict(list(kept.items())[:10])
+    ztensor.open(File2().seal({"objects": few}), limits=limits).close()

@@ -11,11 +11,11 @@ import pytest
 
 import ztensor
 from ztensor.container.framing import locate
-from ztensor.container.v2 import Emitter, parse_manifest
+from ztensor.container.v2 import Emitter, emit, parse_manifest
 from ztensor.container.v2.emit import FORM_2, footer
 from ztensor.errors import NotRepresentableError
 from ztensor.limits import DEFAULT_LIMITS, Budget
-from ztensor.model.manifest import Component, Manifest, TensorObject, WrittenObjects
+from ztensor.model.manifest import Component, Manifest, Shard, TensorObject, WrittenObjects
 from ztensor.wire import cbor
 
 CORPUS = Path(__file__).parents[2] / "corpus2"
@@ -180,3 +180,89 @@ def test_the_deepest_attributes_are_read() -> None:
     data = emitter.magic + bytes((1 << 17) - 8) + tail
     with ztensor.open(data) as reader:
         assert reader.metadata("w").attributes == deepest.attributes
+
+
+# What tells two objects apart, where what one has stands in the manifest, and for each what.
+APART: dict[str, tuple[list[TensorObject], tuple[str, ...], list[object]]] = {
+    "decoded lengths": (
+        [plain(encoding="acme.rle/3", decoded_length=length) for length in (8, 9)],
+        ("parts", "data", "decoded_length"),
+        [8, 9],
+    ),
+    "shards": (
+        [plain(shard=Shard(name, 4096, "", 0)) for name in ("one", "two")],
+        ("parts", "data", "shard"),
+        ["one", "two"],
+    ),
+    "unknown fields of parts": (
+        [plain(extra={"later": value}) for value in (1, 2)],
+        ("parts", "data", "later"),
+        [1, 2],
+    ),
+    "unknown fields": (
+        [dataclasses.replace(plain(), extra={"later": value}) for value in (1, 2)],
+        ("later",),
+        [1, 2],
+    ),
+    "attributes": ([attribute(1), attribute(2)], ("attributes", "a"), [1, 2]),
+    "layouts": (
+        [dataclasses.replace(plain(), format=word) for word in ("a.b/1", "a.c/1")],
+        ("layout",),
+        ["a.b/1", "a.c/1"],
+    ),
+    "more parts": (
+        [
+            dataclasses.replace(plain(), components=dict.fromkeys(roles, Component("f32", 0, 8)))
+            for roles in (("data", "mask"), ("data", "mask", "scale"))
+        ],
+        ("parts", "mask", "dtype"),
+        ["f32", "f32"],
+    ),
+    "another part": (
+        [dataclasses.replace(plain(), components={"mask": Component("f32", 0, 8)})],
+        ("parts", "mask", "blob"),
+        [[0, 8]],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", APART)
+def test_what_tells_objects_apart_is_written_of_each(case: str) -> None:
+    objects, path, expected = APART[case]
+    between = {f"{at}": one for at, one in enumerate(objects)}
+    text = Emitter().manifest(Manifest("2", {"a": plain(), **between, "b": plain()}))
+    root: Any = cbor.decode(text, strict=True)
+    for at, value in enumerate(expected):
+        found = root["objects"][f"{at}"]
+        assert list(found["parts"]) == list(objects[at].components)
+        for step in path:
+            found = found[step]
+        assert found == value
+    digest = "xxh3:" + "0" * 16
+    data = {"blob": [1 << 16, 8], "dtype": "f32", "digest": digest}
+    for name in ("a", "b"):
+        assert root["objects"][name] == {"parts": {"data": data}, "shape": [2], "layout": "dense"}
+
+
+def test_a_manifest_is_as_long_as_readers_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = Manifest("2", {"w": plain()})
+    length = len(Emitter().manifest(manifest))
+    monkeypatch.setattr(emit, "MANIFEST_2_MOST", length)
+    assert len(Emitter().manifest(manifest)) == length
+    monkeypatch.setattr(emit, "MANIFEST_2_MOST", length - 1)
+    with pytest.raises(NotRepresentableError, match="divide the objects") as caught:
+        Emitter().manifest(manifest)
+    assert (caught.value.expected, caught.value.found) == (
+        f"at most {length - 1} bytes",
+        f"{length}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(deep(29), "32 levels of nesting"), (cbor.Tag(1, 1), "no such value")],
+    ids=["deep", "tag"],
+)
+def test_what_is_wrong_with_an_attribute_is_said(value: object, message: str) -> None:
+    with pytest.raises(NotRepresentableError, match=message):
+        Emitter().require_object(attribute(value))

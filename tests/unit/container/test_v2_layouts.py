@@ -112,3 +112,15 @@ def test_the_sizes_of_each_type_of_blocks(name: str) -> None:
     sizes = {"elems_per_block": elements, "block_bytes": nbytes}
     assert theirs(f"gguf.{name}", None) == (f"gguf.{name}/1", sizes)
     assert check_layout(f"gguf.{name}/1", (elements,), parts("data"), sizes) == []
+
+
+@pytest.mark.parametrize(
+    ("attributes", "found"),
+    [(None, "nothing"), ({**SIZES, "block_bytes": 17}, "17"), ({"block_bytes": None}, "nothing")],
+)
+def test_which_size_of_a_block_was_found_is_said(
+    attributes: Mapping[str, object] | None, found: str
+) -> None:
+    problem = check_layout("gguf.q4_0/1", (32,), parts("data"), attributes)[-1]
+    assert problem.message == f"expected 18 for q4_0, found {found}"
+    assert problem.path == ("attributes", "block_bytes")

@@ -15,7 +15,7 @@ from tests.extent import amount
 from ztensor.container.framing import Container, Frame, locate
 from ztensor.container.v2 import schema, small
 from ztensor.digest import xxh3
-from ztensor.errors import ZTensorError
+from ztensor.errors import Reason, ZTensorError
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.model.manifest import Manifest
 from ztensor.model.table import TableObjects
@@ -29,8 +29,11 @@ Way = Literal["columns", "pattern", "items"]
 TABLES: tuple[Way, ...] = ("columns", "pattern")
 
 
-def parse(data: bytes, size: int, way: Way) -> Manifest:
-    frame = Frame(Container.V2, size - 40 - len(data), len(data), size, xxh3(data))
+def parse(data: bytes, size: int, way: Way, offset: int | None = None) -> Manifest:
+    """Read a manifest, which lies last where nothing else is said."""
+    if offset is None:
+        offset = size - 40 - len(data)
+    frame = Frame(Container.V2, offset, len(data), size, xxh3(data))
     with (
         mock.patch.object(schema, "REGULAR_BYTES", 0 if way == "columns" else 1 << 62),
         mock.patch.object(small, "LEAST_OBJECTS", 1 if way == "pattern" else 1 << 62),
@@ -174,3 +177,89 @@ def test_what_no_pattern_takes_is_said_item_by_item(old: bytes, new: bytes) -> N
     found, is_table = outcome(data.replace(old, new), size, "pattern")
     assert not is_table
     assert found == outcome(data.replace(old, new), size, "items")[0]
+
+
+@pytest.mark.parametrize("digest", ["xxh3", "sha256", None])
+@pytest.mark.parametrize("way", TABLES)
+def test_objects_whose_digests_are_of_one_kind(digest: str | None, way: Way) -> None:
+    file = File2()
+    values = [np.arange(count, dtype=np.uint8) for count in range(1, 20)]
+    objects = {f"{len(v):02}": dense(file.part(v, digest=digest), v.shape) for v in values}
+    data = cbor.encode({"objects": objects})
+    size = len(file.data) + len(data) + 40
+    found, is_table = outcome(data, size, way)
+    assert is_table
+    assert found == outcome(data, size, "items")[0]
+
+
+def test_blobs_may_touch_and_an_empty_one_may_lie_anywhere() -> None:
+    blobs = {"a": [4096, 12288], "b": [8192, 0], "c": [4096, 0], "d": [16384, 0], "e": [16384, 8]}
+    objects = {name: dense({"dtype": "u8", "blob": blobs[name]}, blobs[name][1:]) for name in blobs}
+    data = cbor.encode({"objects": objects})
+    for way in TABLES:
+        found, is_table = outcome(data, 20480 + len(data) + 40, way)
+        assert is_table
+        assert len(found) == 4
+        assert found == outcome(data, 20480 + len(data) + 40, "items")[0]
+
+
+@pytest.mark.parametrize("lengths", [(8, 4), (4, 8), (8, 8, 4), (0, 8, 4)])
+def test_blobs_that_overlap_are_told_from_the_shorter_one_on(lengths: tuple[int, ...]) -> None:
+    objects = {
+        f"{at}": dense({"dtype": "u8", "blob": [4096, length]}, [length])
+        for at, length in enumerate(lengths)
+    }
+    data = cbor.encode({"objects": objects})
+    ways: tuple[Way, ...] = (*TABLES, "items")
+    for way in ways:
+        (reason, text), _ = outcome(data, 8192 + len(data) + 40, way)
+        assert reason is Reason.BLOB_OVERLAP
+        assert "found [4096, 4100] and [4096, 4104]" in text
+
+
+@pytest.mark.parametrize("length", [1, 23, 24, 25, 255])
+def test_names_of_tables_are_as_long_as_their_heads_say(length: int) -> None:
+    entry = dense({"dtype": "u8", "blob": [4096, 0]}, [0])
+    data = cbor.encode({"objects": {"n" * length: entry, "o" * length: entry}})
+    found, is_table = outcome(data, 8192 + len(data) + 40, "pattern")
+    assert is_table
+    assert found == outcome(data, 8192 + len(data) + 40, "items")[0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"\x78\x17" + b"n" * 23,
+        b"\x78\x18" + b"n" * 23,
+        b"\x79\0\x18" + b"n" * 24,
+        b"\x58\x18" + b"n" * 24,
+        b"\x41n",
+        b"\x60",
+        b"\x61\0",
+        b"\x61\xff",
+        b"\x61nn",
+    ],
+    ids=lambda name: name[:3].hex(),
+)
+@pytest.mark.parametrize("at", [0, 1])
+def test_what_is_no_name_is_refused_in_the_same_words(name: bytes, at: int) -> None:
+    entry = cbor.encode(dense({"dtype": "u8", "blob": [4096, 0]}, [0]))
+    names = [b"\x61a", name] if at else [name, b"\x79\x01\0" + b"z" * 256]
+    pairs = b"".join(one + entry for one in names)
+    data = b"\xa1" + cbor.encode_text("objects") + b"\xa2" + pairs
+    found, is_table = outcome(data, 8192 + len(data) + 40, "pattern")
+    assert not is_table
+    assert len(found) == 2
+    assert found == outcome(data, 8192 + len(data) + 40, "items")[0]
+
+
+@pytest.mark.parametrize("way", TABLES)
+def test_plain_objects_lie_between_the_first_page_and_the_footer(way: Way) -> None:
+    """The manifest may lie before, or between them."""
+    size = 4 * 4096 + 40
+    blobs = {"a": [4096, 8], "b": [12288, 4096], "c": [16384, 0]}
+    objects = {name: dense({"dtype": "u8", "blob": blobs[name]}, blobs[name][1:]) for name in blobs}
+    found = parse(cbor.encode({"objects": objects}), size, way, 8192).objects
+    assert isinstance(found, TableObjects)
+    assert found.table.names == ["a", "b", "c"]
+    assert [one.components["data"].offset for one in found.values()] == [4096, 12288, 16384]

@@ -873,19 +873,20 @@ def test_cycles_and_depth() -> None:
 
 
 @pytest.mark.parametrize(
-    "value",
+    ("value", "key"),
     [
-        Pairs(((1, "a"), (1, "b"))),
-        Pairs((("a", 1), ("a", 1))),
-        Pairs((([1], 0), ((1,), 0))),
-        Pairs(((math.nan, 0), (-math.nan, 0))),
-        {math.nan: 0, -math.nan: 1},
-        {Index(): 0, 7: 1},
+        (Pairs(((0, "a"), (1, "a"), (1, "b"))), "1"),
+        (Pairs((("b", 0), ("a", 1), ("a", 1))), "'a'"),
+        (Pairs((([0], 0), ([1], 0), ((1,), 0))), "which holds others"),
+        (Pairs(((math.nan, 0), (-math.nan, 0))), "nan"),
+        ({math.nan: 0, -math.nan: 1}, "nan"),
+        ({5: 1, 7: 0, Index(): 1}, "7"),
     ],
 )
-def test_keys_written_alike(value: object) -> None:
-    with pytest.raises(NotRepresentableError, match="two keys"):
+def test_keys_written_alike(value: object, key: str) -> None:
+    with pytest.raises(NotRepresentableError, match="two keys") as caught:
         cbor.encode({"a": value})
+    assert caught.value.found == key
 
 
 def test_pairs_must_be_pairs() -> None:

@@ -112,6 +112,15 @@ def test_sees_does_not_move() -> None:
 WORDS = ("f32", "bf16", "", "f8_e4m3", "complex64", "complex128", "a" * 15, "u8")
 
 
+@pytest.mark.parametrize("length", range(1, MOST_CHOICE + 1))
+def test_choice_compares_every_byte_of_words_that_are_all_of_one_length(length: int) -> None:
+    word = "abcdefghijklmno"[:length]
+    others = [word[:at] + "X" + word[at + 1 :] for at in range(length)]
+    lanes = lanes_over([cbor.encode_text(text) for text in (word, *others)])
+    lanes.choice(Vocabulary((word, "f32x")))
+    assert lanes.ok.tolist() == [True] + [False] * length
+
+
 def test_choice_tells_words_of_every_length() -> None:
     items = [cbor.encode_text(word) for word in WORDS]
     lanes = lanes_over(items)

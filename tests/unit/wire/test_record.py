@@ -97,6 +97,25 @@ def test_what_is_wrong_becomes_one_problem(method: str, value: object, reason: R
     assert str(problems[0]).isascii()
 
 
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [(-1, "-1"), (True, "boolean True"), (None, "null"), ([1], "an array"), ("1", "text '1'")],
+    ids=shown,
+)
+def test_what_is_no_dimension_is_shown_with_its_place(value: object, found: str) -> None:
+    _, (problem,) = take("shape", [3, value])
+    assert problem.message == f"expected a uint64 at position 1, found {found}"
+
+
+@pytest.mark.parametrize("method", ["optional_text", "optional_uint", "attributes"])
+def test_null_is_not_absent_where_a_version_has_no_nulls(method: str) -> None:
+    for fields, reasons in (({"other": 1}, []), ({"field": None}, [TYPE])):
+        problems: list[Problem] = []
+        record = Record(dict[str, object](fields), problems, (), "s", has_nulls=False)
+        assert getattr(record, method)("field") is None
+        assert [problem.reason for problem in problems] == reasons
+
+
 @pytest.mark.parametrize("value", [[], [0], [2, 3], [UINT64_MAX] * 3], ids=str)
 def test_shapes_become_tuples(value: list[int]) -> None:
     assert take("shape", value) == (tuple(value), [])
