@@ -32,8 +32,29 @@ EQUAL: dict[str, dict[str, str]] = {
         "max(stored, held) > _MOST_BYTES": _LONG_WAY,
         "number > _MOST_BYTES": _LONG_WAY,
     },
+    "encoding/zstd/codec.py": {
+        "frame.stop - frame.start <= ONE_PASS_BYTES + frame.window": _SPEED,
+        "frame.stop == stop": _SPEED,
+        "held > KEPT_WINDOW": _SPEED,
+        "largest <= KEPT_WINDOW": _SPEED,
+        "reader.readinto(destination) == len(destination)": _SPEED,
+    },
     "encoding/zstd/frames.py": {
         "end < self.length": _SPEED,
+        "kinds < _COMPRESSED": "compressed blocks take the other of two ways",
+        "position < self.length": "no bytes are read behind the last one",
+    },
+    "encoding/zstd/held.py": {
+        "stop - start > HELD_BYTES": _SPEED,
+    },
+    "encoding/zstd/listing.py": {
+        "piece < _RUN_BYTES": "frames of so many bytes are entered one by one either way",
+    },
+    "encoding/zstd_seekable.py": {
+        "count > 1": "one entry has nothing to be compared with",
+        "expected_length <= _USUAL_RATIO * stored.length": "a lie is seen when it is decoded",
+        "found < expected": "where they are equal nothing is wrong",
+        "high - low <= _PIECE_BYTES": _SPEED,
     },
     "foreign/base.py": {
         "len(spans) > 1": _SPEED,
@@ -142,10 +163,21 @@ EQUAL: dict[str, dict[str, str]] = {
     "writing/blob.py": {
         "algorithm is not None": _SPEED,
         "crew.count > 1": _SPEED,
+        "data.nbytes >= _BESIDE_BYTES": _SPEED,
         "done > self._hashed": "what is fresh lies behind",
+        "offset > position": "to write no zeros changes nothing",
     },
     "writing/compressing.py": {
         "crew is not None": _SPEED,
         "crew.count > 1": _SPEED,
+        "data.nbytes <= self._alone_bytes": _SPEED,
+        "data.nbytes <= self._copied_bytes": _SPEED,
+        "len(self._pending) >= _JOB_BYTES": _SPEED,
+        "self._crew is not None": _SPEED,
+        "stored + _most_stored(total - decoded, frames) < total": "at the edge the end tells it",
+        "stored > _HELD_BYTES": _SPEED,
+    },
+    "writing/copying.py": {
+        "digest is not None": _SPEED,
     },
 }

@@ -153,6 +153,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "unit/testing/test_promise.py",
     ),
     "encoding/zstd/listing.py": (
+        "unit/encoding/test_listing.py",
         "unit/encoding/test_zstd.py",
         "property/test_zstd.py",
         "unit/reading/test_ways.py",
