@@ -40,6 +40,7 @@ EQUAL: dict[str, dict[str, str]] = {
         "reader.readinto(destination) == len(destination)": _SPEED,
     },
     "encoding/zstd/frames.py": {
+        "at >= lengths[:, None]": "what is cut in its header has no room for a block",
         "end < self.length": _SPEED,
         "kinds < _COMPRESSED": "compressed blocks take the other of two ways",
         "position < self.length": "no bytes are read behind the last one",
@@ -86,6 +87,9 @@ EQUAL: dict[str, dict[str, str]] = {
     "foreign/pt/pickle_rows.py": {
         "call.least <= 1": _LONG_WAY,
     },
+    "layout/elements.py": {
+        "array.nbytes > BLOCK_BYTES": _SPEED,
+    },
     "layout/gguf_blocks.py": {
         "target == np.float32": _SPEED,
     },
@@ -93,12 +97,28 @@ EQUAL: dict[str, dict[str, str]] = {
         "columns.start % count == columns.stop % count": _SPEED,
         "columns.stop % count == 0": _SPEED,
         "components['scales'].size <= _WHOLE": _SPEED,
+        "count < 8": _SPEED,
+        "group <= height": _SPEED,
         "height < self.group": "at the edge both are equal",
         "self.groups_of is not None": _SPEED,
+    },
+    "layout/quantization/namespace.py": {
+        "count <= 1": _SPEED,
+        "end > arena.size": _SPEED,
+    },
+    "layout/quantization/quantizing.py": {
+        "scheme.group_axis == 0": _SPEED,
     },
     "layout/quantization/unpacking.py": {
         "width > 8": "the upper half of a byte is made once more, and not used",
         "width > bits": "the upper half of a byte is made once more, and not used",
+    },
+    "layout/sparse.py": {
+        "indices.min() >= 0": _LONG_WAY,
+        "target.dtype.kind in 'biufc'": _SPEED,
+    },
+    "layout/sparse_once.py": {
+        "element_count(shape) <= _INT64_MAX": _LONG_WAY,
     },
     "reading/ahead.py": {
         "nbytes is None": _SPEED,
@@ -162,18 +182,24 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "writing/blob.py": {
         "algorithm is not None": _SPEED,
+        "compression is None": _SPEED,
+        "count >= _HOLE": "a hole reads as zeros",
         "crew.count > 1": _SPEED,
         "data.nbytes >= _BESIDE_BYTES": _SPEED,
         "done > self._hashed": "what is fresh lies behind",
+        "self.digest_later is None": _SPEED,
         "offset > position": "to write no zeros changes nothing",
     },
     "writing/compressing.py": {
         "crew is not None": _SPEED,
         "crew.count > 1": _SPEED,
+        "data.nbytes < take": "a frame that is whole goes out with the next ones",
         "data.nbytes <= self._alone_bytes": _SPEED,
         "data.nbytes <= self._copied_bytes": _SPEED,
         "len(self._pending) >= _JOB_BYTES": _SPEED,
+        "self._copied_bytes > 0": _SPEED,
         "self._crew is not None": _SPEED,
+        "self._waiting > _MOST_WAITING_BYTES": _SPEED,
         "stored + _most_stored(total - decoded, frames) < total": "at the edge the end tells it",
         "stored > _HELD_BYTES": _SPEED,
     },

@@ -221,3 +221,21 @@ def test_one_row_is_not_cut(tmp_path: Path) -> None:
     assert np.array_equal(lazy[...].dequantize(), kept.dequantize())
     with pytest.raises(ArgumentValueError, match="dequantize"):
         lazy[:8]
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "expected"),
+    [
+        ((2, 256), 287, "288 bytes, uint8"),
+        ((2, 256), 289, "288 bytes, uint8"),
+        ((2, 255), 288, "a last axis of whole blocks of 256"),
+        ((), 144, "a last axis of whole blocks of 256"),
+    ],
+)
+def test_what_the_blocks_should_be_is_told(
+    shape: tuple[int, ...], size: int, expected: str
+) -> None:
+    view = View(shape, {"data": np.zeros(size, np.uint8)}, {})
+    with pytest.raises(LayoutError, match="not the blocks") as caught:
+        Q4_K.require_valid(view)
+    assert caught.value.expected == expected

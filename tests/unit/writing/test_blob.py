@@ -104,3 +104,24 @@ def test_a_stream_that_is_not_held_has_the_digest_of_what_it_decodes_to(
         assert component.encoding != "raw"
         expected = checksum and digest_of(ALGORITHMS[checksum], [found.tobytes()])
         assert component.digest == expected
+
+
+@pytest.mark.parametrize("checksum", ["xxh3", None])
+@pytest.mark.parametrize("version", ["1.2.0", "2.1"])
+def test_a_digest_is_of_what_its_version_says(version: str, checksum: str | None) -> None:
+    """In 1.x of the stored bytes, in 2.x of those they decode to."""
+    kind = checksum and ("xxh3" if version == "2.1" else "crc32c")
+    target = io.BytesIO()
+    array = np.zeros(1000)
+    with ztensor.Writer(target, version=version, compression=True, checksum=kind) as writer:
+        writer.write("w", array)
+        with writer.stream("s", (1000,), "float64") as sink:
+            sink.write(array)
+    with ztensor.open(target.getvalue()) as reader:
+        for name in "ws":
+            place = reader.location(name)
+            stored = target.getvalue()[place.offset : place.offset + place.length]
+            assert len(stored) < 200
+            covered = array.tobytes() if version == "2.1" else stored
+            expected = kind and digest_of(ALGORITHMS[kind], [covered])
+            assert reader.metadata(name).components["data"].digest == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import zstandard
 
 from ztensor.encoding.zstd import Zstd
@@ -56,3 +57,16 @@ def test_many_small_frames_say_which_of_them_were_decoded() -> None:
     )
     assert found.tolist() == [True] * 5 + [False] * 3
     assert [bytes(target) for target in targets[:5]] == [*texts, texts[0]]
+
+
+@pytest.mark.parametrize(
+    ("window", "blocks", "expected"),
+    [(0x68, 80, 0), (0x69, 80, 9 << 20), (0x69, 64, 0), (0x69, 65, 65 << 17), (0x69, 0, 0)],
+)
+def test_a_window_is_much_above_8_mib(window: int, blocks: int, expected: int) -> None:
+    """Of a frame that decodes to less than its window, no more than it decodes to."""
+    repeated = (128 << 10 << 3 | 1 << 1).to_bytes(3, "little") + b"a"
+    last = (1).to_bytes(3, "little")
+    frame = bytes.fromhex("28b52ffd00") + bytes([window]) + repeated * blocks + last
+    held = Held(memoryview(zstandard.compress(b"first") + frame))
+    assert Zstd().window_bytes(held, DEFAULT_LIMITS) == expected
