@@ -32,6 +32,9 @@ EQUAL: dict[str, dict[str, str]] = {
         "max(stored, held) > _MOST_BYTES": _LONG_WAY,
         "number > _MOST_BYTES": _LONG_WAY,
     },
+    "edit/editor.py": {
+        "kinds <= {*(emitter.form.checksums or writable())}": "no version has one kind alone",
+    },
     "encoding/zstd/codec.py": {
         "frame.stop - frame.start <= ONE_PASS_BYTES + frame.window": _SPEED,
         "frame.stop == stop": _SPEED,
@@ -205,5 +208,21 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "writing/copying.py": {
         "digest is not None": _SPEED,
+    },
+    "writing/output.py": {
+        "array.nbytes <= SMALL_BYTES": _SPEED,
+    },
+    "writing/planning.py": {
+        "int(arrays[role].min()) < 0": _SPEED,
+    },
+    "writing/rows.py": {
+        "0 < array.nbytes": _SPEED,
+        "array.nbytes <= most": _SPEED,
+    },
+    "writing/saving.py": {
+        "nbytes > _BATCH_BYTES": _SPEED,
+    },
+    "writing/writer.py": {
+        "self._small is None": _SPEED,
     },
 }

@@ -420,6 +420,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "unit/writing/test_frames.py",
     ),
     "writing/output.py": (
+        "unit/edit/test_editor_2.py",
         "unit/writing/test_writer.py",
         "unit/writing/test_frames.py",
         "unit/cli/test_convert.py",
@@ -431,6 +432,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "unit/v2/test_programs.py",
     ),
     "writing/stream.py": ("unit/writing/test_writer.py",),
+    "writing/writer.py": ("unit/writing/test_frames.py",),
     "writing/overlaps.py": ("attacks/test_shared_blobs.py",),
 }
 

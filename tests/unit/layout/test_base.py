@@ -9,6 +9,7 @@ import pytest
 from ztensor.errors import Reason
 from ztensor.layout.base import check_components, check_length, known_count
 from ztensor.model.manifest import Component, TensorObject
+from ztensor.model.problem import MOST_PROBLEMS
 
 
 def of(**parts: Component) -> TensorObject:
@@ -57,6 +58,11 @@ def test_missing_components_are_named_with_those_there_are() -> None:
     assert problem.message == "expected a component 'data', found 'part 0', 'part 1', 'part 2'"
     (problem,) = check_components(of(), ("data",), "here")
     assert problem.message.endswith("found none")
+
+
+def test_no_more_problems_are_told_than_somebody_reads() -> None:
+    broken = {f"part {number}": Component("f32", 64, 13) for number in range(MOST_PROBLEMS + 9)}
+    assert len(check_components(of(**broken), (), "here")) == MOST_PROBLEMS
 
 
 @pytest.mark.parametrize("length", [None, 11, 12, 13])

@@ -11,7 +11,12 @@ import pytest
 import ztensor
 from ztensor.errors import LayoutError, Reason
 from ztensor.layout.base import View
-from ztensor.layout.scipy_sparse import SCIPY_LAYOUTS, scipy_parts, shape_of_values
+from ztensor.layout.scipy_sparse import (
+    SCIPY_LAYOUTS,
+    ScipySparse,
+    scipy_parts,
+    shape_of_values,
+)
 from ztensor.model.manifest import Component, TensorObject
 from ztensor.numpy import load
 
@@ -73,6 +78,9 @@ def test_the_shape_of_values(
 
 def test_negative_diagonals_are_written_as_they_are() -> None:
     """The other indices are written as u64, as all readers know them."""
+    for kind in ("csr", "csc", "bsr", "dia"):
+        expected = () if kind == "dia" else ("indices", "indptr")
+        assert ScipySparse(kind).index_roles == expected
     target = io.BytesIO()
     view = dia(-3, -1, 4)
     csc = {

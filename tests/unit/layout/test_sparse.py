@@ -373,3 +373,17 @@ def test_the_padding_of_the_last_byte_is_no_value(
 ) -> None:
     found = without_padding(Component("u8", 64, 9, type), counts)
     assert found == {**counts, "values": expected}
+
+
+@pytest.mark.parametrize("role", ["indptr", "indices", "values", "extra"])
+def test_pointers_and_columns_are_checked_as_they_come(role: str) -> None:
+    tensor_object = csr_object((2, 3), extra=packed(7, "u8"))
+    watch = CSR.watch(tensor_object, role, 4)
+    if role in ("values", "extra"):
+        assert watch is None
+        return
+    assert watch is not None
+    watch.feed(np.array([0, 2, 2], np.uint64))
+    with pytest.raises(LayoutError) as caught:
+        watch.feed(np.array([3, 1], np.uint64))
+    assert caught.value.component == role
