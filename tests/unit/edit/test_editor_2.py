@@ -13,13 +13,14 @@ import ztensor
 from tests.unit.divided.saving import save as save_divided
 from ztensor import edit
 from ztensor.container.framing import LOOK_BYTES, locate
-from ztensor.digest import ALGORITHMS, digest_of
+from ztensor.digest import ALGORITHMS, digest_of, xxh3
 from ztensor.errors import NotRepresentableError, UsageError
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save_file
 from ztensor.reading.listing import read_manifest
 from ztensor.source.memory import MemorySource
-from ztensor.testing.builder_2 import File2, dense
+from ztensor.testing.builder_2 import File2, dense, footer
+from ztensor.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -242,6 +243,28 @@ def test_a_shard_without_a_manifest_is_refused(sharded: Path, tmp_path: Path) ->
         assert "file that names it" in str(caught.value)
     assert path.read_bytes() == before
     assert sharded.exists()
+
+
+def test_blobs_behind_the_manifest_are_kept(tmp_path: Path) -> None:
+    """An atomic change copies all blobs, wherever the manifest lies."""
+    blob = FOUR.tobytes()
+    digest = digest_of(ALGORITHMS["xxh3"], [blob])
+    part = {"dtype": "f32", "blob": [8192, len(blob)], "digest": digest}
+    manifest = cbor.encode({"objects": {"w": dense(part, [4])}})
+    file = File2()
+    place = file.blob(manifest)
+    assert file.blob(blob) == part["blob"]
+    path = tmp_path / "m.zt"
+    path.write_bytes(bytes(file.data) + footer(*place, xxh3(manifest)))
+    for dry_run in (True, False):
+        with ztensor.Editor(path, atomic=True, dry_run=dry_run) as editor:
+            editor.write("new", FOUR + 1)
+            length = editor.finish()
+    assert path.stat().st_size == length
+    with ztensor.open(path) as reader:
+        assert reader.verify(deep=True).outcome == "ok"
+        assert reader["w"].tolist() == FOUR.tolist()
+        assert reader["new"].tolist() == (FOUR + 1).tolist()
 
 
 # --- What is refused ------------------------------------------------------------------------

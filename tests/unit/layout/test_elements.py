@@ -268,3 +268,10 @@ def test_an_array_comes_in_blocks_without_a_second_one(
         row = array[0] if array.ndim and array.size else array
         is_odd = kind.itemsize == 1 and row.size % 2
         assert max(made, default=0) <= max(256, 2 * row.nbytes if is_odd else 0)
+
+
+@pytest.mark.parametrize("name", ["float9", "", "\ud800", "__doc__ "])
+def test_an_element_type_that_no_library_has(name: str) -> None:
+    with pytest.raises(UnsupportedError, match="neither NumPy nor ml_dtypes") as caught:
+        numpy_dtype(name)
+    assert caught.value.reason is Reason.UNKNOWN_TYPE
