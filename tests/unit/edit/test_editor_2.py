@@ -255,7 +255,7 @@ def test_blobs_behind_the_manifest_are_kept(tmp_path: Path) -> None:
     place = file.blob(manifest)
     assert file.blob(blob) == part["blob"]
     path = tmp_path / "m.zt"
-    path.write_bytes(bytes(file.data) + footer(*place, xxh3(manifest)))
+    path.write_bytes(bytes(file.data) + footer(place[0], place[1], xxh3(manifest)))
     for dry_run in (True, False):
         with ztensor.Editor(path, atomic=True, dry_run=dry_run) as editor:
             editor.write("new", FOUR + 1)

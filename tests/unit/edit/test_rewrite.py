@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.edit import compact, merge, names_in, remove_tensors, split
+from ztensor.edit import compact, merge, names_in, plan_split, remove_tensors, split
 from ztensor.errors import (
     ArgumentValueError,
     DigestMismatchError,
@@ -516,3 +516,15 @@ def test_shards_of_ours_hold_everything_or_are_not_written(tmp_path: Path) -> No
     shard, _ = split(tmp_path / "m.npz", out, to="safetensors")
     with ztensor.open(shard) as reader:
         assert list(reader) == ["w"]
+
+
+def test_what_is_behind_a_url_is_split_into_a_folder_that_is_told(tmp_path: Path) -> None:
+    obstore = pytest.importorskip("obstore", reason="obstore reads URLs")
+    store = obstore.store.MemoryStore()
+    obstore.put(store, "m.zt", ztensor.numpy.save({"v": FOUR, "w": LARGE}))
+    url: Any = ztensor.remote("memory:///m.zt", store)
+    with pytest.raises(UsageError, match="has no folder"):
+        plan_split(url)
+    shards, index = plan_split(url, tmp_path)
+    assert [shard.names for shard in shards] == [("v", "w")]
+    assert index == str(tmp_path / "m.zt.index.json")
