@@ -198,6 +198,9 @@ EQUAL: dict[str, dict[str, str]] = {
         "self.digest_later is None": _SPEED,
         "offset > position": "to write no zeros changes nothing",
     },
+    "writing/canonical.py": {
+        "place <= self._last": "an equal name is refused before",
+    },
     "writing/compressing.py": {
         "crew is not None": _SPEED,
         "crew.count > 1": _SPEED,
@@ -218,6 +221,7 @@ EQUAL: dict[str, dict[str, str]] = {
         "array.nbytes <= SMALL_BYTES": _SPEED,
     },
     "writing/planning.py": {
+        "arrays[role] is array": "another tensor of the same parts is made",
         "int(arrays[role].min()) < 0": _SPEED,
     },
     "writing/rows.py": {
@@ -226,6 +230,9 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "writing/saving.py": {
         "nbytes > _BATCH_BYTES": _SPEED,
+    },
+    "writing/stream.py": {
+        "packed.elements_per_storage > 1": "of one, any number of elements fills whole bytes",
     },
     "writing/writer.py": {
         "self._small is None": _SPEED,
