@@ -38,6 +38,7 @@ EQUAL: dict[str, dict[str, str]] = {
     "encoding/zstd/codec.py": {
         "frame.stop - frame.start <= ONE_PASS_BYTES + frame.window": _SPEED,
         "frame.stop == stop": _SPEED,
+        "held <= KEPT_WINDOW": _SPEED,
         "held > KEPT_WINDOW": _SPEED,
         "largest <= KEPT_WINDOW": _SPEED,
         "reader.readinto(destination) == len(destination)": _SPEED,
@@ -45,7 +46,10 @@ EQUAL: dict[str, dict[str, str]] = {
     "encoding/zstd/frames.py": {
         "at >= lengths[:, None]": "what is cut in its header has no room for a block",
         "end < self.length": _SPEED,
+        "len(head) < 3": _SPEED,
+        "len(head) < 5": "a frame that is cut behind five bytes is cut in its header",
         "kinds < _COMPRESSED": "compressed blocks take the other of two ways",
+        "position + most > end": _SPEED,
         "position < self.length": "no bytes are read behind the last one",
     },
     "encoding/zstd/held.py": {
@@ -59,6 +63,7 @@ EQUAL: dict[str, dict[str, str]] = {
         "expected_length <= _USUAL_RATIO * stored.length": "a lie is seen when it is decoded",
         "found < expected": "where they are equal nothing is wrong",
         "high - low <= _PIECE_BYTES": _SPEED,
+        "stored >= 0": "no bytes are no frame",
     },
     "foreign/base.py": {
         "len(spans) > 1": _SPEED,
@@ -219,6 +224,7 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "writing/output.py": {
         "array.nbytes <= SMALL_BYTES": _SPEED,
+        "waiting > _MOST_WAITING_BYTES": _SPEED,
     },
     "writing/planning.py": {
         "arrays[role] is array": "another tensor of the same parts is made",

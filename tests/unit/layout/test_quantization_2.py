@@ -94,3 +94,24 @@ def test_lines_that_are_cut_leave_no_seam(columns: int, pack_axis: int) -> None:
     np.testing.assert_array_equal(expected, array)
     made = dequantize(scheme, shape, parts["packed_weight"], parts["scales"], parts["zeros"])
     np.testing.assert_array_equal(made, array)
+
+
+@pytest.mark.parametrize("word", ["u8", "u16", "i16", "u32", "i32", "u64"])
+@pytest.mark.parametrize("bits", [2, 4])
+def test_a_codebook_is_looked_up_in_words_of_any_width(word: str, bits: int) -> None:
+    dtype = np.dtype(word[0] + str(int(word[1:]) // 8))
+    count = dtype.itemsize * 8 // bits
+    codes = RNG.integers(0, 1 << bits, (3, 6, count)).astype(np.uint64)
+    places = np.arange(count, dtype=np.uint64) * np.uint64(bits)
+    words = (codes << places).sum(axis=-1, dtype=np.uint64).astype(f"u{dtype.itemsize}")
+    shape = (3, 6 * count)
+    attributes: dict[str, object] = {
+        "bits": bits, "packing": f"{count}_per_{word}", "group_size": -1, "pack_axis": 1,
+        "group_axis": 0, "element": "codebook", "shared_zero": True,
+    }  # fmt: skip
+    packed = words.view(dtype)
+    scheme = GroupScheme.from_attributes(attributes, packed.dtype, shape)
+    codebook = RNG.standard_normal(1 << bits).astype(np.float32)
+    scales = np.ones(shape[1], np.float32)
+    found = dequantize(scheme, shape, packed, scales, np.zeros(1, np.float32), codebook=codebook)
+    np.testing.assert_array_equal(found, codebook[codes.astype(int)].reshape(shape))
