@@ -115,3 +115,21 @@ def test_a_codebook_is_looked_up_in_words_of_any_width(word: str, bits: int) -> 
     scales = np.ones(shape[1], np.float32)
     found = dequantize(scheme, shape, packed, scales, np.zeros(1, np.float32), codebook=codebook)
     np.testing.assert_array_equal(found, codebook[codes.astype(int)].reshape(shape))
+
+
+@pytest.mark.parametrize("columns", [65_528, 65_529, 65_530, 65_535])
+def test_a_codebook_is_looked_up_where_lines_are_cut_within_a_byte(columns: int) -> None:
+    """Whole groups of five are worked on at once, so that a part may begin within a byte."""
+    codes = RNG.integers(0, 16, (2, columns + columns % 2)).astype(np.uint8)
+    shape = (2, columns)
+    attributes: dict[str, object] = {
+        "bits": 4, "packing": "2_per_u8", "group_size": 5, "pack_axis": 1,
+        "group_axis": 1, "element": "codebook", "shared_zero": True,
+    }  # fmt: skip
+    packed = codes[:, ::2] | codes[:, 1::2] << 4
+    scheme = GroupScheme.from_attributes(attributes, packed.dtype, shape)
+    codebook = RNG.standard_normal(16).astype(np.float32)
+    scales = RNG.standard_normal((2, -(-columns // 5))).astype(np.float32)
+    found = dequantize(scheme, shape, packed, scales, np.zeros(1, np.float32), codebook=codebook)
+    expected = codebook[codes[:, :columns]] * np.repeat(scales, 5, axis=1)[:, :columns]
+    np.testing.assert_array_equal(found, expected)
