@@ -121,6 +121,7 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "layout/quantization/unpacking.py": {
         "axis == 1": "only a big-endian machine could tell",
+        "sys.byteorder == 'big'": _LONG_WAY,
         "bits < 8": "for eight bits the two steps undo one another",
         "width > 8": "the upper half of a byte is made once more, and not used",
         "width > bits": "the upper half of a byte is made once more, and not used",

@@ -56,15 +56,40 @@ def test_blocks_are_of_an_even_number_of_elements(block_size: Any) -> None:
     assert np.array_equal(pairs.components["scales"], np.abs(array.reshape(-1, 2)).max(axis=1))
 
 
-@pytest.mark.parametrize(("dtype", "code"), [("float64", 3), ("float32", 2)])
-def test_wide_numbers_are_rounded_as_they_are(dtype: str, code: int) -> None:
-    """A little above the middle of two steps, where float32 would see the middle itself."""
-    array = np.array([0.0, 2.5 + 1e-9, 15.0, 1.0] * 2, dtype)
-    parts, attributes = quantize(array, bits=4, group_size=-1)
-    assert parts["scales"].tolist() == [1.0]
+@pytest.mark.parametrize(
+    ("value", "most", "dtype", "scale_dtype", "code"),
+    [
+        (2.5 + 1e-9, 15, "float64", "float32", 3),
+        (2.5 + 1e-9, 15, "float32", "float32", 2),
+        ((5 << 23) + 1, 15 << 24, "int64", "float32", 3),
+        ((5 << 23) + 1, 15 << 24, "int32", "float32", 3),
+        ((5 << 23) + 1, 15 << 24, "uint32", "float32", 3),
+        (0.7, 7, "float32", "float64", 1),
+        (0.7, 7, "float32", "float32", 2),
+    ],
+)
+def test_numbers_are_divided_with_the_digits_they_have(
+    value: float, most: float, dtype: str, scale_dtype: str, code: int
+) -> None:
+    """A little beside the middle of two steps, where float32 sees the middle itself."""
+    array = np.array([0, value, most, 0] * 2, dtype)
+    parts, attributes = quantize(array, bits=4, group_size=-1, scale_dtype=scale_dtype)
     scheme = GroupScheme.from_attributes(attributes, parts["packed_weight"].dtype, array.shape)
     found = integers(scheme, array.shape, parts["packed_weight"])
-    assert found.tolist() == [0, code, 15, 1] * 2
+    assert found.tolist() == [0, code, 15, 0] * 2
+
+
+@pytest.mark.parametrize(
+    ("shape", "scales"),
+    [((6,), [5.0]), ((1, 6), [5.0]), ((2, 3), [2.0, 5.0]), ((6, 1), [*range(6)])],
+)
+def test_int8_scales_rows_and_a_single_row_is_one(
+    shape: tuple[int, ...], scales: list[float]
+) -> None:
+    array = np.arange(6, dtype=np.float32).reshape(shape)
+    tensor = Tensor.quantize(array, "int8")
+    assert tensor.components["scales"].tolist() == scales
+    assert np.abs(tensor.dequantize() - array).max() < 0.02
 
 
 def test_a_missing_attribute_is_nothing() -> None:
