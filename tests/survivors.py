@@ -213,6 +213,7 @@ EQUAL: dict[str, dict[str, str]] = {
         "data.nbytes <= self._alone_bytes": _SPEED,
         "data.nbytes <= self._copied_bytes": _SPEED,
         "len(self._pending) >= _JOB_BYTES": _SPEED,
+        "len(self._under_way) > 1": _SPEED,
         "self._copied_bytes > 0": _SPEED,
         "self._crew is not None": _SPEED,
         "self._waiting > _MOST_WAITING_BYTES": _SPEED,
