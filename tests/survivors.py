@@ -105,6 +105,7 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "layout/quantization/dequantizing.py": {
         "components['scales'].size <= _WHOLE": _SPEED,
+        "1 < count": _SPEED,
         "count < 8": _SPEED,
         "count >= 64": "64 is a multiple of 8, too",
         "count >= 8": "8 is a multiple of 1, too",
