@@ -70,8 +70,38 @@ EQUAL: dict[str, dict[str, str]] = {
         "number > _MOST_BYTES": _LONG_WAY,
         "size > 1": "so small an offset lies in the first page, as 0 does: neither is taken",
     },
+    "edit/editor.py": {
+        "kinds <= {*(emitter.form.checksums or writable())}": "no version has one kind alone",
+    },
+    "encoding/zstd/codec.py": {
+        "frame.stop - frame.start <= ONE_PASS_BYTES + frame.window": _SPEED,
+        "frame.stop == stop": _SPEED,
+        "held <= KEPT_WINDOW": _SPEED,
+        "held > KEPT_WINDOW": _SPEED,
+        "largest <= KEPT_WINDOW": _SPEED,
+        "reader.readinto(destination) == len(destination)": _SPEED,
+    },
     "encoding/zstd/frames.py": {
+        "at >= lengths[:, None]": "what is cut in its header has no room for a block",
         "end < self.length": _SPEED,
+        "len(head) < 3": _SPEED,
+        "len(head) < 5": "a frame that is cut behind five bytes is cut in its header",
+        "kinds < _COMPRESSED": "compressed blocks take the other of two ways",
+        "position + most > end": _SPEED,
+        "position < self.length": "no bytes are read behind the last one",
+    },
+    "encoding/zstd/held.py": {
+        "stop - start > HELD_BYTES": _SPEED,
+    },
+    "encoding/zstd/listing.py": {
+        "piece < _RUN_BYTES": "frames of so many bytes are entered one by one either way",
+    },
+    "encoding/zstd_seekable.py": {
+        "count > 1": "one entry has nothing to be compared with",
+        "expected_length <= _USUAL_RATIO * stored.length": "a lie is seen when it is decoded",
+        "found < expected": "where they are equal nothing is wrong",
+        "high - low <= _PIECE_BYTES": _SPEED,
+        "stored >= 0": "no bytes are no frame",
     },
     "foreign/base.py": {
         "len(spans) > 1": _SPEED,
@@ -116,19 +146,44 @@ EQUAL: dict[str, dict[str, str]] = {
     "foreign/pt/pickle_rows.py": {
         "call.least <= 1": _LONG_WAY,
     },
-    "layout/gguf_blocks.py": {
-        "target == np.float32": _SPEED,
+    "layout/dense.py": {
+        "count < flat.size": "nothing is cut off where the counts are equal",
+    },
+    "layout/elements.py": {
+        "array.itemsize > 1": "a number of one byte stays itself when it is swapped",
+        "array.nbytes > BLOCK_BYTES": _SPEED,
+        "stored.max() > 1": "bools of 0 and 1 stay as they are",
     },
     "layout/quantization/dequantizing.py": {
-        "columns.start % count == columns.stop % count": _SPEED,
-        "columns.stop % count == 0": _SPEED,
         "components['scales'].size <= _WHOLE": _SPEED,
+        "1 < count": _SPEED,
+        "count < 8": _SPEED,
+        "count >= 64": "64 is a multiple of 8, too",
+        "count >= 8": "8 is a multiple of 1, too",
+        "group <= height": _SPEED,
         "height < self.group": "at the edge both are equal",
         "self.groups_of is not None": _SPEED,
     },
+    "layout/quantization/namespace.py": {
+        "count <= 1": _SPEED,
+        "end > arena.size": _SPEED,
+    },
+    "layout/quantization/quantizing.py": {
+        "scheme.group_axis == 0": _SPEED,
+    },
     "layout/quantization/unpacking.py": {
+        "axis == 1": "only a big-endian machine could tell",
+        "sys.byteorder == 'big'": _LONG_WAY,
+        "bits < 8": "for eight bits the two steps undo one another",
         "width > 8": "the upper half of a byte is made once more, and not used",
         "width > bits": "the upper half of a byte is made once more, and not used",
+    },
+    "layout/sparse.py": {
+        "indices.min() >= 0": _LONG_WAY,
+        "target.dtype.kind in 'biufc'": _SPEED,
+    },
+    "layout/sparse_once.py": {
+        "element_count(shape) <= _INT64_MAX": _LONG_WAY,
     },
     "reading/ahead.py": {
         "nbytes is None": _SPEED,
@@ -218,11 +273,53 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "writing/blob.py": {
         "algorithm is not None": _SPEED,
+        "compression is None": _SPEED,
+        "count >= _HOLE": "a hole reads as zeros",
         "crew.count > 1": _SPEED,
+        "data.nbytes >= _BESIDE_BYTES": _SPEED,
         "done > self._hashed": "what is fresh lies behind",
+        "self.digest_later is None": _SPEED,
+        "offset > position": "to write no zeros changes nothing",
+    },
+    "writing/canonical.py": {
+        "place <= self._last": "an equal name is refused before",
     },
     "writing/compressing.py": {
         "crew is not None": _SPEED,
         "crew.count > 1": _SPEED,
+        "data.nbytes < take": "a frame that is whole goes out with the next ones",
+        "data.nbytes <= self._alone_bytes": _SPEED,
+        "data.nbytes <= self._copied_bytes": _SPEED,
+        "len(self._pending) >= _JOB_BYTES": _SPEED,
+        "len(self._under_way) > 1": _SPEED,
+        "self._copied_bytes > 0": _SPEED,
+        "self._crew is not None": _SPEED,
+        "self._waiting > _MOST_WAITING_BYTES": _SPEED,
+        "stored + _most_stored(total - decoded, frames) < total": "at the edge the end tells it",
+        "stored > _HELD_BYTES": _SPEED,
+    },
+    "writing/copying.py": {
+        "digest is not None": _SPEED,
+    },
+    "writing/output.py": {
+        "array.nbytes <= SMALL_BYTES": _SPEED,
+        "waiting > _MOST_WAITING_BYTES": _SPEED,
+    },
+    "writing/planning.py": {
+        "arrays[role] is array": "another tensor of the same parts is made",
+        "int(arrays[role].min()) < 0": _SPEED,
+    },
+    "writing/rows.py": {
+        "0 < array.nbytes": _SPEED,
+        "array.nbytes <= most": _SPEED,
+    },
+    "writing/saving.py": {
+        "nbytes > _BATCH_BYTES": _SPEED,
+    },
+    "writing/stream.py": {
+        "packed.elements_per_storage > 1": "of one, any number of elements fills whole bytes",
+    },
+    "writing/writer.py": {
+        "self._small is None": _SPEED,
     },
 }

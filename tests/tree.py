@@ -36,7 +36,11 @@ _NPZ = (
     "attacks/test_zip.py",
     "foreign_account/test_foreign_account.py",
 )
-_QUANTIZATION = ("unit/layout/test_quantization.py", "unit/layout/test_checkpoints.py")
+_QUANTIZATION = (
+    "unit/layout/test_quantization.py",
+    "unit/layout/test_quantization_2.py",
+    "unit/layout/test_checkpoints.py",
+)
 
 # A module, or a folder of them for those that have no line of their own, and its tests.
 ELSEWHERE: dict[str, tuple[str, ...]] = {
@@ -152,6 +156,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "divided/rows.py": ("unit/divided/test_commit.py",),
     "divided/place.py": ("unit/divided/test_root.py",),
     "divided/cleaning.py": ("unit/divided/test_commit.py",),
+    "edit/editor.py": ("unit/edit/test_editor_2.py",),
     "edit/rewrite.py": ("unit/edit/test_dividing.py",),
     "edit/repairing.py": ("unit/edit/test_repair.py",),
     "encoding/zstd_seekable.py": ("unit/reading/test_decoding.py",),
@@ -169,6 +174,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "unit/testing/test_promise.py",
     ),
     "encoding/zstd/listing.py": (
+        "unit/encoding/test_listing.py",
         "unit/encoding/test_zstd.py",
         "property/test_zstd.py",
         "unit/reading/test_ways.py",
@@ -439,6 +445,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "unit/writing/test_frames.py",
     ),
     "writing/output.py": (
+        "unit/edit/test_editor_2.py",
         "unit/writing/test_writer.py",
         "unit/writing/test_frames.py",
         "unit/cli/test_convert.py",
@@ -450,6 +457,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "unit/v2/test_programs.py",
     ),
     "writing/stream.py": ("unit/writing/test_writer.py",),
+    "writing/writer.py": ("unit/writing/test_frames.py",),
     "writing/overlaps.py": ("attacks/test_shared_blobs.py",),
 }
 

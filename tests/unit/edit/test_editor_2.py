@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.divided.saving import save as save_divided
 from ztensor import edit
 from ztensor.container.framing import LOOK_BYTES, locate
-from ztensor.digest import ALGORITHMS, digest_of
+from ztensor.digest import ALGORITHMS, digest_of, xxh3
 from ztensor.errors import NotRepresentableError, UsageError
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save_file
 from ztensor.reading.listing import read_manifest
 from ztensor.source.memory import MemorySource
-from ztensor.testing.builder_2 import File2, dense
+from ztensor.testing.builder_2 import File2, dense, footer
+from ztensor.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -243,7 +245,68 @@ def test_a_shard_without_a_manifest_is_refused(sharded: Path, tmp_path: Path) ->
     assert sharded.exists()
 
 
+def test_blobs_behind_the_manifest_are_kept(tmp_path: Path) -> None:
+    """An atomic change copies all blobs, wherever the manifest lies."""
+    blob = FOUR.tobytes()
+    digest = digest_of(ALGORITHMS["xxh3"], [blob])
+    part = {"dtype": "f32", "blob": [8192, len(blob)], "digest": digest}
+    manifest = cbor.encode({"objects": {"w": dense(part, [4])}})
+    file = File2()
+    place = file.blob(manifest)
+    assert file.blob(blob) == part["blob"]
+    path = tmp_path / "m.zt"
+    path.write_bytes(bytes(file.data) + footer(place[0], place[1], xxh3(manifest)))
+    for dry_run in (True, False):
+        with ztensor.Editor(path, atomic=True, dry_run=dry_run) as editor:
+            editor.write("new", FOUR + 1)
+            length = editor.finish()
+    assert path.stat().st_size == length
+    with ztensor.open(path) as reader:
+        assert reader.verify(deep=True).outcome == "ok"
+        assert reader["w"].tolist() == FOUR.tolist()
+        assert reader["new"].tolist() == (FOUR + 1).tolist()
+
+
 # --- What is refused ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "taken"),
+    [
+        ({"a": "free", "b": "c"}, "c"),
+        ({"a": "c", "b": "free"}, "c"),
+        ({"a": "free", "b": "twice", "c": "twice"}, "twice"),
+        ({"a": "b", "c": "b"}, "b"),
+    ],
+)
+def test_the_new_name_that_is_taken_is_told(
+    names: dict[str, str], taken: str, tmp_path: Path
+) -> None:
+    path = first(tmp_path / "m.zt")
+    with ztensor.Editor(path) as editor:
+        editor.write("c", FOUR)
+        with pytest.raises(UsageError, match="taken") as caught:
+            editor.rename(names)
+        assert caught.value.object_name == taken
+    assert set(ztensor.open(path)) == {"a", "b", "c"}
+
+
+def test_the_root_of_a_divided_checkpoint_is_not_changed(tmp_path: Path) -> None:
+    """What it says of other files would not be true any more; under another name it is a file."""
+    save_divided(tmp_path, {"w": FOUR.reshape(2, 2)}, processes=2)
+    root = tmp_path / "checkpoint.zt"
+    before = root.read_bytes()
+    with pytest.raises(UsageError, match="divided checkpoint"):
+        ztensor.Editor(root)
+    assert root.read_bytes() == before
+    other = root.with_name("other.zt")
+    other.write_bytes(before)
+    edit.set_attributes(other, {"x": 1})
+    assert ztensor.open(other).attributes["x"] == 1
+    plain = tmp_path / "plain" / "checkpoint.zt"
+    plain.parent.mkdir()
+    edit.set_attributes(first(plain), {"x": 1})
+    assert ztensor.open(plain).attributes["x"] == 1
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * 1025])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.edit import merge, split
+from ztensor.edit import compact, merge, names_in, plan_split, remove_tensors, split
 from ztensor.errors import (
     ArgumentValueError,
     DigestMismatchError,
@@ -468,3 +468,63 @@ def test_what_is_not_kept_is_in_no_file(three: list[Path], tmp_path: Path) -> No
     with ztensor.open(index) as reader:
         assert list(reader) == [first]
         assert reader.verify().ok
+
+
+def test_only_a_single_array_without_a_name_is_called_as_its_file(tmp_path: Path) -> None:
+    scipy = pytest.importorskip("scipy", reason="SciPy is optional")
+    array, sparse = np.ones((2, 3)), scipy.sparse.csr_matrix(np.eye(3))
+    np.save(tmp_path / "one.npy", array)
+    np.savez(tmp_path / "named.npz", w=array)
+    np.savez(tmp_path / "several.npz", v=array, w=array)
+    scipy.sparse.save_npz(tmp_path / "sparse.npz", sparse)
+    save_file({"s": ztensor.Tensor.from_scipy(sparse)}, tmp_path / "ours.zt")
+    with ztensor.open(tmp_path / "sparse.npz") as reader:
+        (nameless,) = reader
+    for file, expected in {
+        "one.npy": {"one": "array"},
+        "named.npz": {"w": "w"},
+        "several.npz": {"v": "v", "w": "w"},
+        "sparse.npz": {"sparse": nameless},
+        "ours.zt": {"s": "s"},
+    }.items():
+        with ztensor.open(tmp_path / file) as reader:
+            assert names_in(reader) == expected
+    with ztensor.open((tmp_path / "one.npy").read_bytes()) as reader:
+        assert names_in(reader) == {name: name for name in reader}
+
+
+@pytest.mark.parametrize("alignment", [4096, 65536])
+def test_compacting_keeps_the_alignment_of_2_x(alignment: int, tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    with ztensor.Writer(path, version="2.1", alignment=alignment) as writer:
+        writer.write("a", np.ones(3))
+        writer.write("b", np.ones(5))
+        writer.write("c", np.ones(7))
+    remove_tensors(path, names=["a"])
+    compact(path)
+    with ztensor.open(path) as reader:
+        assert [reader.location(name).offset for name in reader] == [alignment, 2 * alignment]
+
+
+def test_shards_of_ours_hold_everything_or_are_not_written(tmp_path: Path) -> None:
+    """Those of another format hold what it can say."""
+    np.savez(tmp_path / "m.npz", text=np.array(["a"]), w=FOUR)
+    out = tmp_path / "out"
+    with pytest.raises(NotRepresentableError, match="text"):
+        split(tmp_path / "m.npz", out)
+    assert not out.exists()
+    shard, _ = split(tmp_path / "m.npz", out, to="safetensors")
+    with ztensor.open(shard) as reader:
+        assert list(reader) == ["w"]
+
+
+def test_what_is_behind_a_url_is_split_into_a_folder_that_is_told(tmp_path: Path) -> None:
+    obstore = pytest.importorskip("obstore", reason="obstore reads URLs")
+    store = obstore.store.MemoryStore()
+    obstore.put(store, "m.zt", ztensor.numpy.save({"v": FOUR, "w": LARGE}))
+    url: Any = ztensor.remote("memory:///m.zt", store)
+    with pytest.raises(UsageError, match="has no folder"):
+        plan_split(url)
+    shards, index = plan_split(url, tmp_path)
+    assert [shard.names for shard in shards] == [("v", "w")]
+    assert index == str(tmp_path / "m.zt.index.json")

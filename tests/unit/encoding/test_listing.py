@@ -55,6 +55,33 @@ def test_a_small_component_has_none(tmp_path: Path) -> None:
     assert listed_frames(10, 10, [5] * 10) is None
 
 
+@pytest.mark.parametrize(
+    ("lengths", "is_listed"),
+    [
+        ([1 << 20, 1 << 10], True),
+        ([1 << 20], False),  # one frame begins where the component does
+        ([1 << 10] * 1024, True),
+        ([1 << 10] * 1023 + [1023], False),  # below 1 MiB, it is read at once
+        ([1 << 10] * 2000 + [1023], False),  # so short that the field would be long
+        ([1 << 10] * 2000 + [1025], True),
+    ],
+)  # fmt: skip
+def test_frames_are_listed_where_that_saves_requests(lengths: list[int], is_listed: bool) -> None:
+    found = listed_frames(1 << 22, 1 << 12, lengths)
+    packed = np.array(lengths, "<u4").tobytes()
+    assert found == ({FRAME_FIELD: [1 << 22, 1 << 12, packed]} if is_listed else None)
+
+
+@pytest.mark.parametrize(("piece", "step"), [(4096, 1), (4095, 2), (2048, 2), (1000, 5)])
+def test_short_frames_are_entered_together(piece: int, step: int) -> None:
+    lengths = np.full(10, 7, "<u4").tobytes()
+    found = runs_of_field([piece, piece, lengths], 70, 10 * piece)
+    assert found is not None
+    ends = [*range(step, 10, step), 10]
+    assert list(found.stored) == [0, *(7 * end for end in ends)]
+    assert list(found.decoded) == [0, *(piece * end for end in ends)]
+
+
 LENGTHS = np.array([5, 6, 7], "<u4").tobytes()
 BROKEN: list[Any] = [
     None,

@@ -8,7 +8,7 @@ import zstandard
 
 import ztensor
 from ztensor.encoding import ENCODINGS
-from ztensor.encoding.base import EncodingWithEnd
+from ztensor.encoding.base import EncodingOfSmall, EncodingWithEnd
 from ztensor.errors import EncodingError, LimitError, Reason
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.testing.builder_2 import File2, dense, seekable
@@ -128,3 +128,85 @@ def test_what_is_written_is_read(length: int) -> None:
 
 def test_it_streams() -> None:
     assert ENCODING.is_streamed(Counting(b""))
+
+
+def test_every_frame_of_4_kib_can_be_entered() -> None:
+    data = DATA[: 5 * 4096]
+    stored = packed(data, 4096)
+    runs = ENCODING.find_runs(Counting(stored), len(data), DEFAULT_LIMITS)  # type: ignore[attr-defined]
+    assert list(runs.decoded) == [0, 4096, 8192, 12288, 16384, 20480]
+    assert len(runs.stored) == 6
+    short = packed(data, 2048)
+    runs = ENCODING.find_runs(Counting(short), len(data), DEFAULT_LIMITS)  # type: ignore[attr-defined]
+    assert list(runs.decoded) == [0, 4096, 8192, 12288, 16384, 20480]
+
+
+def test_data_that_nearly_vanishes_may_be_all_that_its_frames_can_hold() -> None:
+    frame = zstandard.compress(bytes(100_000))
+    stored = seekable([frame] * 2, [100_000] * 2)
+    assert len(stored) * 64 < 200_000
+    ENCODING.require_length(Counting(stored), 200_000, DEFAULT_LIMITS)
+    target = bytearray(b"a" * 200_000)
+    ENCODING.decode_into(Counting(stored), memoryview(target), DEFAULT_LIMITS)
+    assert target == bytes(200_000)
+
+
+@pytest.mark.parametrize(("claimed", "is_right"), [(0, True), (5, False)])
+def test_an_entry_without_stored_bytes_has_no_data(claimed: int, is_right: bool) -> None:
+    stored = Counting(seekable([b"", zstandard.compress(DATA[:5])], [claimed, 5]))
+    target = memoryview(bytearray(5 + claimed))
+    if is_right:
+        ENCODING.decode_into(stored, target, DEFAULT_LIMITS)
+        assert target == DATA[:5]
+        return
+    with pytest.raises(EncodingError, match="too few") as caught:
+        ENCODING.decode_into(stored, target, DEFAULT_LIMITS)
+    assert caught.value.reason is Reason.DECODED_SHORT
+
+
+def test_a_frame_that_is_cut_is_damage_and_not_the_end_of_the_file() -> None:
+    """The table says that it goes on no further: no part of the file is missing."""
+    frame = zstandard.compress(DATA[:1000])
+    for broken, claimed, reason in (
+        (frame[:-5], 1000, Reason.ENCODING_MALFORMED),
+        (frame, 1001, Reason.DECODED_SHORT),
+        (frame, 999, Reason.DECODED_LONG),
+    ):
+        stored = Counting(seekable([broken], [claimed]))
+        with pytest.raises(EncodingError) as caught:
+            ENCODING.decode_into(stored, memoryview(bytearray(claimed)), DEFAULT_LIMITS)
+        assert caught.value.reason is reason
+
+
+@pytest.mark.parametrize("expected", [99, 101])
+def test_the_length_that_is_asked_for_is_that_of_the_table(expected: int) -> None:
+    stored = Counting(packed(DATA[:100], 100))
+    reason = Reason.DECODED_LONG if expected < 100 else Reason.DECODED_SHORT
+    for use in (ENCODING.require_length, lambda *args: list(ENCODING.decode_chunks(*args))):
+        with pytest.raises(EncodingError) as caught:
+            use(stored, expected, DEFAULT_LIMITS)
+        assert caught.value.reason is reason
+
+
+def test_small_data_is_decoded_many_at_a_time() -> None:
+    texts = [DATA[:90], bytes(300), b"x" * 5, DATA[:700]]
+    whole = [seekable([zstandard.compress(text)], [len(text)]) for text in texts]
+    other = bytearray(whole[0])
+    other[-17 - 8] ^= 1  # the magic of the table
+    several = seekable([zstandard.compress(b"ab"), zstandard.compress(b"c")], [2, 1])
+    flagged = bytearray(whole[0])
+    flagged[-5] = 0x80
+    one_more = seekable([zstandard.compress(texts[0])], [91])
+    shifted = bytearray(whole[0])
+    shifted[-17] ^= 1  # the stored length
+    stored = [*whole, bytes(other), several, bytes(flagged), one_more, bytes(shifted), b"short"]
+    lengths = np.array([len(one) for one in stored])
+    starts = np.cumsum(lengths) - lengths
+    sizes = [len(text) for text in texts] + [90, 3, 90, 91, 90, 5]
+    targets = [memoryview(bytearray(size)) for size in sizes]
+    assert isinstance(ENCODING, EncodingOfSmall)
+    found = ENCODING.decode_small(
+        memoryview(b"".join(stored)), starts, lengths, targets, DEFAULT_LIMITS
+    )
+    assert found.tolist() == [True] * 4 + [False] * 6
+    assert [bytes(target) for target in targets[:4]] == texts

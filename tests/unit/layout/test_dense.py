@@ -160,3 +160,12 @@ def test_what_numpy_cannot_hold(shape: tuple[int, ...], reason: Reason) -> None:
     with pytest.raises(LimitError) as caught:
         DENSE.to_dense(View(shape, {"data": data}, {}))
     assert caught.value.reason is reason
+
+
+def test_an_array_has_as_many_dimensions_as_numpy_holds() -> None:
+    most = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
+    data = np.arange(1.0)
+    assert LAYOUTS["dense"].to_dense(View((1,) * most, {"data": data}, {})).ndim == most
+    with pytest.raises(LimitError) as caught:
+        LAYOUTS["dense"].to_dense(View((1,) * 65, {"data": data}, {}))
+    assert caught.value.reason is Reason.LIMIT_RANK

@@ -14,6 +14,7 @@ from ztensor.errors import (
     Reason,
     UnsupportedError,
 )
+from ztensor.layout import elements
 from ztensor.layout.elements import (
     as_type,
     is_stored_as_is,
@@ -236,3 +237,41 @@ def test_a_byte_that_is_no_bool_is_named_by_its_place(value: int) -> None:
     with pytest.raises(FormatError, match=f"{value:#04x} at position 13") as caught:
         require_bools(np.array([1, 0, 1, value, 7], np.uint8), 10)
     assert caught.value.reason is Reason.BOOL_VALUE
+
+
+SHAPES = [(), (1,), (0, 5), (7,), (400,), (3, 5), (9, 15), (4, 1000), (3, 1001), (1, 3, 700)]
+ORDERS: dict[str, Any] = {
+    "as they are": lambda array: array,
+    "transposed": lambda array: array.T,
+    "backwards": lambda array: array[::-1] if array.ndim else array,
+    "last axis first": lambda array: np.moveaxis(array, -1, 0) if array.ndim else array,
+    "every second": lambda array: array[..., ::2] if array.ndim else array,
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("dtype", ["uint8", "float32", ">i4", "float4_e2m1fn"])
+def test_an_array_comes_in_blocks_without_a_second_one(
+    order: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is copied is short, but where two rows of 4-bit values may end within a byte."""
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    monkeypatch.setattr(elements, "BLOCK_BYTES", 256)
+    for shape in SHAPES:
+        numbers = np.arange(np.prod(shape)).reshape(shape) % 7
+        array = ORDERS[order](numbers.astype(np.float32).astype(kind))
+        pieces = list(elements.blocks(array))
+        assert b"".join(pieces) == stored_form(array).tobytes()
+        if array.flags.c_contiguous and is_stored_as_is(kind):
+            assert len(pieces) == (array.size > 0)
+        made = [len(piece) for piece in pieces if not np.shares_memory(piece, array)]
+        row = array[0] if array.ndim and array.size else array
+        is_odd = kind.itemsize == 1 and row.size % 2
+        assert max(made, default=0) <= max(256, 2 * row.nbytes if is_odd else 0)
+
+
+@pytest.mark.parametrize("name", ["float9", "", "\ud800", "__doc__ "])
+def test_an_element_type_that_no_library_has(name: str) -> None:
+    with pytest.raises(UnsupportedError, match="neither NumPy nor ml_dtypes") as caught:
+        numpy_dtype(name)
+    assert caught.value.reason is Reason.UNKNOWN_TYPE

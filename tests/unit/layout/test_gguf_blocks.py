@@ -221,3 +221,36 @@ def test_one_row_is_not_cut(tmp_path: Path) -> None:
     assert np.array_equal(lazy[...].dequantize(), kept.dequantize())
     with pytest.raises(ArgumentValueError, match="dequantize"):
         lazy[:8]
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "expected"),
+    [
+        ((2, 256), 287, "288 bytes, uint8"),
+        ((2, 256), 289, "288 bytes, uint8"),
+        ((2, 255), 288, "a last axis of whole blocks of 256"),
+        ((), 144, "a last axis of whole blocks of 256"),
+    ],
+)
+def test_what_the_blocks_should_be_is_told(
+    shape: tuple[int, ...], size: int, expected: str
+) -> None:
+    view = View(shape, {"data": np.zeros(size, np.uint8)}, {})
+    with pytest.raises(LayoutError, match="not the blocks") as caught:
+        Q4_K.require_valid(view)
+    assert caught.value.expected == expected
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+@pytest.mark.parametrize("block_type", KNOWN, ids=by_name)
+def test_floats_are_computed_in_float32_and_then_converted(
+    block_type: BlockType, dtype: str
+) -> None:
+    blocks = np.random.default_rng(3).integers(0, 256, (50, block_type.nbytes), np.uint8)
+    view = View((50, block_type.elements), {"data": blocks.reshape(-1)}, {})
+    layout = GGUF_LAYOUTS[f"gguf.{block_type.name}"]
+    with np.errstate(all="ignore"):
+        expected = layout.dequantize(view).astype(dtype)
+        found = layout.dequantize(view, dtype=dtype)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, expected)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -12,6 +13,7 @@ import ztensor
 from ztensor.errors import LayoutError, ManifestError, Reason, UnsupportedError
 from ztensor.layout.base import View
 from ztensor.layout.group_profiles import MX, QUANT_GROUP
+from ztensor.model.manifest import Component, TensorObject
 from ztensor.testing.builder_2 import File2
 
 SPEC = Path(__file__).parents[2] / "corpus2" / "spec"
@@ -169,3 +171,101 @@ def test_a_zero_point_may_be_any_integer_of_32_bits(zero: int) -> None:
     view = View((4, 8), arrays, group(zero_point={"form": "implied", "value": zero}))
     QUANT_GROUP.require_valid(view)
     assert (QUANT_GROUP.dequantize(view) == np.float32(-zero)).all()
+
+
+WORDS, FACTORS = np.zeros(8, np.uint16), np.ones(4, np.float32)
+PLAIN = {"form": "tensor", "packing": "plain"}
+SAME = {"form": "tensor", "packing": "same_as_data"}
+EXPONENTS = np.full(4, 127, np.uint8).view("float8_e8m0fnu")
+
+
+@pytest.mark.parametrize(
+    ("parts", "attributes", "wrong"),
+    [
+        ({}, {}, None),
+        ({"data": WORDS.view(np.int16)}, {}, None),
+        ({"data": WORDS[:7]}, {}, "data"),
+        ({"data": np.zeros(9, np.uint16)}, {}, "data"),
+        ({"data": WORDS.view(np.uint32)}, {}, "data"),
+        ({"scales": FACTORS[:3]}, {}, "scales"),
+        ({"scales": np.ones(5, np.float32)}, {}, "scales"),
+        ({"scales": FACTORS.astype(np.float64)}, {}, None),
+        ({"scales": FACTORS.astype(np.int32)}, {}, "scales"),
+        ({"scales": EXPONENTS}, {}, "scales"),
+        ({"scales": EXPONENTS}, {"scale_form": "e8m0_exponent"}, None),
+        ({"scales": EXPONENTS[:3]}, {"scale_form": "e8m0_exponent"}, "scales"),
+        ({}, {"scale_form": "e8m0_exponent"}, "scales"),
+        ({"zeros": FACTORS}, {}, "zeros"),
+        ({"zeros": FACTORS}, {"zero_point": PLAIN}, None),
+        ({"zeros": FACTORS[:3]}, {"zero_point": PLAIN}, "zeros"),
+        ({"zeros": np.zeros(4, np.int8)}, {"zero_point": PLAIN}, None),
+        ({"zeros": np.zeros(4, np.bool_)}, {"zero_point": PLAIN}, "zeros"),
+        ({"zeros": WORDS[:1]}, {"zero_point": SAME}, None),
+        ({"zeros": WORDS[:2]}, {"zero_point": SAME}, "zeros"),
+        ({"zeros": FACTORS}, {"zero_point": SAME}, "zeros"),
+    ],
+    ids=str,
+)
+def test_parts_are_of_the_sizes_and_types_that_attributes_say(
+    parts: dict[str, Any], attributes: dict[str, Any], wrong: str | None
+) -> None:
+    arrays = {"data": WORDS, "scales": FACTORS, **parts}
+    view = View((4, 8), arrays, group(**attributes))
+    if wrong is None:
+        QUANT_GROUP.require_valid(view)
+        return
+    with pytest.raises(LayoutError) as caught:
+        QUANT_GROUP.require_valid(view)
+    assert caught.value.reason is Reason.QUANTIZATION
+    assert caught.value.component == wrong
+
+
+@pytest.mark.parametrize(
+    ("data", "scales", "wrong"),
+    [
+        (np.zeros(32, np.int8), EXPONENTS, None),
+        (np.zeros(31, np.int8), EXPONENTS, "data"),
+        (np.zeros(32, np.uint8), EXPONENTS, "data"),
+        (np.zeros(32, np.int8), EXPONENTS[:3], "scales"),
+        (np.zeros(32, np.int8), FACTORS, "scales"),
+        (np.zeros(32, ml_dtypes.float4_e2m1fn), EXPONENTS, None),
+        (np.zeros(30, ml_dtypes.float4_e2m1fn), EXPONENTS, "data"),
+    ],
+)
+def test_parts_of_mx_are_of_the_sizes_and_types_of_the_shape(
+    data: Any, scales: Any, wrong: str | None
+) -> None:
+    attributes = {"block_size": 8, "scale_form": "e8m0_exponent"}
+    view = View((4, 8), {"data": data, "scales": scales}, attributes)
+    if wrong is None:
+        MX.require_valid(view)
+        return
+    with pytest.raises(LayoutError) as caught:
+        MX.require_valid(view)
+    assert caught.value.component == wrong
+
+
+@pytest.mark.parametrize(("size", "found"), [(None, "nothing"), (1, "1"), ("2", "'2'")])
+def test_what_was_found_is_told(size: object, found: str) -> None:
+    attributes = {"scale_form": "e8m0_exponent"} | ({} if size is None else {"block_size": size})
+    view = View((4, 8), {"data": np.zeros(32, np.int8), "scales": EXPONENTS}, attributes)
+    with pytest.raises(LayoutError) as caught:
+        MX.require_valid(view)
+    assert caught.value.found == found
+    assert caught.value.expected == "block_size: 2 or more, a divisor of 8"
+
+
+@pytest.mark.parametrize(
+    ("length", "scales", "count"), [(16, 16, 0), (None, None, 0), (15, None, 1), (None, 15, 1)]
+)
+def test_lengths_that_the_manifest_does_not_tell_are_no_problem(
+    length: int | None, scales: int | None, count: int
+) -> None:
+    parts = {
+        "data": Component("u16", 64, 9, encoding="zstd", decoded_length=length),
+        "scales": Component("f32", 64, 9, encoding="zstd", decoded_length=scales),
+    }
+    problems = QUANT_GROUP.check_object(TensorObject((4, 8), QUANT_GROUP.name, parts, group()))
+    assert [problem.component for problem in problems] == (
+        ["data" if scales is None else "scales"] * count
+    )

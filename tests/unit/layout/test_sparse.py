@@ -9,7 +9,13 @@ import pytest
 
 from ztensor.errors import LayoutError, LimitError, Reason
 from ztensor.layout import LAYOUTS, View
-from ztensor.layout.sparse import CoordinateWatch, PointerWatch, require_in_range, scatter
+from ztensor.layout.sparse import (
+    CoordinateWatch,
+    PointerWatch,
+    require_in_range,
+    scatter,
+    without_padding,
+)
 from ztensor.model.manifest import Component, TensorObject
 
 CSR = LAYOUTS["sparse_csr"]
@@ -250,6 +256,10 @@ def component(count: int, dtype: str = "u64", type: str | None = None) -> Compon
     return Component(dtype, 64, count * width, type)
 
 
+def logical(dtype: str, type: str) -> Component:
+    return Component(dtype, 64, 9, type, encoding="zstd")
+
+
 def packed(decoded: int | None, dtype: str = "u64") -> Component:
     return Component(dtype, 64, 9, None, "zstd", None, decoded)
 
@@ -323,6 +333,11 @@ def test_what_the_manifest_alone_shows(tensor_object: TensorObject, reasons: lis
         (coo_object(coords=packed(None)), "coords", None, 64),  # from the values
         (coo_object(coords=packed(None), values=packed(None, "f32")), "values", None, None),
         (coo_object(coords=packed(None), values=packed(None, "f32")), "coords", 5, 80),
+        (csr_object(indices=packed(16)), "indices", 0, 0),
+        (csr_object(indices=packed(16)), "indices", -1, 16),
+        (csr_object(indices=packed(16, "unheard of")), "indices", 5, 16),
+        (csr_object(values=logical("f32", "complex64")), "values", 5, 40),
+        (csr_object(values=logical("u8", "f4_e2m1")), "values", 5, 3),
     ],
 )
 def test_how_much_a_component_must_decode_to(
@@ -339,3 +354,36 @@ def test_who_tells_how_long_the_others_are() -> None:
     assert COO.entries_told("coords", 8, 0) is None
     assert CSR.read_order[0] == "indptr"
     assert COO.read_order[0] == "values"
+
+
+@pytest.mark.parametrize(
+    ("type", "counts", "expected"),
+    [
+        ("f4_e2m1", {"indices": 5, "values": 6}, 5),
+        ("f4_e2m1", {"indices": 6, "values": 6}, 6),
+        ("f4_e2m1", {"indices": 4, "values": 6}, 6),  # a whole byte too many
+        ("f4_e2m1", {"indices": 7, "values": 6}, 6),
+        ("f4_e2m1", {"indices": None, "values": 6}, 6),
+        ("f4_e2m1", {"indices": 5, "values": None}, None),
+        (None, {"indices": 5, "values": 6}, 6),
+    ],
+)
+def test_the_padding_of_the_last_byte_is_no_value(
+    type: str | None, counts: dict[str, int | None], expected: int | None
+) -> None:
+    found = without_padding(Component("u8", 64, 9, type), counts)
+    assert found == {**counts, "values": expected}
+
+
+@pytest.mark.parametrize("role", ["indptr", "indices", "values", "extra"])
+def test_pointers_and_columns_are_checked_as_they_come(role: str) -> None:
+    tensor_object = csr_object((2, 3), extra=packed(7, "u8"))
+    watch = CSR.watch(tensor_object, role, 4)
+    if role in ("values", "extra"):
+        assert watch is None
+        return
+    assert watch is not None
+    watch.feed(np.array([0, 2, 2], np.uint64))
+    with pytest.raises(LayoutError) as caught:
+        watch.feed(np.array([3, 1], np.uint64))
+    assert caught.value.component == role

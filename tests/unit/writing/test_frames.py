@@ -65,6 +65,23 @@ def test_where_frames_end(plan: TensorObject, chunk_rows: int | None, frames: Fr
     assert frames_of(plan, "data", chunk_rows) == frames
 
 
+@pytest.mark.parametrize(
+    ("columns", "chunk_rows", "length"),
+    [
+        (300, 1, 300),
+        (300, 2, 600),
+        (FRAME_BYTES - 1, None, FRAME_BYTES - 1),
+        (FRAME_BYTES, None, FRAME_BYTES),
+        (FRAME_BYTES + 1, None, FRAME_BYTES),  # of rows that are longer, frames end anywhere
+        (3 * FRAME_BYTES + 9, None, FRAME_BYTES),
+        ((16 << 20) + 1, 1, 16 << 20),
+    ],
+)
+def test_where_frames_of_one_length_end(columns: int, chunk_rows: int | None, length: int) -> None:
+    found = frames_of(dense((9, columns), "u8"), "data", chunk_rows, are_equal=True)
+    assert found == Frames(length, length)
+
+
 def test_sparse_components_have_no_rows() -> None:
     parts = {role: Component("u64", 0, 0) for role in ("indptr", "indices", "values")}
     plan = TensorObject((9, 9), "sparse_csr", parts)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import ztensor
 from tests.extent import examples
-from ztensor.errors import ArgumentTypeError, NotRepresentableError, SourceError
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, NotRepresentableError, SourceError
 from ztensor.numpy import load, load_file, save, save_file
 from ztensor.writing.saving import save_all
 
@@ -187,3 +187,28 @@ def test_a_failed_write_leaves_what_was_there(
         save_file({f"n{i}": np.full(9, i) for i in range(50)}, tmp_path / "m.zt")
     assert (tmp_path / "m.zt").read_bytes() == before
     assert os.listdir(tmp_path) == ["m.zt"]
+
+
+def test_attributes_are_called_metadata_too() -> None:
+    """By one of the words at a time."""
+    pairs = {"a": 1, "b": "two"}
+    made = [save({}, metadata=pairs), save({}, attributes=pairs), save({}, pairs)]
+    assert len({*made}) == 1
+    with ztensor.open(made[0]) as reader:
+        assert reader.attributes == pairs
+    with ztensor.open(save({})) as reader:
+        assert reader.attributes == {}
+    both: Any
+    for both in ({"metadata": pairs, "attributes": pairs}, {"metadata": {}, "attributes": {}}):
+        with pytest.raises(ArgumentValueError, match="only one"):
+            save({}, **both)
+
+
+def test_progress_counts_the_bytes_of_all_tensors(tmp_path: Path) -> None:
+    tensors: dict[str, Any] = {"a": np.ones(3), "b": np.ones((1000, 100)), "c": np.ones(5, np.int8)}
+    told: list[tuple[int, int]] = []
+    save_file(tensors, tmp_path / "m.zt", progress=lambda *numbers: told.append(numbers))
+    total = sum(array.nbytes for array in tensors.values())
+    assert told[-1] == (total, total)
+    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    assert {whole for _, whole in told} == {total}

@@ -1113,3 +1113,12 @@ def test_a_logical_type_is_that_of_the_main_component_alone(name: str) -> None:
     with ztensor.open(save({"m": tensor})) as reader:
         types = {role: part.type for role, part in reader.metadata("m").components.items()}
     assert types == {"values": name, "indices": None, "indptr": None}
+
+
+@pytest.mark.parametrize("word", ["attributes", "metadata"])
+def test_attributes_of_the_file_have_two_names_and_one_of_them_is_used(word: str) -> None:
+    pairs: dict[str, Any] = {word: {"a": 1}}
+    with ztensor.open(written(lambda writer: writer.write("w", FOUR), **pairs)) as reader:
+        assert reader.attributes == {"a": 1}
+    with pytest.raises(ArgumentValueError, match="only one"):
+        Writer(io.BytesIO(), attributes={}, metadata={})
