@@ -36,7 +36,8 @@ EQUAL: dict[str, dict[str, str]] = {
         "end < self.length": _SPEED,
     },
     "foreign/base.py": {
-        "len(spans) > 1": _SPEED,
+        "elements.ndim < 2": _SPEED,
+        "elements.strides[-1] == elements.itemsize": _SPEED,
         "len(target) > 1": _SPEED,
         "steps[0] - inner > _GAP_BYTES": _SPEED,
         "whole <= _READ_BYTES": _SPEED,
@@ -47,7 +48,17 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "foreign/deflate.py": {
         "inflater.position > start": "at the edge an empty piece is added",
+        "inflater.position >= entries[-1].position + self.step": _SPEED,
         "length <= _WHOLE_BYTES": _SPEED,
+        "self._taken < stored.length": "at the end nothing is left, and nothing is read",
+    },
+    "foreign/gguf/cursor.py": {
+        "end <= have": "at the edge more is read ahead, as the next field would have it",
+    },
+    "foreign/gguf/metadata.py": {
+        "at - begin > _BATCH_BYTES": "how many strings are decoded at once",
+        "start > have": "asks for bytes that are there",
+        "stop > have": "asks for bytes that are there",
     },
     "foreign/hdf5/datatype.py": {
         "end < 0": "a name never begins the message, so no end is 0",
@@ -55,15 +66,36 @@ EQUAL: dict[str, dict[str, str]] = {
     "foreign/hdf5/heaps.py": {
         "length < 0": "no object of no bytes is a huge one",
     },
+    "foreign/npy.py": {
+        "end <= _USUAL_MOST": _SPEED,
+        "needed > nbytes": "that they differ was asked before",
+    },
     "foreign/npz/exporting.py": {
-        "count >= zip.MOST_16": "at the edge both records say it",
-        "max(offset, length) >= zip.MOST_32": "at the edge both records say it",
+        "self.size >= zip.MOST_32": "for `_sizes` both numbers are equal at the edge",
+    },
+    "foreign/npz/members.py": {
+        "length > len(head)": "at the edge the same head is read again",
+        "skip < len(piece)": "at the edge an empty piece is added",
+    },
+    "foreign/npz/sparse.py": {
+        "len(_COMMON) < len(members)": "beside the three nothing stands, which is asked as well",
+        "names >= _COMMON": "beside the three nothing stands, which is asked as well",
     },
     "foreign/onnx/projecting.py": {
         "place < end": "leads to the general walk, as any odd node",
     },
     "foreign/pt/pickle_rows.py": {
         "call.least <= 1": _LONG_WAY,
+    },
+    "foreign/safetensors.py": {
+        "0 <= stop": "what is looked for begins behind the first character",
+        "at > length": "that they differ was asked before",
+        "len(names) >= _COLUMNS_FROM": _SPEED,
+        "stop < at": "where they are equal no comma follows, and the result is the same",
+        "stop >= 0": "what is looked for begins behind the first character",
+    },
+    "foreign/zip.py": {
+        "at + 4 <= len(extra)": "a field of no bytes at the end has no number",
     },
     "layout/gguf_blocks.py": {
         "target == np.float32": _SPEED,
@@ -78,6 +110,16 @@ EQUAL: dict[str, dict[str, str]] = {
     "layout/quantization/unpacking.py": {
         "width > 8": "the upper half of a byte is made once more, and not used",
         "width > bits": "the upper half of a byte is made once more, and not used",
+    },
+    "model/dtype.py": {
+        "count > _BEYOND": "at the edge either number is larger than any file",
+    },
+    "model/manifest.py": {
+        "len(known) < len(names)": "nothing is added where all are known",
+    },
+    "model/showing.py": {
+        "code < 256": "U+0100 is a letter, which is never escaped",
+        "code < 65536": "U+10000 is a letter, which is never escaped",
     },
     "reading/ahead.py": {
         "nbytes is None": _SPEED,

@@ -32,6 +32,7 @@ _PT = (
 )
 _NPZ = (
     "unit/foreign/test_npz.py",
+    "unit/foreign/test_npz_edges.py",
     "unit/foreign/test_scipy_npz.py",
     "attacks/test_zip.py",
     "foreign_account/test_foreign_account.py",
