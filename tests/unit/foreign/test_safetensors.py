@@ -21,9 +21,7 @@ import ztensor.numpy
 from ztensor.errors import Reason
 from ztensor.foreign import safetensors
 from ztensor.foreign.base import Exporting
-from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.reading.reader import ObjectReader
-from ztensor.source.memory import MemorySource
 from ztensor.source.stream import StreamSink
 from ztensor.testing.damage import damaged, random_damage
 from ztensor.testing.promise import exercise
@@ -276,51 +274,6 @@ def test_what_only_the_library_takes(text: str) -> None:
     assert [name for name, _ in library.deserialize(data)] == ["a"]
     with pytest.raises(ztensor.FormatError):
         ztensor.open(data)
-
-
-def test_only_fields_that_are_not_read_are_told() -> None:
-    for text, told in ((HEADERS["blanks"], []), (HEADERS["another field"], ["unknown field 'a'"])):
-        raw = text.replace("%s", SCALAR).encode()
-        with ztensor.open(struct.pack("<Q", len(raw)) + raw + b"x") as reader:
-            assert list(map(str, reader.unrepresented)) == told
-
-
-@pytest.mark.parametrize("blank", ["", " "], ids=["regular", "JSON"])
-def test_the_name_that_comes_twice_is_told(blank: str) -> None:
-    raw = f'{{"a":{SCALAR},{blank}"b":{SCALAR},"c":{SCALAR},"b":{SCALAR}}}'.encode()
-    with pytest.raises(ztensor.FormatError) as caught:
-        ztensor.open(struct.pack("<Q", len(raw)) + raw + b"x")
-    assert (caught.value.reason, caught.value.found) == (Reason.DUPLICATE_NAME, "'b'")
-
-
-def test_an_empty_tensor_lies_beside_one_of_an_unknown_type() -> None:
-    entries = {"a": tensor("U8", [0], 0, 0), "b": tensor("Q3_LATER", [2], 0, 6)}
-    with ztensor.open(file(entries, b"abcdef")) as reader:
-        assert reader["a"].shape == (0,)
-        assert reader.metadata("b").dtype == "Q3_LATER"
-
-
-@pytest.mark.parametrize(
-    ("length", "reason"), [(0, Reason.TRUNCATED), (7, Reason.TRUNCATED), (8, Reason.FIELD_VALUE)]
-)
-def test_a_file_has_at_least_the_length_of_its_header(length: int, reason: Reason) -> None:
-    with pytest.raises(ztensor.FormatError) as caught:
-        safetensors.project(MemorySource(bytes(length)), Budget(DEFAULT_LIMITS, length))
-    assert caught.value.reason is reason
-
-
-def test_a_header_costs_the_same_wherever_it_is_odd() -> None:
-    """What was charged for it as a regular one is given back before it is read as JSON."""
-    left = []
-    for number in (0, 49):
-        header = {f"name {i:02}": tensor("U8", [1], i, i + 1) for i in range(50)}
-        raw = json.dumps(header, separators=(",", ":")).encode()
-        raw = raw.replace(b'"name %02d":' % number, b'"name %02d" :' % number)
-        data = struct.pack("<Q", len(raw)) + raw + bytes(50)
-        budget = Budget(DEFAULT_LIMITS, len(data))
-        assert len(safetensors.project(MemorySource(data), budget).manifest.objects) == 50
-        left.append(budget.bytes_left)
-    assert left[0] == left[1]
 
 
 def test_a_dimension_beyond_64_bits_in_a_long_header(kept: str) -> None:
@@ -588,31 +541,6 @@ def test_a_header_is_taken_apart_in_parts(tmp_path: Path, monkeypatch: pytest.Mo
         for wrong in (b'}"name 7":', b' "name 7" ', b',"name 8":'):
             with pytest.raises(ztensor.FormatError):
                 ztensor.open(plain.replace(b',"name 7":', wrong)).close()
-
-
-@pytest.mark.parametrize("more", [-1, 0])
-def test_a_header_may_have_the_length_of_the_limit(more: int) -> None:
-    (length,) = struct.unpack("<Q", GOLDEN.read_bytes()[:8])
-    limits = ztensor.Limits(manifest_bytes=length + more)
-    if more < 0:
-        with pytest.raises(ztensor.LimitError, match="manifest_bytes"):
-            ztensor.open(GOLDEN, limits=limits)
-    else:
-        ztensor.open(GOLDEN, limits=limits).close()
-
-
-@pytest.mark.parametrize("more", [-1, 0])
-def test_a_header_of_the_length_of_the_cap_is_written(
-    monkeypatch: pytest.MonkeyPatch, more: int
-) -> None:
-    with ztensor.open(ztensor.numpy.save(VALUES)) as reader:
-        plain, _ = export(reader)
-        monkeypatch.setattr(safetensors, "_MOST_HEADER", struct.unpack("<Q", plain[:8])[0] + more)
-        if more < 0:
-            with pytest.raises(ztensor.errors.NotRepresentableError, match="header"):
-                export(reader)
-        else:
-            assert export(reader)[0] == plain
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
