@@ -84,9 +84,9 @@ EQUAL: dict[str, dict[str, str]] = {
     "encoding/zstd/frames.py": {
         "at >= lengths[:, None]": "what is cut in its header has no room for a block",
         "end < self.length": _SPEED,
+        "kinds < _COMPRESSED": "compressed blocks take the other of two ways",
         "len(head) < 3": _SPEED,
         "len(head) < 5": "a frame that is cut behind five bytes is cut in its header",
-        "kinds < _COMPRESSED": "compressed blocks take the other of two ways",
         "position + most > end": _SPEED,
         "position < self.length": "no bytes are read behind the last one",
     },
@@ -104,7 +104,8 @@ EQUAL: dict[str, dict[str, str]] = {
         "stored >= 0": "no bytes are no frame",
     },
     "foreign/base.py": {
-        "len(spans) > 1": _SPEED,
+        "elements.ndim < 2": _SPEED,
+        "elements.strides[-1] == elements.itemsize": _SPEED,
         "len(target) > 1": _SPEED,
         "steps[0] - inner > _GAP_BYTES": _SPEED,
         "whole <= _READ_BYTES": _SPEED,
@@ -115,7 +116,17 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "foreign/deflate.py": {
         "inflater.position > start": "at the edge an empty piece is added",
+        "inflater.position >= entries[-1].position + self.step": _SPEED,
         "length <= _WHOLE_BYTES": _SPEED,
+        "self._taken < stored.length": "at the end nothing is left, and nothing is read",
+    },
+    "foreign/gguf/cursor.py": {
+        "end <= have": "at the edge more is read ahead, as the next field would have it",
+    },
+    "foreign/gguf/metadata.py": {
+        "at - begin > _BATCH_BYTES": "how many strings are decoded at once",
+        "start > have": "asks for bytes that are there",
+        "stop > have": "asks for bytes that are there",
     },
     "foreign/hdf5/chunks.py": {
         "len(numbers) > 1": "one chunk is compared with none",
@@ -136,15 +147,37 @@ EQUAL: dict[str, dict[str, str]] = {
         "at + length > _PAGE_BYTES": _SPEED,
         "len(self._pages) >= _MOST_PAGES": "how many pages are kept",
     },
+    "foreign/npy.py": {
+        "end <= _USUAL_MOST": _SPEED,
+        "needed > nbytes": "that they differ was asked before",
+    },
     "foreign/npz/exporting.py": {
-        "count >= zip.MOST_16": "at the edge both records say it",
-        "max(offset, length) >= zip.MOST_32": "at the edge both records say it",
+        "self.size >= zip.MOST_32": "for `_sizes` both numbers are equal at the edge",
+    },
+    "foreign/npz/members.py": {
+        "length > len(head)": "at the edge the same head is read again",
+        "skip < len(piece)": "at the edge an empty piece is added",
+    },
+    "foreign/npz/sparse.py": {
+        "len(_COMMON) < len(members)": "beside the three nothing stands, which is asked as well",
+        "names >= _COMMON": "beside the three nothing stands, which is asked as well",
     },
     "foreign/onnx/projecting.py": {
         "place < end": "leads to the general walk, as any odd node",
     },
     "foreign/pt/pickle_rows.py": {
         "call.least <= 1": _LONG_WAY,
+    },
+    "foreign/safetensors.py": {
+        "0 <= stop": "what is looked for begins behind the first character",
+        "at > length": "that they differ was asked before",
+        "len(entry) > 3": "what has no field more is not deep; for what is told it is tested",
+        "len(names) >= _COLUMNS_FROM": _SPEED,
+        "stop < at": "where they are equal no comma follows, and the result is the same",
+        "stop >= 0": "what is looked for begins behind the first character",
+    },
+    "foreign/zip.py": {
+        "at + 4 <= len(extra)": "a field of no bytes at the end has no number",
     },
     "layout/dense.py": {
         "count < flat.size": "nothing is cut off where the counts are equal",
@@ -155,8 +188,8 @@ EQUAL: dict[str, dict[str, str]] = {
         "stored.max() > 1": "bools of 0 and 1 stay as they are",
     },
     "layout/quantization/dequantizing.py": {
-        "components['scales'].size <= _WHOLE": _SPEED,
         "1 < count": _SPEED,
+        "components['scales'].size <= _WHOLE": _SPEED,
         "count < 8": _SPEED,
         "count >= 64": "64 is a multiple of 8, too",
         "count >= 8": "8 is a multiple of 1, too",
@@ -173,8 +206,8 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "layout/quantization/unpacking.py": {
         "axis == 1": "only a big-endian machine could tell",
-        "sys.byteorder == 'big'": _LONG_WAY,
         "bits < 8": "for eight bits the two steps undo one another",
+        "sys.byteorder == 'big'": _LONG_WAY,
         "width > 8": "the upper half of a byte is made once more, and not used",
         "width > bits": "the upper half of a byte is made once more, and not used",
     },
@@ -184,6 +217,16 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "layout/sparse_once.py": {
         "element_count(shape) <= _INT64_MAX": _LONG_WAY,
+    },
+    "model/dtype.py": {
+        "count > _BEYOND": "at the edge either number is larger than any file",
+    },
+    "model/manifest.py": {
+        "len(known) < len(names)": "nothing is added where all are known",
+    },
+    "model/showing.py": {
+        "code < 256": "U+0100 is a letter, which is never escaped",
+        "code < 65536": "U+10000 is a letter, which is never escaped",
     },
     "reading/ahead.py": {
         "nbytes is None": _SPEED,
@@ -278,8 +321,8 @@ EQUAL: dict[str, dict[str, str]] = {
         "crew.count > 1": _SPEED,
         "data.nbytes >= _BESIDE_BYTES": _SPEED,
         "done > self._hashed": "what is fresh lies behind",
-        "self.digest_later is None": _SPEED,
         "offset > position": "to write no zeros changes nothing",
+        "self.digest_later is None": _SPEED,
     },
     "writing/canonical.py": {
         "place <= self._last": "an equal name is refused before",

@@ -32,6 +32,7 @@ _PT = (
 )
 _NPZ = (
     "unit/foreign/test_npz.py",
+    "unit/foreign/test_npz_edges.py",
     "unit/foreign/test_scipy_npz.py",
     "attacks/test_zip.py",
     "foreign_account/test_foreign_account.py",
@@ -201,7 +202,10 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tree/fitting.py": ("unit/test_states.py",),
     "notebook": ("unit/notebook/test_sheets.py",),
     "foreign/keras.py": ("foreign_account/test_foreign_account.py",),
-    "foreign/safetensors.py": ("foreign_account/test_foreign_account.py",),
+    "foreign/safetensors.py": (
+        "unit/foreign/test_safetensors_edges.py",
+        "foreign_account/test_foreign_account.py",
+    ),
     "foreign/base.py": (
         "unit/foreign/test_npz.py",
         "unit/foreign/test_gguf.py",

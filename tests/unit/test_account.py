@@ -10,7 +10,7 @@ import pytest
 
 import ztensor
 from ztensor.errors import NotRepresentableError
-from ztensor.model.account import Unrepresented
+from ztensor.model.account import Tally, Unrepresented
 from ztensor.numpy import save_file
 from ztensor.opening import Reader
 
@@ -32,6 +32,14 @@ A = np.arange(4.0)
 )
 def test_it_is_part_of_a_sentence(one: Unrepresented, text: str) -> None:
     assert str(one) == text
+
+
+@pytest.mark.parametrize(("length", "shown"), [(256, "x" * 256), (257, "x" * 256 + "...")])
+def test_a_long_place_is_cut(length: int, shown: str) -> None:
+    tally = Tally()
+    tally.add("code", "x" * length, nbytes=3)
+    tally.add("code", "x" * length, nbytes=4)
+    assert tally() == [Unrepresented("code", shown, 2, 7)]
 
 
 def test_a_file_of_ours_says_nothing_else(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import importlib.util
 import io
 import json
 import random
@@ -17,6 +18,7 @@ from tests.corpus.foreign.make_gguf import (
     ARRAY,
     STR,
     U8,
+    U32,
     accepted,
     array,
     blocks_of,
@@ -36,7 +38,7 @@ from ztensor.errors import (
     UnsupportedError,
     ZTensorError,
 )
-from ztensor.foreign.gguf import TYPES, export
+from ztensor.foreign.gguf import TYPES, export, types
 from ztensor.limits import Limits
 from ztensor.source.stream import StreamSink
 from ztensor.testing.promise import exercise
@@ -132,6 +134,58 @@ def test_shapes_without_elements_and_without_axes() -> None:
     assert reader["one"] == 2.5
     assert reader["far"].shape == (0,)
     assert reader.read("none").dequantize().shape == (0, 256)
+
+
+@pytest.mark.parametrize("infos", [[], [info("a", (40,), 24, 0)]], ids=["empty", "one"])
+@pytest.mark.parametrize("more", [-1, 0])
+def test_a_header_may_have_the_length_of_the_limit(infos: list[bytes], more: int) -> None:
+    data = gguf((), infos)
+    limits = Limits(manifest_bytes=len(data) + more)
+    data += bytes(-len(data) % 32 + 40)
+    if more < 0:
+        with pytest.raises(LimitError, match="manifest_bytes"):
+            ztensor.open(data, limits=limits)
+    else:
+        assert len(ztensor.open(data, limits=limits)) == len(infos)
+
+
+@pytest.mark.parametrize("more", [-1, 0])
+def test_a_dimension_has_63_bits(more: int) -> None:
+    """Also beside one of 0, where no byte is needed."""
+    largest = (1 << 63) + more
+    data = gguf((), [info("a", (0, largest), 24, 0)])
+    if more < 0:
+        assert ztensor.open(data).metadata("a").shape == (largest, 0)
+        return
+    with pytest.raises(FormatError) as caught:
+        ztensor.open(data)
+    assert caught.value.reason is Reason.FIELD_VALUE
+
+
+@pytest.mark.parametrize("alignment", [32, 1 << 16, 1 << 17])
+def test_the_alignment_that_is_written_has_a_most(alignment: int) -> None:
+    data = gguf(
+        [pair("general.alignment", U32, struct.pack("<I", alignment))],
+        [info("a", (3,), 24, 0)],
+        b"abc",
+        alignment=alignment,
+    )
+    written, losses = exported(ztensor.open(data))
+    attributes = ztensor.open(written).attributes
+    assert attributes.get("general.alignment") == (alignment if alignment <= 1 << 16 else None)
+    assert len(losses) == (alignment > 1 << 16)
+
+
+def test_the_types_of_numbers_are_numpys() -> None:
+    spec = importlib.util.find_spec(types.__name__)
+    assert spec is not None
+    assert spec.loader is not None
+    anew = importlib.util.module_from_spec(spec)  # its tables are made as it is read
+    spec.loader.exec_module(anew)
+    words = ("u8", "i8", "u16", "i16", "u32", "i32", "f32", "u64", "i64", "f64")
+    names = {word: np.dtype(code).name for word, code in anew.DTYPES.items()}
+    long = {"u": "uint", "i": "int", "f": "float"}
+    assert names == {"bool": "uint8", **{word: long[word[0]] + word[1:] for word in words}}
 
 
 def test_a_string_that_is_no_utf8_comes_as_bytes() -> None:

@@ -55,6 +55,13 @@ def test_a_text_may_be_cut_in_a_letter() -> None:
     assert kind.name == "a text"
 
 
+@pytest.mark.parametrize(("before", "is_text"), [(508, False), (509, True), (511, True)])
+def test_a_letter_is_cut_only_at_the_end(before: int, is_text: bool) -> None:
+    """512 bytes are looked at, and no letter has more than four."""
+    found = lookalike(b"a" * before + b"\xf0\x9f\x98" + b"a" * 9)
+    assert (found is not None) is is_text
+
+
 @pytest.mark.parametrize(
     "data", [b"", b"\0" * 600, b"\xff\xfe", b"abc\x01", b"a" * 400 + b"\xff" * 200]
 )

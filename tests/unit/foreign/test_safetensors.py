@@ -206,6 +206,10 @@ HEADERS = {
     "brackets in a name": '{"}],[{:,":%s}',
     "empty tensors": '{"a":%s,"b":{"dtype":"F64","shape":[3,0],"data_offsets":[0,0]},'
     '"c":{"dtype":"F64","shape":[0],"data_offsets":[1,1]}}',
+    "a large empty shape, read as JSON": '{ "a":%s,'
+    '"b":{"dtype":"F64","shape":[0,18446744073709551615],"data_offsets":[1,1]}}',
+    "a large empty shape, the other way round": '{"a":%s,'
+    '"b":{"dtype":"F64","shape":[18446744073709551615,0],"data_offsets":[1,1]}}',
     "a large empty shape": '{"a":%s,'
     '"b":{"dtype":"F64","shape":[0,18446744073709551615],"data_offsets":[1,1]}}',
     "not in the order of the data": '{"a":{"dtype":"U8","shape":[0],"data_offsets":[1,1]},"b":%s}',

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.corpus.foreign import make_npz
 from ztensor.errors import ContainerError, Reason, UnsupportedError
 from ztensor.foreign.deflate import MOST_RATIO
-from ztensor.foreign.zip import Entry, extents, place, read_entries, unread_bytes
+from ztensor.foreign.zip import END, LOCATOR64, Entry, extents, place, read_entries, unread_bytes
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.source.memory import MemorySource
 
@@ -135,6 +136,19 @@ def test_what_the_records_say_is_checked(
     data = changed(archive({"a": b"abc", "b": b"abc"}), magic, field, value)
     with pytest.raises(error):
         data_of(data, "b")
+
+
+def test_a_locator_at_the_beginning_is_read() -> None:
+    """It tells of a record before it, and there is no room for one."""
+    end = END.pack(b"PK\5\6", 0, 0, 0, 0, 0, LOCATOR64.size, 0)
+    assert entries(END.pack(b"PK\5\6", *[0] * 7)) == {}
+    with pytest.raises(ContainerError, match="not before its locator"):
+        entries(LOCATOR64.pack(b"PK\6\7", 0, 0, 1) + end)
+
+
+def test_a_member_without_a_name_is_one() -> None:
+    found = entries(make_npz.archive(make_npz.Member(b"", b"abc")))
+    assert {name: (one.name, one.size) for name, one in found.items()} == {"": ("", 3)}
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from ztensor.model.dtype import LOGICAL_TYPES
 from ztensor.model.manifest import Component, TensorObject, WrittenObjects
 
 LIKE = TensorObject(
@@ -77,3 +78,20 @@ def test_only_bools_are_looked_at(dtype: str, is_exact: bool, any_is_true: bool)
     one = Component(dtype, 0, 4, is_exact=is_exact, nonzero_is_true=any_is_true)
     assert one.has_checked_bools is (dtype == "bool" and is_exact)
     assert one.has_free_bools is (dtype == "bool" and any_is_true)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "told", "known"),
+    [("raw", None, 256), ("raw", 9, 256), ("zstd", None, None), ("zstd", 9, 9), ("zstd", 0, 0)],
+)
+def test_the_decoded_length_of_raw_bytes_is_their_length(
+    encoding: str, told: int | None, known: int | None
+) -> None:
+    one = Component("f32", 0, 256, encoding=encoding, decoded_length=told)
+    assert one.known_decoded_length == known
+
+
+def test_a_logical_type_is_that_of_its_name() -> None:
+    assert Component("f32", 0, 8).logical is None
+    assert Component("f32", 0, 8, "complex64").logical is LOGICAL_TYPES["complex64"]
+    assert Component("f32", 0, 8, "unheard of").logical is None

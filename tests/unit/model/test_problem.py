@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from ztensor.errors import ManifestError, Reason
-from ztensor.model.problem import Problem, manifest_error
+from ztensor.model.problem import MOST_PROBLEMS, Problem, manifest_error
 
 BARE = Problem(Reason.FIELD_TYPE, "expected text, found null", ("dtype",))
 
@@ -52,6 +52,13 @@ def test_one_error_carries_all_and_stands_where_the_first_is() -> None:
     assert str(problems[0]) in str(error)
     assert "2 more" in str(error)
     assert "more" not in str(manifest_error(problems[:1]))
+
+
+@pytest.mark.parametrize("count", [MOST_PROBLEMS - 1, MOST_PROBLEMS])
+def test_a_full_list_says_that_there_may_be_others(count: int) -> None:
+    text = str(manifest_error([BARE] * count))
+    assert f"{count - 1} more problems" in text
+    assert ("or others behind them" in text) is (count == MOST_PROBLEMS)
 
 
 def test_problems_can_be_sent_and_compared() -> None:

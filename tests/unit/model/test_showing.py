@@ -1,0 +1,82 @@
+"""What people read of a file: sizes, counts, and text whose every character is seen."""
+
+from __future__ import annotations
+
+import pytest
+
+from ztensor.model.showing import counted, shape_text, shown_name, size_text, visible
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (999_949, "999.9 kB"),
+        (999_950, "1.0 MB"),
+        (999_950_000_000, "1.0 TB"),
+        ((1 << 64) - 1, "18.4 EB"),
+        (1 << 64, "over 18 EB"),
+        (1 << 200, "over 18 EB"),
+    ],
+)
+def test_a_size_has_at_most_four_digits(nbytes: int, text: str) -> None:
+    assert size_text(nbytes) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 objects"),
+        (1, "1 object ('a')"),
+        (3, "3 objects ('a', 'b', 'c')"),
+        (4, "4 objects ('a', 'b', 'c', ...)"),
+        (1234, "1,234 objects ('a', 'b', 'c', ...)"),
+    ],
+)
+def test_the_first_three_names_are_shown(count: int, text: str) -> None:
+    names = "abcd"[: min(count, 4)]
+    assert counted(count, "object", names) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Grüße, 世界 😀", "Grüße, 世界 😀"),
+        ("\x85ü", r"\x85ü"),
+        ("ü\u202e", r"ü\u202e"),
+        ("ü\u3164\u2800", r"ü\u3164\u2800"),
+        ("ü\U000e0001", r"ü\U000e0001"),
+        ("\u0301a", "\\u0301a"),
+        ("ü" + "\u0301" * 4, "ü" + "\u0301" * 4),
+        ("ü" + "\u0301" * 5 + "a", "ü" + "\u0301" * 4 + r"\u0301a"),
+        ("ü" + "\u0301\u20dd" * 3, "ü" + "\u0301\u20dd" * 2 + r"\u0301\u20dd"),
+        ("ü\u0301" * 9, "ü\u0301" * 9),
+    ],
+)
+def test_what_is_not_plainly_seen_is_escaped(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a" * 10, "a" * 10),
+        ("a" * 6 + "b" * 5, "aaaaa...(11 characters)...bbbbb"),
+    ],
+)
+def test_a_long_name_is_cut_in_its_midst(name: str, shown: str) -> None:
+    assert shown_name(name, 10) == shown
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        ((), "[]"),
+        (range(8), "[0, 1, 2, 3, 4, 5, 6, 7]"),
+        (range(9), "[0, 1, 2, 3, 4, 5, ... 9 dimensions]"),
+    ],
+)
+def test_a_shape_of_many_dimensions_is_cut(shape: range | tuple[()], text: str) -> None:
+    assert shape_text(shape) == text
