@@ -59,8 +59,17 @@ EQUAL: dict[str, dict[str, str]] = {
         "count >= zip.MOST_16": "at the edge both records say it",
         "max(offset, length) >= zip.MOST_32": "at the edge both records say it",
     },
+    "foreign/onnx/encodings.py": {
+        "start < data.size": "at the end an empty piece is looked at, and ends the loop",
+    },
     "foreign/onnx/projecting.py": {
-        "place < end": "leads to the general walk, as any odd node",
+        "inner < 128": "128 has neither kind in its low bits; before a number it is tested",
+        "more >= 128": "so long a text would end behind the node, which is looked into either way",
+    },
+    "foreign/onnx/protobuf.py": {
+        "0 <= begin": _LONG_WAY,
+        "begin + count > len(self._block)": _SPEED,
+        "begin < 0": _SPEED,
     },
     "foreign/pt/pickle_rows.py": {
         "call.least <= 1": _LONG_WAY,
