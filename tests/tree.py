@@ -328,6 +328,8 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "sharded/choosing.py": ("unit/test_folders.py", "remote/test_folders.py"),
     "sharded/folders.py": ("unit/test_folders.py", "remote/test_folders.py"),
     "sharded/index.py": ("unit/test_sharded.py",),
+    "sharded/naming.py": ("unit/test_sharded.py", "unit/cli/test_sets.py"),
+    "sharded/verifying.py": ("unit/test_sharded.py", "unit/cli/test_sets.py"),
     "sharded/uploading.py": ("remote/test_writing.py",),
     "sharded/finding.py": (
         "unit/test_sharded.py",
