@@ -41,9 +41,24 @@ EQUAL: dict[str, dict[str, str]] = {
         "steps[0] - inner > _GAP_BYTES": _SPEED,
         "whole <= _READ_BYTES": _SPEED,
     },
+    "foreign/dcp/assembling.py": {
+        "before != at": "bytes come in order; turned, a box is read once more",
+        "boxes.offsets <= lengths": "no box is empty, and no other fits where its tensor ends",
+    },
+    "foreign/dcp/chunks.py": {
+        "(int(code.max()) + 1) * (int(other.max()) + 1) >= _MOST_CODE": _LONG_WAY,
+    },
+    "foreign/dcp/projecting.py": {
+        "metadata.size > _LONG_BYTES": _SPEED,
+        "places[:, 1] <= there": "where a file ends lies nothing but what has no bytes",
+    },
     "foreign/dcp/records.py": {
         "component.offset < entry.end": "a member's data lies behind its header",
+        "element.per_element > 1": "a length times one",
         "entry.begin < component.offset": "a member's data lies behind its header",
+    },
+    "foreign/dcp/shards.py": {
+        "element.per_element > 1": "a length divided by one",
     },
     "foreign/deflate.py": {
         "inflater.position > start": "at the edge an empty piece is added",

@@ -188,6 +188,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     "foreign/dcp": (
         "unit/foreign/test_dcp.py",
+        "unit/foreign/test_dcp_2.py",
         "unit/foreign/test_dcp_torch.py",
         "unit/foreign/test_pickle_columns.py",
         "foreign_account/test_foreign_account.py",
