@@ -110,9 +110,24 @@ EQUAL: dict[str, dict[str, str]] = {
         "steps[0] - inner > _GAP_BYTES": _SPEED,
         "whole <= _READ_BYTES": _SPEED,
     },
+    "foreign/dcp/assembling.py": {
+        "before != at": "bytes come in order; turned, a box is read once more",
+        "boxes.offsets <= lengths": "no box is empty, and no other fits where its tensor ends",
+    },
+    "foreign/dcp/chunks.py": {
+        "(int(code.max()) + 1) * (int(other.max()) + 1) >= _MOST_CODE": _LONG_WAY,
+    },
+    "foreign/dcp/projecting.py": {
+        "metadata.size > _LONG_BYTES": _SPEED,
+        "places[:, 1] <= there": "where a file ends lies nothing but what has no bytes",
+    },
     "foreign/dcp/records.py": {
         "component.offset < entry.end": "a member's data lies behind its header",
+        "element.per_element > 1": "a length times one",
         "entry.begin < component.offset": "a member's data lies behind its header",
+    },
+    "foreign/dcp/shards.py": {
+        "element.per_element > 1": "a length divided by one",
     },
     "foreign/deflate.py": {
         "inflater.position > start": "at the edge an empty piece is added",
@@ -162,8 +177,17 @@ EQUAL: dict[str, dict[str, str]] = {
         "len(_COMMON) < len(members)": "beside the three nothing stands, which is asked as well",
         "names >= _COMMON": "beside the three nothing stands, which is asked as well",
     },
+    "foreign/onnx/encodings.py": {
+        "start < data.size": "at the end an empty piece is looked at, and ends the loop",
+    },
     "foreign/onnx/projecting.py": {
-        "place < end": "leads to the general walk, as any odd node",
+        "inner < 128": "128 has neither kind in its low bits; before a number it is tested",
+        "more >= 128": "so long a text would end behind the node, which is looked into either way",
+    },
+    "foreign/onnx/protobuf.py": {
+        "0 <= begin": _LONG_WAY,
+        "begin + count > len(self._block)": _SPEED,
+        "begin < 0": _SPEED,
     },
     "foreign/pt/pickle_rows.py": {
         "call.least <= 1": _LONG_WAY,

@@ -214,6 +214,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     "foreign/dcp": (
         "unit/foreign/test_dcp.py",
+        "unit/foreign/test_dcp_2.py",
         "unit/foreign/test_dcp_torch.py",
         "unit/foreign/test_pickle_columns.py",
         "foreign_account/test_foreign_account.py",
@@ -363,6 +364,8 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "sharded/choosing.py": ("unit/test_folders.py", "remote/test_folders.py"),
     "sharded/folders.py": ("unit/test_folders.py", "remote/test_folders.py"),
     "sharded/index.py": ("unit/test_sharded.py",),
+    "sharded/naming.py": ("unit/test_sharded.py", "unit/cli/test_sets.py"),
+    "sharded/verifying.py": ("unit/test_sharded.py", "unit/cli/test_sets.py"),
     "sharded/uploading.py": ("remote/test_writing.py",),
     "sharded/finding.py": (
         "unit/test_sharded.py",

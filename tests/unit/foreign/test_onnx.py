@@ -17,6 +17,9 @@ import pytest
 import ztensor
 from tests.extent import amount
 from ztensor.errors import Reason
+from ztensor.foreign.onnx.encodings import External, Neighbours
+from ztensor.source.base import Range
+from ztensor.source.memory import MemorySource
 from ztensor.testing.damage import damaged, random_damage
 from ztensor.testing.promise import exercise
 
@@ -289,6 +292,19 @@ def test_external_data_in_a_pipe_is_refused(tmp_path: Path) -> None:
     assert caught.value.reason == Reason.SOURCE_NOT_REGULAR
 
 
+def test_external_data_behind_a_url_is_beside_it(tmp_path: Path) -> None:
+    store = pytest.importorskip("obstore.store").MemoryStore()
+    obstore = pytest.importorskip("obstore")
+    obstore.put(store, "x/m.onnx", beside("sub/w.bin", offset="8"))
+    obstore.put(store, "x/sub/w.bin", b"12345678" + make.F32)
+    with ztensor.open("memory:///x/m.onnx", storage=store) as reader:
+        for _ in range(2):
+            assert reader["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
+        assert reader.get_slice("a")[1].tolist() == [3, 4, 5]
+    ztensor.convert(ztensor.remote("memory:///x/m.onnx", store), tmp_path / "out.zt")
+    assert ztensor.open(tmp_path / "out.zt")["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
 def test_external_data_of_bytes_is_listed() -> None:
     reader = ztensor.open(beside("w.bin"))
     with pytest.raises(ztensor.UnsupportedError, match="without a path"):
@@ -299,3 +315,162 @@ def test_float8_comes_as_ml_dtypes() -> None:
     reader = ztensor.open(make.model(make.tensor("a", 17, [1], make.raw(b"\x38"))))
     assert reader["a"].dtype == ml_dtypes.float8_e4m3fn
     assert reader["a"].tolist() == [1.0]
+
+
+# --- Nodes ----------------------------------------------------------------------------------
+
+DENSE: bytes = make.tensor("", make.FLOAT, [2, 3], make.raw(make.F32))
+
+
+def graph(*fields: bytes) -> bytes:
+    """Return a model with these fields of its graph, in this order."""
+    return bytes(make.number(1, 10) + make.block(7, b"".join(fields)))
+
+
+PLAIN = {
+    "no attribute": b"",
+    "a number": make.block(5, make.block(1, "axis") + make.number(3, 300) + make.number(20, 2)),
+    "a float": make.block(5, make.block(1, "alpha") + b"\x15\0\0\x80\x3f" + make.number(20, 1)),
+    "a text": make.block(5, make.block(1, "mode") + make.block(4, "same") + make.number(20, 3)),
+    "numbers": make.block(5, make.block(1, "pads") + make.block(8, b"\0\1\2") + make.number(20, 7)),
+    "a doc string of 127 bytes": make.block(6, "a" * 127),
+    "a doc string of 128 bytes": make.block(6, "a" * 128),
+    "a doc string of 129 bytes": make.block(6, "a" * 129),
+    "an attribute of 150 bytes": make.block(5, b"".join(make.block(4, "a" * 48) for _ in range(3))),
+}
+
+
+@pytest.mark.parametrize("what", PLAIN)
+def test_nodes_that_hold_nothing_take_no_memory(what: str) -> None:
+    """A graph has very many of them, and what a file may cost goes by what is listed."""
+    node = make.block(1, make.node("Relu", "y") + PLAIN[what])
+    limits = ztensor.Limits(cost_floor=1 << 16, cost_factor=0)
+    with ztensor.open(graph(*[node] * 1000, make.block(5, make.GOOD)), limits=limits) as reader:
+        assert reader.keys() == ["good"]
+        (nodes,) = [one for one in reader.unrepresented if one.kind == "graph node"]
+        assert nodes.count == 1000
+
+
+# What an attribute says before its tensor, in ways that no library writes. The last byte of each
+# would begin a text of 42 bytes, so that the tensor behind it were its content.
+ODD = {
+    "a type of two bytes": b"\xa0\x01\x80\x0a",
+    "a field of a number above 15": b"\x80\x01\x0a",
+    "a number whose first byte is 0": b"\x18\x80\x0a",
+    "a text of 128 bytes": b"\x22\x80\x01" + b"a" * 127 + b"\x0a",
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_a_tensor_is_found_behind_whatever_an_attribute_says(what: str) -> None:
+    tensor = make.tensor("", make.FLOAT, [1], make.block(12, "a" * 27), make.raw(bytes(4)))
+    assert len(tensor) == 41
+    attribute = ODD[what] + make.block(5, tensor)
+    reader = ztensor.open(graph(make.block(1, make.node("Relu", "y", attribute))))
+    assert [reader[name].tolist() for name in reader] == [[0.0]]
+
+
+def test_a_tensor_is_found_in_a_node_of_any_length() -> None:
+    value = make.block(1, "value") + make.block(5, DENSE)
+    nodes = [
+        make.node("Constant", f"c{length}", value) + make.block(6, "a" * length)
+        for length in (0, 1, 90, 4000, 4096, 20_000)
+    ]
+    reader = ztensor.open(make.model(nodes=nodes))
+    assert reader.keys() == ["c0", "c1", "c90", "c4000", "c4096", "c20000"]
+
+
+def test_tensors_of_the_main_graph_keep_their_names() -> None:
+    """What a node holds gets another name, wherever in the graph the node stands."""
+    held = make.block(1, make.node("Add", "good", make.block(1, "x") + make.block(5, DENSE)))
+    other = make.tensor("good.x", make.FLOAT, [6], make.raw(make.F32))
+    for fields in ([held, held, make.block(5, other)], [make.block(5, other), held, held]):
+        reader = ztensor.open(graph(*fields))
+        assert set(reader) == {"good.x", "good.x#2", "good.x#3"}
+        assert reader["good.x"].shape == (6,)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_constant_has_a_name_that_no_initializer_has(is_first: bool) -> None:
+    fields = [make.block(1, make.node("Constant", "good", make.VALUE)), make.block(5, make.GOOD)]
+    with pytest.raises(ztensor.FormatError) as caught:
+        ztensor.open(graph(*(fields if is_first else fields[::-1])))
+    assert caught.value.reason == Reason.DUPLICATE_NAME
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_graphs_are_nested_as_deep_as_is_allowed(depth: int) -> None:
+    inner = make.block(5, make.GOOD)
+    for _ in range(depth):
+        inner = make.block(1, make.node("If", "y", make.block(1, "then") + make.block(6, inner)))
+    limits = ztensor.Limits(depth=2)
+    if depth <= 2:
+        reader = ztensor.open(graph(inner), limits=limits)
+        assert reader.keys() == ["y.then." * depth + "good"]
+        return
+    with pytest.raises(ztensor.LimitError) as caught:
+        ztensor.open(graph(inner), limits=limits)
+    assert caught.value.reason == Reason.LIMIT_DEPTH
+
+
+# --- What is said of an initializer ---------------------------------------------------------
+
+
+def test_numbers_of_the_model_are_signed() -> None:
+    for value in (-(1 << 63), -1, 0, (1 << 63) - 1):
+        reader = ztensor.open(make.model(make.GOOD, more=make.number(5, value)))
+        assert reader.attributes is not None
+        assert reader.attributes["model_version"] == value
+
+
+def test_what_is_not_raw_says_how_long_it_becomes() -> None:
+    with ztensor.open(CORPUS / "accept/onnx/typed.onnx") as reader:
+        parts = {name: reader.metadata(name).components.get("data") for name in reader}
+    found = {name: one.uncompressed_length for name, one in parts.items() if one is not None}
+    raw = dict.fromkeys(("good", "scalar", "none"))
+    assert found == {**raw, "int64": 24, "int8": 2, "half": 4, "int4": 3}
+
+
+def test_an_empty_field_of_data_is_no_data() -> None:
+    """Some writers leave `raw_data` there, empty, beside the numbers."""
+    for fields in (
+        [make.raw(make.F32), make.block(4, b"")],
+        [make.raw(b""), make.block(4, make.F32)],
+    ):
+        data = make.model(make.tensor("a", make.FLOAT, [6], *fields))
+        assert ztensor.open(data)["a"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(("digits", "is_read"), [(19, True), (20, False)])
+def test_an_offset_has_so_many_digits(digits: int, is_read: bool, tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(b"12345678" + make.F32)
+    (tmp_path / "m.onnx").write_bytes(beside("w.bin", offset="8".zfill(digits)))
+    if is_read:
+        assert ztensor.open(tmp_path / "m.onnx")["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
+        return
+    with pytest.raises(ztensor.FormatError) as caught:
+        ztensor.open(tmp_path / "m.onnx")
+    assert caught.value.reason == Reason.SIZE_MISMATCH
+    assert "offset" in str(caught.value)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files there have no such rights")
+def test_a_copy_gives_nobody_more_than_external_data_did(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(make.F32)
+    (tmp_path / "w.bin").chmod(0o600)
+    (tmp_path / "m.onnx").write_bytes(beside("w.bin"))
+    (tmp_path / "m.onnx").chmod(0o644)
+    ztensor.convert(tmp_path / "m.onnx", tmp_path / "out.zt")
+    assert (tmp_path / "out.zt").stat().st_mode & 0o777 == 0o600
+
+
+def test_external_data_comes_in_pieces_of_a_length_or_of_any(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(make.F32)
+    away = External("w", Neighbours(str(tmp_path / "m.onnx")), ("w.bin",), 4, 16)
+    stored = Range(MemorySource(b""), 0, 0)
+    for length in (None, 16):
+        pieces = away.decode_chunks(stored, length, ztensor.Limits())
+        assert b"".join(pieces) == make.F32[4:20]
+    with pytest.raises(ztensor.FormatError) as caught:
+        list(away.decode_chunks(stored, 12, ztensor.Limits()))
+    assert caught.value.reason == Reason.SIZE_MISMATCH

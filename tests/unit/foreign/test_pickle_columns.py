@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ztensor.errors import ZTensorError
+from ztensor.errors import FormatError, ZTensorError
 from ztensor.foreign.dcp.metadata import read_table
 from ztensor.foreign.dcp.table import Table
 from ztensor.foreign.dcp.vocabulary import VOCABULARY, Record
@@ -303,6 +303,94 @@ def test_a_table_whose_columns_are_of_another_kind_is_refused_as_its_rows_are(ot
         data = pickled(held)
         fast, slow = followed(data, by_columns=True), followed(data, by_columns=False)
         assert fast[:2] == slow[:2]
+
+
+def places_of(rows: list[tuple[Row, Row]]) -> bytes:
+    """Return a pickle of places for 60 chunks of a tensor, those rows among them."""
+    boxes = [Chunk(offsets=Size((n,)), sizes=Size((1,))) for n in range(60)]
+    tensor = Tensor(properties=Properties(dtype=None), size=Size([60]), chunks=boxes)
+    return pickled(
+        Root(state_dict_metadata={"w": tensor}, storage_data=dict(rows), planner_data=None)
+    )
+
+
+def a_row(number: int, **changed: object) -> tuple[Row, Row]:
+    index = {"fqn": "w", "offset": Size((number,)), "index": number}
+    info = {"relative_path": "f", "offset": number, "length": 1}
+    for name, value in changed.items():
+        part, _, field = name.partition("_")
+        (index if part == "index" else info)[field] = value
+    return Index(**index), Info(**info)
+
+
+@pytest.mark.parametrize(
+    "field", ["index_fqn", "index_offset", "info_relative_path", "info_offset", "info_length"]
+)
+@pytest.mark.parametrize("other", [None, 5, "text", Size((7,))])
+def test_one_place_of_many_that_is_of_another_kind(field: str, other: object) -> None:
+    """In the middle of a run, so that rows before it are no reason to refuse it."""
+    rows = [a_row(number) for number in range(60)]
+    rows[30] = a_row(30, **{field: other})
+    data = places_of(rows)
+    *fast, count = followed(data, by_columns=True)
+    assert fast == list(followed(data, by_columns=False)[:2])
+    assert count > 150
+
+
+@pytest.mark.parametrize("lost", ["fqn", "offset", "relative_path", "length", "nothing"])
+def test_places_without_a_field(lost: str) -> None:
+    """All but the first, which is in no run, as it has a field more."""
+    rows = [a_row(number) for number in range(60)]
+    for row in rows[0]:
+        vars(row)["other"] = -1
+    for index, info in rows[1:]:
+        vars(index).pop(lost, None)
+        vars(info).pop(lost, None)
+    data = places_of(rows)
+    *fast, count = followed(data, by_columns=True)
+    assert fast == list(followed(data, by_columns=False)[:2])
+    assert count > 150
+
+
+@pytest.mark.parametrize("is_index", [True, False])
+def test_places_of_another_class_are_refused(is_index: bool) -> None:
+    rows: list[tuple[Row, Row]] = [a_row(number) for number in range(60)]
+    for row in rows[0]:
+        vars(row)["other"] = -1
+    for number in range(1, 60):
+        index, info = rows[number]
+        rows[number] = (Chunk(**vars(index)), info) if is_index else (index, Chunk(**vars(info)))
+    data = places_of(rows)
+    fast, slow = followed(data, by_columns=True), followed(data, by_columns=False)
+    assert fast[:2] == slow[:2]
+    assert slow[1][0] is FormatError
+    assert fast[2] > 150
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        Chunk(offsets=Size((0,)), other=1),
+        Chunk(sizes=Size((1,)), other=1),
+        Chunk(offsets=Size((0, 0)), sizes=Size((1, 1))),
+        Chunk(offsets=Size((0,)), sizes=Size((1, 1))),
+        Chunk(offsets=Size(), sizes=Size()),
+        Info(offsets=Size((0,)), sizes=Size((1,))),
+    ],
+    ids=["no size", "no offset", "another rank", "two ranks", "no rank", "another class"],
+)
+def test_chunks_that_are_no_boxes_behind_one_that_is(later: Row) -> None:
+    boxes: list[Row] = [Chunk(offsets=Size((0,)), sizes=Size((1,)), other=-1)]
+    boxes += [type(later)(**vars(later)) for _ in range(50)]
+    tensor = Tensor(properties=Properties(dtype=None), size=Size([60]), chunks=boxes)
+    index, info = a_row(0)  # first, so that its class is no news where rows of it come
+    data = pickled(
+        Root(storage_data={index: info}, state_dict_metadata={"w": tensor}, planner_data=None)
+    )
+    fast, slow = followed(data, by_columns=True), followed(data, by_columns=False)
+    assert fast[:2] == slow[:2]
+    assert slow[1][0] is FormatError
+    assert fast[2] == len(boxes) - 1
 
 
 @pytest.mark.slow

@@ -36,6 +36,16 @@ def test_a_number_of_any_length(value: int) -> None:
     assert caught.value.reason is Reason.TRUNCATED
 
 
+def test_a_number_begins_before_its_message_ends() -> None:
+    """What lies behind the message is read already, and could be one."""
+    read = message(b"\1\2\3")
+    assert read.varint(0, 3) == (1, 1)
+    for place in (1, 2):
+        with pytest.raises(FormatError) as caught:
+            read.varint(place, place)
+        assert caught.value.reason is Reason.TRUNCATED
+
+
 @pytest.mark.parametrize("data", [varint(1 << 64), b"\x80" * 10 + b"\1", b"\xff" * 12, b"\x80"])
 def test_a_number_of_more_than_64_bits(data: bytes) -> None:
     with pytest.raises(FormatError) as caught:

@@ -9,7 +9,8 @@ import pytest
 
 from ztensor.errors import FormatError, LimitError, Reason
 from ztensor.limits import Limits
-from ztensor.sharded.index import parse_index, read_index, some_of, state_of
+from ztensor.sharded.index import FileSet, parse_index, read_index, some_of, state_of
+from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,6 +72,25 @@ def test_what_is_no_index(text: str) -> None:
     with pytest.raises(FormatError) as caught:
         parse_index(text)
     assert caught.value.reason is Reason.SHARD_INDEX
+
+
+def test_a_map_of_another_name_is_none() -> None:
+    """A name that is written with escapes, and one that only ends as that of the map does."""
+    text = '{"weight\\u005fmap": {"b": "2.zt"}, "x\\"weight_map": {"a": "1.zt"}}'
+    assert parse_index(text)["weight_map"] == {"b": "2.zt"}
+
+
+def test_an_index_as_writers_give_it_takes_little_memory() -> None:
+    """Less than half of what JSON of its length may take, however many objects are in a file."""
+    weight_map = {
+        f"model.layers.{number}.weight": f"model-{number % 3:05d}-of-00003.zt"
+        for number in range(1000)
+    }
+    for metadata in ({}, {"metadata": {"total_size": 7}}):
+        for indent in (None, 2):
+            text = json.dumps({**metadata, "weight_map": weight_map}, indent=indent)
+            limits = Limits(cost_floor=10 * len(text), cost_factor=0)
+            assert parse_index(text, limits)["weight_map"] == weight_map
 
 
 @pytest.mark.parametrize("metadata", ["null", "{}"])
@@ -154,3 +174,20 @@ def test_the_state_of_a_file_changes_with_it(tmp_path: Path) -> None:
     assert before == state_of(str(path))
     path.write_bytes(b"longer")
     assert before != state_of(str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "is_remote", "expected"),
+    [
+        ("s3://b/x/", None, True, True),
+        ("s3://b/x/", "s3://b/x/m.zt.index.json", True, False),
+        ("s3://b/x/m-00001-of-00002.gguf", None, True, False),
+        ("x/", None, False, False),
+    ],
+)
+def test_a_folder_of_a_store_without_an_index_is_a_prefix(
+    name: str, index: str | None, is_remote: bool, expected: bool
+) -> None:
+    remotes = {"s3://b/x/1.zt": Remote("s3://b/x/1.zt")} if is_remote else {}
+    found = FileSet(name, tuple(remotes), remotes=remotes, index=index)
+    assert found.is_prefix is expected

@@ -1,0 +1,345 @@
+"""Checkpoints of many processes: sums of boxes, values, stores, and the edges of what is said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ztensor
+from tests.corpus.foreign.make_pt import group, named, number, numbers, text
+from tests.unit.foreign.test_dcp import (
+    EXPECTED,
+    MODULE,
+    RECORD,
+    ROWS,
+    SHARDS,
+    STOCK,
+    a_dict,
+    a_list,
+    a_place,
+    a_record,
+    a_tensor,
+    boxed,
+    change,
+    metadata,
+)
+from ztensor.errors import (
+    DigestMismatchError,
+    FormatError,
+    LimitError,
+    Reason,
+    UnsupportedError,
+)
+from ztensor.foreign.dcp.assembling import Boxes, InBoxes, Lying
+from ztensor.numpy import save_file
+from ztensor.source.base import Range
+from ztensor.source.memory import MemorySource
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BOX: Any = ((2, 3), ((0, 0), (2, 3)))
+
+
+def checkpoint(folder: Path, root: bytes, **files: bytes) -> Path:
+    """Write a root and `a.distcp`, six floats in a box of (2, 3) unless it is given."""
+    (folder / ".metadata").write_bytes(root)
+    for name, data in {"a": RECORD, **files}.items():
+        (folder / f"{name}.distcp").write_bytes(data)
+    return folder
+
+
+def in_store(folder: Path) -> Any:
+    """Return a copy of a folder in memory, and its store."""
+    store = pytest.importorskip("obstore.store").MemoryStore()
+    obstore = pytest.importorskip("obstore")
+    for path in folder.iterdir():
+        obstore.put(store, f"x/{path.name}", path.read_bytes())
+    return store
+
+
+# --- Sums -----------------------------------------------------------------------------------------
+
+
+def test_a_flipped_byte_of_elements_in_another_order_is_found(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(STOCK, tmp_path / "step"))
+    stored = np.ascontiguousarray(ROWS).tobytes()
+    (path,) = [path for path in folder.glob("*.distcp") if stored in path.read_bytes()]
+    with ztensor.open(folder) as reader:
+        assert np.array_equal(reader["transposed"], ROWS.T)
+        assert np.array_equal(reader.get_slice("transposed")[1:, :2], ROWS.T[1:, :2])
+    change(path, lambda data: data.__setitem__(data.index(stored), stored[0] ^ 1))
+    with ztensor.open(folder) as reader:
+        assert [one.object_name for one in reader.verify().problems] == ["transposed"]
+        with pytest.raises(DigestMismatchError):
+            reader["transposed"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "more"), [(1, ""), (2, ""), (3, ""), (4, " and 1 more"), (6, " and 3 more")]
+)
+def test_three_of_many_wrong_chunks_are_named(tmp_path: Path, wrong: int, more: str) -> None:
+    boxes: Any = [((2 * place, 0), (2, 3)) for place in range(6)]
+    with ztensor.open(RECORD) as record:
+        at = record.location("tensor").offset
+    data = bytearray(6 * RECORD)
+    for place in range(wrong):
+        data[at + place * len(RECORD)] ^= 1
+    folder = checkpoint(tmp_path, boxed((12, 3), *boxes), a=bytes(data))
+    with ztensor.open(folder) as reader, pytest.raises(DigestMismatchError) as caught:
+        reader["w"]
+    named = [f"chunk at [{2 * place}, 0] of 'a.distcp'" for place in range(min(wrong, 3))]
+    assert caught.value.found == f"others in the {', '.join(named)}{more}"
+
+
+@pytest.mark.parametrize("crc", [None, 0])
+def test_boxes_come_in_pieces_of_a_length_or_of_any(crc: int | None) -> None:
+    """And nothing is compared where there is no sum."""
+    data = np.arange(12, dtype="<i4").reshape(4, 3)
+    strides = (4, 8) if crc is None else (12, 4)  # the last without a sum is in another order
+
+    def lying(box: int) -> Lying:
+        return Lying(24 * box, strides if box else (12, 4), 24, crc)
+
+    boxes = Boxes(
+        np.array([(0, 0), (2, 0)]), np.array([(2, 3), (2, 3)]), lying, lambda box: f"box {box}"
+    )
+    found = InBoxes((4, 3), 4, MemorySource(data.tobytes()), lambda: boxes)
+    stored: Any = Range(MemorySource(b""), 0, 0)
+    for length in (None, 48):
+        pieces = found.decode_chunks(stored, length, ztensor.Limits())
+        if crc is None:
+            expected = np.concatenate((data[:2], [[6, 8, 10], [7, 9, 11]])).astype("<i4")
+            assert b"".join(map(bytes, pieces)) == expected.tobytes()
+            continue
+        with pytest.raises(DigestMismatchError):
+            list(pieces)
+    with pytest.raises(FormatError) as caught:
+        list(found.decode_chunks(stored, 47, ztensor.Limits()))
+    assert caught.value.reason is Reason.SIZE_MISMATCH
+
+
+# --- Stores ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", [STOCK, SHARDS], ids=["stock", "hf"])
+def test_a_checkpoint_in_a_store_is_what_it_is_on_disk(folder: Path) -> None:
+    store = in_store(folder)
+    with ztensor.open("memory:///x/", storage=store) as reader, ztensor.open(folder) as local:
+        assert set(reader) == set(local)
+        for name in local:
+            assert reader[name].tobytes() == local[name].tobytes()
+        assert reader.attributes == local.attributes
+        assert reader.verify().outcome == local.verify().outcome
+
+
+def test_a_file_that_a_store_lacks_is_named() -> None:
+    store = in_store(STOCK)
+    pytest.importorskip("obstore").delete(store, "x/__0_0.distcp")
+    with ztensor.open("memory:///x/.metadata", storage=store) as reader:
+        assert set(reader) == set(EXPECTED)
+        with pytest.raises(FormatError, match=r"__0_0\.distcp"):
+            reader["rows"]
+        assert reader["scalar"] == 3.5
+
+
+# --- Values and places ----------------------------------------------------------------------------
+
+
+def a_value() -> bytes:
+    return a_record("BytesStorageMetadata")
+
+
+def of_value(name: str, offset: bytes, length: int = len(RECORD)) -> bytes:
+    """Return a place of a value, which has no offset as torch writes it: `N`."""
+    index = a_record("MetadataIndex", text("fqn"), text(name), text("offset"), offset)
+    at = (text("offset"), number(0), text("length"), number(length))
+    info = a_record(
+        "_StorageInfo",
+        *(text("relative_path"), text("a.distcp"), *at),
+        module="torch.distributed.checkpoint.filesystem",
+    )
+    return index + info
+
+
+@pytest.mark.parametrize("place", [b"", of_value("v", numbers(()))], ids=["none", "of a scalar"])
+def test_a_value_without_a_place_is_met_when_values_are_read(tmp_path: Path, place: bytes) -> None:
+    """Tensors beside it are read all the same."""
+    tensors = text("w") + a_tensor(*BOX) + text("v") + a_value()
+    more = b"" if place else a_place("w", (0, 0), "a.distcp", 0, len(RECORD))
+    if place:
+        more, tensors = place, text("v") + a_value()
+    with ztensor.open(checkpoint(tmp_path, metadata(tensors, more))) as reader:
+        if not place:
+            assert reader["w"].shape == (2, 3)
+        with pytest.raises(FormatError, match="does not say where a value lies"):
+            _ = reader.attributes
+
+
+def test_the_only_chunk_of_a_tensor_may_have_no_offset(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, metadata(text("w") + a_tensor(*BOX), of_value("w", b"N")))
+    with ztensor.open(folder) as reader:
+        assert reader["w"].shape == (2, 3)
+    halves: Any = [((0, 0), (2, 3)), ((2, 0), (2, 3))]
+    (tmp_path / ".metadata").write_bytes(
+        metadata(text("w") + a_tensor((4, 3), *halves), of_value("w", b"N"))
+    )
+    with ztensor.open(folder) as reader, pytest.raises(FormatError, match="does not say where"):
+        reader["w"]
+
+
+def test_the_value_that_is_said_to_lie_in_two_places_is_named(tmp_path: Path) -> None:
+    names = "abc"
+    places = b"".join(of_value(name, b"N") for name in (*names, "b"))
+    tensors = b"".join(text(name) + a_value() for name in names)
+    with pytest.raises(FormatError, match="two places") as caught:
+        ztensor.open(checkpoint(tmp_path, metadata(tensors, places)))
+    assert caught.value.found == "'b'"
+
+
+def test_the_file_that_is_said_to_hold_more_than_it_is_long_is_named(tmp_path: Path) -> None:
+    length = len(RECORD)
+    tensors = b"".join(text(name) + a_tensor(*BOX) for name in "uvw")
+    places = a_place("u", (0, 0), "a.distcp", 0, length)
+    for name in "vw":
+        places += a_place(name, (0, 0), "b.distcp", 0, length)
+    folder = checkpoint(tmp_path, metadata(tensors, places), b=RECORD)
+    with pytest.raises(FormatError) as caught:
+        ztensor.open(folder)
+    assert "b.distcp" in str(caught.value.found)
+    assert str(caught.value.found).startswith(str(2 * length))
+    (folder / "b.distcp").write_bytes(2 * RECORD)
+    with ztensor.open(folder) as reader:
+        assert list(reader) == ["u", "v", "w"]
+
+
+def test_a_file_of_safetensors_without_tensors(tmp_path: Path) -> None:
+    """Sixteen bytes, the shortest there is."""
+    empty = (8).to_bytes(8, "little") + b"{}      "
+    root = metadata(text("w") + a_tensor(*BOX), a_place("w", (0, 0), "a.distcp", 0, len(empty)))
+    folder, message = checkpoint(tmp_path, root, a=empty), "the file has no such tensor"
+    with ztensor.open(folder) as reader, pytest.raises(FormatError, match=message):
+        reader["w"]
+    (tmp_path / "a.distcp").write_bytes(RECORD + empty)
+    good = a_place("w", (0, 0), "a.distcp", 0, len(RECORD))
+    other = a_place("x", (0, 0), "a.distcp", len(RECORD), 0)
+    (tmp_path / ".metadata").write_bytes(metadata(text("w") + a_tensor(*BOX), good + other))
+    with ztensor.open(tmp_path) as reader:
+        assert reader["w"].shape == (2, 3)
+        assert reader.unrepresented == ()
+
+
+# --- What .metadata says --------------------------------------------------------------------------
+
+
+def test_metadata_is_as_long_as_is_allowed() -> None:
+    length = (STOCK / ".metadata").stat().st_size
+    with ztensor.open(STOCK, limits=ztensor.Limits(manifest_bytes=length)) as reader:
+        assert set(reader) == set(EXPECTED)
+    with pytest.raises(LimitError) as caught:
+        ztensor.open(STOCK, limits=ztensor.Limits(manifest_bytes=length - 1))
+    assert caught.value.reason is Reason.LIMIT_MANIFEST
+
+
+@pytest.mark.parametrize(("count", "is_read"), [(3, True), (32, True), (33, False)])
+def test_a_record_has_few_fields(tmp_path: Path, count: int, is_read: bool) -> None:
+    tensors = text("w") + a_tensor(*BOX)
+    fields = [text("state_dict_metadata"), a_dict(tensors)]
+    fields += [text("storage_data"), a_dict(a_place("w", (0, 0), "a.distcp", 0, len(RECORD)))]
+    for place in range(count - 2):
+        fields += [text(f"field {place}"), number(1)]
+    folder = checkpoint(tmp_path, b"\x80\x02" + a_record("Metadata", *fields) + b".")
+    if is_read:
+        with ztensor.open(folder) as reader:
+            assert len(reader.unrepresented) == count - 2
+        return
+    with pytest.raises(FormatError, match="few fields"):
+        ztensor.open(folder)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_properties_may_be_a_dict(tmp_path: Path, is_first: bool) -> None:
+    """As releases of torch wrote them that had no form of their own for it."""
+    of_type = text("dtype") + named("torch.float32")
+    more = text("requires_grad") + b"\x89" + text("pin_memory") + b"\x88"
+    state = a_dict(of_type + more if is_first else more + of_type)
+    properties = named(f"{MODULE}.TensorProperties") + b")\x81" + state + b"b"
+    box = a_record(
+        "ChunkStorageMetadata", text("offsets"), numbers((0, 0)), text("sizes"), numbers((2, 3))
+    )
+    tensor = a_record(
+        "TensorStorageMetadata",
+        *(text("properties"), properties),
+        *(text("size"), numbers((2, 3))),
+        *(text("chunks"), a_list(box)),
+    )
+    place = a_place("w", (0, 0), "a.distcp", 0, len(RECORD))
+    with ztensor.open(checkpoint(tmp_path, metadata(text("w") + tensor, place))) as reader:
+        assert reader["w"].dtype == np.float32
+        assert reader["w"].shape == (2, 3)
+
+
+@pytest.mark.parametrize("length", [1, 64, 65])
+def test_a_name_of_very_many_keys_is_told(tmp_path: Path, length: int) -> None:
+    path = group(*[text("k")] * length)
+    root = a_record(
+        "Metadata",
+        *(text("state_dict_metadata"), a_dict(text("w") + a_tensor(*BOX))),
+        *(text("storage_data"), a_dict(a_place("w", (0, 0), "a.distcp", 0, len(RECORD)))),
+        *(text("planner_data"), a_dict(text("w"), path)),
+    )
+    with ztensor.open(checkpoint(tmp_path, b"\x80\x02" + root + b".")) as reader:
+        told = [(one.kind, one.where) for one in reader.unrepresented]
+        assert told == ([("path of a name", "w")] if length > 64 else [])
+
+
+# --- Folders of safetensors -----------------------------------------------------------------------
+
+
+def shard(
+    folder: Path, place: int, offsets: dict[str, Sequence[int]], arrays: Any, **more: str
+) -> None:
+    information = {name: {"saved_offsets": list(one)} for name, one in offsets.items()}
+    path = folder / f"shard-{place:05d}-model-00001-of-00001.safetensors"
+    save_file(arrays, path, {"DCP_SHARDING_INFO": json.dumps(information), **more})
+
+
+@pytest.mark.parametrize("dtype", ["f4", "c8", "f2", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
+def test_parts_of_any_type_are_put_together(tmp_path: Path, dtype: Any) -> None:
+    whole = np.arange(24).reshape(6, 4).astype(dtype)
+    for place, start in enumerate((0, 3), 1):
+        shard(tmp_path, place, {"w": (start, 0)}, {"w": whole[start : start + 3]})
+    with ztensor.open(tmp_path) as reader:
+        assert reader["w"].dtype == whole.dtype
+        assert reader["w"].tobytes() == whole.tobytes()
+
+
+def test_attributes_of_the_files_are_those_of_the_whole(tmp_path: Path) -> None:
+    for place, other in ((1, "one"), (2, "two")):
+        array = np.ones((1, 2), np.float32)
+        shard(tmp_path, place, {"w": (place - 1, 0)}, {"w": array}, same="yes", other=other)
+    with ztensor.open(tmp_path) as reader:
+        assert reader["w"].shape == (2, 2)
+        assert reader.attributes == {"same": "yes", "other": "one"}
+        assert [(one.kind, one.where) for one in reader.unrepresented] == [
+            ("attribute of one shard", "shard-00002-model-00001-of-00001.safetensors: other")
+        ]
+
+
+@pytest.mark.parametrize(("offset", "is_listed"), [((1 << 63) - 1, True), (1 << 63, False)])
+def test_a_part_begins_where_64_bits_say(tmp_path: Path, offset: int, is_listed: bool) -> None:
+    shard(tmp_path, 1, {"w": (offset,)}, {"w": np.ones(1, np.float32)})
+    if is_listed:
+        with ztensor.open(tmp_path) as reader:
+            assert list(reader) == ["w"]
+            with pytest.raises((FormatError, LimitError, UnsupportedError)):
+                reader["w"]
+        return
+    with pytest.raises(FormatError, match="does not say where a part begins"):
+        ztensor.open(tmp_path)

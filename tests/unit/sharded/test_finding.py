@@ -1,0 +1,59 @@
+"""What a caller means: lists of files, and models that are split by name only."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.errors import ArgumentValueError
+from ztensor.numpy import save_file
+from ztensor.sharded.finding import find_set
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ARRAYS = {name: np.full(3, value, np.float32) for value, name in enumerate("abc")}
+
+
+def saved(folder: Path, *names: str) -> list[Path]:
+    for name, key in zip(names, ARRAYS, strict=False):
+        save_file({key: ARRAYS[key]}, folder / name)
+    return [folder / name for name in names]
+
+
+@pytest.mark.parametrize(("count", "more"), [(1, ""), (2, " and 1 more"), (3, " and 2 more")])
+def test_a_list_is_called_by_its_first_file(tmp_path: Path, count: int, more: str) -> None:
+    files = saved(tmp_path, "a.zt", "b.zt", "c.zt")[:count]
+    assert find_set(files).name == f"{files[0]}{more}"
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_the_file_that_a_list_has_twice_is_named(tmp_path: Path, place: int) -> None:
+    files = saved(tmp_path, "a.zt", "b.zt", "c.zt")
+    with pytest.raises(ArgumentValueError) as caught:
+        find_set([*files, files[place]])
+    assert caught.value.file == str(files[place])
+
+
+def test_the_url_of_the_first_of_gguf_means_all(tmp_path: Path) -> None:
+    store = pytest.importorskip("obstore.store").MemoryStore()
+    names = [f"g-{number:05d}-of-00003.gguf" for number in (1, 2, 3)]
+    for name, key in zip(names, ARRAYS, strict=True):
+        save_file({key: ARRAYS[key]}, ztensor.remote(f"memory:///x/{name}", store))
+    with ztensor.open(ztensor.remote(f"memory:///x/{names[0]}", store)) as reader:
+        assert list(reader) == ["a", "b", "c"]
+        assert reader.objects.name == f"memory:///x/{names[0]}"
+    with ztensor.open(ztensor.remote(f"memory:///x/{names[1]}", store)) as reader:
+        assert list(reader) == ["b"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no file is called so there")
+def test_a_line_break_in_a_name_splits_no_model(tmp_path: Path) -> None:
+    (file,) = saved(tmp_path, "a\nb-00001-of-00002.gguf")
+    with ztensor.open(file) as reader:
+        assert list(reader) == ["a"]
+        assert reader.objects.paths == (str(file),)

@@ -1,0 +1,27 @@
+"""Shards behind a URL: beside an older set they have other names until its index is replaced."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.numpy import save_file
+from ztensor.sharded.naming import SHARD, WAITING
+
+FILES = 3
+
+
+def test_shards_have_other_names_only_beside_an_older_set() -> None:
+    store = pytest.importorskip("obstore.store").MemoryStore()
+    obstore = pytest.importorskip("obstore")
+    place = ztensor.remote("memory:///x/m.zt", store)
+    for value, pattern in ((0, SHARD), (1, WAITING), (2, WAITING)):
+        arrays = {f"{number}": np.full(1000, value, "f4") for number in range(FILES)}
+        save_file(arrays, place, max_shard_size="4KB")
+        names = [one["path"].removeprefix("x/") for one in obstore.list(store).collect()]
+        names.remove("m.zt.index.json")
+        assert len(names) == FILES
+        assert all(pattern.fullmatch(name) for name in names)
+        with ztensor.open(ztensor.remote("memory:///x/", store)) as reader:
+            assert all((reader[name] == value).all() for name in reader)
