@@ -62,6 +62,14 @@ EQUAL: dict[str, dict[str, str]] = {
     "foreign/onnx/projecting.py": {
         "place < end": "leads to the general walk, as any odd node",
     },
+    "foreign/pt/encodings.py": {
+        "geometry.span <= max(_SPAN_BYTES, _SPAN_PART * destination.nbytes)": _SPEED,
+        "len(rest) >= PIECE_BYTES": "the last block comes from what is left, whole as it is",
+    },
+    "foreign/pt/objects.py": {
+        "per_element > 1": "the last axis times one",
+        "self._free_bytes < 0": "no steps are charged",
+    },
     "foreign/pt/pickle_columns.py": {
         "frame >= stop": "a frame at the very end cuts nothing",
         "length < _LEAST_FRAME": _LONG_WAY,
@@ -81,8 +89,33 @@ EQUAL: dict[str, dict[str, str]] = {
         "start + length < len(self._data)": "behind a text at the very end nothing follows",
         "width > 0": "only the codes of numbers come here, and each has a width",
     },
+    "foreign/pt/pickle_machine.py": {
+        "count < place": "that the place is the next one was asked before",
+        "count <= found.most": _LONG_WAY,
+        "count > 1": _LONG_WAY,
+        "found.least <= count": _LONG_WAY,
+        "len(self.calls) < _MOST_CALLS": "how many names are looked up once",
+        "len(state) < 16": _ESTIMATE,
+        "len(value) > SHORT": _ESTIMATE,
+        "len(values[0]) <= SHORT": _LONG_WAY,
+        "nbytes > BATCH": _ESTIMATE,
+        "place < count": "that the place is the next one was asked before",
+        "self.cost > BATCH": _ESTIMATE,
+        "stop < 0": "a line never begins the pickle: an instruction is before it",
+    },
+    "foreign/pt/pickle_reader.py": {
+        "cost > BATCH": _ESTIMATE,
+        "count <= SHORT": _LONG_WAY,
+        "machine.cost > BATCH": _ESTIMATE,
+        "position < near": _LONG_WAY,
+    },
     "foreign/pt/pickle_rows.py": {
         "call.least <= 1": _LONG_WAY,
+        "form is None": "what rows have in common is found out again for each",
+        "found is not None": "a value that is there again is made again",
+        "len(part) < _LONG_BYTES": _ESTIMATE,
+        "len(self._forms) >= _MOST_FORMS": "how many forms of rows are taken as a whole",
+        "len(self._told) >= _MOST_TOLD": "how many values are remembered by their bytes",
     },
     "layout/gguf_blocks.py": {
         "target == np.float32": _SPEED,
