@@ -437,7 +437,7 @@ def test_each_place_that_rows_take_is_what_it_is_without_columns(
     taken = 20 * (2 + fields.count(b"\x94"))
     for number in (*range(7), *range(taken - 4, taken + 2)):
         place = b"j" + (BEHIND + number).to_bytes(4, "little")
-        asked = (rows + more + b"0" * bool(more) + place) + b"\x86."
+        asked = (rows + more + b"0" * bool(more) + place) + b"\x86N0N0N0N0."
         same(asked)
         fast, slow = (followed(asked, by_columns=by_columns)[0] for by_columns in (True, False))
         assert (slow is None) == (number >= taken and not more)
