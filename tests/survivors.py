@@ -28,7 +28,6 @@ EQUAL: dict[str, dict[str, str]] = {
         "offset < 64": _LONG_WAY,
     },
     "container/v1/pieces.py": {
-        "LEAST_OBJECTS <= count": _SPEED,
         "count <= len(data)": "so many objects do not lie in so few bytes, which is noticed soon",
         "len(component) > _MOST_WORDS": _LONG_WAY,
         "len(pieces) <= width * count": "of so many objects there is always one piece more",
@@ -117,7 +116,7 @@ EQUAL: dict[str, dict[str, str]] = {
     "foreign/dcp/chunks.py": {
         "(int(code.max()) + 1) * (int(other.max()) + 1) >= _MOST_CODE": _LONG_WAY,
     },
-    "foreign/dcp/projecting.py": {
+    "foreign/dcp/checkpoint.py": {
         "metadata.size > _LONG_BYTES": _SPEED,
         "places[:, 1] <= there": "where a file ends lies nothing but what has no bytes",
     },

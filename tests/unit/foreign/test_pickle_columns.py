@@ -249,7 +249,8 @@ EDGES += [(1 << bits) + more for bits in (39, 40, 47, 55, 62) for more in (-1, 0
 @pytest.mark.parametrize(
     ("value", "is_column"),
     [(value, True) for value in [*EDGES, (1 << 63) - 1]]
-    + [(value, False) for value in (-1, -(1 << 31), -(1 << 40), 1 << 63, (1 << 64) - 1, 1 << 80)],
+    + [(-(1 << bits), False) for bits in (0, 7, 15, 31, 39, 40, 47, 63)]
+    + [(value, False) for value in (1 << 63, (1 << 64) - 1, 1 << 80)],
 )
 @pytest.mark.parametrize("length", [1, 255, 256])
 def test_numbers_and_names_of_any_length_are_in_columns(
@@ -391,6 +392,176 @@ def test_chunks_that_are_no_boxes_behind_one_that_is(later: Row) -> None:
     assert fast[:2] == slow[:2]
     assert slow[1][0] is FormatError
     assert fast[2] == len(boxes) - 1
+
+
+FIRST = Size((1, 2))
+LIST = [1]
+LONG, LONGER, PLAIN = (2,) * 64, (2,) * 65, (0, (1 << 63) - 1)
+BEYOND, NEGATIVE, FLAG = (1 << 63,), (-1,), (True,)
+KEPT = "kept"
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1, 0, 300], "numbers"),
+        (["a", "b"], "strings"),
+        ([KEPT], "strings"),
+        ([KEPT, "a"], "strings"),
+        ([Size((1, 2)), Size((3,)), Size()], "tuples"),
+        ([None, Size((1,))], "tuples"),
+        ([None], "tuples"),
+        ([FIRST, Size((0,))], "tuples"),
+        ([FIRST, None], "tuples"),
+        ([PLAIN, LONG, Size((1,))], "tuples"),
+        ([1, None], ""),
+        (["a", 1], ""),
+        ([KEPT, 1], ""),
+        (["a", None], ""),
+        (["a", Size((1,))], ""),
+        ([1, Size((1,))], ""),
+        ([KEPT, FIRST], ""),
+        ([KEPT, Size((1,))], ""),
+        ([LIST, Size((1,))], ""),
+        ([LIST, "a"], ""),
+        ([FIRST, 1], ""),
+        ([FIRST, "a"], ""),
+        ([LONGER], ""),
+        ([BEYOND, FIRST], ""),
+        ([NEGATIVE, FIRST], ""),
+        ([FLAG, FIRST], ""),
+    ],
+    ids=lambda given: repr(given)[:30],
+)
+def test_a_column_is_of_one_kind_or_of_none(values: list[Any], kind: str) -> None:
+    """Texts and tuples may be written in a row, or got from the memo."""
+    told = values * 20
+    rows = [Info(offset=value, length=number) for number, value in enumerate(told)]
+    kept = [FIRST, LIST, LONG, LONGER, PLAIN, BEYOND, NEGATIVE, FLAG, KEPT]
+    data = pickled([kept, Info(offset=0, length=0), *rows])
+    found, _ = read_pickle(data, ROWS, Budget(DEFAULT_LIMITS, len(data)), by_columns=True)
+    block = next(one for one in found if isinstance(one, Block))  # type: ignore[attr-defined]
+    told = told[-len(block) :]
+    column = block.columns["offset"]
+    numbers, strings, tuples = column.numbers(), column.strings(), column.tuples()
+    assert [numbers is None, strings is None, tuples is None] == [
+        kind != one for one in ("numbers", "strings", "tuples")
+    ]
+    if numbers is not None:
+        assert numbers.tolist() == told
+    if strings is not None:
+        assert [strings[1][one] for one in strings[0].tolist()] == told
+    if tuples is not None:
+        assert tuples[0].tolist() == [-1 if one is None else len(one) for one in told]
+        assert tuples[1].tolist() == [axis for one in told for axis in one or ()]
+
+
+HEAD = b"".join(
+    (
+        b"\x80\x04",
+        f"c{__name__}\nSize\n".encode(),
+        b"\x94)\x81\x940",  # places 0 and 1
+        f"c{__name__}\nInfo\n".encode(),
+        b"\x94)\x810",  # place 2
+        b"\x8c\1a\x940\x8c\1b\x940\x8c\1c\x940",  # places 3, 4 and 5
+        b"]\x94",  # place 6
+    )
+)
+BEHIND = 7
+
+
+def row(fields: bytes, kind: bytes = b"h\2") -> bytes:
+    """Return the instructions of one row, as the newest picklers write them."""
+    return kind + b")\x81\x94}\x94(" + fields + b"ub"
+
+
+def same(data: bytes) -> tuple[Any, Any, int]:
+    """Return what a pickle is, with columns and without; how many rows were columns."""
+    found = followed(data, by_columns=True)
+    assert found[:2] == followed(data, by_columns=False)[:2]
+    return found
+
+
+def test_names_and_what_is_called_may_be_in_the_first_place() -> None:
+    """What was the first to be remembered is as good as what came later."""
+    name = b"\x80\x04\x8c\1n\x940"
+    body = b"".join(row(b"h\0K" + bytes((number,)), b"h\1") for number in range(60))
+    start = name + f"c{__name__}\nInfo\n".encode() + b"\x94)\x810]\x94("
+    found, _, count = same(start + body + b"e.")
+    assert count == 60
+    assert "[('n', 0)]" in found[0]
+    assert "[('n', 59)]" in found[0]
+    sizes = b"".join(
+        row(b"h\3h\0K" + bytes((one,)) + b"\x85\x94\x85\x94R\x94") for one in range(60)
+    )
+    assert same(HEAD + b"(" + sizes + b"e.")[2] == 60
+    other = HEAD.replace(b"Size", b"Root", 1)  # whose call is given nothing
+    assert same(other + b"(" + sizes + b"e.")[0] is None
+
+
+@pytest.mark.parametrize("ahead", range(4))
+def test_rows_cannot_be_made_of_what_is_not_yet_there(ahead: int) -> None:
+    """A place of the memo behind those that are there, as a class, a name and a value."""
+    place = b"h" + bytes((BEHIND + ahead,))
+    for one in (row(b"h\3K\1", place), row(place + b"K\1"), row(b"h\3" + place)):
+        same(HEAD + b"(" + 20 * one + b"e.")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b"h\3K\1",
+        b"h\3h\0K\1\x85\x94\x85\x94R\x94",
+        b"h\3h\0)\x85\x94R\x94h\4h\0(K\1t\x94\x85\x94R\x94",
+        b"h\3h\0(t\x94\x85\x94R\x94",
+    ],
+)
+@pytest.mark.parametrize("more", [b"", b"N" + b"\x94" * 300], ids=["alone", "with more behind"])
+def test_each_place_that_rows_take_is_what_it_is_without_columns(
+    fields: bytes, more: bytes
+) -> None:
+    """Those of records are why the pickle is read again, also the first and the last."""
+    rows = HEAD + b"(" + 20 * row(fields) + b"e"
+    taken = 20 * (2 + fields.count(b"\x94"))
+    for number in (*range(7), *range(taken - 4, taken + 2)):
+        place = b"j" + (BEHIND + number).to_bytes(4, "little")
+        asked = (rows + more + b"0" * bool(more) + place) + b"\x86N0N0N0N0."
+        same(asked)
+        fast, slow = (followed(asked, by_columns=by_columns)[0] for by_columns in (True, False))
+        assert (slow is None) == (number >= taken and not more)
+        assert fast == slow
+
+
+@pytest.mark.parametrize("count", range(7))
+def test_a_tuple_has_as_many_numbers_as_its_instruction_takes(count: int) -> None:
+    for code in range(0x84, 0x8A):
+        sizes = b"h\0" + b"K\1" * count + bytes((code,)) + b"\x94\x85\x94R\x94"
+        found, _, taken = same(HEAD + b"(" + 20 * row(b"h\3" + sizes) + b"e.")
+        assert (taken > 0) == (found is not None) == (1 <= count <= 3 and code == 0x84 + count)
+
+
+@pytest.mark.parametrize("first", [0, 1, 10])
+def test_a_frame_may_begin_anywhere(first: int) -> None:
+    """Also in the midst of an instruction, which then has what the frame begins with in it."""
+    one = row(b"h\3J\1\0\0\0h\4h\0K\1\x85\x94\x85\x94R\x94h\5\x8c\1x\x94")
+    body = HEAD[2:] + b"(" + 20 * one + b"e."
+    begin = len(HEAD) - 1 + first * len(one)
+    for cut in range(begin, begin + len(one) + 1):
+        frames = [
+            b"\x95" + len(part).to_bytes(8, "little") + part for part in (body[:cut], body[cut:])
+        ]
+        found = same(HEAD[:2] + b"".join(frames))
+        assert (found[0] is None) == (found[2] == 0)
+
+
+def test_what_is_no_row_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read by its instructions; the rows behind it are columns again."""
+    monkeypatch.setattr(pickle_columns, "_PART_BYTES", 2000)
+    rows, lone = 20 * row(b"h\3K\1"), b"h\2)\x81"
+    lists = (b"]\x94(" + lone + rows + b"e" + b"]\x94(" + rows + lone + b"e") * 12
+    _, _, count = same(HEAD + b"(" + lists + b"e.")
+    assert count == 240
+    assert same(HEAD + b"(" + (rows + lone + row(b"h\3J\xff\xff\xff\xff")) * 12 + b"e.")[2] == 0
 
 
 @pytest.mark.slow

@@ -112,6 +112,7 @@ def test_a_value_may_contain_itself() -> None:
     ("data", "value"),
     [
         (b"S'text'\n.", "text"),
+        (b"S''\n.", ""),
         (b'S"it\'s"\n.', "it's"),
         (rb"S'a\tb\n\\\'\x41'" + b"\n.", "a\tb\n\\'A"),
         (rb"S'\xff\x00'" + b"\n.", b"\xff\0"),
@@ -121,6 +122,7 @@ def test_a_value_may_contain_itself() -> None:
         (b"I00\n.", False),
         (b"I-12\n.", -12),
         (b"L12L\n.", 12),
+        (b"I" + b"1" * 100 + b"\n.", int("1" * 100)),
         (b"F1.5\n.", 1.5),
         (rb"V\u00e4" + b"\n.", "ä"),
         (b"\x96\3\0\0\0\0\0\0\0abc.", b"abc"),
@@ -192,6 +194,9 @@ def test_attributes_of_a_dict_are_its_last_items() -> None:
         (b"Fone\n.", Reason.ENCODING_MALFORMED),
         (b"Stext\n.", Reason.ENCODING_MALFORMED),
         (b"S'text\n.", Reason.ENCODING_MALFORMED),
+        (b"S'\n.", Reason.ENCODING_MALFORMED),
+        (b"X\1\0\0\0\xff", Reason.ENCODING_MALFORMED),
+        (b"r\0\0\0\0", Reason.ENCODING_MALFORMED),
         (rb"V\ud800" + b"\n.", Reason.ENCODING_MALFORMED),
         (rb"V\u12" + b"\n.", Reason.ENCODING_MALFORMED),
         (b"X\1\0\0\0\xff.", Reason.ENCODING_MALFORMED),
@@ -262,6 +267,15 @@ def test_instructions_are_counted() -> None:
 def test_a_memo_with_gaps(data: bytes, value: object) -> None:
     assert pickle._loads(data) == value  # type: ignore[attr-defined]
     assert read(data) == value
+
+
+def test_places_of_the_memo_behind_a_gap_are_dear_the_first_time() -> None:
+    limits = Limits(cost_floor=1 << 20)
+    puts = [b"r" + struct.pack("<I", place) for place in range(1, 10_000)]
+    assert read(b"N" + puts[0] * len(puts) + b".", limits) is None
+    with pytest.raises(LimitError) as caught:
+        read(b"N" + b"".join(puts) + b".", limits)
+    assert caught.value.reason is Reason.LIMIT_COST
 
 
 @pytest.mark.slow
