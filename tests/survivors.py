@@ -86,13 +86,21 @@ EQUAL: dict[str, dict[str, str]] = {
         "runs is None": _SPEED,
     },
     "reading/each.py": {
-        "dtype is None": _SPEED,
-        "len(found.shape) > self._file.limits.rank": _SPEED,
+        "len(found.shape) > self._file.limits.rank": _LONG_WAY,
     },
     "reading/loading.py": {
+        "2 * int(rows.table.lengths.sum()) < file.source.size": _SPEED,
+        "check == OTHER_CHECK": "a digest of an unknown kind is looked at once more, for nothing",
+        "count < _LEAST_FOR_RUNS": _SPEED,
+        "len(table) > 1": _SPEED,
         "len(table.spellings) <= _FEW_TYPES": _SPEED,
+        "len(tensor_object.shape) <= most_rank": _LONG_WAY,
+        "len(tensor_object.shape) > most_rank": _LONG_WAY,
+        "order[1:] > order[:-1]": "no place stands twice in an order",
         "span > _MOST_SPREAD * int(table.lengths.sum())": _SPEED,
-        "table.lengths >= OWN_BYTES": _SPEED,
+        "stop - start >= _LEAST_RUN": _SPEED,
+        "table.ranks <= most_rank": _LONG_WAY,
+        "workers > 1": _SPEED,
     },
     "reading/recovery.py": {
         "at >= 0": "what is looked for begins behind the first byte",
@@ -112,6 +120,17 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "reading/slices.py": {
         "whole is not None": _SPEED,
+    },
+    "reading/small.py": {
+        "counts * sizes <= most": _LONG_WAY,
+        "int(small.nbytes.sum()) > _LEAST_FOR_THREADS * len(small.names)": _SPEED,
+        "len(rows) < _LEAST_PACKED": _SPEED,
+        "lengths > 0": "no bytes are right in runs as they are by themselves",
+        "nbytes > _LEAST_FOR_THREADS * count": _SPEED,
+        "offsets[rows][1:] >= reach[:-1]": _LONG_WAY,
+        "table.lengths[rows] <= _MOST_STORED": _LONG_WAY,
+        "table.lengths[rows] > 0": _LONG_WAY,
+        "table.ranks <= file.limits.rank": _LONG_WAY,
     },
     "reading/verify.py": {
         "workers <= 1": _SPEED,
