@@ -83,7 +83,7 @@ EQUAL: dict[str, dict[str, str]] = {
         "nbytes is None": _SPEED,
     },
     "reading/component.py": {
-        "runs is None": _SPEED,
+        "len(jobs) > 1": _SPEED,
     },
     "reading/each.py": {
         "len(found.shape) > self._file.limits.rank": _LONG_WAY,
@@ -102,6 +102,12 @@ EQUAL: dict[str, dict[str, str]] = {
         "table.ranks <= most_rank": _LONG_WAY,
         "workers > 1": _SPEED,
     },
+    "reading/plain.py": {
+        "len(self._digests) >= _MOST_KNOWN": "how many digests are remembered",
+        "number < _TAKEN": "of digests of 64 bits one; nobody has bytes that have it",
+        "ranks <= self._most_rank": _LONG_WAY,
+        "row is None": _SPEED,
+    },
     "reading/recovery.py": {
         "at >= 0": "what is looked for begins behind the first byte",
     },
@@ -112,10 +118,13 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "reading/runs.py": {
         "groups[-1].run < 0": _SPEED,
+        "len(groups) > 1": _SPEED,
         "len(self._tables) > 1": _SPEED,
         "len(work) > 1": _SPEED,
         "nbytes + length > _AT_ONCE_BYTES": _SPEED,
+        "nbytes > _AT_ONCE_BYTES": _SPEED,
         "nbytes >= _WORTH_BYTES": _SPEED,
+        "offset + len(target) > decoded[number + 1]": _SPEED,
         "self._table_bytes > KEPT_TABLE_BYTES": _SPEED,
     },
     "reading/slices.py": {
