@@ -80,13 +80,25 @@ EQUAL: dict[str, dict[str, str]] = {
         "width > bits": "the upper half of a byte is made once more, and not used",
     },
     "reading/ahead.py": {
-        "nbytes is None": _SPEED,
+        "len(self._under_way) < _MOST_UNDER_WAY": "how many wait for room",
+        "self._held + nbytes <= _MOST_BYTES": _ESTIMATE,
+        "stream.waiting < _MOST_OF_FIRST_BYTES": _ESTIMATE,
+    },
+    "reading/caching.py": {
+        "start > last + _GAP_BYTES": _SPEED,
     },
     "reading/component.py": {
         "len(jobs) > 1": _SPEED,
     },
+    "reading/decoding.py": {
+        "decoded[run] - decoded[first] >= _JOB_BYTES": _SPEED,
+    },
     "reading/each.py": {
         "len(found.shape) > self._file.limits.rank": _LONG_WAY,
+    },
+    "reading/listing.py": {
+        "frame.manifest_length > remembering.MOST_BYTES": _SPEED,
+        "start >= 0": _SPEED,
     },
     "reading/loading.py": {
         "2 * int(rows.table.lengths.sum()) < file.source.size": _SPEED,
@@ -101,6 +113,9 @@ EQUAL: dict[str, dict[str, str]] = {
         "stop - start >= _LEAST_RUN": _SPEED,
         "table.ranks <= most_rank": _LONG_WAY,
         "workers > 1": _SPEED,
+    },
+    "reading/overlaps.py": {
+        "left < 0": _ESTIMATE,
     },
     "reading/plain.py": {
         "len(self._digests) >= _MOST_KNOWN": "how many digests are remembered",
@@ -127,6 +142,12 @@ EQUAL: dict[str, dict[str, str]] = {
         "offset + len(target) > decoded[number + 1]": _SPEED,
         "self._table_bytes > KEPT_TABLE_BYTES": _SPEED,
     },
+    "reading/selection.py": {
+        "chosen.step < 0": "no step is 0",
+    },
+    "reading/several_slices.py": {
+        "len(self._of_file) < 2": _SPEED,
+    },
     "reading/slices.py": {
         "whole is not None": _SPEED,
     },
@@ -140,6 +161,9 @@ EQUAL: dict[str, dict[str, str]] = {
         "table.lengths[rows] <= _MOST_STORED": _LONG_WAY,
         "table.lengths[rows] > 0": _LONG_WAY,
         "table.ranks <= file.limits.rank": _LONG_WAY,
+    },
+    "reading/stored_array.py": {
+        "integers < rank": _SPEED,
     },
     "reading/verify.py": {
         "workers <= 1": _SPEED,

@@ -52,10 +52,8 @@ def test_more_bytes_than_the_shape_needs_are_refused(type: str | None) -> None:
 
 def test_bytes_of_an_unknown_type_are_bytes_where_only_the_layout_is_to_say_more() -> None:
     file = File2()
-    parts = {
-        "numbers": file.part(np.array([1.5, 2], np.float32)),
-        "words": file.part(np.array([7, 8, 9], np.uint8)),
-    }
+    words = np.array([7, 8, 9], np.uint8)
+    parts = {"numbers": file.part(np.array([1.5, 2], np.float32)), "words": file.part(words)}
     parts["words"]["type"] = "later_type"
     strange = dense(file.part(words), [3])
     strange["parts"]["data"]["type"] = "later_type"
