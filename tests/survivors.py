@@ -97,6 +97,7 @@ EQUAL: dict[str, dict[str, str]] = {
         "len(found.shape) > self._file.limits.rank": _LONG_WAY,
     },
     "reading/listing.py": {
+        "one.encoding != 'raw'": "how much is read ahead of who asks",
         "frame.manifest_length > remembering.MOST_BYTES": _SPEED,
         "start >= 0": _SPEED,
     },
@@ -128,6 +129,7 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "reading/row_slices.py": {
         "abs(rows.step) > 1": "no step is 0",
+        "count is None": "a count that several tell, or that decoding tells later",
         "high > low": "no step is 0",
         "rows.step < 0": "no step is 0",
     },

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ztensor
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import Reason
+from ztensor.numpy import save
+from ztensor.reading.overlaps import lie_apart
 from ztensor.testing.builder import draft
 
 SIZE = 1 << 18
@@ -58,3 +61,10 @@ def test_only_what_begins_inside_of_another_costs_the_budget(
     assert [(one.object_name, one.reason) for one in report.unsupported] == [
         (name, Reason.LIMIT_COST) for name in wrong
     ]
+
+
+def test_objects_without_bytes_lie_over_nobody() -> None:
+    tensors = {"a": np.zeros(0), "b": np.arange(9), "c": np.zeros((3, 0)), "d": np.arange(7)}
+    for names, is_apart in ((tensors, True), ({**tensors, "e": tensors["b"]}, False)):
+        with ztensor.open(save(names, version="2.1")) as reader:
+            assert lie_apart(reader.objects.parts()[0]) is is_apart
