@@ -128,9 +128,9 @@ EQUAL: dict[str, dict[str, str]] = {
         "at >= 0": "what is looked for begins behind the first byte",
     },
     "reading/row_slices.py": {
-        "abs(rows.step) > 1": "no step is 0",
+        "abs(rows.step) > 1": "with a step of 1 every row is one of them",
         "count is None": "a count that several tell, or that decoding tells later",
-        "high > low": "no step is 0",
+        "high > low": "one row is the same from either end",
         "rows.step < 0": "no step is 0",
     },
     "reading/runs.py": {

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from ztensor.errors import DigestMismatchError, FormatError
+import ztensor
+from ztensor.encoding import ENCODINGS
+from ztensor.encoding.zstd import FRAME_FIELD
+from ztensor.errors import DigestMismatchError, FormatError, Reason
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save
 from ztensor.reading.file import FileObjects
@@ -80,3 +83,22 @@ def test_frames_that_hold_too_little_are_refused_before_memory_is_taken(
     finally:
         tracemalloc.stop()
     assert peak < 8 * MIB
+
+
+@pytest.mark.parametrize("is_true", [True, False])
+def test_frames_are_where_they_are_listed(is_true: bool) -> None:
+    frames = [
+        b"".join(ENCODINGS["zstd"].encode(memoryview(bytes([number]) * 40_000), level=1))
+        for number in range(3)
+    ]
+    lengths = np.array([len(frame) for frame in frames], "<u4")
+    if not is_true:
+        lengths[:2] += np.array([1, -1], "<i4").astype("<u4")
+    made = draft("1.2.0")
+    fields: dict[str, Any] = {"dtype": "u8", "encoding": "zstd"}
+    fields["uncompressed_length"] = 120_000
+    fields[FRAME_FIELD] = [120_000, 40_000, lengths.tobytes()]
+    made.add("listed", [120_000], {"data": (fields, b"".join(frames))})
+    with ztensor.open(made.to_bytes()) as reader:
+        problems = reader.verify("listed").problems
+    assert [one.reason for one in problems] == ([] if is_true else [Reason.FIELD_VALUE])

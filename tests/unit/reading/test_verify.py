@@ -14,7 +14,6 @@ import pytest
 import ztensor
 from ztensor import Limits
 from ztensor.encoding import ENCODINGS
-from ztensor.encoding.zstd import FRAME_FIELD
 from ztensor.errors import ObjectNotFoundError, Reason
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save
@@ -522,22 +521,3 @@ def test_bytes_inside_of_others_cost_the_budget() -> None:
         with ztensor.open(made.to_bytes(), limits=limits) as reader:
             report = reader.verify()
         assert ([p.reason for p in report.unsupported], report.problems) == (reasons, ())
-
-
-@pytest.mark.parametrize("is_true", [True, False])
-def test_frames_are_where_they_are_listed(is_true: bool) -> None:
-    frames = [
-        b"".join(ENCODINGS["zstd"].encode(memoryview(bytes([number]) * 40_000), level=1))
-        for number in range(3)
-    ]
-    lengths = np.array([len(frame) for frame in frames], "<u4")
-    if not is_true:
-        lengths[:2] += np.array([1, -1], "<i4").astype("<u4")
-    made = draft("1.2.0")
-    fields: dict[str, Any] = {"dtype": "u8", "encoding": "zstd"}
-    fields["uncompressed_length"] = 120_000
-    fields[FRAME_FIELD] = [120_000, 40_000, lengths.tobytes()]
-    made.add("listed", [120_000], {"data": (fields, b"".join(frames))})
-    with ztensor.open(made.to_bytes()) as reader:
-        problems = found(reader.verify("listed"))
-    assert problems == ([] if is_true else [(Reason.FIELD_VALUE, "listed", "data")])
