@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.errors import FormatError, Reason, UnsupportedError
+from ztensor.errors import FormatError, LayoutError, Reason, UnsupportedError
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.reading.file import FileObjects
 from ztensor.source.memory import MemorySource
-from ztensor.testing.builder import draft
+from ztensor.testing.builder import draft, stored, zstd_frame
 from ztensor.testing.builder_2 import File2, dense
 
 
@@ -48,6 +48,25 @@ def test_more_bytes_than_the_shape_needs_are_refused(type: str | None) -> None:
     with pytest.raises(FormatError) as caught:
         file.array("w", copy=True)
     assert caught.value.reason is Reason.SIZE_MISMATCH
+
+
+def test_values_that_no_pointer_counts_are_refused() -> None:
+    """Nothing but the pointers tells how many indices there are."""
+    made = draft("1.2.0")
+    made.objects["rows"]["components"]["indices"] = {"dtype": "u64", "encoding": "zstd"}
+    made.objects["rows"]["components"]["values"] = {"dtype": "u8", "type": "f8_e4m3fn"}
+    made.blobs["rows", "indices"] = zstd_frame(stored("u64", 0, 2, 2))
+    for values, is_right in ((b"abc", True), (b"abcd", False)):
+        made.blobs["rows", "values"] = values
+        for role in ("indices", "values"):
+            for field in ("offset", "length", "digest"):
+                made.component("rows", role).pop(field, None)
+        with ztensor.open(made.to_bytes()) as reader:
+            if is_right:
+                assert reader.read("rows").components["values"].size == 3
+                continue
+            with pytest.raises(LayoutError):
+                reader.read("rows")
 
 
 def test_bytes_of_an_unknown_type_are_bytes_where_only_the_layout_is_to_say_more() -> None:

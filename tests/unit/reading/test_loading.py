@@ -182,12 +182,11 @@ def test_memory_of_ones_own(tmp_path: Path) -> None:
 MIB = 1 << 20
 
 
-@pytest.mark.parametrize("compression", [False, True])
-def test_a_large_tensor_keeps_no_others_in_memory(compression: bool) -> None:
+def test_a_large_tensor_keeps_no_others_in_memory() -> None:
     """From 4 MiB on it has memory of its own; smaller neighbours share theirs."""
     tensors = {"a": np.zeros(4 * MIB, np.uint8)}
     tensors |= {name: np.full(MIB, 7, np.uint8) for name in "bcdefg"}
-    found = load(save(tensors, compression=compression))
+    found = load(save(tensors))
     assert all(np.array_equal(found[name], tensors[name]) for name in tensors)
     assert not np.may_share_memory(found["a"].base, found["b"].base)
     assert np.may_share_memory(found["b"].base, found["g"].base)

@@ -14,7 +14,7 @@ from ztensor.encoding.raw import Raw
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.model.dtype import LogicalType, register_logical_type
 from ztensor.model.manifest import Component, Manifest, TensorObject
-from ztensor.numpy import save, save_file
+from ztensor.numpy import save_file
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.reader import ObjectReader
@@ -109,9 +109,13 @@ class Counted(MemorySource):
         return None
 
 
+@pytest.mark.usefixtures("registry")
 def test_of_elements_of_two_numbers_those_that_are_wanted_are_read() -> None:
+    register_logical_type(LogicalType("my_pair", "f32", "complex64", storage_per_element=2))
     value = (np.arange(60_000).reshape(50, 1200) * (1 + 2j)).astype(np.complex64)
-    source = Counted(save({"w": value}))
+    made = draft("1.2.0")
+    made.add("w", [50, 1200], {"data": ({"dtype": "f32", "type": "my_pair"}, value.tobytes())})
+    source = Counted(made.to_bytes())
     reader = ObjectReader(FileObjects(source, read_manifest(source, DEFAULT_LIMITS)[1]))
     for key, rows in ((3, 1), (slice(7, 31), 24), ([49, 0], 2)):
         source.count = 0
