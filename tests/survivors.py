@@ -113,12 +113,12 @@ EQUAL: dict[str, dict[str, str]] = {
         "before != at": "bytes come in order; turned, a box is read once more",
         "boxes.offsets <= lengths": "no box is empty, and no other fits where its tensor ends",
     },
-    "foreign/dcp/chunks.py": {
-        "(int(code.max()) + 1) * (int(other.max()) + 1) >= _MOST_CODE": _LONG_WAY,
-    },
     "foreign/dcp/checkpoint.py": {
         "metadata.size > _LONG_BYTES": _SPEED,
         "places[:, 1] <= there": "where a file ends lies nothing but what has no bytes",
+    },
+    "foreign/dcp/chunks.py": {
+        "(int(code.max()) + 1) * (int(other.max()) + 1) >= _MOST_CODE": _LONG_WAY,
     },
     "foreign/dcp/records.py": {
         "component.offset < entry.end": "a member's data lies behind its header",
@@ -252,38 +252,92 @@ EQUAL: dict[str, dict[str, str]] = {
         "code < 65536": "U+10000 is a letter, which is never escaped",
     },
     "reading/ahead.py": {
-        "nbytes is None": _SPEED,
+        "len(self._under_way) < _MOST_UNDER_WAY": "how many wait for room",
+        "self._held + nbytes <= _MOST_BYTES": _ESTIMATE,
+        "stream.waiting < _MOST_OF_FIRST_BYTES": _ESTIMATE,
+    },
+    "reading/caching.py": {
+        "start > last + _GAP_BYTES": _SPEED,
     },
     "reading/component.py": {
-        "runs is None": _SPEED,
+        "len(jobs) > 1": _SPEED,
+    },
+    "reading/decoding.py": {
+        "decoded[run] - decoded[first] >= _JOB_BYTES": _SPEED,
     },
     "reading/each.py": {
-        "dtype is None": _SPEED,
-        "len(found.shape) > self._file.limits.rank": _SPEED,
+        "len(found.shape) > self._file.limits.rank": _LONG_WAY,
+    },
+    "reading/listing.py": {
+        "frame.manifest_length > remembering.MOST_BYTES": _SPEED,
+        "one.encoding != 'raw'": "how much is read ahead of who asks",
+        "start >= 0": _SPEED,
     },
     "reading/loading.py": {
+        "2 * int(rows.table.lengths.sum()) < file.source.size": _SPEED,
+        "check == OTHER_CHECK": "a digest of an unknown kind is looked at once more, for nothing",
+        "count < _LEAST_FOR_RUNS": _SPEED,
+        "len(table) > 1": _SPEED,
         "len(table.spellings) <= _FEW_TYPES": _SPEED,
+        "len(tensor_object.shape) <= most_rank": _LONG_WAY,
+        "len(tensor_object.shape) > most_rank": _LONG_WAY,
+        "order[1:] > order[:-1]": "no place stands twice in an order",
         "span > _MOST_SPREAD * int(table.lengths.sum())": _SPEED,
-        "table.lengths >= OWN_BYTES": _SPEED,
+        "stop - start >= _LEAST_RUN": _SPEED,
+        "table.ranks <= most_rank": _LONG_WAY,
+        "workers > 1": _SPEED,
+    },
+    "reading/overlaps.py": {
+        "left < 0": _ESTIMATE,
+    },
+    "reading/plain.py": {
+        "len(self._digests) >= _MOST_KNOWN": "how many digests are remembered",
+        "number < _TAKEN": "of digests of 64 bits one; nobody has bytes that have it",
+        "ranks <= self._most_rank": _LONG_WAY,
+        "row is None": _SPEED,
     },
     "reading/recovery.py": {
         "at >= 0": "what is looked for begins behind the first byte",
     },
     "reading/row_slices.py": {
-        "abs(rows.step) > 1": "no step is 0",
-        "high > low": "no step is 0",
+        "abs(rows.step) > 1": "with a step of 1 every row is one of them",
+        "count is None": "a count that several tell, or that decoding tells later",
+        "high > low": "one row is the same from either end",
         "rows.step < 0": "no step is 0",
     },
     "reading/runs.py": {
         "groups[-1].run < 0": _SPEED,
+        "len(groups) > 1": _SPEED,
         "len(self._tables) > 1": _SPEED,
         "len(work) > 1": _SPEED,
         "nbytes + length > _AT_ONCE_BYTES": _SPEED,
+        "nbytes > _AT_ONCE_BYTES": _SPEED,
         "nbytes >= _WORTH_BYTES": _SPEED,
+        "offset + len(target) > decoded[number + 1]": _SPEED,
         "self._table_bytes > KEPT_TABLE_BYTES": _SPEED,
+    },
+    "reading/selection.py": {
+        "chosen.step < 0": "no step is 0",
+    },
+    "reading/several_slices.py": {
+        "len(self._of_file) < 2": _SPEED,
     },
     "reading/slices.py": {
         "whole is not None": _SPEED,
+    },
+    "reading/small.py": {
+        "counts * sizes <= most": _LONG_WAY,
+        "int(small.nbytes.sum()) > _LEAST_FOR_THREADS * len(small.names)": _SPEED,
+        "len(rows) < _LEAST_PACKED": _SPEED,
+        "lengths > 0": "no bytes are right in runs as they are by themselves",
+        "nbytes > _LEAST_FOR_THREADS * count": _SPEED,
+        "offsets[rows][1:] >= reach[:-1]": _LONG_WAY,
+        "table.lengths[rows] <= _MOST_STORED": _LONG_WAY,
+        "table.lengths[rows] > 0": _LONG_WAY,
+        "table.ranks <= file.limits.rank": _LONG_WAY,
+    },
+    "reading/stored_array.py": {
+        "integers < rank": _SPEED,
     },
     "reading/verify.py": {
         "workers <= 1": _SPEED,

@@ -18,6 +18,7 @@ from ztensor.reading import ahead
 from ztensor.reading.ahead import Ahead
 from ztensor.reading.file import FileObjects
 from ztensor.source.memory import MemorySource
+from ztensor.testing.builder import draft, stored, zstd_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -391,3 +392,18 @@ def test_what_lies_as_it_is_needed_is_not_handed_over() -> None:
             == noise(MIB, 0).tobytes()
         )
         assert threading.active_count() == before
+
+
+def test_what_no_length_is_told_of_is_decoded_by_other_threads_as_well() -> None:
+    made = draft("1.1.0")
+    parts = {"values": ("f32", (0.5, 2)), "coords": ("u64", (1, 0, 0, 1))}
+    for role, (dtype, numbers) in parts.items():
+        fields = {"dtype": dtype, "encoding": "zstd"}
+        made.objects["points"]["components"][role] = fields
+        made.blobs["points", role] = zstd_frame(stored(dtype, *numbers))
+    with ztensor.open(made.to_bytes()) as reader:
+        file = reader.objects.part("points")
+        keys = [(file, "points", role) for role in parts]
+        with Ahead(keys, THREADS) as decoding:
+            for key, (dtype, numbers) in zip(keys, parts.values(), strict=True):
+                assert b"".join(decoding.chunks(*key)) == stored(dtype, *numbers)

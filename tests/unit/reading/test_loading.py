@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import io
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -15,12 +17,18 @@ from ztensor import Tensor
 from ztensor.container.v1 import schema
 from ztensor.contents import open_file
 from ztensor.errors import DigestMismatchError
+from ztensor.limits import DEFAULT_LIMITS
 from ztensor.model.table import TableObjects
 from ztensor.numpy import load, load_file, save, save_file
 from ztensor.reading import loading
+from ztensor.reading.file import FileObjects
+from ztensor.reading.listing import component_extents, read_manifest
 from ztensor.reading.loading import load_all
+from ztensor.source.ahead import AheadSource
+from ztensor.source.memory import MemorySource
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 DTYPES = ["f4", "i1", "c8", ml_dtypes.bfloat16]
@@ -109,6 +117,25 @@ def test_bytes_in_another_order_than_names(tmp_path: Path) -> None:
             require_same(load_all(reader.objects.parts()[0], copy=copy), reader)
 
 
+@pytest.mark.parametrize("unlike", ["types", "shapes", "distances"])
+def test_neighbours_that_are_not_quite_alike_stay_what_they_are(unlike: str) -> None:
+    """Each differs from the one before in one thing alone."""
+    shapes = [(4, 16), (16, 4)] if unlike == "shapes" else [(4, 16)]
+    dtypes = ["f4", "i4"] if unlike == "types" else ["f4"]
+    file = io.BytesIO()
+    with ztensor.Writer(file) as writer:
+        for number in range(300):
+            shape, dtype = shapes[number % len(shapes)], dtypes[number % len(dtypes)]
+            writer.write(f"a{number:03}", np.full(shape, number, dtype))
+            if unlike == "distances":  # of the neighbours in the order of names
+                writer.write(f"b{number:03}", np.zeros(16 * (1 + number % 2), np.int32))
+    with ztensor.open(file.getvalue()) as reader:
+        objects = reader.objects.parts()[0]
+        assert isinstance(objects.manifest.objects, TableObjects)
+        for copy in (False, True):
+            require_same(load_all(objects, copy=copy), reader)
+
+
 @pytest.mark.parametrize(
     ("version", "checksum"),
     [("1.1", "crc32c"), ("1.1", "sha256"), ("2.1", "xxh3"), ("2.1", "sha256")],
@@ -135,6 +162,8 @@ def test_damage_is_found_in_the_object_it_is_in(
     assert (caught.value.object_name, caught.value.component) == ("00013", "data")
     assert load(bytes(data), copy=True, verify=False)["00013"].shape == (4, 16)
     assert load(bytes(data), copy=False)["00012"][0, 0] == 12
+    with pytest.raises(DigestMismatchError, match="00013"):
+        load(bytes(data), copy=False, verify=True)  # views, too
 
 
 def test_memory_of_ones_own(tmp_path: Path) -> None:
@@ -151,6 +180,64 @@ def test_memory_of_ones_own(tmp_path: Path) -> None:
 
 
 MIB = 1 << 20
+
+
+def test_a_large_tensor_keeps_no_others_in_memory() -> None:
+    """From 4 MiB on it has memory of its own; smaller neighbours share theirs."""
+    tensors = {"a": np.zeros(4 * MIB, np.uint8)}
+    tensors |= {name: np.full(MIB, 7, np.uint8) for name in "bcdefg"}
+    found = load(save(tensors))
+    assert all(np.array_equal(found[name], tensors[name]) for name in tensors)
+    assert not np.may_share_memory(found["a"].base, found["b"].base)
+    assert np.may_share_memory(found["b"].base, found["g"].base)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_large_tensor_whose_bytes_are_gone_is_named(tmp_path: Path, threads: int) -> None:
+    save_file({"w": np.zeros(5 * MIB, np.uint8)}, tmp_path / "m.zt")
+    file = open_file(tmp_path / "m.zt")
+    with (tmp_path / "m.zt").open("r+b") as cut:
+        cut.truncate(4 * MIB)
+    with pytest.raises(ztensor.SourceError) as caught:
+        load_all(file, copy=True, threads=threads)
+    assert (caught.value.object_name, caught.value.component) == ("w", "data")
+    file.close()
+
+
+class Far(MemorySource):
+    """A source whose requests are dear, and counted."""
+
+    prefers_long_reads = True
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.calls = 0
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        self.read_many([(offset, destination)])
+
+    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
+        self.calls += bool(parts)
+        for offset, destination in parts:
+            super().read_into(offset, destination)
+
+    def view(self) -> memoryview | None:
+        return None
+
+    def held(self) -> memoryview | None:
+        return None
+
+
+@pytest.mark.parametrize("compression", [False, True])
+def test_all_objects_of_a_far_file_are_asked_for_at_once(compression: bool) -> None:
+    tensors = {name: np.full(2000, ord(name), np.int32) for name in "abcdef"}
+    source = Far(save(tensors, compression=compression))
+    _, manifest = read_manifest(source, DEFAULT_LIMITS)
+    ahead = AheadSource(source, functools.partial(component_extents, manifest))
+    source.calls = 0
+    found = load_all(FileObjects(ahead, manifest), copy=True)
+    assert all(np.array_equal(found[name], tensors[name]) for name in tensors)
+    assert source.calls == 1
 
 
 @pytest.mark.parametrize("checksum", ["crc32c", "sha256", None])

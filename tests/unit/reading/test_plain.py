@@ -24,10 +24,12 @@ from ztensor.errors import (
     SourceError,
     ZTensorError,
 )
-from ztensor.numpy import save, save_file
+from ztensor.model.table import TableObjects
+from ztensor.numpy import load, save, save_file
 from ztensor.opening import reader_over
 from ztensor.reading import plain
 from ztensor.reading.file import FileObjects
+from ztensor.testing.builder_2 import File2, dense
 
 if TYPE_CHECKING:
     from ztensor.layout.base import Array
@@ -309,3 +311,32 @@ def test_a_type_that_is_registered_later() -> None:
     made = ztensor.Tensor({"data": np.zeros(4, np.uint8)}, type="plain_test_type")
     with ztensor.open(save({"w": made})) as reader:
         assert reader["w"].dtype == np.uint8
+
+
+def test_plain_tensors_beside_others_take_the_short_way() -> None:
+    """A few objects, not all of them plain, are in no table."""
+    sparse = ztensor.Tensor.csr(values=[1.0], indices=[2], indptr=[0, 1], shape=(1, 3))
+    with ztensor.open(save({**some(2), "sparse": sparse})) as reader:
+        file = reader.objects.parts()[0]
+        assert not isinstance(file.manifest.objects, TableObjects)
+        taken = {name for name in file.names if file.plain(name) is not None}
+    assert taken == set(some(2))
+
+
+@pytest.mark.parametrize("digest", ["fffffffffffffffd", "fffffffffffffffe", "ffffffffffffffff"])
+def test_the_largest_digests_are_digests_like_others(digest: str) -> None:
+    """As signed numbers they are those that stand for no digest, and for one of another kind."""
+    file = File2()
+    objects = {str(number): dense(file.part(np.full(3, number)), [3]) for number in range(9)}
+    objects["4"]["parts"]["data"]["digest"] = f"xxh3:{digest}"
+    data = file.seal({"objects": objects})
+    uses: list[Any] = [
+        lambda: load(data),
+        lambda: ztensor.open(data).read_numpy("4", copy=True),
+    ]
+    for use in uses:
+        with pytest.raises(DigestMismatchError) as caught:
+            use()
+        assert caught.value.object_name == "4"
+    with ztensor.open(data) as reader:
+        assert [problem.object_name for problem in reader.verify().problems] == ["4"]

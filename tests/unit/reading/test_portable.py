@@ -6,9 +6,13 @@ import pytest
 
 from ztensor.container.v2.emit import FORM_2
 from ztensor.contents import open_file
+from ztensor.errors import Reason, UnsupportedError
+from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.model.rules import FORM_1, Form
 from ztensor.numpy import save
+from ztensor.reading.file import FileObjects
 from ztensor.reading.portable import portable_chunks, portable_object, stored_object
+from ztensor.source.memory import MemorySource
 from ztensor.testing.builder import VERSIONS, draft, stored, zstd_frame
 
 
@@ -48,6 +52,23 @@ def test_objects_of_2_are_copied_within_it(form: Form) -> None:
     assert (stored_object(file, "w", form) is not None) is (form is FORM_2)
     part = portable_object(file, "w", form).components["data"]
     assert part.is_exact is (form is FORM_2)
+
+
+def test_an_unknown_encoding_is_kept_within_a_form() -> None:
+    made = draft("1.2.0")
+    made.component("packed")["encoding"] = "lz4"
+    file = open_file(made.to_bytes())
+    assert portable_object(file, "packed") == file.object("packed")
+    with pytest.raises(UnsupportedError) as caught:  # 2.x has a digest of what it decodes to
+        portable_object(file, "packed", FORM_2)
+    assert caught.value.reason is Reason.UNKNOWN_ENCODING
+
+
+@pytest.mark.parametrize("digest", [None, "crc32c:0x00000000"])
+def test_the_digests_of_other_formats_are_not_copied(digest: str | None) -> None:
+    objects = {"w": TensorObject((4,), "dense", {"data": Component("u8", 0, 4, digest=digest)})}
+    file = FileObjects(MemorySource(bytes(4)), Manifest("", objects, None), format="other")
+    assert stored_object(file, "w") == (objects["w"] if digest is None else None)
 
 
 @pytest.mark.parametrize("dtype", ["i32", "u64", "i16", "u8"])

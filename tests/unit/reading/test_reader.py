@@ -200,6 +200,14 @@ def test_metadata_by_attribute_and_by_key(path: Path) -> None:
         assert pickle.loads(pickle.dumps(found)) == found
 
 
+def test_metadata_of_one_that_is_not_plain_among_thousands() -> None:
+    values = np.arange(6.0)
+    sparse = Tensor.csr(values=[1.0], indices=[2], indptr=[0, 1], shape=(1, 3))
+    with ztensor.open(save({**dict.fromkeys(map(str, range(2000)), values), "x": sparse})) as file:
+        assert file.metadata("7").components["data"].length == 48
+        assert file.metadata("x").format == "sparse_csr"
+
+
 @pytest.mark.parametrize("version", ["0.1", "1.1", "1.2", "2.1"])
 @pytest.mark.parametrize("compression", [False, True])
 def test_metadata_of_an_object_in_a_table_is_that_of_the_object(

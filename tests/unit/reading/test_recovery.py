@@ -319,6 +319,30 @@ def test_a_file_full_of_footers_costs_bounded_memory(unit: bytes) -> None:
     assert len(candidates) <= 1001
 
 
+def test_so_many_candidates_are_reported() -> None:
+    """Of those that are no manifest, and of manifests that may be copies."""
+    empty = item({"version": "1.2.0", "attributes": {}, "objects": {}})
+    for manifest in (b"\xff", empty):
+        unit = manifest + len(manifest).to_bytes(8, "little") + MAGIC_1
+        state, candidates = search(MemorySource(MAGIC_1 + unit * 5000))
+        assert state is None
+        assert len(candidates) == 1000
+
+
+def test_what_is_accepted_is_looked_at_however_much_was_before() -> None:
+    data = save({"a": FOUR})
+    torn = data + (b"\xff" + (1).to_bytes(8, "little") + MAGIC_1) * 5000
+    assert state_end(torn) is None
+    assert state_end(torn, accept=len(data)) == len(data)
+
+
+def test_a_manifest_may_be_as_long_as_the_limit() -> None:
+    data = save({"a": FOUR})
+    length = int.from_bytes(data[-16:-8], "little")
+    assert state_end(data, limits=Limits(manifest_bytes=length)) == len(data)
+    assert state_end(data, limits=Limits(manifest_bytes=length - 1)) is None
+
+
 def test_only_so_much_is_searched(tmp_path: Path) -> None:
     data = save({"a": FOUR})
     torn = data + bytes(5000)
@@ -368,6 +392,17 @@ def test_the_error_looks_at_the_last_bytes_only(tmp_path: Path) -> None:
         ztensor.open(path)
     with ztensor.open(path, recover=True) as reader:
         assert reader["a"].tolist() == FOUR.tolist()
+
+
+def test_of_a_manifest_that_is_damaged_the_state_before_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    path.write_bytes(data := save({"a": FOUR}))
+    torn = bytearray(appended(path, {"b": FOUR}))
+    torn[-16 - int.from_bytes(torn[-16:-8], "little")] = 0xFF
+    path.write_bytes(torn)
+    with pytest.raises(FormatError, match=f"1 object, ends at byte {len(data)}") as caught:
+        ztensor.open(path)
+    assert "cbor" in str(caught.value.reason)
 
 
 def test_other_faults_say_nothing_of_repair(tmp_path: Path) -> None:

@@ -56,6 +56,14 @@ def test_every_right_file_of_the_corpus_is_found_behind_which_bytes_were_written
     assert state_end(torn) == expected
 
 
+@pytest.mark.parametrize(("gap", "is_one"), [(1, True), (PAGE, True), (PAGE + 1, False)])
+def test_a_footer_may_begin_a_page_behind_the_manifest(gap: int, is_one: bool) -> None:
+    data = one_object()
+    padded = data[:-FOOTER] + bytes(gap) + data[-FOOTER:]
+    assert state_end(padded) == (len(padded) if is_one else None)
+    assert state_end(padded, accept=len(padded)) == len(padded)
+
+
 def test_a_cut_file_falls_back_to_the_state_before() -> None:
     data, ends = grown(3)
     for length in [*range(8, len(data), 131), *(end + by for end in ends for by in (-1, 0))]:

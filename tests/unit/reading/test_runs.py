@@ -97,6 +97,14 @@ def test_neighbours_are_decoded_once_whoever_asks(decoded: list[int]) -> None:
         assert len(decoded) == 5
 
 
+def test_a_frame_that_is_kept_is_not_decoded_again_as_a_whole(decoded: list[int]) -> None:
+    with ztensor.open(save({"w": W}, compression=1, chunk_rows=CHUNK)) as reader:
+        part, whole = reader.get_slice("w"), slice(CHUNK, 2 * CHUNK)
+        part[CHUNK + 3]
+        assert np.array_equal(part[whole], W[whole])
+        assert len(decoded) == 1
+
+
 def test_frames_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[int] = []
     find = Zstd.find_runs

@@ -43,6 +43,29 @@ def test_arrays_need_each_index_once() -> None:
     assert found.key[0].tolist() == [1, 0, 1]
 
 
+def test_an_array_of_integers_is_for_one_axis_and_one_of_bools_for_as_many_as_it_has() -> None:
+    assert listed(select([[3, 0], [0, 1]], (5,)).wanted) == [[0, 1, 3]]
+    assert listed(select(np.eye(3, dtype=bool)[:2], (2, 3)).wanted) == [[0, 1], [0, 1]]
+    with pytest.raises(ArgumentValueError, match="too many dimensions"):
+        select((np.ones((2, 3), bool), 0), (2, 3))
+
+
+def test_a_mask_has_the_length_of_the_axis_where_it_stands() -> None:
+    five, three = np.arange(5) > 2, np.array([True, False, True])
+    assert listed(select((2, three), (5, 3)).wanted) == [[2], [0, 2]]
+    assert listed(select((None, five, 1), (5, 3)).wanted) == [[3, 4], [1]]
+    for wrong in ((2, five), (None, three), (True, three)):
+        with pytest.raises(ArgumentValueError, match="boolean index"):
+            select(wrong, (5, 3))
+
+
+@pytest.mark.parametrize(("key", "found"), [([-5, 7], 7), ([-6, 4], -6), (5, 5), (-6, -6)], ids=str)
+def test_what_is_out_of_bounds_is_told(key: Any, found: int) -> None:
+    with pytest.raises(ArgumentValueError) as caught:
+        select(key, (5,))
+    assert (caught.value.expected, caught.value.found) == ("-5 to 4 along axis 0", str(found))
+
+
 def test_neighbours_are_a_range() -> None:
     assert select([3, 1, 2], (5, 3)).wanted[0] == range(1, 4)
     assert select(np.array([False, True, True]), (3,)).wanted == (range(1, 3),)
@@ -112,6 +135,8 @@ def test_axes_longer_than_any_array() -> None:
     shape = (1 << 64, 1 << 63)
     assert select_rows(slice(-2, None), shape) == range((1 << 64) - 2, 1 << 64)
     assert select_rows(-1, shape) == range((1 << 64) - 1, 1 << 64)
+    found = select([0, -1], (sys.maxsize,)).wanted[0]
+    assert [int(index) for index in found] == [0, sys.maxsize - 1]
     for key in ([0], [-1], np.array([1 << 63], np.uint64)):
         with pytest.raises(ArgumentValueError):
             select_rows(key, shape)

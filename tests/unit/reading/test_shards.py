@@ -62,6 +62,14 @@ def test_a_shard_beside_the_root_is_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(ztensor.open(new)["there"], VALUES)
 
 
+def test_a_shard_may_have_the_longest_name_of_a_file(tmp_path: Path) -> None:
+    shard, stem = shard_of(), "m" * (255 - len("-s.zt"))
+    (tmp_path / f"{stem}.zt").write_bytes(root_of(shard)[0])
+    (tmp_path / f"{stem}-s.zt").write_bytes(shard)
+    with ztensor.open(tmp_path / f"{stem}.zt") as reader:
+        np.testing.assert_array_equal(reader["there"], VALUES)
+
+
 def test_a_shard_may_lie_in_blobs_by_its_digest(tmp_path: Path) -> None:
     shard = shard_of()
     root, hexdigest = root_of(shard)

@@ -16,8 +16,10 @@ from ztensor.encoding.zstd.frames import are_small_frames, walk_frames
 from ztensor.errors import DigestMismatchError, EncodingError, LimitError, ZTensorError
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.model.table import TableObjects
-from ztensor.numpy import load_file, save_file
+from ztensor.numpy import load, load_file, save, save_file
 from ztensor.reading import each, loading, small, verify
+from ztensor.reading.file import FileObjects
+from ztensor.reading.listing import read_manifest
 from ztensor.reading.small import small_jobs
 from ztensor.source.base import Range
 from ztensor.source.memory import MemorySource
@@ -132,6 +134,35 @@ def test_damage_is_said_as_one_by_one(saved: Path, tmp_path: Path, place: str) -
     assert caught.value.object_name in SHARED  # they have the same bytes
 
 
+def half_random(nbytes: int, seed: int) -> Array:
+    """Return what zstd makes half as long: bytes it keeps as they are, and zeros."""
+    made = np.zeros(nbytes, np.uint8)
+    made[: nbytes // 2] = np.random.default_rng(seed).integers(0, 256, nbytes // 2, np.uint8)
+    return made
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2.0"])
+def test_a_byte_that_decodes_to_another_is_found_when_loading(version: str) -> None:
+    """The frames have no sum of their own."""
+    tensors = {f"w{index:02}": half_random(600, index) for index in range(20)}
+    data = bytearray(save(tensors, version=version, compression=True))
+    data[data.index(tensors["w07"][50:250].tobytes()) + 50] ^= 1
+    with pytest.raises(DigestMismatchError) as caught:
+        load(bytes(data))
+    assert (caught.value.object_name, caught.value.component) == ("w07", "data")
+    found = load(bytes(data), verify=False)
+    assert np.flatnonzero(found["w07"] != tensors["w07"]).tolist() == [100]
+
+
+@pytest.mark.parametrize("nbytes", [60_032, 200_000], ids=["in runs", "one by one"])
+def test_neighbours_share_one_slab_to_its_last_byte(nbytes: int) -> None:
+    """They are of more than one run; the last of them ends where the slab does."""
+    tensors = {f"w{index:02}": half_random(nbytes, index) for index in range(30)}
+    found = load(save(tensors, version="2.1", compression=True))
+    assert all(np.array_equal(found[name], tensors[name]) for name in tensors)
+    assert len({id(array.base) for array in found.values()}) == 1
+
+
 def test_caps_are_those_of_one_by_one(saved: Path) -> None:
     limits = ztensor.Limits(decoded_bytes=100)
     with ztensor.open(saved, limits=limits) as reader, pytest.raises(LimitError):
@@ -215,6 +246,32 @@ def test_damage_anywhere_is_reported_alike(
             ours, alone, _ = reports(path, monkeypatch)
             assert ours == alone
             assert not ours.ok
+
+
+class Counted(MemorySource):
+    """Counts the bytes that are read."""
+
+    count = 0
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        self.count += destination.nbytes
+        super().read_into(offset, destination)
+
+    def held(self) -> memoryview | None:
+        return None
+
+
+@pytest.mark.parametrize("compression", [False, True])
+def test_of_objects_nobody_asks_for_no_byte_is_read(compression: bool) -> None:
+    tensors = {f"w{index:02}": half_random(60_000, index) for index in range(20)}
+    source = Counted(save(tensors, version="2.1", compression=compression))
+    _, manifest = read_manifest(source, DEFAULT_LIMITS)
+    assert isinstance(manifest.objects, TableObjects)
+    file = FileObjects(source, manifest)
+    source.count = 0
+    report = verify.verify_file(file, list(tensors)[::3])
+    assert (report.ok, report.checked) == (True, 7)
+    assert source.count == report.nbytes < sum(map(len, tensors.values())) / 2
 
 
 # --- The frame ------------------------------------------------------------------------------

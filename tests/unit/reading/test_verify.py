@@ -4,6 +4,7 @@ import dataclasses
 import io
 import sys
 import tracemalloc
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -14,15 +15,20 @@ import ztensor
 from ztensor import Limits
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import ObjectNotFoundError, Reason
+from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save
+from ztensor.reading.file import FileObjects
+from ztensor.reading.listing import read_manifest
+from ztensor.reading.verify import verify_file
+from ztensor.source.memory import MemorySource
 from ztensor.testing.builder import VERSIONS, draft, stored, zstd_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from ztensor.reading.verify import VerifyReport
 
+CORPUS = Path(__file__).parents[2] / "corpus"
 WRONG = "crc32c:0x00000000"
 
 
@@ -403,3 +409,115 @@ def test_bits_of_2_that_belong_to_no_element_are_zero(bits: int) -> None:
     report = ztensor.open(bytes(data)).verify()
     found = [problem.reason for problem in report.problems]
     assert found == ([ztensor.Reason.PADDING_VALUE] if bits else [])
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_elements_that_fill_their_bytes_have_no_padding(count: int) -> None:
+    array = np.full(count, 6, ml_dtypes.float4_e2m1fn)
+    assert outcome(save({"w": array}, version="2.1"))[0] == "ok"
+
+
+def test_an_archive_has_a_sum_over_each_tensor() -> None:
+    """Each storage is one member, from the first to the last byte under the member's CRC."""
+    for path in sorted((CORPUS / "foreign" / "accept" / "pt").glob("*.pt")):
+        with ztensor.open(path) as reader:
+            unchecked = reader.verify().unchecked
+        assert bool(unchecked) is (path.stem == "legacy"), path.name  # that one is no archive
+
+
+def test_a_problem_says_what_was_expected_and_what_was_found() -> None:
+    with ztensor.open(many_damages()) as reader:
+        messages = {(p.object_name, p.component): p.message for p in reader.verify().problems}
+    assert "digest, expected 00000000, found " in messages["matrix", "data"]
+    assert messages["flags", "data"].endswith("neither 0x00 nor 0x01, found 0x02 at position 2")
+    assert ", expected " in messages["rows", "indices"]
+
+
+def test_a_problem_of_our_format_names_the_section() -> None:
+    with ztensor.open(many_damages()) as reader:
+        sections = [problem.section for problem in reader.verify("flags").problems]
+    assert sections == ["1.2 section 2, Storage types"]
+
+
+def test_a_name_that_is_given_twice_is_counted_twice() -> None:
+    with ztensor.open(save({"a": np.zeros(3), "b": np.zeros(100)}, version="2.1")) as reader:
+        calls: list[tuple[int, int]] = []
+        report = reader.verify(["a", "a"], progress=lambda *call: calls.append(call))
+    assert (report.objects, report.nbytes, calls[-1]) == (2, 48, (48, 48))
+
+
+def test_a_length_that_is_told_is_checked_where_the_layout_is_unknown() -> None:
+    made = draft("1.2.0")
+    made.objects["packed"]["format"] = "later"
+    for length, reasons in ((6, []), (8, [Reason.DECODED_SHORT])):
+        made.component("packed")["uncompressed_length"] = length
+        with ztensor.open(made.to_bytes()) as reader:
+            assert [p.reason for p in reader.verify("packed").problems] == reasons
+
+
+def test_objects_over_the_same_bytes_are_held_to_their_own_shapes() -> None:
+    coords, values = np.array([[0, 5]], np.uint64), np.ones(2, np.int8)
+    points = ztensor.Tensor({"values": values, "coords": coords}, shape=(6,), format="sparse_coo")
+    with ztensor.open(save({"a": points, "b": points})) as reader:
+        objects: Any = reader.objects.parts()[0].manifest.objects
+        objects["b"] = dataclasses.replace(objects["a"], shape=(5,))
+        assert found(reader.verify()) == [(Reason.INDEX_RANGE, "b", "coords")]
+
+
+@pytest.mark.parametrize("version", ["1.2.0", "2.1"])
+def test_bytes_that_do_not_match_are_looked_at_all_the_same(version: str) -> None:
+    data = bytearray(save({"flags": np.ones(9, bool)}, version=version))
+    data[data.index(b"\1" * 9) + 4] = 7
+    with ztensor.open(bytes(data)) as reader:
+        problems = found(reader.verify())
+    assert problems == [
+        (Reason.DIGEST_MISMATCH, "flags", "data"),
+        (Reason.BOOL_VALUE, "flags", "data"),
+    ]
+
+
+class Counted(MemorySource):
+    """Counts the bytes that are read."""
+
+    count = 0
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        self.count += destination.nbytes
+        super().read_into(offset, destination)
+
+    def held(self) -> memoryview | None:
+        return None
+
+
+def test_raw_numbers_are_read_once() -> None:
+    """Any bytes are numbers, and the last of them is looked at again: it may be a count."""
+    source = Counted(save({"w": np.arange(100_000)}))
+    file = FileObjects(source, read_manifest(source, DEFAULT_LIMITS)[1])
+    source.count = 0
+    report = verify_file(file)
+    assert (report.ok, source.count) == (True, report.nbytes + 8)
+
+
+def test_bytes_inside_of_others_cost_the_budget() -> None:
+    frame = b"".join(ENCODINGS["zstd"].encode(memoryview(bytes(1 << 18)), level=1))
+    filling = -(len(frame) + 8) % 64  # objects begin at multiples of 64: a skippable frame
+    frame += b"\x50\x2a\x4d\x18" + filling.to_bytes(4, "little") + bytes(filling)
+    made = draft("1.2.0")
+    made.objects.clear()
+    made.blobs.clear()
+    made.header += bytes(64 - len(made.header)) + 2 * frame
+    for number, name in enumerate("ab"):
+        count = 2 - number
+        fields: dict[str, Any] = {"dtype": "u8", "encoding": "zstd"}
+        fields |= {"uncompressed_length": count << 18}
+        fields |= {"offset": 64 + number * len(frame), "length": count * len(frame)}
+        made.objects[name] = {
+            "shape": [count << 18],
+            "format": "dense",
+            "components": {"data": fields},
+        }
+    for factor, reasons in ((1, [Reason.LIMIT_COST]), (1000, [])):
+        limits = Limits(cost_floor=50_000, cost_factor=factor)
+        with ztensor.open(made.to_bytes(), limits=limits) as reader:
+            report = reader.verify()
+        assert ([p.reason for p in report.unsupported], report.problems) == (reasons, ())

@@ -1,0 +1,72 @@
+"""Rows of objects that are not dense: which can be selected, and what says that they can not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor import Tensor
+from ztensor.errors import ArgumentValueError, LayoutError
+from ztensor.numpy import save
+from ztensor.testing.builder import draft, stored, zstd_frame
+
+
+def test_one_row_of_a_quantized_object_may_be_selected_with_any_step() -> None:
+    values = np.random.default_rng(0).random((6, 16)).astype(np.float32)
+    scheme: dict[str, Any] = {"packing": "2_per_u8", "pack_axis": 1, "group_axis": 1}
+    tensor = Tensor.quantize(values, bits=4, group_size=8, symmetric=True, **scheme)
+    expected = tensor.dequantize()
+    with ztensor.open(save({"w": tensor})) as reader:
+        part: Any = reader.get_slice("w")
+        for key in (slice(2, 3, 5), slice(2, 1, -1), slice(2, 4, 2), slice(5, None, 9)):
+            assert np.array_equal(part[key].dequantize(), expected[key])
+        for key in (slice(2, 5, 2), slice(3, 1, -1)):
+            with pytest.raises(ArgumentValueError, match="consecutive rows"):
+                part[key]
+
+
+@pytest.mark.parametrize("order", [("indices", "values"), ("values", "indices")])
+def test_the_last_pointer_is_held_to_the_count_of_whatever_tells_it(order: tuple[str, str]) -> None:
+    """One of both is compressed, and does not tell its length."""
+    made = draft("1.1.0")
+    numbers = {"indices": ("u64", (0, 2, 2)), "values": ("f32", (0.5, 2, -1))}
+    packed = order[0]
+    dtype, some = numbers[packed]
+    made.objects["rows"]["components"][packed] = {"dtype": dtype, "encoding": "zstd"}
+    made.blobs["rows", packed] = zstd_frame(stored(dtype, *some))
+    with ztensor.open(made.to_bytes()) as reader:
+        found: Any = reader.get_slice("rows")[1:]
+        assert found.components["values"].tolist() == [-1]
+    made.blobs["rows", "indptr"] = stored("u64", 0, 2, 2)
+    with ztensor.open(made.to_bytes()) as reader, pytest.raises(LayoutError) as caught:
+        reader.get_slice("rows")[1:]
+    assert (caught.value.component, caught.value.found) == ("indptr", "2")
+
+
+@pytest.mark.parametrize(("has_zeros", "unit"), [(False, 1), (True, 4)])
+def test_rows_are_cut_where_words_of_zeros_end(has_zeros: bool, unit: int) -> None:
+    """A row has two words of codes; four rows have one word of zeros."""
+    scheme: dict[str, Any] = {
+        "axis": 1,
+        "bits": 4,
+        "group_size": 8,
+        "packing": {"word": "u16", "order": "lsb_first", "per_word": 4},
+        "scale_form": "f32_factors",
+        "zero_point": {"form": "none"},
+    }
+    parts: dict[str, Any] = {"data": np.arange(16, dtype=np.uint16)}
+    parts["scales"] = np.arange(1, 9, dtype=np.float32)
+    if has_zeros:
+        scheme["zero_point"] = {"form": "tensor", "packing": "same_as_data"}
+        parts["zeros"] = np.array([0x1234, 0x5678], np.uint16)
+    tensor = Tensor(parts, shape=(8, 8), format="zt.quant_group/1", attributes=scheme)
+    expected = tensor.dequantize()
+    with ztensor.open(save({"w": tensor}, version="2.1")) as reader:
+        part: Any = reader.get_slice("w")
+        assert part.row_unit == unit
+        for start in range(0, 8, unit):
+            rows = slice(start, start + unit)
+            assert np.array_equal(part[rows].dequantize(), expected[rows])
