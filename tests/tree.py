@@ -130,7 +130,10 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "attacks/test_planted.py",
     ),
     "source/pieces.py": ("unit/source/test_remote.py", "remote/test_reading.py"),
-    "source/whole_folder.py": ("unit/test_convert_folder.py",),
+    "source/whole_folder.py": (
+        "unit/test_convert_folder.py",
+        "unit/source/test_descriptor.py",
+    ),
     "converting": ("unit/test_converting.py", "unit/cli/test_convert.py"),
     "divided/part.py": ("unit/divided/test_commit.py",),
     "divided/rows.py": ("unit/divided/test_commit.py",),
@@ -364,6 +367,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "source/locking.py": (
         "attacks/test_locks.py",
         "unit/checkpoints/test_divided_steps.py",
+        "unit/source/test_descriptor.py",
     ),
     "source/descriptor.py": ("attacks/test_descriptors.py",),
     "source/stream.py": ("unit/source/test_sink.py",),
