@@ -112,6 +112,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "remote/test_folders.py",
     ),
     "source/local.py": (
+        "unit/source/test_local_unchanged.py",
         "unit/test_buffers.py",
         "unit/test_handle.py",
         "unit/reading/test_plain.py",
@@ -124,8 +125,10 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "remote/test_hub.py",
         "remote/test_lies.py",
     ),
-    "source/upload.py": ("remote/test_writing.py",),
+    "source/upload.py": ("unit/source/test_upload_answers.py", "remote/test_writing.py"),
     "source/sink.py": (
+        "unit/source/test_descriptor.py",
+        "unit/source/test_sink_refused.py",
         "unit/checkpoints/test_manager.py",
         "attacks/test_planted.py",
     ),

@@ -9,6 +9,7 @@ import pytest
 
 from ztensor.source.descriptor import Descriptor
 from ztensor.source.locking import folder_in_use, idle_folder
+from ztensor.source.sink import FileSink
 from ztensor.source.whole_folder import WholeFolder
 
 if TYPE_CHECKING:
@@ -74,3 +75,15 @@ def test_the_lock_of_a_new_folder_is_let_go_whatever_its_number(tmp_path: Path) 
         folder.commit()
     assert not is_open(0)
     assert os.listdir(tmp_path) == ["new"]
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="the system has no nameless files")
+@pytest.mark.usefixtures("no_input")
+def test_a_new_file_has_no_name_whatever_its_number(tmp_path: Path) -> None:
+    kept = [FileSink(str(tmp_path / "m.zt")) for _ in range(2)]
+    assert is_open(0)
+    names = os.listdir(tmp_path)
+    assert names == [] or len(names) == 2  # where the file system knows none
+    for one in kept:
+        one.abort()
+    assert not is_open(0)
