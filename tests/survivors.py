@@ -121,14 +121,12 @@ EQUAL: dict[str, dict[str, str]] = {
         "stop < 0": "the map never begins the text",
     },
     "source/ahead.py": {
+        "number < len(self._extents.starts)": "no number is that of one behind the last",
         "stop - offset <= destination.nbytes": _SPEED,
         "stop - start > _WINDOW_BYTES": _SPEED,
     },
     "source/appending.py": {
         "self._unstarted >= START_BYTES": _SPEED,
-    },
-    "source/base.py": {
-        "count <= _KEPT_BYTES": _SPEED,
     },
     "source/cache.py": {
         "0 < length": "no end of no bytes is kept",
@@ -164,7 +162,9 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "source/pieces.py": {
         "high > low": "where nothing lies between them, nothing is copied",
+        "len(run) > 1": "the end of the run before lies before that of this one",
         "offset + memory.nbytes > stop": "what is full goes when the next bytes come",
+        "offset >= stop": "nothing of it is taken before it is its turn",
         "run[first][0] + run[first][1].nbytes <= stop": _SPEED,
         "targets[0][0] < stop": "nothing of it is copied, and it goes on waiting",
     },
@@ -177,6 +177,7 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "source/sink.py": {
         "done < length": "the kernel copies no bytes once more",
+        "nbytes >= LEAST_BYTES": _SPEED,
         "self._unstarted >= START_BYTES": _SPEED,
         "time.monotonic() > until": _CLOCK,
         "written < nbytes": "at the edge nothing is left to write",

@@ -16,8 +16,8 @@ WANTED = DATA[START : START + LENGTH]
 class Noting(MemorySource):
     """Notes how it is read; its bytes are not in this process's memory."""
 
-    def __init__(self, *, is_far: bool = False) -> None:
-        super().__init__(DATA)
+    def __init__(self, *, is_far: bool = False, data: bytes = DATA) -> None:
+        super().__init__(data)
         self.prefers_long_reads = is_far
         self.asked: list[tuple[int, int]] = []
 
@@ -92,3 +92,18 @@ def test_a_look_at_a_header_leaves_what_is_kept() -> None:
     assert source.asked[2:] == [(30_000, 70_000)]
     assert found.read(60_000, 40_000) == DATA[60_000:]
     assert len(source.asked) == 3
+
+
+@pytest.mark.parametrize("by", ["keep", "read"])
+@pytest.mark.parametrize("is_more", [False, True])
+def test_so_much_of_a_range_is_kept(by: str, *, is_more: bool) -> None:
+    length = (8 << 20) + is_more
+    source = Noting(data=bytes(length))
+    found = Range(source, 0, length)
+    if by == "keep":
+        found.keep()
+    else:
+        found.read(0, length)
+    source.asked.clear()
+    assert sum(map(len, found.pieces())) == length
+    assert bool(source.asked) == is_more

@@ -49,3 +49,32 @@ def test_several_parts(
     assert memory == [DATA[at : at + length] for at, length in places]
     with pytest.raises(SourceError, match="shorter than when it was opened"):
         source.read_many([(len(DATA) - 5, memoryview(bytearray(6)))])
+
+
+@pytest.mark.skipif(not hasattr(os, "preadv"), reason="the system has no such call")
+def test_several_parts_that_come_in_pieces(
+    source: FileSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from a network file system, or where a signal comes."""
+    preadv = os.preadv
+    monkeypatch.setattr(
+        os, "preadv", lambda number, memory, at: preadv(number, [memory[0][:1000]], at)
+    )
+    memory = [bytearray(length) for length in (10, 1000, 50_000)]
+    source.read_many([(7, memoryview(one)) for one in memory])
+    assert memory == [DATA[7 : 7 + length] for length in (10, 1000, 50_000)]
+
+
+@pytest.mark.parametrize("is_all", [False, True])
+def test_a_commit_leaves_all_that_was_opened(source: FileSource, *, is_all: bool) -> None:
+    source.expect_commits(40, lambda end: end == bytes(40), 1000)
+    with open(source.name, "r+b") as file:
+        file.seek(999 + is_all)
+        file.write(bytes(40))
+        file.truncate()
+    if is_all:
+        source.require_unchanged()
+        assert source.size == 1040
+    else:
+        with pytest.raises(SourceError, match="shorter"):
+            source.require_unchanged()

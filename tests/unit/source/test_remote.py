@@ -393,3 +393,18 @@ def test_without_suffix_ranges_the_ends_are_asked_for_by_the_size(
         source = RemoteSource(Remote(f"{server.url}/m"))
         assert read(source, 0, size) == DATA[:size]
         assert (source.held() is None) == (size > 324 * KIB)
+
+
+@pytest.mark.parametrize(
+    ("validator", "header"), [("etag", "if-match"), ("date", "if-unmodified-since"), (None, "")]
+)
+def test_each_request_names_the_version(tmp_path: Path, validator: Any, header: str) -> None:
+    (tmp_path / "m").write_bytes(DATA[: 2 * MIB])
+    with RangeServer(tmp_path, validator=validator) as server:
+        source = RemoteSource(Remote(f"{server.url}/m"))
+        server.record.clear()
+        assert read(source, MIB, 10) == DATA[MIB : MIB + 10]
+        (request,) = server.record.seen
+    named = {"if-match", "if-unmodified-since"} & request.headers.keys()
+    if header:
+        assert named == {header}

@@ -180,3 +180,10 @@ def test_a_profile_is_asked_where_no_keys_are_given(
             place_of(Remote("s3://bucket/k", options))
     else:
         assert place_of(Remote("s3://bucket/k", options)).key == "k"
+
+
+def test_the_variable_is_of_the_clouds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZTENSOR_STORAGE", "nonsense=1")
+    with pytest.raises(ArgumentValueError, match="nonsense"):
+        place_of(Remote("gs://bucket/k"))
+    assert place_of(Remote("https://host/k")).key == "k"
