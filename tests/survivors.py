@@ -175,6 +175,9 @@ EQUAL: dict[str, dict[str, str]] = {
         "offset < start": "what begins with the tail lies in what is kept, either way",
         "start < offset + destination.nbytes": "at the edge nothing is copied from the tail",
     },
+    "source/rights.py": {
+        "acl is None": "the two answers change places, and are compared with one another alone",
+    },
     "source/sink.py": {
         "done < length": "the kernel copies no bytes once more",
         "nbytes >= LEAST_BYTES": _SPEED,

@@ -69,6 +69,27 @@ def test_a_folder_is_let_go_whatever_its_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_input")
+def test_a_folder_that_was_removed_is_made_again_and_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    lock, folder = fcntl.flock, tmp_path / "folder"
+    numbers: list[int] = []
+
+    def remove_first(number: int, kind: int) -> None:
+        if not numbers:
+            folder.rmdir()
+        numbers.append(number)
+        lock(number, kind)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    with folder_in_use(str(folder)):
+        assert folder.is_dir()
+        assert numbers == [0, 0]
+    assert not is_open(0)
+
+
+@pytest.mark.usefixtures("no_input")
 def test_the_lock_of_a_new_folder_is_let_go_whatever_its_number(tmp_path: Path) -> None:
     with WholeFolder(str(tmp_path / "new"), overwrite=False, durable=False) as folder:
         assert is_open(0)

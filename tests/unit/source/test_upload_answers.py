@@ -56,6 +56,28 @@ def sink(
     return made
 
 
+def test_what_was_sent_is_given_up(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, given_up = obstore.open_writer, []
+
+    class Noted(Upload):
+        def __exit__(self, *error: object) -> None:
+            given_up.append(error)
+            super().__exit__(*error)
+
+    monkeypatch.setattr(
+        obstore, "open_writer", lambda *a, **k: Noted(begin(*a, **k), lambda _: None)
+    )
+    made = RemoteSink(Remote("memory://bucket/k", store))
+    made.abort()
+    assert given_up == []
+    made = RemoteSink(Remote("memory://bucket/k", store))
+    made.write(NEW)
+    for _ in range(2):
+        made.abort()
+    assert len(given_up) == 1
+    assert there(store) == OLD
+
+
 def there(store: Any) -> bytes:
     return bytes(obstore.get(store, KEY).bytes())
 
