@@ -9,6 +9,7 @@ from __future__ import annotations
 _SPEED = "only which of two ways is taken; both give the same, one of them sooner"
 _ESTIMATE = "an estimate of memory; at the edge either number holds"
 _LONG_WAY = "the value at the edge is read the long way, with the same result"
+_CLOCK = "the clock stands there for no moment that anyone could wait for"
 
 EQUAL: dict[str, dict[str, str]] = {
     "container/rows.py": {
@@ -345,17 +346,70 @@ EQUAL: dict[str, dict[str, str]] = {
     "sharded/index.py": {
         "stop < 0": "the map never begins the text",
     },
+    "source/ahead.py": {
+        "number < len(self._extents.starts)": "no number is that of one behind the last",
+        "stop - offset <= destination.nbytes": _SPEED,
+        "stop - start > _WINDOW_BYTES": _SPEED,
+    },
     "source/appending.py": {
-        "descriptor is not None": "a number that nobody holds any more is given back by itself",
+        "self._unstarted >= START_BYTES": _SPEED,
+    },
+    "source/cache.py": {
+        "0 < length": "no end of no bytes is kept",
+        "count > self._left": "the folder is looked at a write sooner, and held to its size",
+        "len(batch) > 1": _SPEED,
+    },
+    "source/caching.py": {
+        "count > 0": "of a joined file an empty range is left out by the file it is of",
+    },
+    "source/gathering.py": {
+        "count <= _GATHER_BYTES": _SPEED,
+        "len(self._buffer) >= _BUFFER_BYTES": _SPEED,
+    },
+    "source/guards.py": {
+        "end <= self._room": "at the edge the end is the room already",
+        "needed > self._room": "room is made a write sooner, and given back",
+        "self._room < end": "not asked where both are equal",
+        "self._room > self._file.size": "the file is cut to the length it has",
+        "view.nbytes < piece": _SPEED,
+    },
+    "source/hub_tree.py": {
+        "time.monotonic() > until": _CLOCK,
+    },
+    "source/joined.py": {
+        "within + destination.nbytes <= self.sources[number].size": _LONG_WAY,
+    },
+    "source/local.py": {
+        "destination.nbytes >= _COPIED_BYTES": _SPEED,
+        "wanted >= _COPIED_BYTES": _SPEED,
     },
     "source/locking.py": {
-        "descriptor >= 0": "0 is the standard input's",
+        "time.monotonic() >= until": _CLOCK,
+    },
+    "source/pieces.py": {
+        "high > low": "where nothing lies between them, nothing is copied",
+        "len(run) > 1": "the end of the run before lies before that of this one",
+        "offset + memory.nbytes > stop": "what is full goes when the next bytes come",
+        "offset >= stop": "nothing of it is taken before it is its turn",
+        "run[first][0] + run[first][1].nbytes <= stop": _SPEED,
+        "targets[0][0] < stop": "nothing of it is copied, and it goes on waiting",
     },
     "source/remote.py": {
+        "2 * sum((memory.nbytes for _, memory in targets)) < stop - start": _SPEED,
+        "len(pieces) < 2": _SPEED,
         "len(self._blocks) * _BLOCK_BYTES > _CACHE_BYTES": _SPEED,
+        "offset < start": "what begins with the tail lies in what is kept, either way",
+        "start < offset + destination.nbytes": "at the edge nothing is copied from the tail",
+    },
+    "source/rights.py": {
+        "acl is None": "the two answers change places, and are compared with one another alone",
     },
     "source/sink.py": {
+        "done < length": "the kernel copies no bytes once more",
+        "nbytes >= LEAST_BYTES": _SPEED,
         "self._unstarted >= START_BYTES": _SPEED,
+        "time.monotonic() > until": _CLOCK,
+        "written < nbytes": "at the edge nothing is left to write",
     },
     "wire/cbor/decoding.py": {
         "(1 + _WIDE) * length > room": _ESTIMATE,

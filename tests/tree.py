@@ -133,6 +133,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "remote/test_folders.py",
     ),
     "source/local.py": (
+        "unit/source/test_local_unchanged.py",
         "unit/test_buffers.py",
         "unit/test_handle.py",
         "unit/reading/test_plain.py",
@@ -145,13 +146,18 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "remote/test_hub.py",
         "remote/test_lies.py",
     ),
-    "source/upload.py": ("remote/test_writing.py",),
+    "source/upload.py": ("unit/source/test_upload_answers.py", "remote/test_writing.py"),
     "source/sink.py": (
+        "unit/source/test_descriptor.py",
+        "unit/source/test_sink_refused.py",
         "unit/checkpoints/test_manager.py",
         "attacks/test_planted.py",
     ),
     "source/pieces.py": ("unit/source/test_remote.py", "remote/test_reading.py"),
-    "source/whole_folder.py": ("unit/test_convert_folder.py",),
+    "source/whole_folder.py": (
+        "unit/test_convert_folder.py",
+        "unit/source/test_descriptor.py",
+    ),
     "converting": ("unit/test_converting.py", "unit/cli/test_convert.py"),
     "divided/part.py": ("unit/divided/test_commit.py",),
     "divided/rows.py": ("unit/divided/test_commit.py",),
@@ -402,6 +408,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "source/locking.py": (
         "attacks/test_locks.py",
         "unit/checkpoints/test_divided_steps.py",
+        "unit/source/test_descriptor.py",
     ),
     "source/descriptor.py": ("attacks/test_descriptors.py",),
     "source/stream.py": ("unit/source/test_sink.py",),

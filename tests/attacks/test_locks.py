@@ -295,3 +295,29 @@ def test_who_can_make_no_lock_file_is_told(path: Path) -> None:
     assert caught.value.reason is ztensor.Reason.SOURCE_LOCKED
     os.close(bar)
     act_as(ALICE, lambda: ztensor.set_attributes(path, {"k": 1}))
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "group", "keeps_out"),
+    [
+        (0o664, BOB, PROJECT, True),
+        (0o664, BOB, BOB, False),
+        (0o644, BOB, PROJECT, False),
+        (0o644, ALICE, ALICE, True),
+        (0o666, BOB, BOB, True),
+    ],
+)
+def test_whose_lock_file_is_a_writers(
+    path: Path, mode: int, owner: int, group: int, keeps_out: bool
+) -> None:
+    """Only who may write a file keeps others from it by a lock file."""
+    os.chown(path, ALICE, PROJECT)
+    path.chmod(mode)
+    place = path.with_name(".m.zt.lock")
+    place.touch()
+    os.chown(place, owner, group)
+    writer = os.open(place, os.O_RDWR)
+    assert locking.try_acquire(writer)
+    assert locking.is_locked(str(path)) is keeps_out
+    os.close(writer)
+    assert not locking.is_locked(str(path))

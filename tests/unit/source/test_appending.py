@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import stat
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -370,3 +371,21 @@ def test_only_regular_files_are_appended_to(tmp_path: Path) -> None:
     if os.path.exists("/dev/null"):
         with pytest.raises(SourceNotRegularError):
             AppendSink("/dev/null")
+
+
+def test_a_close_that_fails_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a network file system does, which writes back then."""
+    close = os.close
+
+    def failing(number: int) -> None:
+        is_file = stat.S_ISREG(os.fstat(number).st_mode)
+        close(number)
+        if is_file:
+            raise OSError(errno.EIO, "Input/output error")
+
+    sink = opened(path, durable=False)
+    monkeypatch.setattr(os, "close", failing)
+    with pytest.raises(OSError, match="Input/output error"):
+        commit_all(sink, b"blob")
+    monkeypatch.undo()
+    assert path.read_bytes().endswith(COMMIT)

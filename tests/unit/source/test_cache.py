@@ -423,3 +423,92 @@ def test_several_processes_at_once(server: RangeServer, folder: Path, limit: int
     assert not any(path.name.startswith(".") for path in blocks(folder))
     if limit > len(DATA):
         assert whole(server, folder) == (DATA, 0)
+
+
+# --- What is kept, to the byte --------------------------------------------------------------
+
+
+def of(folder: Path, size: int) -> cache.VersionCache:
+    kept = cache.ObjectCache(str(folder), "an object").of(size, "tag", None)
+    assert kept is not None
+    return kept
+
+
+def test_the_size_of_the_cache_is_used_and_the_oldest_goes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = of(folder, 10_000)
+    kept.keep_end("one", 0, memoryview(bytes(1000)))
+    each = blocks(folder)[0].stat().st_size
+    assert 1000 < each < 1100
+    monkeypatch.setenv("ZTENSOR_CACHE_BYTES", str(4 * each))
+    kept = of(folder, 10_000)
+    for number, name in enumerate(("one", "two", "three", "four", "five")):
+        kept.keep_end(name, 0, memoryview(bytes(1000)))
+        for path in blocks(folder):
+            if path.name == name:
+                os.utime(path, ns=(number, number))
+        if number == 3:
+            assert len(blocks(folder)) == 4
+    assert sorted(path.name for path in blocks(folder)) == ["five", "four", "three", "two"]
+
+
+def test_an_end_may_be_so_long(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_MOST_END_BYTES", 1000)
+    kept = of(folder, 5000)
+    for length in (0, 1001):
+        kept.keep_end("head", 0, memoryview(bytes(length)))
+        assert blocks(folder) == []
+        assert kept.end("head") is None
+    kept.keep_end("head", 0, memoryview(DATA[:1000]))
+    assert kept.end("head") == (0, memoryview(DATA[:1000]))
+    kept.keep_end("tail", 4000, memoryview(DATA[4000:5000]))
+    assert kept.end("tail") == (4000, memoryview(DATA[4000:5000]))
+
+
+def test_the_whole_is_an_end(folder: Path) -> None:
+    kept = of(folder, 1000)
+    kept.keep_end("tail", 0, memoryview(DATA[:1000]))
+    assert kept.end("tail") == (0, memoryview(DATA[:1000]))
+
+
+def test_an_end_that_was_cut_is_none(folder: Path) -> None:
+    kept = of(folder, 5000)
+    kept.keep_end("head", 0, memoryview(DATA[:1000]))
+    (path,) = blocks(folder)
+    for size in range(path.stat().st_size - 1, -1, -1):
+        os.truncate(path, size)
+        assert kept.end("head") is None
+
+
+def test_after_some_failures_nothing_is_tried(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def refuse(*_: object) -> None:
+        tried.append(1)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    kept = of(folder, 5000)
+    for _ in range(6):
+        kept.keep_end("head", 0, memoryview(bytes(1000)))
+    assert len(tried) == 3
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_block_that_is_asked_for_twice_fills_both(folder: Path, *, is_kept: bool) -> None:
+    kept = of(folder, len(DATA))
+
+    def fetch(parts: Any, keep: Any) -> None:
+        for offset, memory in parts:
+            memory[:] = DATA[offset : offset + memory.nbytes]
+            keep(offset, memory)
+
+    if is_kept:
+        kept.fill([(MIB, memoryview(bytearray(MIB)))], fetch)
+    places = [(MIB, MIB), (MIB, MIB), (MIB + 5, 10)]
+    memory = [bytearray(length) for _, length in places]
+    kept.fill([(at, memoryview(m)) for (at, _), m in zip(places, memory, strict=True)], fetch)
+    assert memory == [DATA[at : at + length] for at, length in places]

@@ -77,3 +77,18 @@ def test_a_process_forked_from_one_that_used_a_store_is_told_so(
     with pytest.raises(UsageError, match="forked") as caught:
         require_process(URL)
     assert caught.value.in_python is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "says"),
+    [
+        ("GenericError", "status 401", "no credentials that the store accepts (status 401)"),
+        ("UnauthenticatedError", "", "no credentials that the store accepts"),
+        ("GenericError", "status 403", "forbidden (status 403)"),
+        ("PermissionDeniedError", "", "forbidden"),
+    ],
+)
+def test_nobody_known_is_told_from_somebody_forbidden(kind: str, text: str, says: str) -> None:
+    error = failure(raised(kind, text), "cannot read", URL)
+    assert f"cannot read: {says}" in str(error)
+    assert isinstance(error, SourcePermissionError)

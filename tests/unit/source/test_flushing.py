@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -75,3 +76,28 @@ def test_to_begin_is_allowed_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     flushing.start_flush(-1, 0, 10)
     monkeypatch.setattr(flushing, "_sync_file_range", lambda: None)
     flushing.start_flush(-1, 0, 10)
+
+
+@pytest.mark.skipif(not hasattr(os, "O_ACCMODE"), reason="flags are told apart by it")
+@pytest.mark.parametrize(("system", "expected"), [("posix", os.O_RDONLY), ("nt", os.O_RDWR)])
+def test_only_windows_has_to_write_a_file_to_flush_it(
+    tmp_path: Path, system: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"x")
+    opened: list[int] = []
+    real = os.open
+
+    def note(path: str, flags: int) -> int:
+        opened.append(flags & os.O_ACCMODE)
+        return real(path, flags)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "name", system)
+        importlib.reload(flushing)
+    try:
+        monkeypatch.setattr(os, "open", note)
+        flush_file(str(path))
+    finally:
+        importlib.reload(flushing)
+    assert opened == [expected]

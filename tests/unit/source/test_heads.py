@@ -47,16 +47,17 @@ def read(source: Heads, offset: int, length: int) -> None:
     assert bytes(memory) == DATA[offset : offset + length]
 
 
-def test_heads_in_order_come_together() -> None:
+@pytest.mark.parametrize("length", [600, 4096])
+def test_heads_in_order_come_together(length: int) -> None:
     starts = [number * MIB for number in range(66)]
     source, far = heads(starts, [MIB] * 66)
     for start in starts:
-        read(source, start, 600)
+        read(source, start, length)
     assert [len(asked) for asked in far.asked] == [1, 32, 32, 1]
     assert far.asked[1][0] == (MIB, 4096)
     far.asked.clear()
     for start in starts[60:]:  # those that were brought last are kept, no others
-        read(source, start, 600)
+        read(source, start, length)
     assert [len(asked) for asked in far.asked] == [1, 5]
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
-from ztensor.errors import ArgumentValueError
-from ztensor.source.prefixes import expanded, expression
+from tests.remote.upload_server import UploadServer
+from ztensor.errors import ArgumentValueError, SourceNotFoundError, UsageError
+from ztensor.source import prefixes
+from ztensor.source.prefixes import expanded, expression, one_level
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.mark.parametrize(
@@ -35,3 +42,65 @@ def test_what_is_no_pattern() -> None:
 def test_other_paths_stay_as_they_are() -> None:
     paths = ["a*.zt", "https://host/a?b=*", "hf://o/r/[x].zt", "s3://bucket/plain.zt", "-"]
     assert expanded(paths) == paths
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[UploadServer]:
+    pytest.importorskip("obstore", reason="obstore reaches the stores")
+    with UploadServer() as server:
+        for name in ("run/a.zt", "run/b.zt", "run/notes.txt", "other/a.zt"):
+            server.put(f"/bucket/{name}", b"x")
+        for name, value in {
+            "AWS_ENDPOINT_URL": server.url,
+            "AWS_ACCESS_KEY_ID": "k",
+            "AWS_SECRET_ACCESS_KEY": "s",
+            "AWS_REGION": "x",
+        }.items():
+            monkeypatch.setenv(name, value)
+        yield server
+
+
+def test_a_pattern_means_the_objects_it_matches(bucket: UploadServer) -> None:
+    found = ["s3://bucket/run/a.zt", "s3://bucket/run/b.zt"]
+    assert expanded(["x.zt", "s3://bucket/run/*.zt"]) == ["x.zt", *found]
+    assert expanded(["s3://bucket/run/[b-z].zt"]) == found[1:]
+    assert expanded(["s3://bucket/**/a.zt"]) == ["s3://bucket/other/a.zt", found[0]]
+    with pytest.raises(SourceNotFoundError, match="no object matches") as caught:
+        expanded(["s3://bucket/run/*.gguf"])
+    assert caught.value.found == "3 beneath 'run'"
+    with pytest.raises(UsageError, match="not in the bucket"):
+        expanded(["s3://buck*t/run/a.zt"])
+
+
+def test_so_many_objects_are_looked_through(
+    bucket: UploadServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefixes, "MOST_LISTED", 3)
+    assert len(expanded(["s3://bucket/run/*"])) == 3
+    bucket.put("/bucket/run/c.zt", b"x")
+    with pytest.raises(UsageError, match="more than 3 objects"):
+        expanded(["s3://bucket/run/*"])
+
+
+@pytest.mark.parametrize(
+    "kinds", ["flat", "deep", "with a mark"], ids=lambda kind: kind.replace(" ", "-")
+)
+def test_so_many_names_are_in_a_folder(kinds: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    obstore = pytest.importorskip("obstore", reason="obstore reaches the stores")
+    from obstore.store import MemoryStore
+
+    monkeypatch.setattr(prefixes, "MOST_LISTED", 3)
+    store: Any = MemoryStore()
+    obstore.put(store, "run/a", b"" if kinds == "with a mark" else b"x")
+    obstore.put(store, "run/b", b"x")
+    obstore.put(store, "run/c" if kinds == "flat" else "run/c/deep", b"x")
+    obstore.put(store, "other", b"x")
+    found = one_level(obstore, store, "run", "memory:///run")
+    names = sorted([one["path"] for one in found["objects"]] + list(found["common_prefixes"]))
+    assert names == ["run/a", "run/b", "run/c"]
+    obstore.put(store, "run/d", b"x")
+    if kinds == "deep":  # its pages tell all of it
+        assert len(one_level(obstore, store, "run", "memory:///run")["objects"]) == 3
+    else:
+        with pytest.raises(UsageError, match="more than 3 objects"):
+            one_level(obstore, store, "run", "memory:///run")

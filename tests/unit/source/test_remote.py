@@ -13,7 +13,9 @@ import pytest
 
 import ztensor
 import ztensor.numpy as znumpy
+from tests.remote.range_server import RangeServer
 from ztensor.errors import ClosedError, Reason, SourceError, SourceNotFoundError
+from ztensor.source import remote
 from ztensor.source.base import read_arriving
 from ztensor.source.pieces import PART_BYTES, plan
 from ztensor.source.remote import RemoteSource
@@ -124,6 +126,13 @@ PLANS: list[tuple[Sequence[tuple[int, int]], list[tuple[int, int]]]] = [
     ([(0, 250)], [(0, 100), (100, 200), (200, 250)]),
     ([(0, 95), (105, 10)], [(0, 95), (105, 115)]),
     ([(0, 50), (0, 50), (10, 10)], [(0, 50)]),
+    ([(0, 5), (15, 5)], [(0, 20)]),
+    ([(0, 5), (16, 5)], [(0, 5), (16, 21)]),
+    ([(10, 5), (20, 0)], [(10, 15)]),
+    ([(5, 0), (10, 5)], [(10, 15)]),
+    # Of 160 bytes an eighth is wanted, and then less: that is worth one long request.
+    ([(round(place * 159 / 19), 1) for place in range(20)], [(0, 93), (100, 160)]),
+    ([(round(place * 160 / 19), 1) for place in range(20)], [(0, 161)]),
 ]
 
 
@@ -267,3 +276,135 @@ def test_a_digest_that_fails_ends_the_load_while_the_rest_arrives() -> None:
     assert caught.value.object_name == "t1"
     begun = [thread.name for thread in threading.enumerate() if thread not in before]
     assert not [name for name in begun if name.startswith("ThreadPool")]
+
+
+def test_what_was_read_is_kept_for_the_next() -> None:
+    source, _ = opened()
+    before = source.requests
+    for _ in range(2):
+        assert read(source, MIB, 256 * KIB) == DATA[MIB : MIB + 256 * KIB]
+    memory = bytearray(256 * KIB)
+    source.read_many([(MIB, memoryview(memory))])
+    assert memory == DATA[MIB : MIB + 256 * KIB]
+    assert source.requests - before == 1
+
+
+def test_who_reads_on_behind_the_head_gets_more_at_once() -> None:
+    source, _ = opened(key="m.safetensors")
+    before = source.requests
+    for offset in range(0, 2 * MIB, 64 * KIB):
+        assert read(source, offset, 64 * KIB) == DATA[offset : offset + 64 * KIB]
+    assert source.requests - before == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (DATA[: 10 * MIB], ["expected 41943040 bytes", "found 10485760"]),
+        (bytes(len(DATA)), ["expected version"]),
+    ],
+)
+def test_what_is_said_of_another_object(data: bytes, says: list[str]) -> None:
+    source, store = opened()
+    obstore.put(store, "m.zt", data)
+    with pytest.raises(SourceError) as caught:
+        source.require_current()
+    assert caught.value.reason is Reason.SOURCE_CHANGED
+    assert [one for one in says if one not in str(caught.value)] == []
+    assert (caught.value.found is None) == (len(data) == len(DATA))
+
+
+class PanicException(BaseException):
+    """What the library raises where it is broken: no `Exception`."""
+
+
+@pytest.mark.parametrize("raised", [PanicException, KeyboardInterrupt])
+def test_a_panic_of_the_library_is_an_error_and_an_interrupt_is_none(
+    raised: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, _ = opened()
+
+    def fail(*_: object, **__: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(obstore, "get", fail)
+    with pytest.raises(SourceError if raised is PanicException else raised):
+        read(source, MIB, 10)
+
+
+class Answer:
+    """An answer of a store, with a body that goes on, or says less of the version."""
+
+    def __init__(self, answer: Any, *, more: bytes = b"", meta: dict[str, Any] | None = None):
+        self.range = answer.range
+        self.meta = dict(answer.meta) if meta is None else {**answer.meta, **meta}
+        self._answer, self._more = answer, more
+
+    def stream(self, **options: Any) -> Any:
+        yield from self._answer.stream(**options)
+        if self._more:
+            yield self._more
+
+
+def test_a_body_that_goes_on_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, _ = opened()
+    get = obstore.get
+    monkeypatch.setattr(obstore, "get", lambda *a, **k: Answer(get(*a, **k), more=b"more"))
+    with pytest.raises(SourceError, match="another number of bytes") as caught:
+        read(source, MIB, 300 * KIB)
+    assert caught.value.found == str(300 * KIB + 4)
+
+
+@pytest.mark.parametrize("e_tag", ["tag", None])
+@pytest.mark.parametrize("modified", ["then", None])
+def test_what_tells_an_object_from_another(
+    e_tag: str | None, modified: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get, meta = obstore.get, {"e_tag": e_tag, "last_modified": modified}
+    monkeypatch.setattr(obstore, "get", lambda *a, **k: Answer(get(*a, **k), meta=meta))
+    source, _ = opened()
+    if e_tag or modified:
+        assert source.identity() == ("memory:///m.zt", len(DATA), e_tag, str(modified))
+    else:
+        assert source.identity() is None
+
+
+@pytest.mark.parametrize("is_too_long", [False, True])
+def test_a_server_without_ranges_gives_the_whole_up_to_a_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_too_long: bool
+) -> None:
+    (tmp_path / "m").write_bytes(DATA[: 2 * MIB])
+    monkeypatch.setattr(remote, "_MOST_WHOLE", 2 * MIB - is_too_long)
+    with RangeServer(tmp_path, ranges=False) as server:
+        if is_too_long:
+            with pytest.raises(SourceError, match="gives no ranges"):
+                RemoteSource(Remote(f"{server.url}/m"))
+        else:
+            source = RemoteSource(Remote(f"{server.url}/m"))
+            assert read(source, 0, 2 * MIB) == DATA[: 2 * MIB]
+
+
+@pytest.mark.parametrize("size", [512 * KIB, 324 * KIB, 324 * KIB + 1])
+def test_without_suffix_ranges_the_ends_are_asked_for_by_the_size(
+    tmp_path: Path, size: int
+) -> None:
+    (tmp_path / "m").write_bytes(DATA[:size])
+    with RangeServer(tmp_path, suffix=False) as server:
+        source = RemoteSource(Remote(f"{server.url}/m"))
+        assert read(source, 0, size) == DATA[:size]
+        assert (source.held() is None) == (size > 324 * KIB)
+
+
+@pytest.mark.parametrize(
+    ("validator", "header"), [("etag", "if-match"), ("date", "if-unmodified-since"), (None, "")]
+)
+def test_each_request_names_the_version(tmp_path: Path, validator: Any, header: str) -> None:
+    (tmp_path / "m").write_bytes(DATA[: 2 * MIB])
+    with RangeServer(tmp_path, validator=validator) as server:
+        source = RemoteSource(Remote(f"{server.url}/m"))
+        server.record.clear()
+        assert read(source, MIB, 10) == DATA[MIB : MIB + 10]
+        (request,) = server.record.seen
+    named = {"if-match", "if-unmodified-since"} & request.headers.keys()
+    if header:
+        assert named == {header}

@@ -13,7 +13,7 @@ from ztensor.errors import (
     SourceNotRegularError,
     UsageError,
 )
-from ztensor.source.targets import Nowhere, require_free
+from ztensor.source.targets import Nowhere, require_free, require_own_link
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,3 +61,15 @@ def test_a_dry_run_refuses_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(SourceNotRegularError, match="a device or pipe"):
         Nowhere(tmp_path / "pipe")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system has no users")
+def test_own_links_are_followed_where_everyone_may_put_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    tmp_path.chmod(0o1777)
+    require_own_link(str(tmp_path / "link"))
+    ours = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: ours + 1)
+    require_own_link(str(tmp_path / "link"))  # of who has the folder

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,12 @@ import pytest
 
 import ztensor
 import ztensor.numpy as znumpy
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    MissingDependencyError,
+    UsageError,
+)
 from ztensor.source.urls import Remote, place_of, with_storage
 
 pytest.importorskip("obstore")
@@ -104,3 +111,79 @@ def test_a_file_url_is_the_file(tmp_path: Path) -> None:
 def test_memory_needs_its_store() -> None:
     with pytest.raises(ArgumentValueError, match="storage="):
         ztensor.open("memory:///m.zt")
+
+
+def test_what_is_given_again_takes_the_place_of_what_was(tmp_path: Path) -> None:
+    remote = with_storage("s3://b/k", KEYS, tmp_path / "a")
+    assert (remote.storage, remote.cache) == (KEYS, str(tmp_path / "a"))
+    other = with_storage(remote, {"region": "x"})
+    assert (other.storage, other.cache) == ({"region": "x"}, remote.cache)
+    other = with_storage(remote, None, tmp_path / "b")
+    assert (other.storage, other.cache) == (KEYS, str(tmp_path / "b"))
+    assert with_storage(remote, None) is remote
+
+
+def test_no_cache_is_told_from_one_in_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert with_storage("s3://b/k", {}).cache is None
+    assert with_storage("s3://b/k", None, "").cache == ""
+    assert with_storage("s3://b/k", None, "kept").cache == str(tmp_path / "kept")
+    assert with_storage("s3://b/k", None, ".").cache == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [({"storage": {}}, "storage= says how"), ({"cache": "kept"}, "cache= keeps what")],
+)
+def test_what_is_no_url_takes_neither(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ArgumentValueError, match=says):
+        ztensor.open("m.zt", **options)
+
+
+def test_a_ready_store_of_a_server_has_what_lies_beneath_its_url() -> None:
+    from obstore.store import HTTPStore, S3Store
+
+    store = HTTPStore("https://host/a")
+    assert place_of(Remote("https://host/a/b%20c/m.zt?x=1", store)).key == "b c/m.zt"
+    with pytest.raises(ArgumentValueError, match="another place"):
+        place_of(Remote("https://host/b/m.zt", store))
+    s3 = S3Store("bucket", region="x", skip_signature=True)
+    assert place_of(Remote("https://host/a/m.zt", s3)).key == "a/m.zt"
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "is_asked"),
+    [
+        ({}, {}, True),
+        ({"skip_signature": True}, {}, False),
+        ({"AWS_ACCESS_KEY_ID": "k", "secret_access_key": "s"}, {}, False),
+        ({"region": "x"}, {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}, False),
+        ({"region": "x"}, {}, True),
+    ],
+)
+def test_a_profile_is_asked_where_no_keys_are_given(
+    options: dict[str, Any],
+    variables: dict[str, str],
+    is_asked: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in os.environ if name.startswith(("AWS_", "ZTENSOR_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setitem(sys.modules, "obstore.auth.boto3", None)  # as if boto3 were missing
+    if is_asked:
+        with pytest.raises(MissingDependencyError, match="boto3"):
+            place_of(Remote("s3://bucket/k", options))
+    else:
+        assert place_of(Remote("s3://bucket/k", options)).key == "k"
+
+
+def test_the_variable_is_of_the_clouds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZTENSOR_STORAGE", "nonsense=1")
+    with pytest.raises(ArgumentValueError, match="nonsense"):
+        place_of(Remote("gs://bucket/k"))
+    assert place_of(Remote("https://host/k")).key == "k"
