@@ -28,7 +28,6 @@ EQUAL: dict[str, dict[str, str]] = {
         "offset < 64": _LONG_WAY,
     },
     "container/v1/pieces.py": {
-        "LEAST_OBJECTS <= count": _SPEED,
         "count <= len(data)": "so many objects do not lie in so few bytes, which is noticed soon",
         "len(component) > _MOST_WORDS": _LONG_WAY,
         "len(pieces) <= width * count": "of so many objects there is always one piece more",
