@@ -114,8 +114,10 @@ EQUAL: dict[str, dict[str, str]] = {
         "before != at": "bytes come in order; turned, a box is read once more",
         "boxes.offsets <= lengths": "no box is empty, and no other fits where its tensor ends",
     },
-    "foreign/dcp/checkpoint.py": {
+    "foreign/dcp/projecting.py": {
         "metadata.size > _LONG_BYTES": _SPEED,
+    },
+    "foreign/dcp/checkpoint.py": {
         "places[:, 1] <= there": "where a file ends lies nothing but what has no bytes",
     },
     "foreign/dcp/chunks.py": {

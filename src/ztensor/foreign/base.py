@@ -314,7 +314,7 @@ def _gather_from(
         part = target[first : first + count]
         at = start + first * steps[0]
         if count == 1:
-            _gather_from(stored, dtype, at, steps[1:], part[0])
+            _gather_from(stored, dtype, at, steps[1:], part[0, ...])
         else:
             _gather_from(stored, dtype, at, steps, part)
 

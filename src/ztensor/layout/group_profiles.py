@@ -90,12 +90,6 @@ class Groups:
         """Return the scales' shape: before the axis, along it, behind it."""
         return self.outer, self.shape[self.axis] // self.length, self.inner
 
-    @property
-    def row_scales(self) -> tuple[int, int]:
-        """Return how many scales so many rows have."""
-        row = element_count(self.shape[1:])
-        return (row, self.length) if self.axis == 0 else (row // self.length, 1)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GroupForm:

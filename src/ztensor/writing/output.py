@@ -333,10 +333,8 @@ class Output:
                 return there[role]
             if stored is not None and (compress is None or not _differs(component, how)):
                 return self.copier.stored(file, source_name, role, component, progress)
-            kept = self._kept(file, source_name, role) if compress is None else None
-            return self.copier.decoded(
-                file, source_name, role, tensor_object, how or kept, progress
-            )
+            kept = self._kept(file, source_name, role, how) if compress is None else how
+            return self.copier.decoded(file, source_name, role, tensor_object, kept, progress)
 
         try:
             components = {
@@ -350,12 +348,15 @@ class Output:
             raise
         self.objects[name] = dataclasses.replace(tensor_object, components=components)
 
-    def _kept(self, file: FileObjects, name: str, role: str) -> Compression | None:
+    def _kept(
+        self, file: FileObjects, name: str, role: str, others: Compression | None
+    ) -> Compression | None:
         """Return how a component is encoded that is decoded to be copied: as it was, if it can."""
         there = file.object(name).components[role].encoding
         called = self._called(there)
-        is_ours = file.format == "zt" and there in ENCODINGS and called in ENCODINGS
-        return Compression(called) if is_ours and called != "raw" else None
+        if file.format != "zt" or there not in ENCODINGS or called not in ENCODINGS:
+            return others
+        return None if called == "raw" else Compression(called)
 
     def share(self, name: str, of: str) -> None:
         """Write an object that has the bytes of one written before; see `Writer.share`."""

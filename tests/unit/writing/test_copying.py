@@ -13,7 +13,7 @@ import zstandard
 import ztensor
 from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.errors import DigestMismatchError
-from ztensor.numpy import load
+from ztensor.numpy import load, save
 from ztensor.testing.builder import item, sealed
 from ztensor.testing.builder_2 import File2, dense, seekable
 
@@ -138,3 +138,14 @@ def test_a_digest_of_1_1_may_be_that_of_the_decoded_bytes(covers: str, compressi
             copied(data)
     else:
         assert parts_of(copied(data))["t0"].digest == right
+
+
+@pytest.mark.parametrize("kind", [None, "zstd"])
+@pytest.mark.parametrize("target", ["0.1", "1.2", "2.1"])
+@pytest.mark.parametrize("source", ["0.1", "1.2", "2.1"])
+def test_a_copy_keeps_how_its_object_is_stored(source: str, target: str, kind: str | None) -> None:
+    """What the writer does with others is not for copies, in another version neither."""
+    data = save({"x": ARRAY}, version=source, compression=kind or False)
+    for compression in (False, True):
+        components = parts_of(copied(data, version=target, compression=compression))
+        assert (components["x"].encoding != "raw") == (kind is not None)

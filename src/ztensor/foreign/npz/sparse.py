@@ -56,7 +56,7 @@ _COST = 2048
 
 def are_parts(members: Collection[str]) -> bool:
     """Return whether an archive has the members that SciPy writes, by their names, and no more."""
-    if not len(_COMMON) < len(members) <= len(_COMMON) + 3:
+    if len(members) > len(_COMMON) + 3:
         return False
     names = frozenset(name.removesuffix(SUFFIX) for name in members if name.endswith(SUFFIX))
     names -= {FLAG}
