@@ -213,7 +213,12 @@ class AppendSink(ReadOneByOne):
     def commit(self) -> None:
         """Make what was written the file's state, and flush."""
         self._require_guarded().commit()
-        self._close()
+        try:
+            self._close()  # where a network file system says that it could not write back
+        except OSError as error:
+            raise SourceError.from_os(
+                error, "the change is in the file, but closing it failed", self.name
+            ) from error
 
     # --- What can be done to the file -------------------------------------------------------
 

@@ -167,6 +167,8 @@ class FileSource(ReadOneByOne):
                     or read(number, [destination], offset) != destination.nbytes
                 ):
                     self.read_into(offset, destination)
+        except SourceError:
+            raise
         except OSError as error:
             raise SourceError.from_os(error, "cannot read", self.name) from error
         finally:

@@ -537,7 +537,10 @@ def _is_about_ranges(error: BaseException) -> bool:
 
 
 def _version(meta: Any) -> _Version:
-    return _Version(int(meta["size"]), meta.get("e_tag"), meta.get("last_modified"))
+    modified = meta.get("last_modified")
+    if modified is not None and modified.timestamp() == 0:  # so obstore says that there is no date
+        modified = None
+    return _Version(int(meta["size"]), meta.get("e_tag"), modified)
 
 
 def _is_same(expected: _Version, found: _Version) -> bool:

@@ -193,11 +193,11 @@ class RemoteSink:
         self._part, self._filled = np.empty(0, np.uint8), 0
         if upload is None:
             return
-        reason = RuntimeError("given up")
+        raised, reason = sys.exception(), RuntimeError("given up")
         try:
             self._ask(lambda _: upload.__exit__(RuntimeError, reason, None))
-        except SourceError as error:
-            if (raised := sys.exception()) is not None and raised is not error:
+        except SourceError:
+            if raised is not None:
                 raised.add_note(
                     f"{self.name}: what was sent could not be given up and may cost money; a "
                     "lifecycle rule of the bucket removes it"

@@ -385,7 +385,7 @@ def test_a_close_that_fails_is_told(path: Path, monkeypatch: pytest.MonkeyPatch)
 
     sink = opened(path, durable=False)
     monkeypatch.setattr(os, "close", failing)
-    with pytest.raises(OSError, match="Input/output error"):
+    with pytest.raises(SourceError, match="the change is in the file, but closing it failed"):
         commit_all(sink, b"blob")
     monkeypatch.undo()
     assert path.read_bytes().endswith(COMMIT)

@@ -47,8 +47,9 @@ def test_several_parts(
     parts = [(at, memoryview(one)) for (at, _), one in zip(places, memory, strict=True)]
     source.read_many(parts)
     assert memory == [DATA[at : at + length] for at, length in places]
-    with pytest.raises(SourceError, match="shorter than when it was opened"):
+    with pytest.raises(SourceError, match="file: the file is shorter than when") as caught:
         source.read_many([(len(DATA) - 5, memoryview(bytearray(6)))])
+    assert caught.value.reason is Reason.SOURCE_CHANGED
 
 
 @pytest.mark.skipif(not hasattr(os, "preadv"), reason="the system has no such call")

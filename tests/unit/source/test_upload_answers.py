@@ -78,6 +78,32 @@ def test_what_was_sent_is_given_up(store: Any, monkeypatch: pytest.MonkeyPatch) 
     assert there(store) == OLD
 
 
+@pytest.mark.parametrize("is_raised", [False, True])
+def test_what_cannot_be_given_up_is_told_where_an_error_is_raised(
+    store: Any, monkeypatch: pytest.MonkeyPatch, *, is_raised: bool
+) -> None:
+    class Refused(Upload):
+        def __exit__(self, *error: object) -> None:
+            super().__exit__(*error)
+            raise OSError("connection refused")
+
+    begin = obstore.open_writer
+    monkeypatch.setattr(
+        obstore, "open_writer", lambda *a, **k: Refused(begin(*a, **k), lambda _: None)
+    )
+    made = RemoteSink(Remote("memory://bucket/k", store))
+    made.write(NEW)
+    if not is_raised:
+        made.abort()
+        return
+    problem = ValueError("of the caller")
+    try:
+        raise problem
+    except ValueError:
+        made.abort()
+    assert ["may cost money" in note for note in problem.__notes__] == [True]
+
+
 def there(store: Any) -> bytes:
     return bytes(obstore.get(store, KEY).bytes())
 
