@@ -95,6 +95,8 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "reading/each.py": {
         "len(found.shape) > self._file.limits.rank": _LONG_WAY,
+        "size < OWN_BYTES": _ESTIMATE,
+        "workers > 1": _SPEED,
     },
     "reading/listing.py": {
         "one.encoding != 'raw'": "how much is read ahead of who asks",
@@ -145,6 +147,7 @@ EQUAL: dict[str, dict[str, str]] = {
         "self._table_bytes > KEPT_TABLE_BYTES": _SPEED,
     },
     "reading/selection.py": {
+        "_largest_step(indices) * stride - self._span(inner) < self.gap": _SPEED,
         "chosen.step < 0": "no step is 0",
     },
     "reading/several_slices.py": {
@@ -168,6 +171,7 @@ EQUAL: dict[str, dict[str, str]] = {
         "integers < rank": _SPEED,
     },
     "reading/verify.py": {
+        "len(objects) < 2": _SPEED,
         "workers <= 1": _SPEED,
     },
     "sharded/index.py": {
