@@ -270,6 +270,8 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "reading/each.py": {
         "len(found.shape) > self._file.limits.rank": _LONG_WAY,
+        "size < OWN_BYTES": _ESTIMATE,
+        "workers > 1": _SPEED,
     },
     "reading/listing.py": {
         "frame.manifest_length > remembering.MOST_BYTES": _SPEED,
@@ -294,8 +296,12 @@ EQUAL: dict[str, dict[str, str]] = {
         "left < 0": _ESTIMATE,
     },
     "reading/plain.py": {
+        "len(found.shape) > self._most_rank": _LONG_WAY,
         "len(self._digests) >= _MOST_KNOWN": "how many digests are remembered",
+        "len(self._places) >= _MOST_KNOWN": "how many places are remembered",
+        "length >= LEAST_BYTES": _SPEED,
         "number < _TAKEN": "of digests of 64 bits one; nobody has bytes that have it",
+        "place[3] > _MOST_AT_ONCE": _LONG_WAY,
         "ranks <= self._most_rank": _LONG_WAY,
         "row is None": _SPEED,
     },
@@ -320,6 +326,7 @@ EQUAL: dict[str, dict[str, str]] = {
         "self._table_bytes > KEPT_TABLE_BYTES": _SPEED,
     },
     "reading/selection.py": {
+        "_largest_step(indices) * stride - self._span(inner) < self.gap": _SPEED,
         "chosen.step < 0": "no step is 0",
     },
     "reading/several_slices.py": {
@@ -331,7 +338,10 @@ EQUAL: dict[str, dict[str, str]] = {
     "reading/small.py": {
         "counts * sizes <= most": _LONG_WAY,
         "int(small.nbytes.sum()) > _LEAST_FOR_THREADS * len(small.names)": _SPEED,
+        "len(names) < len(objects) // _FEW": _SPEED,
+        "len(packed) >= _LEAST_PACKED": _SPEED,
         "len(rows) < _LEAST_PACKED": _SPEED,
+        "lengths <= _MOST_STORED": _LONG_WAY,
         "lengths > 0": "no bytes are right in runs as they are by themselves",
         "nbytes > _LEAST_FOR_THREADS * count": _SPEED,
         "offsets[rows][1:] >= reach[:-1]": _LONG_WAY,
@@ -343,6 +353,7 @@ EQUAL: dict[str, dict[str, str]] = {
         "integers < rank": _SPEED,
     },
     "reading/verify.py": {
+        "len(objects) < 2": _SPEED,
         "workers <= 1": _SPEED,
     },
     "sharded/index.py": {

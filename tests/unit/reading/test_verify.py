@@ -14,8 +14,9 @@ import pytest
 import ztensor
 from ztensor import Limits
 from ztensor.encoding import ENCODINGS
-from ztensor.errors import ObjectNotFoundError, Reason
+from ztensor.errors import FormatError, ObjectNotFoundError, Reason
 from ztensor.limits import DEFAULT_LIMITS
+from ztensor.model.manifest import Manifest
 from ztensor.numpy import save
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
@@ -439,11 +440,34 @@ def test_a_problem_of_our_format_names_the_section() -> None:
     assert sections == ["1.2 section 2, Storage types"]
 
 
-def test_a_name_that_is_given_twice_is_counted_twice() -> None:
-    with ztensor.open(save({"a": np.zeros(3), "b": np.zeros(100)}, version="2.1")) as reader:
-        calls: list[tuple[int, int]] = []
-        report = reader.verify(["a", "a"], progress=lambda *call: calls.append(call))
-    assert (report.objects, report.nbytes, calls[-1]) == (2, 48, (48, 48))
+@pytest.mark.parametrize(("names", "nbytes"), [("aa", 48), ("aba", 848), ("ba", 824)])
+def test_a_name_that_is_given_twice_is_counted_twice(names: str, nbytes: int) -> None:
+    with ztensor.open(save({"a": np.zeros(3), "b": np.ones(100)}, version="2.1")) as reader:
+        report = reader.verify(list(names))
+    assert (report.objects, report.nbytes) == (len(names), nbytes)
+
+
+def test_attributes_are_looked_at_where_all_objects_are() -> None:
+    wrong = FormatError("it is odd", reason=Reason.FIELD_VALUE)
+    file = FileObjects(
+        MemorySource(b""), Manifest("", {}, None), format="other", faults=lambda: {"note": wrong}
+    )
+    assert [problem.path for problem in verify_file(file).problems] == [("attributes", "note")]
+    assert verify_file(file, []).problems == ()
+
+
+@pytest.mark.parametrize(("values", "is_right"), [(b"\x42", True), (b"\x42\x00", False)])
+def test_more_elements_than_a_byte_can_hold_are_no_padding(values: bytes, is_right: bool) -> None:
+    """Two values of four bits; nothing but the pointers tells how many there are."""
+    made = draft("1.2.0")
+    parts = {
+        "indptr": ({"dtype": "u64"}, stored("u64", 0, 1, 2)),
+        "indices": ({"dtype": "u64", "encoding": "zstd"}, zstd_frame(stored("u64", 0, 2))),
+        "values": ({"dtype": "u8", "type": "f4_e2m1"}, values),
+    }
+    made.add("few", [2, 3], parts, format="sparse_csr")
+    with ztensor.open(made.to_bytes()) as reader:
+        assert (reader.verify("few").problems == ()) is is_right
 
 
 def test_a_length_that_is_told_is_checked_where_the_layout_is_unknown() -> None:
