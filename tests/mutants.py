@@ -9,7 +9,8 @@
 
 The tests of the chosen modules (`tests/tree.py` says which) are read once and run once, to learn
 which comparisons each comes by. Then a process is forked for each mutant, which runs the tests that
-come by it, the quickest first. A mutant is killed where one of them fails or hangs. Prints what
+come by it, the quickest first. What is compared while a module is imported is turned in a new
+process, if need be. A mutant is killed where one of them fails or hangs. Prints what
 survived; exits with 1 where fewer than 90 % of those that matter were killed. A survivor that
 changes nothing but speed, or nothing at all, stands in `tests/survivors.py` with the reason.
 """
@@ -25,6 +26,7 @@ import re
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -51,7 +53,9 @@ ROOMS = (
 LEAST_KILLED = 0.9
 # A mutant is given up after so much of the time that its tests took unturned, quickest first.
 _MOST_SECONDS = 60.0
+_MOST_SECONDS_AT_IMPORT = 300
 _MEMORY_BYTES = 12 << 30
+MARKS = "not fuzz and not interop"
 _SURVIVED = re.compile(r"SURVIVED ([^:]+):\d+ (.*) -> (.*?)(?: \|.*)?$")
 
 _REMEMBERING = type(functools.cache(str))
@@ -84,10 +88,12 @@ class Mutants:
         self._chosen, self._jobs, self._is_wide = chosen, jobs, is_wide
         self._is_control = is_control
         self._has_failed = False
+        self._at_import: set[str] = set()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Do everything; the tests are known and none has run."""
+        self._at_import = turning.hits()
         known = self._learned(session.items)
         print(f"{len(session.items)} tests, {len(known.seconds)} of them pass", flush=True)
         for mutant, killer in self._each(session.items, known):
@@ -99,7 +105,11 @@ class Mutants:
             else:
                 reason = EQUAL.get(mutant.module, {}).get(mutant.written)
                 self.equal += reason is not None
-                untested = "" if mutant.name in known.tests else "no test comes by"
+                untested = (
+                    ""
+                    if mutant.name in known.tests or mutant.name in self._at_import
+                    else "no test comes by"
+                )
                 print(f"SURVIVED {what} | {reason or untested}", flush=True)
         return True
 
@@ -164,7 +174,7 @@ class Mutants:
                     mutant = waiting.pop()
                     tests = self._tests_of(mutant, items, known)
                     if not tests:
-                        yield mutant, ""
+                        yield mutant, self._killer_at_import(mutant)
                         continue
                     place = Path(folder, mutant.name.replace("/", "-"))
                     child = _forked(place)
@@ -178,13 +188,29 @@ class Mutants:
                 if child:
                     mutant, _, place = running.pop(child)
                     told = place / "killer"
-                    yield mutant, told.read_text() if told.exists() else "a hang or a crash"
+                    killer = told.read_text() if told.exists() else "a hang or a crash"
+                    yield mutant, killer or self._killer_at_import(mutant)
                     shutil.rmtree(place, ignore_errors=True)
                     continue
                 for child, (_, latest, _) in running.items():
                     if time.monotonic() > latest:
                         os.killpg(child, signal.SIGKILL)
                 time.sleep(0.01)
+
+    def _killer_at_import(self, mutant: Mutant) -> str:
+        """Run the tests of the module where a comparison is turned before anything is imported."""
+        if mutant.name not in self._at_import or self._is_control:
+            return ""
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider", "-m", MARKS,
+                 *map(str, files_for(Path(mutant.module)))],
+                cwd=ROOT, capture_output=True, check=False, timeout=_MOST_SECONDS_AT_IMPORT,
+                env={**os.environ, turning.VARIABLE: mutant.name},
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return "a hang"
+        return "" if done.returncode == 0 else "a test where it is turned before the import"
 
     def _tests_of(self, mutant: Mutant, items: Sequence[pytest.Item], known: _Known) -> list[int]:
         own = set(files_for(Path(mutant.module)))
@@ -270,7 +296,7 @@ def main() -> int:
         status = pytest.main(
             [
                 "-qs", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--no-summary",
-                "-m", "not fuzz and not interop", "--rootdir", str(ROOT), *map(str, files),
+                "-m", MARKS, "--rootdir", str(ROOT), *map(str, files),
             ],
             plugins=[loop],
         )  # fmt: skip

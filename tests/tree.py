@@ -366,7 +366,11 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "unit/reading/test_slices.py",
         "unit/reading/test_several_slices.py",
     ),
-    "layout/lengths.py": ("unit/reading/test_reader.py", "unit/test_iterating.py"),
+    "layout/lengths.py": (
+        "unit/reading/test_file.py",
+        "unit/reading/test_reader.py",
+        "unit/test_iterating.py",
+    ),
     "sharded/choosing.py": ("unit/test_folders.py", "remote/test_folders.py"),
     "sharded/folders.py": ("unit/test_folders.py", "remote/test_folders.py"),
     "sharded/index.py": ("unit/test_sharded.py",),

@@ -28,7 +28,7 @@ from ztensor.errors import (
 )
 from ztensor.layout import LAYOUTS, View
 from ztensor.layout.elements import blocks, require_known, typed_array, whole_elements
-from ztensor.layout.lengths import known_length, roles_in_order
+from ztensor.layout.lengths import known_entries, known_length, roles_in_order
 from ztensor.layout.sparse_once import require_entries_once
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.model.dtype import element_count
@@ -487,7 +487,7 @@ class FileObjects:
         self._require_transparent(name, tensor_object)
         layout = LAYOUTS.get(tensor_object.format)
         arrays: dict[str, Array] = {}
-        entries = None
+        entries = known_entries(tensor_object)
         with self.located(name):
             for role in roles_in_order(tensor_object):
                 array = self.component(name, tensor_object, role, entries, copy=copy)

@@ -25,7 +25,7 @@ from ztensor.errors import (
     without_our_section,
 )
 from ztensor.layout import LAYOUTS
-from ztensor.layout.lengths import roles_in_order
+from ztensor.layout.lengths import known_entries, roles_in_order
 from ztensor.model.dtype import element_count
 from ztensor.model.problem import Problem
 from ztensor.model.showing import counted, short_repr
@@ -183,7 +183,7 @@ def verify_file(
     """
     if isinstance(names, str):  # one name, not its letters
         names = [names]
-    chosen = list(file.names) if names is None else list(names)
+    chosen = list(file.names) if names is None else list(dict.fromkeys(names))
     every = file.manifest.objects
     damaged: dict[str, _Findings] = {}
     objects: list[tuple[str, TensorObject]] = []
@@ -356,7 +356,7 @@ def _walk_object(
         )
     counts: dict[str, int] = {}
     watches: list[tuple[str, Watch]] = []
-    entries = None
+    entries = known_entries(tensor_object)
     whole = True
     for role in roles_in_order(tensor_object):
         component = tensor_object.components[role]

@@ -23,9 +23,14 @@ def test_padding_of_packed_elements_is_cut_off() -> None:
     index = file.part(np.array([0, 2, 1], np.uint64))
     pointers = file.part(np.array([0, 2, 3], np.uint64))
     csr = {"values": three, "indices": index, "indptr": pointers}
+    coo = {"values": three, "coords": file.part(np.array([0, 1, 1, 2, 0, 1], np.uint64))}
     sparse = {"shape": [2, 3], "layout": "zt.sparse_csr/1", "parts": csr}
-    objects = {"sparse": sparse, "dense": dense(three, [3])}
+    points = {"shape": [2, 3], "layout": "zt.sparse_coo/1", "parts": coo}
+    objects = {"sparse": sparse, "points": points, "dense": dense(three, [3])}
     with ztensor.open(file.seal({"objects": objects})) as reader:
+        assert reader.verify(deep=True).outcome == "ok"
+        assert reader.read("points").components["values"].tolist() == [1, 2, 3]
+        assert reader.read("points").to_dense().tolist() == [[0, 0, 1], [2, 3, 0]]
         assert reader["dense"].tolist() == [1, 2, 3]
         assert reader.read("dense").components["data"].tolist() == [1, 2, 3]
         assert reader.read("sparse").components["values"].tolist() == [1, 2, 3]
