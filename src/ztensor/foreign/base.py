@@ -186,10 +186,14 @@ class Absent(ForeignEncoding):
         name: the word for it.
         message: why not.
         is_absent: it is listed only.
+        has_sum: what has it was held to a sum all the same.
     """
 
-    def __init__(self, name: str, message: str, *, is_absent: bool = True) -> None:
+    def __init__(
+        self, name: str, message: str, *, is_absent: bool = True, has_sum: bool = False
+    ) -> None:
         super().__init__(name)
+        self.has_sum = has_sum
         self._message = message
         self.is_absent = is_absent
 

@@ -101,17 +101,26 @@ def sum_of(source: Source, entry: Entry) -> Sum:
             pieces = Stream(member.size).pieces(stored)
         for piece in pieces:
             found = zlib.crc32(piece, found)
-        if found != member.crc:
-            raise DigestMismatchError(
-                "the CRC-32 that the archive has of the member does not match",
-                algorithm="crc32",
-                expected=f"{member.crc:08x}",
-                found=f"{found:08x}",
-                section=_SECTION,
-            )
+        require_sum(member, found)
 
     # Its data is somewhere in there, and no other's is.
     return Sum(entry.begin, entry.end - entry.begin, check)
+
+
+def require_sum(member: Entry | Member, found: int) -> None:
+    """Raise where the bytes of a member are not those that the archive has the CRC-32 of.
+
+    Raises:
+        DigestMismatchError: so it is.
+    """
+    if found != member.crc:
+        raise DigestMismatchError(
+            "the CRC-32 that the archive has of the member does not match",
+            algorithm="crc32",
+            expected=f"{member.crc:08x}",
+            found=f"{found:08x} of {describe(member.name)}",
+            section=_SECTION,
+        )
 
 
 def read_entries(source: Source, budget: Budget) -> dict[str, Entry]:

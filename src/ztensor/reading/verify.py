@@ -281,15 +281,20 @@ def unchecked_names(objects: Objects) -> Iterator[str]:
     for name in objects.names:
         file = objects.part(name)
         of_file = sums.get(file) or sums.setdefault(file, _Sums(file))
-        for component in file.object(name).components.values():
-            if _is_unheld(file, component) and of_file.over(component) is None:
+        tensor_object = file.object(name)
+        for component in tensor_object.components.values():
+            if _is_unheld(file, tensor_object, component) and of_file.over(component) is None:
                 yield name
                 break
 
 
-def _is_unheld(file: FileObjects, component: Component) -> bool:
-    """Return whether a component has bytes, and neither a digest nor an encoding that has one."""
-    if not component.length or component.digest is not None:
+def _is_unheld(file: FileObjects, tensor_object: TensorObject, component: Component) -> bool:
+    """Return whether a component has bytes, and neither a digest nor an encoding that has one.
+
+    In other formats they may lie in another file, or nobody knows how many they are.
+    """
+    has_bytes = component.length or (file.format != "zt" and element_count(tensor_object.shape))
+    if not has_bytes or component.digest is not None:
         return False
     return not file.stored(component).has_sum()
 
@@ -361,7 +366,7 @@ def _walk_object(
     for role in roles_in_order(tensor_object):
         component = tensor_object.components[role]
         done = findings.nbytes
-        if findings.unchecked is None and _is_unheld(file, component):
+        if findings.unchecked is None and _is_unheld(file, tensor_object, component):
             findings.unchecked = "it has no digest"
         is_digest_done = False
         try:

@@ -263,12 +263,8 @@ def test_a_record_has_few_fields(tmp_path: Path, count: int, is_read: bool) -> N
         ztensor.open(folder)
 
 
-@pytest.mark.parametrize("is_first", [True, False])
-def test_properties_may_be_a_dict(tmp_path: Path, is_first: bool) -> None:
-    """As releases of torch wrote them that had no form of their own for it."""
-    of_type = text("dtype") + named("torch.float32")
-    more = text("requires_grad") + b"\x89" + text("pin_memory") + b"\x88"
-    state = a_dict(of_type + more if is_first else more + of_type)
+def of_properties(folder: Path, state: bytes) -> Path:
+    """Return a checkpoint of one tensor `w`, whose properties have a state."""
     properties = named(f"{MODULE}.TensorProperties") + b")\x81" + state + b"b"
     box = a_record(
         "ChunkStorageMetadata", text("offsets"), numbers((0, 0)), text("sizes"), numbers((2, 3))
@@ -280,9 +276,30 @@ def test_properties_may_be_a_dict(tmp_path: Path, is_first: bool) -> None:
         *(text("chunks"), a_list(box)),
     )
     place = a_place("w", (0, 0), "a.distcp", 0, len(RECORD))
-    with ztensor.open(checkpoint(tmp_path, metadata(text("w") + tensor, place))) as reader:
+    return checkpoint(folder, metadata(text("w") + tensor, place))
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_properties_may_be_a_dict(tmp_path: Path, is_first: bool) -> None:
+    """As releases of torch wrote them that had no form of their own for it."""
+    of_type = text("dtype") + named("torch.float32")
+    more = text("requires_grad") + b"\x89" + text("pin_memory") + b"\x88"
+    state = a_dict(of_type + more if is_first else more + of_type)
+    with ztensor.open(of_properties(tmp_path, state)) as reader:
         assert reader["w"].dtype == np.float32
         assert reader["w"].shape == (2, 3)
+
+
+def test_a_type_that_nobody_knows_is_listed(tmp_path: Path) -> None:
+    """Its shape is told; to read it is an error that says which type it is."""
+    state = a_dict(text("dtype") + named("torch.later128"))
+    with ztensor.open(of_properties(tmp_path, state)) as reader:
+        assert reader.metadata("w").shape == (2, 3)
+        for read in (reader.read, reader.get_slice, reader.__getitem__):
+            with pytest.raises(UnsupportedError, match="later128") as caught:
+                read("w")
+            assert caught.value.object_name == "w"
+        assert reader.verify().outcome == "unchecked"
 
 
 @pytest.mark.parametrize("length", [1, 64, 65])

@@ -238,8 +238,6 @@ class Checkpoint:
         return InBoxes(entry.size, entry.element.width, self._source, boxes)
 
     def _boxes(self, name: str, entry: Entry) -> Boxes:
-        if entry.wrong is not None:
-            raise entry.wrong.error()
         offsets, sizes = self._table.boxes(entry)
         return Boxes(
             offsets,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
 from ztensor.foreign.dcp.chunks import Axes, Chunks, Places
-from ztensor.foreign.dcp.table import Entry, Table, Wrong
+from ztensor.foreign.dcp.table import Entry, Table
 from ztensor.foreign.dcp.vocabulary import items_of, record_of
 from ztensor.foreign.pt.pickled import Items, misfit
 from ztensor.foreign.pt.values import ElementType, counts, element_type_of
@@ -42,7 +42,7 @@ def read_table(value: object, budget: Budget, left: Tally) -> Table:
     axes = Axes(budget)
     places = Places(table, root.get("storage_data"), axes, budget)
     chunks = Chunks(axes, budget)
-    tensors: dict[str, tuple[ElementType, Wrong | None, tuple[int, ...]]] = {}
+    tensors: dict[str, tuple[ElementType, tuple[int, ...]]] = {}
     for name, stored in items_of(root.get("state_dict_metadata"), "state_dict_metadata").pairs:
         if not isinstance(name, str):
             raise misfit("a name in .metadata", "text", name)
@@ -59,11 +59,11 @@ def read_table(value: object, budget: Budget, left: Tally) -> Table:
         size = counts(fields.get("size"), "the size of a tensor")
         budget.charge_bytes(_TENSOR_COST)
         chunks.add(size, fields.get("chunks"))
-        tensors[name] = *_element(fields.get("properties")), size
+        tensors[name] = _element(fields.get("properties")), size
     first = axis = 0
     kept = chunks.placed(list(tensors), places, table)
-    for (name, (element, wrong, size)), count in zip(tensors.items(), kept, strict=True):
-        table.tensors[name] = Entry(element, size, first, count, axis, wrong)
+    for (name, (element, size)), count in zip(tensors.items(), kept, strict=True):
+        table.tensors[name] = Entry(element, size, first, count, axis)
         first, axis = first + count, axis + count * len(size)
     for name, other in root.items():
         if name not in _FIELDS and other is not None:
@@ -72,8 +72,8 @@ def read_table(value: object, budget: Budget, left: Tally) -> Table:
     return table
 
 
-def _element(properties: object) -> tuple[ElementType, Wrong | None]:
-    """Return the type of a tensor's elements, and why that is no known one."""
+def _element(properties: object) -> ElementType:
+    """Return the type of a tensor's elements; one of no width where it is unknown."""
     state = record_of(properties, "TensorProperties").state
     dtype: object = None
     if isinstance(state, tuple) and state:
@@ -82,12 +82,9 @@ def _element(properties: object) -> tuple[ElementType, Wrong | None]:
         some = itertools.islice(state.pairs, 8)
         dtype = next((value for key, value in some if key == "dtype"), None)
     try:
-        return element_type_of(dtype)[1], None
-    except UnsupportedError as error:
-        word = describe(str(dtype), 60)
-        return ElementType(word, None, 0), Wrong(
-            error.message, error.expected, error.found, Reason.UNKNOWN_ENCODING
-        )
+        return element_type_of(dtype)[1]
+    except UnsupportedError:
+        return ElementType(describe(str(dtype), 60), None, 0)
 
 
 def _tally_names(planner_data: object, left: Tally, budget: Budget) -> None:

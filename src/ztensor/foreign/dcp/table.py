@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.errors import FormatError, Reason, UnsupportedError
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -47,27 +45,6 @@ class Place(NamedTuple):
     form: Form = Form.RECORD
 
 
-class Wrong(NamedTuple):
-    """What is wrong with a tensor, so that it is listed and cannot be read.
-
-    Attributes:
-        message: a sentence.
-        expected: what was expected.
-        found: what is there.
-        reason: the code.
-    """
-
-    message: str
-    expected: str | None = None
-    found: str | None = None
-    reason: Reason = Reason.SHARD_INDEX
-
-    def error(self) -> FormatError | UnsupportedError:
-        """Return it as an error."""
-        kind = UnsupportedError if self.reason is Reason.UNKNOWN_ENCODING else FormatError
-        return kind(self.message, reason=self.reason, expected=self.expected, found=self.found)
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
     """A tensor.
@@ -78,7 +55,6 @@ class Entry:
         first: the first row of its chunks.
         count: how many chunks it has.
         axis: where the axes of the first are in the flat columns.
-        wrong: why it cannot be read, or None.
     """
 
     element: ElementType
@@ -86,7 +62,6 @@ class Entry:
     first: int
     count: int
     axis: int
-    wrong: Wrong | None
 
 
 class Table:
@@ -127,7 +102,6 @@ class Table:
         element: ElementType,
         size: tuple[int, ...],
         chunks: Sequence[tuple[tuple[int, ...], tuple[int, ...], Place | None]],
-        wrong: Wrong | None = None,
     ) -> None:
         """Add a tensor, and its chunks: where each begins, how long it is, where it lies."""
         first, axis = len(self._columns[0]), len(self._offsets)
@@ -137,7 +111,7 @@ class Table:
         places = [place or (NO_PLACE, 0, 0, 0) for _, _, place in chunks]
         for column, numbers in zip(self._columns, zip(*places, strict=True), strict=False):
             column.extend(numbers)
-        self.tensors[name] = Entry(element, size, first, len(chunks), axis, wrong)
+        self.tensors[name] = Entry(element, size, first, len(chunks), axis)
 
     def extend(self, offsets: Array, sizes: Array, places: Array) -> None:
         """Add chunks as columns behind those that are there; their tensors tell of them.

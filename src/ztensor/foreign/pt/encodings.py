@@ -220,8 +220,11 @@ def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
 class Held(ForeignEncoding):
     """Numbers that came out of the pickle and are no run of the file; one may stand for many."""
 
-    def __init__(self, name: str, array: NumpyArray | Array, times: int = 1) -> None:
+    def __init__(
+        self, name: str, array: NumpyArray | Array, times: int = 1, *, has_sum: bool = False
+    ) -> None:
         super().__init__(name)
+        self.has_sum = has_sum  # the pickle's
         self._array = array
         self._times = times
         self.nbytes = array.nbytes * times

@@ -100,6 +100,7 @@ class Objects:
         order: byte order of the storages.
         budget: what listing the file may cost, and the caps in force.
         left: where values are counted that become others.
+        has_sum: whether the pickle was held to a sum.
     """
 
     def __init__(
@@ -108,7 +109,10 @@ class Objects:
         order: ByteOrder,
         budget: Budget,
         left: Tally,
+        *,
+        has_sum: bool,
     ) -> None:
+        self._has_sum = has_sum
         self._left = left
         self._place_of = place_of
         self._order = order
@@ -309,7 +313,9 @@ class Objects:
             raise misfit("a numpy.ndarray", "its elements", None)
         if array.word is not None:
             self._encodings["numpy"] = Absent(
-                "numpy", "the NumPy array is not of plain numbers; load the file with torch"
+                "numpy",
+                "the NumPy array is not of plain numbers; load the file with torch",
+                has_sum=self._has_sum,
             )
             unread = Component(f"numpy.{array.word}", 0, 0, encoding="numpy", decoded_length=0)
             return TensorObject(array.shape, "dense", {"data": unread})
@@ -320,7 +326,7 @@ class Objects:
         self, dtype: str, array: NumpyArray | Array, times: int = 1, type: str | None = None
     ) -> Component:
         word = f"pickled-{len(self._encodings) - len(self._words)}"
-        held = self._encodings[word] = Held(word, array, times)
+        held = self._encodings[word] = Held(word, array, times, has_sum=self._has_sum)
         return Component(dtype, 0, 0, type, encoding=word, decoded_length=held.nbytes)
 
     def _component(self, tensor: TorchTensor) -> Component:
@@ -335,6 +341,7 @@ class Objects:
             self._encodings["meta"] = Absent(
                 "meta",
                 "the tensor was saved on torch's device 'meta': it has a shape and no elements",
+                has_sum=self._has_sum,
             )
             return Component(
                 element.dtype, 0, 0, element.type, encoding="meta", decoded_length=count * width

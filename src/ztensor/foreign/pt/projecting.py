@@ -26,6 +26,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import struct
+import zlib
 from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, describe
@@ -41,6 +42,7 @@ from ztensor.foreign.zip import (
     extents,
     place,
     read_entries,
+    require_sum,
     sum_of,
     unread_bytes,
 )
@@ -154,7 +156,7 @@ def _project_archive(source: Source, budget: Budget) -> Projection:
             found=describe(storage.key),
         )
 
-    objects = Objects(place_of, order, budget, left)
+    objects = Objects(place_of, order, budget, left, has_sum=pickled.crc != 0)
     text = b"" if version is None else _contents(source, version, _SMALL).strip()
     found = objects.projection(value, text.decode("latin-1"))
     # torch can be told to leave CRC-32s out, and writes 0 then.
@@ -226,6 +228,7 @@ def _contents(source: Source, entry: Entry, most: int) -> bytes:
 
     Raises:
         EncodingError: they are damaged.
+        DigestMismatchError: they are not those that were written.
         LimitError: they are more than `most`.
     """
     if entry.size > most:
@@ -237,8 +240,12 @@ def _contents(source: Source, entry: Entry, most: int) -> bytes:
         )
     member, stored = place(source, entry, min(entry.length, _FIRST_BYTES))
     if member.method == DEFLATED:
-        return b"".join(Stream(member.size).pieces(stored))
-    return bytes(stored.read(0, member.length))
+        data = b"".join(Stream(member.size).pieces(stored))
+    else:
+        data = bytes(stored.read(0, member.length))
+    if entry.crc:  # else torch was told to leave it out
+        require_sum(entry, zlib.crc32(data))
+    return data
 
 
 def _byte_order(source: Source, entry: Entry | None) -> ByteOrder:
@@ -336,7 +343,7 @@ def _legacy(source: Source, data: bytes, budget: Budget) -> Projection:
         used.add(storage.key)
         return places[storage.key]
 
-    objects = Objects(place_of, "little", budget, left)
+    objects = Objects(place_of, "little", budget, left, has_sum=False)
     found = objects.projection(value, str(LEGACY_VERSION))
     if source.prefers_long_reads:
         counted = _counted(source, found.manifest.objects, places, storages)

@@ -1,0 +1,133 @@
+"""`verify` says "ok" of other formats only where every byte was held to a sum."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from tests.extent import sample
+from ztensor.errors import DigestMismatchError, ZTensorError
+from ztensor.numpy import save
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+onnx = pytest.importorskip("onnx")
+h5py = pytest.importorskip("h5py")
+ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def npz(*, compressed: bool) -> bytes:
+    buffer = io.BytesIO()
+    write = np.savez_compressed if compressed else np.savez
+    write(buffer, x=ARRAY, words=np.array(["ab", "c"]))
+    return buffer.getvalue()
+
+
+def pt(*, method: int = zipfile.ZIP_STORED) -> bytes:
+    """Return what `torch.save` of NumPy arrays and plain values comes to; a day is no number."""
+    state = {"epoch": 1234, "name": "abc", "x": ARRAY, "day": np.zeros(2, "M8[s]")}
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(state, protocol=2))
+        archive.writestr("archive/version", b"3\n")
+    return buffer.getvalue()
+
+
+WITH_SUMS: dict[str, Callable[[], bytes]] = {
+    "npz": lambda: npz(compressed=False),
+    "npz, compressed": lambda: npz(compressed=True),
+    "pt": pt,
+    "pt, deflated": lambda: pt(method=zipfile.ZIP_DEFLATED),
+    "zt 1.2": lambda: save({"x": ARRAY}, version="1.2"),
+    "zt 2.1": lambda: save({"x": ARRAY}, version="2.1"),
+}
+
+
+def content(data: bytes) -> tuple[str, dict[str, Any]]:
+    """Return what `verify` says, and all that is in a file."""
+    with ztensor.open(data) as reader:
+        found: dict[str, Any] = {"": repr(reader.attributes)}
+        for name in reader:
+            one = reader.metadata(name)
+            found[name] = one.shape, one.format, repr(one.attributes)
+            try:
+                components = reader.read(name).components
+            except ZTensorError as error:
+                found[name] += (type(error),)
+                continue
+            found[name] += tuple((role, a.dtype, a.tobytes()) for role, a in components.items())
+        return reader.verify().outcome, found
+
+
+@pytest.mark.parametrize("kind", WITH_SUMS)
+def test_no_changed_byte_is_ok_and_something_else(kind: str) -> None:
+    data = WITH_SUMS[kind]()
+    right = content(data)
+    assert right[0] == "ok"
+    for place in sample(range(len(data)), 400):
+        damaged = bytearray(data)
+        damaged[place] ^= 0x11
+        try:
+            found = content(bytes(damaged))
+        except ZTensorError:
+            continue
+        assert found[0] == "damaged" or found == right, place
+
+
+def test_a_pickle_that_was_changed_is_refused() -> None:
+    data = pt()
+    for before, after in ((b"\xd2\x04", b"\xd3\x04"), (b"abc", b"abd")):
+        assert data.count(before) == 1
+        with pytest.raises(DigestMismatchError, match=r"CRC-32.*data\.pkl"):
+            ztensor.open(data.replace(before, after))
+
+
+def external(folder: Path) -> Path:
+    """Return a model of ONNX all of whose bytes are in another file."""
+    tensor = onnx.TensorProto(name="w", data_type=1, dims=[2, 3], data_location=1)
+    tensor.external_data.add(key="location", value="w.bin")
+    (folder / "w.bin").write_bytes(ARRAY.tobytes())
+    graph = onnx.GraphProto(name="g", initializer=[tensor])
+    (folder / "m.onnx").write_bytes(onnx.ModelProto(ir_version=8, graph=graph).SerializeToString())
+    return folder / "m.onnx"
+
+
+def words_of_onnx(folder: Path) -> Path:
+    tensor = onnx.TensorProto(name="w", data_type=8, dims=[2], string_data=[b"a", b"b"])
+    graph = onnx.GraphProto(name="g", initializer=[tensor])
+    (folder / "m.onnx").write_bytes(onnx.ModelProto(ir_version=8, graph=graph).SerializeToString())
+    return folder / "m.onnx"
+
+
+def words_of_hdf5(folder: Path) -> Path:
+    with h5py.File(folder / "m.h5", "w") as file:
+        file["w"] = np.array([b"ab", b"c"])
+    return folder / "m.h5"
+
+
+def chained(folder: Path) -> Path:
+    """Return a file of the older form, without an archive: nothing in it has a sum."""
+    magic, version = 0x1950A86A20F9469CFC6C, 1001
+    about = {"protocol_version": version, "little_endian": True}
+    parts: tuple[object, ...] = (magic, version, about, {"w": ARRAY}, [])
+    data = b"".join(pickle.dumps(part, protocol=2) for part in parts)
+    (folder / "m.pt").write_bytes(data)
+    return folder / "m.pt"
+
+
+@pytest.mark.parametrize("made", [external, words_of_onnx, words_of_hdf5, chained])
+def test_bytes_that_are_not_looked_at_are_not_ok(
+    made: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    """They lie in another file, are of a type that is not read, or came out of a pickle."""
+    with ztensor.open(made(tmp_path)) as reader:
+        report = reader.verify()
+    assert (report.outcome, set(report.unchecked)) == ("unchecked", {"w"})
