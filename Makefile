@@ -64,7 +64,7 @@ test-minimum: ## run it with the oldest releases of the dependencies that pyproj
 	$(PYTHON) tests/pythons.py --minimum $(PYTHON)
 
 # MUTANTS="--module reading/slices.py --count 50": of one module.
-mutants: $(VENV)/dev.stamp ## turn comparisons one by one and see whether tests notice, half an hour
+mutants: $(VENV)/dev.stamp ## turn comparisons one by one and see whether tests notice, ten minutes
 	$(BIN)/python tests/mutants.py $(MUTANTS)
 
 honest: $(VENV)/real.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) ## print what is claimed of losses, checks and types, held by its tests

@@ -368,10 +368,9 @@ def _walk_object(
         done = findings.nbytes
         if findings.unchecked is None and _is_unheld(file, tensor_object, component):
             findings.unchecked = "it has no digest"
-        is_digest_done = False
+        has_digest_matched: bool | None = None
         try:
             has_digest_matched = _check_digest(file, call, component, name, role, findings)
-            is_digest_done = True
             # Raw bytes are what they are: whether that is right, the layout says at the end.
             expected = None if component.encoding == "raw" else component.known_decoded_length
             if layout is not None and component.encoding != "raw":
@@ -403,7 +402,10 @@ def _walk_object(
                 entries = layout.entries_told(role, walker.count, walker.last)
         except (FormatError, UnsupportedError, LimitError) as error:
             findings.add(error, name, role)
-            if not is_digest_done:
+            is_held = has_digest_matched is not None
+            if is_held and isinstance(error, UnsupportedError):
+                is_held = _is_sum_right(file, name, role, component, findings)
+            if not is_held:
                 findings.unchecked = error.message
             whole = False
         call.report(component.length - (findings.nbytes - done))
@@ -419,6 +421,25 @@ def _walk_object(
         except LayoutError as error:
             findings.add(error, name, error.component)
     return findings
+
+
+def _is_sum_right(
+    file: FileObjects, name: str, role: str, component: Component, findings: _Findings
+) -> bool:
+    """Return whether elements of an unknown type were held to their encoding's sum, if it has one.
+
+    That is compared where all of it is decoded.
+    """
+    if not component.length or not file.stored(component).has_sum():
+        return True
+    try:
+        for _ in file.decoded_chunks(name, role):
+            pass
+    except (UnsupportedError, LimitError):
+        return False
+    except FormatError as error:
+        findings.add(error, name, role)
+    return True
 
 
 def _without_padding(

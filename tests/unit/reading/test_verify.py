@@ -558,3 +558,16 @@ def test_bytes_inside_of_others_cost_the_budget() -> None:
         with ztensor.open(made.to_bytes(), limits=limits) as reader:
             report = reader.verify()
         assert ([p.reason for p in report.unsupported], report.problems) == (reasons, ())
+
+
+@pytest.mark.parametrize(
+    ("version", "outcome"), [("1.1", "ok"), ("1.2", "ok"), ("2.1", "unchecked")]
+)
+def test_what_may_not_be_decoded_is_ok_where_its_digest_is_over_what_is_stored(
+    version: str, outcome: str
+) -> None:
+    data = save({"x": np.zeros(10_000)}, version=version, compression=True)
+    with ztensor.open(data, limits=ztensor.Limits(decoded_bytes=1000)) as reader:
+        report = reader.verify()
+    assert report.outcome == outcome
+    assert [problem.reason for problem in report.unsupported] == [Reason.LIMIT_DECODED]
