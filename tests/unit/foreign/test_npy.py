@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
@@ -13,16 +12,14 @@ import pytest
 import ztensor
 import ztensor.numpy
 from tests.corpus.foreign.make_npz import header, npy
+from tests.unit.foreign.exported import exported
 from ztensor.errors import FormatError, Reason
 from ztensor.foreign import npy as module
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.source.memory import MemorySource
-from ztensor.source.stream import StreamSink
 
 if TYPE_CHECKING:
     from types import ModuleType
-
-    from ztensor.reading.reader import ObjectReader
 
 
 @pytest.fixture
@@ -34,16 +31,6 @@ def anew() -> ModuleType:
     found = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(found)
     return found
-
-
-def exported(reader: ObjectReader, by: Any = module) -> tuple[bytes, list[str]]:
-    """Return the file that is written, and what it loses."""
-    lost: list[str] = []
-    buffer = io.BytesIO()
-    sink = StreamSink(buffer)
-    by.export(reader, sink, lose=lambda _, what: lost.append(what))
-    sink.commit()
-    return buffer.getvalue(), lost
 
 
 READ = {
@@ -162,7 +149,7 @@ def test_only_what_lies_in_another_order_is_put_into_ours(
 def test_numpy_has_64_dimensions(rank: int) -> None:
     shape = (*[1] * (rank - 1), 4)
     with ztensor.open(npy(header(shape=str(shape)), b"abcd")) as reader:
-        written, lost = exported(reader)
+        written, lost = exported(reader, module)
     with ztensor.open(written) as again:
         assert again.metadata("array").shape == (shape if rank == 64 else (4,))
     assert lost == ([] if rank == 64 else ["NumPy has no 65 dimensions: it is written flat"])

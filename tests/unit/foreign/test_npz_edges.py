@@ -12,34 +12,24 @@ import pytest
 import ztensor
 import ztensor.numpy
 from tests.corpus.foreign.make_npz import Member, archive, header, npy
+from tests.unit.foreign.exported import exported
 from ztensor.encoding.base import EncodingInRuns
 from ztensor.foreign import deflate, npz, zip
 from ztensor.foreign.npz import exporting
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.source.base import Range
 from ztensor.source.memory import MemorySource
-from ztensor.source.stream import StreamSink
 
 if TYPE_CHECKING:
-    from ztensor.reading.reader import ObjectReader
+    pass
 
 END64, LOCATOR64 = b"PK\6\6", b"PK\6\7"
 NINE = {"a": np.arange(9)}
 
 
-def exported(reader: ObjectReader, by: Any = npz) -> tuple[bytes, list[str]]:
-    """Return the file that is written, and what it loses."""
-    lost: list[str] = []
-    buffer = io.BytesIO()
-    sink = StreamSink(buffer)
-    by.export(reader, sink, lose=lambda _, what: lost.append(what))
-    sink.commit()
-    return buffer.getvalue(), lost
-
-
 def written(tensors: dict[str, Any]) -> bytes:
     with ztensor.open(ztensor.numpy.save(tensors)) as reader:
-        return exported(reader)[0]
+        return exported(reader, npz)[0]
 
 
 # --- Writing --------------------------------------------------------------------------------
@@ -49,7 +39,7 @@ def written(tensors: dict[str, Any]) -> bytes:
 def test_the_name_of_a_member_has_16_bits_of_length(more: int) -> None:
     name = "n" * (0xFFFF - len(".npy") + more)
     with ztensor.open(ztensor.numpy.save({name: np.arange(3), "b": np.zeros(1)})) as reader:
-        data, lost = exported(reader)
+        data, lost = exported(reader, npz)
     with ztensor.open(data) as again:
         assert sorted(again) == (["b"] if more else ["b", name])
     assert lost == (["left out: a zip archive cannot hold the name"] if more else [])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.reading.counted import Counted
 from ztensor.container.framing import MAGIC_1
 from ztensor.edit import find
 from ztensor.errors import ContainerError, FormatError, Reason
@@ -261,16 +262,6 @@ def test_containers_whose_states_cannot_be_found(data: bytes) -> None:
 
 
 # --- Bounds ---------------------------------------------------------------------------------
-
-
-class Counted(MemorySource):
-    """Counts the bytes that were read."""
-
-    count = 0
-
-    def read_into(self, offset: int, destination: memoryview) -> None:
-        self.count += destination.nbytes
-        super().read_into(offset, destination)
 
 
 def nested_footers(size: int) -> bytes:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.unit.reading.test_recovery import Counted, state_end
+from tests.unit.reading.counted import Counted
+from tests.unit.reading.test_recovery import state_end
 from ztensor.container.framing import MAGIC_2
 from ztensor.edit import find, repair
 from ztensor.errors import FormatError

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.reading.counted import Counted
 from ztensor.contents import open_file
 from ztensor.encoding import ENCODINGS
 from ztensor.encoding.base import EncodingOfSmall, EncodingWithEnd
@@ -246,19 +247,6 @@ def test_damage_anywhere_is_reported_alike(
             ours, alone, _ = reports(path, monkeypatch)
             assert ours == alone
             assert not ours.ok
-
-
-class Counted(MemorySource):
-    """Counts the bytes that are read."""
-
-    count = 0
-
-    def read_into(self, offset: int, destination: memoryview) -> None:
-        self.count += destination.nbytes
-        super().read_into(offset, destination)
-
-    def held(self) -> memoryview | None:
-        return None
 
 
 @pytest.mark.parametrize("compression", [False, True])

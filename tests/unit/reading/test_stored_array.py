@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.reading.counted import Counted
 from ztensor.encoding.raw import Raw
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.model.dtype import LogicalType, register_logical_type
@@ -93,19 +94,10 @@ def test_a_part_is_a_view_of_the_file_where_numpy_gives_one(
         assert np.shares_memory(part, whole) is is_view
 
 
-class Counted(MemorySource):
+class Unmapped(Counted):
     """Counts the bytes that are read, and is not mapped."""
 
-    count = 0
-
-    def read_into(self, offset: int, destination: memoryview) -> None:
-        self.count += destination.nbytes
-        super().read_into(offset, destination)
-
     def view(self) -> memoryview | None:
-        return None
-
-    def held(self) -> memoryview | None:
         return None
 
 
@@ -115,7 +107,7 @@ def test_of_elements_of_two_numbers_those_that_are_wanted_are_read() -> None:
     value = (np.arange(60_000).reshape(50, 1200) * (1 + 2j)).astype(np.complex64)
     made = draft("1.2.0")
     made.add("w", [50, 1200], {"data": ({"dtype": "f32", "type": "my_pair"}, value.tobytes())})
-    source = Counted(made.to_bytes())
+    source = Unmapped(made.to_bytes())
     reader = ObjectReader(FileObjects(source, read_manifest(source, DEFAULT_LIMITS)[1]))
     for key, rows in ((3, 1), (slice(7, 31), 24), ([49, 0], 2)):
         source.count = 0

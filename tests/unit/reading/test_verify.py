@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.reading.counted import Counted
 from ztensor import Limits
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import FormatError, ObjectNotFoundError, Reason
@@ -511,19 +512,6 @@ def test_bytes_that_do_not_match_are_looked_at_all_the_same(version: str) -> Non
         (Reason.DIGEST_MISMATCH, "flags", "data"),
         (Reason.BOOL_VALUE, "flags", "data"),
     ]
-
-
-class Counted(MemorySource):
-    """Counts the bytes that are read."""
-
-    count = 0
-
-    def read_into(self, offset: int, destination: memoryview) -> None:
-        self.count += destination.nbytes
-        super().read_into(offset, destination)
-
-    def held(self) -> memoryview | None:
-        return None
 
 
 def test_raw_numbers_are_read_once() -> None:
