@@ -114,14 +114,14 @@ EQUAL: dict[str, dict[str, str]] = {
         "before != at": "bytes come in order; turned, a box is read once more",
         "boxes.offsets <= lengths": "no box is empty, and no other fits where its tensor ends",
     },
-    "foreign/dcp/projecting.py": {
-        "metadata.size > _LONG_BYTES": _SPEED,
-    },
     "foreign/dcp/checkpoint.py": {
         "places[:, 1] <= there": "where a file ends lies nothing but what has no bytes",
     },
     "foreign/dcp/chunks.py": {
         "(int(code.max()) + 1) * (int(other.max()) + 1) >= _MOST_CODE": _LONG_WAY,
+    },
+    "foreign/dcp/projecting.py": {
+        "metadata.size > _LONG_BYTES": _SPEED,
     },
     "foreign/dcp/records.py": {
         "component.offset < entry.end": "a member's data lies behind its header",
@@ -190,8 +190,60 @@ EQUAL: dict[str, dict[str, str]] = {
         "begin + count > len(self._block)": _SPEED,
         "begin < 0": _SPEED,
     },
+    "foreign/pt/encodings.py": {
+        "geometry.span <= max(_SPAN_BYTES, _SPAN_PART * destination.nbytes)": _SPEED,
+        "len(rest) >= PIECE_BYTES": "the last block comes from what is left, whole as it is",
+    },
+    "foreign/pt/objects.py": {
+        "per_element > 1": "the last axis times one",
+        "self._free_bytes < 0": "no steps are charged",
+    },
+    "foreign/pt/pickle_columns.py": {
+        "frame >= stop": "a frame at the very end cuts nothing",
+        "length < _LEAST_FRAME": _LONG_WAY,
+        "part.start < position": "the same part is read again",
+        "part.start <= position": "the same part is read again",
+        "part.stop < len(self._machine.data)": "the last part is read again from there on",
+        "position < part.stop": _LONG_WAY,
+        "position < self._before": _LONG_WAY,
+        "self.lanes.ends[row - 1] > len(self.data) - _TAIL_BYTES": _SPEED,
+        "stop - first < _LEAST": _SPEED,
+    },
+    "foreign/pt/pickle_lanes.py": {
+        "before == short": "a row whose beginning is guessed wrongly is read the long way",
+        "cut < ends[row]": "where a row ends an instruction does",
+        "len(reading.fields) < _MOST_FIELDS": "rows of one more field are columns, with its values",
+        "self._at[rows] <= len(self._data)": "no run is taken that ends where the bytes do",
+        "start + length < len(self._data)": "behind a text at the very end nothing follows",
+        "width > 0": "only the codes of numbers come here, and each has a width",
+    },
+    "foreign/pt/pickle_machine.py": {
+        "count < place": "that the place is the next one was asked before",
+        "count <= found.most": _LONG_WAY,
+        "count > 1": _LONG_WAY,
+        "found.least <= count": _LONG_WAY,
+        "len(self.calls) < _MOST_CALLS": "how many names are looked up once",
+        "len(state) < 16": _ESTIMATE,
+        "len(value) > SHORT": _ESTIMATE,
+        "len(values[0]) <= SHORT": _LONG_WAY,
+        "nbytes > BATCH": _ESTIMATE,
+        "place < count": "that the place is the next one was asked before",
+        "self.cost > BATCH": _ESTIMATE,
+        "stop < 0": "a line never begins the pickle: an instruction is before it",
+    },
+    "foreign/pt/pickle_reader.py": {
+        "cost > BATCH": _ESTIMATE,
+        "count <= SHORT": _LONG_WAY,
+        "machine.cost > BATCH": _ESTIMATE,
+        "position < near": _LONG_WAY,
+    },
     "foreign/pt/pickle_rows.py": {
         "call.least <= 1": _LONG_WAY,
+        "form is None": "what rows have in common is found out again for each",
+        "found is not None": "a value that is there again is made again",
+        "len(part) < _LONG_BYTES": _ESTIMATE,
+        "len(self._forms) >= _MOST_FORMS": "how many forms of rows are taken as a whole",
+        "len(self._told) >= _MOST_TOLD": "how many values are remembered by their bytes",
     },
     "foreign/safetensors.py": {
         "0 <= stop": "what is looked for begins behind the first character",
@@ -353,8 +405,8 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "reading/verify.py": {
         "len(names) == len(every)": _SPEED,
-        "set(names) == set(every)": _SPEED,
         "len(objects) < 2": _SPEED,
+        "set(names) == set(every)": _SPEED,
         "workers <= 1": _SPEED,
     },
     "sharded/index.py": {
