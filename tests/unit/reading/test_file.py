@@ -116,3 +116,17 @@ def test_rights_are_those_of_all_files_the_bytes_lie_in() -> None:
     file = FileObjects(MemorySource(b""), Manifest("", {}, None), encodings=encodings)
     found: set[object] = set(file.rights())
     assert found == {"theirs"}
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+def test_decoded_pieces_have_the_least_byte_first(order: Any) -> None:
+    """However they are stored; the elements of other formats may lie the other way round."""
+    numbers = np.arange(70_000, dtype="<u4")
+    data = numbers.astype(">u4" if order == "big" else "<u4").tobytes()
+    objects = {
+        "w": TensorObject(
+            (70_000,), "dense", {"data": Component("u32", 0, len(data), byte_order=order)}
+        )
+    }
+    file = FileObjects(MemorySource(data), Manifest("", objects, None))
+    assert b"".join(file.decoded_chunks("w")) == numbers.tobytes()
