@@ -403,7 +403,7 @@ def _walk_object(
         except (FormatError, UnsupportedError, LimitError) as error:
             findings.add(error, name, role)
             is_held = has_digest_matched is not None
-            if is_held and isinstance(error, UnsupportedError):
+            if is_held and isinstance(error, (UnsupportedError, LimitError)):
                 is_held = _is_sum_right(file, name, role, component, findings)
             if not is_held:
                 findings.unchecked = error.message
@@ -426,9 +426,9 @@ def _walk_object(
 def _is_sum_right(
     file: FileObjects, name: str, role: str, component: Component, findings: _Findings
 ) -> bool:
-    """Return whether elements of an unknown type were held to their encoding's sum, if it has one.
+    """Return whether what cannot be read was held to its encoding's sum, if that has one.
 
-    That is compared where all of it is decoded.
+    It is compared where all of it is decoded.
     """
     if not component.length or not file.stored(component).has_sum():
         return True

@@ -149,3 +149,13 @@ def test_words_that_are_compressed_are_held_to_their_sum() -> None:
         with ztensor.open(bytes(data)) as reader:
             assert reader.verify().outcome == "damaged"
         data[place] ^= 0x11
+
+
+@pytest.mark.parametrize(("most", "unchecked"), [(24, set()), (23, {"y"})])
+def test_what_may_not_be_decoded_is_not_ok(most: int, unchecked: set[str]) -> None:
+    """An array whose columns lie one after another is decoded as a whole, the other in pieces."""
+    with ztensor.open(npz(compressed=True), limits=ztensor.Limits(decoded_bytes=most)) as reader:
+        report = reader.verify()
+    assert set(report.unchecked) == unchecked
+    assert {problem.object_name for problem in report.unsupported} == unchecked
+    assert report.outcome == ("unchecked" if unchecked else "ok")

@@ -1,4 +1,4 @@
-"""A folder with `.metadata` as a manifest: tensors as objects, values as attributes of the file."""
+"""Which kind of folder it is, and what its `.metadata` says, as a table."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from ztensor.collecting import no_collection
-from ztensor.errors import (
-    LimitError,
-    Reason,
-)
-from ztensor.foreign.base import Projection
+from ztensor.errors import LimitError, Reason
 from ztensor.foreign.dcp.beside import InStore, Nowhere, OnDisk
 from ztensor.foreign.dcp.checkpoint import Checkpoint
 from ztensor.foreign.dcp.folders import DATA, root_of
@@ -28,6 +24,7 @@ from ztensor.source.local import FileSource
 from ztensor.source.remote import RemoteSource
 
 if TYPE_CHECKING:
+    from ztensor.foreign.base import Projection
     from ztensor.foreign.dcp.beside import Beside
     from ztensor.foreign.dcp.table import Table
     from ztensor.limits import Limits

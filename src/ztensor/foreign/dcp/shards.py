@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ztensor.foreign.base import Projection
+    from ztensor.foreign.dcp.beside import Beside
     from ztensor.limits import Limits
     from ztensor.model.manifest import Component, TensorObject
     from ztensor.source.base import Source
@@ -65,9 +66,7 @@ def project_shards(source: FolderSource, limits: Limits) -> Projection:
         path = os.path.join(source.name, name)
         with contextlib.closing(open_beneath(path, (name,))) as file:
             shards.read(name, file)
-    return Checkpoint(source, beside, shards.table(), shards.left, limits).projection(
-        shards.attributes
-    )
+    return shards.projection(source, beside)
 
 
 def _project_remote(source: RemoteFolderSource, limits: Limits) -> Projection:
@@ -84,9 +83,7 @@ def _project_remote(source: RemoteFolderSource, limits: Limits) -> Projection:
                 with contextlib.closing(file):
                     shards.read(name, file)
     beside = InStore(folder, dict(shards.files))
-    return Checkpoint(source, beside, shards.table(), shards.left, limits).projection(
-        shards.attributes
-    )
+    return shards.projection(source, beside)
 
 
 class _Shards:
@@ -96,15 +93,13 @@ class _Shards:
         budget: what listing may cost.
 
     Attributes:
-        left: what is not given.
-        attributes: pairs that the files have beside.
         files: their names and lengths.
     """
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self.left = Tally()
-        self.attributes: dict[str, object] = {}
+        self._left = Tally()
+        self._attributes: dict[str, object] = {}
         self.files: list[tuple[str, int]] = []
         self._chunks: dict[str, tuple[ElementType, list[_Chunk]]] = {}
 
@@ -127,8 +122,8 @@ class _Shards:
         attributes = found.manifest.attributes or {}
         information = _parsed(attributes.get(INFORMATION), self._budget)
         for key, value in attributes.items():
-            if key not in _OWN_KEYS and self.attributes.setdefault(key, value) != value:
-                self.left.add("attribute of one shard", f"{name}: {key}")
+            if key not in _OWN_KEYS and self._attributes.setdefault(key, value) != value:
+                self._left.add("attribute of one shard", f"{name}: {key}")
         number = len(self.files)
         self.files.append((name, file.size))
         for one, tensor in found.manifest.objects.items():
@@ -163,8 +158,17 @@ class _Shards:
         place = Place(file, component.offset, component.length, Form.ELEMENTS)
         chunks.append((offsets, sizes, place))
 
-    def table(self) -> Table:
-        """Return all of it as a table."""
+    def projection(self, source: Source, beside: Beside) -> Projection:
+        """Return all of it as the reader takes it.
+
+        Args:
+            source: what is open as long as the files are read.
+            beside: what finds them.
+        """
+        checkpoint = Checkpoint(source, beside, self._table(), self._left, self._budget.limits)
+        return checkpoint.projection(self._attributes)
+
+    def _table(self) -> Table:
         table = Table()
         for name, size in self.files:
             table.add_file((name,), size)
