@@ -5,17 +5,23 @@ Only when the bytes are meant to change: see the page beside this script.
 
 from __future__ import annotations
 
+import collections
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-import ztensor
-from ztensor.numpy import save
-
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1]))  # started by path
+
+import ztensor  # noqa: E402
+from tests.golden import describing, files, states, table  # noqa: E402, F401
+from ztensor.numpy import save  # noqa: E402
+
+DESCRIBED = HERE / "described"
 VERSIONS = ("0.1.0", "1.1.0", "1.2.0")
 ENCODINGS = {"raw": False, "zstd": True}
 
@@ -64,7 +70,7 @@ def repeated(value: Any) -> Any:
     return np.repeat(value, 100, 0) if is_rows else value
 
 
-def files() -> dict[str, bytes]:
+def binary_files() -> dict[str, bytes]:
     """Return file name to bytes."""
     made = {}
     for version in VERSIONS:
@@ -78,15 +84,50 @@ def files() -> dict[str, bytes]:
     return made
 
 
+def described(name: str) -> list[str]:
+    """Return the lines of all files that a case writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        written = table.write(name, Path(folder))
+    return [line for path, data in written.items() for line in describing.describe(path, data)]
+
+
+def kept() -> dict[str, list[str]]:
+    """Return the lines of all cases as they were when this script ran last."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(DESCRIBED.glob("*.txt")):
+        for text in path.read_text("utf-8").split("\n# ")[1:]:
+            name, *lines = text.rstrip("\n").split("\n")
+            found[f"{path.stem}/{name}"] = lines
+    return found
+
+
 def main() -> int:
     """Write every file; return the exit status."""
-    for name, data in files().items():
+    for name, data in binary_files().items():
         path = HERE / name
         old = path.read_bytes() if path.exists() else None
-        verdict = "new" if old is None else "same" if old == data else "CHANGED"
         path.write_bytes(data)
-        sys.stdout.write(f"{name:16} {len(data):5} bytes  {verdict}\n")
+        _report(name, old, data)
+    before = kept()
+    groups: dict[str, list[str]] = collections.defaultdict(list)
+    for name in table.CASES:
+        lines = before[name] if table.missing(name) else described(name)
+        _report(name, before.get(name), lines)
+        group, _, title = name.partition("/")
+        groups[group] += [f"# {title}", *lines]
+    for path in DESCRIBED.glob("*.txt"):
+        path.unlink()
+    for group, lines in groups.items():
+        text = "\n".join(["Made by tests/golden/make.py; README.md says what it is.", *lines, ""])
+        (DESCRIBED / f"{group}.txt").write_text(text, "utf-8")
+    for name in before.keys() - table.CASES.keys():
+        sys.stdout.write(f"{name:40} gone\n")
     return 0
+
+
+def _report(name: str, old: object, new: object) -> None:
+    verdict = "new" if old is None else "same" if old == new else "CHANGED"
+    sys.stdout.write(f"{name:40} {verdict}\n")
 
 
 if __name__ == "__main__":

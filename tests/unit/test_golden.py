@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import runpy
+import difflib
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,31 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.golden import make, table
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-MAKE = runpy.run_path(str(GOLDEN / "make.py"))
-VERSIONS = MAKE["VERSIONS"]
-MADE: dict[str, bytes] = MAKE["files"]()
+VERSIONS = make.VERSIONS
+MADE = make.binary_files()
+DESCRIBED = make.kept()
+
+
+def test_each_case_is_described() -> None:
+    assert DESCRIBED.keys() == table.CASES.keys()
+
+
+# torch says so where it saves without processes.
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
+@pytest.mark.parametrize("name", table.CASES)
+def test_every_writer_writes_the_same_bytes(name: str) -> None:
+    if library := table.missing(name):
+        pytest.skip(f"{library} is not installed")
+    old, new = DESCRIBED[name], make.described(name)
+    difference = difflib.unified_diff(old, new, "golden", "now", n=1, lineterm="")
+    assert old == new, "\n".join(["see tests/golden/README.md", *difference])
+
+
+def test_golden_files_are_small() -> None:
+    assert sum(path.stat().st_size for path in GOLDEN.rglob("*") if path.suffix != ".py") < 300_000
 
 
 def test_each_file_is_made() -> None:
@@ -61,13 +81,13 @@ def test_zstd_files_have_the_same_structure_and_values(version: str) -> None:
 @pytest.mark.parametrize("name", MADE)
 def test_golden_files_hold_what_was_written(name: str) -> None:
     """Files of an older release stay readable, whatever becomes of the writer."""
-    tensors, attributes = MAKE["contents"](name.partition("-")[0])
+    tensors, attributes = make.contents(name.partition("-")[0])
     with ztensor.open(GOLDEN / name) as reader:
         assert reader.verify().ok
         assert reader.attributes == attributes
         assert set(reader) == set(tensors)
         for key, written in tensors.items():
-            value = MAKE["repeated"](written) if name.endswith("-zstd.zt") else written
+            value = make.repeated(written) if name.endswith("-zstd.zt") else written
             tensor = value if isinstance(value, ztensor.Tensor) else ztensor.Tensor(value)
             read = reader.read(key)
             assert read.shape == tensor.shape
