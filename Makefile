@@ -28,7 +28,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo check test test-slow lint test-pythons test-minimum mutants honest budget fuzz attacks faults browser distributed interop frameworks formats ecosystem real-files healthy bench bench-quick bench-paths bench-pretrained remote docs cli-page versions-page release-check clean
+.PHONY: help demo check test test-slow lint house test-pythons test-minimum mutants honest budget fuzz attacks faults browser distributed interop frameworks formats ecosystem real-files healthy bench bench-quick bench-paths bench-pretrained remote docs cli-page versions-page release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -56,6 +56,10 @@ lint: $(VENV)/dev.stamp ## check style, types and who imports whom
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Needs nothing but Python. After a change of the figures: python tools/house.py --write
+house: ## print the size of the code beside the committed figures; fail where one rose
+	$(PYTHON) tools/house.py
 
 test-pythons: ## run the framework-free suite on every CPython found (PYTHONS="python3.12 ...": on those)
 	$(PYTHON) tests/pythons.py $(PYTHONS)
