@@ -131,6 +131,7 @@ bench: $(VENV)/dev.stamp $(VENV)/bench.stamp $(if $(strip $(TORCH)),$(VENV)/torc
 	$(BIN)/python benchmarks/run.py --full $(BENCH)
 	$(BIN)/python benchmarks/run.py --full --foreign --peers ztensor-2,ours-ztensor-2 --minutes 15 \
 		--json build/benchmarks/2.x.json
+	$(BIN)/python -m benchmarks.beside
 	$(BIN)/python benchmarks/edit.py
 	$(BIN)/python -m benchmarks.remote
 	$(BIN)/python -m benchmarks.divided
@@ -140,8 +141,9 @@ bench: $(VENV)/dev.stamp $(VENV)/bench.stamp $(if $(strip $(TORCH)),$(VENV)/torc
 healthy: $(VENV)/real.stamp ## look at 38 checkpoints that are in use, where next to nothing may be found
 	$(BIN)/python -W ignore tests/real/healthy.py $(HEALTHY)
 
-bench-quick: $(VENV)/dev.stamp ## measure what the goals ask, under ten minutes
+bench-quick: $(VENV)/dev.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) ## measure what the budgets ask, ten minutes
 	$(BIN)/python benchmarks/run.py $(BENCH)
+	$(BIN)/python -m benchmarks.beside
 
 bench-paths: $(VENV)/bench.stamp ## time our own hot paths, under two minutes, judging nothing
 	$(BIN)/python -m pytest benchmarks/test_hot_paths.py --benchmark-columns=min,median,rounds \

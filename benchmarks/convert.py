@@ -104,7 +104,7 @@ def write_base(path: Path, shapes: Iterator[tuple[str, tuple[int, ...]]]) -> Non
                 while left:
                     start = int(rng.integers(4093))
                     piece = numbers[start : start + min(left, 16 * MIB)]
-                    sink.write(piece)
+                    sink.write(piece, flat=True)
                     left -= piece.size
 
 

@@ -71,6 +71,8 @@ def perform(peer: Any, request: Request) -> dict[str, Any]:
     call = peer_function(peer, operation.call)
     if operation.kind in {"start", "first"}:
         return _start(call, operation, request)
+    if operation.kind == "process":
+        return _process(call, request)[1]
     if operation.kind == "read":
         return _read(peer, operation, call, request)
     return _write(peer, operation, call, request)
@@ -83,8 +85,8 @@ def peer_function(peer: Any, name: str) -> Any:
         Lacks: it has none.
     """
     found = getattr(peer, name, None)
-    if name == "keys_of_new":  # for those that keep nothing from one time to the next
-        found = found or peer.keys
+    if name.endswith("_of_new"):  # for those that keep nothing from one time to the next
+        found = found or getattr(peer, name.removesuffix("_of_new"))
     if found is None:
         raise Lacks(getattr(peer, "LACKS", {}).get(name, "has no such function"))
     return found
@@ -123,7 +125,7 @@ def _read(
     convert = getattr(peer, "to_numpy", _unchanged)
     arguments: list[Any] = [request.path]
     names: list[str] = []
-    if operation.call == "one":
+    if operation.call in {"one", "again"}:
         arguments.append(request.one)
     if operation.call == "slices":
         ranges = one_percent(read_source(Path(request.source)))
@@ -210,21 +212,38 @@ print(time.perf_counter() - wall, time.process_time() - cpu)
 
 def _start(program: tuple[str, str], operation: Operation, request: Request) -> dict[str, Any]:
     """Open in a new interpreter, where nothing was imported but what Python itself needs."""
+    module, statement = program
+    text = _FIRST.format(module=module, statement=statement)
+    output, figures = _process(("-c", text), request)
+    if operation.kind == "first":
+        figures["wall"], figures["cpu"] = map(float, output.split())
+    return figures
+
+
+def _process(arguments: tuple[str, ...], request: Request) -> tuple[bytes, dict[str, Any]]:
+    """Return what a new interpreter prints, and what it took from its start to its end.
+
+    Args:
+        arguments: of the interpreter; `PATH` and `NAME` stand for the file and the tensor that is
+            read alone, and for their `repr` in a program.
+        request: has both.
+    """
     import resource  # Unix only, like the fork this runs in
 
     fetch(request.path)
-    module, statement = program
-    text = _FIRST.format(module=module, statement=statement.replace("PATH", repr(request.path)))
+    command = [sys.executable]
+    is_program = arguments[0] == "-c"
+    for argument in arguments:
+        for word, value in (("PATH", request.path), ("NAME", request.one)):
+            argument = argument.replace(word, repr(value) if is_program else value)  # noqa: PLW2901
+        command.append(argument)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
-    command = [sys.executable, "-c", text]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
     wall = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    if operation.kind == "first":
-        wall, cpu = map(float, output.split())
-    return {"wall": wall, "cpu": cpu, "peak": after.ru_maxrss * 1024}
+    return output, {"wall": wall, "cpu": cpu, "peak": after.ru_maxrss * 1024}
 
 
 def warm_up(peer: Any, folder: Path) -> None:

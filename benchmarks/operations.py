@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-Kind = Literal["read", "save", "append", "start", "first"]
+Kind = Literal["read", "save", "append", "start", "first", "process"]
+AGAIN = 10_000  # times that one tensor is taken from an open reader
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -19,7 +20,8 @@ class Operation:
         name: how it is asked for.
         title: how it is shown.
         kind: what it is given: a file, tensors in memory, both, or a file in a new interpreter,
-            of which `start` times everything and `first` what follows the import.
+            of which `start` times everything and `first` what follows the import; `process` times a
+            new interpreter with the arguments that the peer's module has.
         call: the function of a peer's module that does it.
         is_touching: every byte of the result is added up within the time.
         is_cold: the file is not in the page cache.
@@ -39,15 +41,24 @@ class Operation:
 _ALL = (
     Operation("start", "new interpreter: start, import, open, list", "start", "START"),
     Operation("first", "new interpreter: open, list, after import", "first", "START"),
+    Operation("process-numpy", "new process: import numpy", "process", "IMPORT"),
+    Operation("process-one", "new process: open, read one", "process", "OPEN_ONE"),
+    Operation("process-load", "new process: load_file", "process", "LOAD"),
+    Operation("process-ls", "new process: ls", "process", "LS"),
+    Operation("process-verify", "new process: verify", "process", "VERIFY"),
     Operation("keys", "open, list the names", "read", "keys", is_repeated=True),
     Operation(
         "keys-new", "the same of a file that is new", "read", "keys_of_new", is_repeated=True
     ),
     Operation("one", "open, sum one tensor", "read", "one", is_touching=True),
     Operation("mapped", "load all, untouched", "read", "mapped", is_repeated=True),
+    Operation(
+        "mapped-new", "the same of a file that is new", "read", "mapped_of_new", is_repeated=True
+    ),
     Operation("touched", "load all, sum every byte", "read", "mapped", is_touching=True),
     Operation("owned", "load all into own memory", "read", "owned"),
     Operation("slice", "1 % of each tensor", "read", "slices", is_touching=True),
+    Operation("again", f"one tensor {AGAIN:,} times from an open file", "read", "again"),
     Operation("each", "open, then one tensor after another", "read", "each", is_repeated=True),
     Operation(
         "each-owned", "the same into memory of each its own", "read", "each_owned", is_repeated=True

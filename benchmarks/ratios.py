@@ -115,6 +115,19 @@ class Samples:
         """Return the ratio of two (workload, operation, peer) over the rounds that have both."""
         return paired_ratio(self._walls(of), self._walls(to))
 
+    def above(self, workload: str, operation: str, base: str, peer: str) -> float | None:
+        """Return the median of the seconds that an operation takes more than another.
+
+        Args:
+            workload: what was stored.
+            operation: what was done with it.
+            base: what is taken off, measured in the same round.
+            peer: by whom; None is returned where no round has both.
+        """
+        of, off = (self._walls((workload, name, peer)) for name in (operation, base))
+        found = [wall - off[key] for key, wall in of.items() if key in off]
+        return statistics.median(found) if found else None
+
     def _walls(self, place: tuple[str, str, str]) -> dict[int, float]:
         return {one.round: one.wall for one in self._by_place.get(place, {}).values()}
 

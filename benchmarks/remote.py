@@ -114,7 +114,7 @@ def listed(url: str) -> int:
 
 def requests_of(reader: ztensor.Reader) -> int:
     """Return how many requests a reader has made."""
-    sources = (part.source for part in reader.objects.parts())
+    sources: Iterator[Any] = (part.source for part in reader.objects.parts())
     return sum(getattr(one, "source", one).requests for one in sources)
 
 
@@ -205,9 +205,8 @@ def loaded_by_obstore(url: str) -> None:
 
     def fetch(start: int) -> None:
         stop = min(size, start + PART_BYTES)
-        memory[start:stop] = np.frombuffer(
-            obstore.get_range(store, "large.zt", start=start, end=stop), np.uint8
-        )
+        data = memoryview(obstore.get_range(store, "large.zt", start=start, end=stop))
+        memory[start:stop] = np.frombuffer(data, np.uint8)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(fetch, range(0, size, PART_BYTES)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import chart
@@ -53,26 +53,31 @@ def verdicts(run: Run) -> list[Verdict]:
 
 def goal_table(run: Run) -> Table:
     """Return every goal with what was measured and whether that is enough."""
+    return table_of(verdicts(run), run.titles)
+
+
+def table_of(found: Iterable[Verdict], titles: Mapping[str, str]) -> Table:
+    """Return verdicts as a table; `titles` says how peers are shown."""
     headings = ["goal", "on", "against", "at most", "measured", "no digests", "", "spread"]
     rows = [
         [
             verdict.title,
             verdict.workload,
-            run.titles.get(verdict.against, verdict.against),
-            f"{verdict.goal:g}",
+            titles.get(verdict.against, verdict.against),
+            "-" if verdict.goal is None else f"{verdict.goal:g}",
             "-" if verdict.measured is None else three_digits(verdict.measured),
             "" if verdict.without is None else three_digits(verdict.without),
             verdict.outcome,
             verdict.detail,
         ]
-        for verdict in verdicts(run)
+        for verdict in found
     ]
     return headings, rows
 
 
 def counted(found: Sequence[Verdict]) -> str:
     """Return how many goals were met and missed, and how many were not measured."""
-    outcomes = [verdict.outcome for verdict in found]
+    outcomes = [verdict.outcome for verdict in found if verdict.goal is not None]
     text = f"{outcomes.count('met')} met, {outcomes.count('missed')} missed"
     absent = outcomes.count("-")
     return f"{text}, {absent} not measured" if absent else text

@@ -25,6 +25,7 @@ Plan = tuple[str, str, tuple[int, ...]]
 Fill = Callable[[np.random.Generator, str, int], Array]
 
 NAMES = ("keys", "keys-new")
+PROCESSES = ("process-numpy", "process-one", "process-load", "process-ls", "process-verify")
 READS = ("keys", "one", "mapped", "touched", "owned")
 COLD = ("touched-cold", "owned-cold", "cat-cold")
 
@@ -180,42 +181,75 @@ def _four_bits(rng: np.random.Generator, dtype: str, count: int) -> Array:
     return rng.integers(-8, 8, count, np.int8).astype(dtype, copy=False)
 
 
+def _pruned_half(rng: np.random.Generator, dtype: str, count: int) -> Array:
+    """Return elements of either half type, 80 % zeros; of bfloat16 as bits."""
+    values = _pruned(rng, "float32", count)
+    if dtype == "bfloat16":
+        return (values.view(np.uint32) >> 16).astype(np.uint16)
+    return values.astype(dtype)
+
+
 # --- The table --------------------------------------------------------------------------------
 
-_ZSTD = ("zstd-save", "zstd-load", "zstd-slice")
+_ZSTD = ("zstd-load",), ("zstd-save", "zstd-slice")
 
 _ALL = (
     Workload(
-        "tiny", "10 tensors of 1 KiB", _tiny, 10, 10, ("start", "first", "keys", "one"), ("save",),
+        "tiny", "10 tensors of 1 KiB", _tiny, 10, 0, (), ("start", "first", "keys", "one", "save"),
         weight=0.3,
     ),
     Workload(
         "singles", "5,000 tensors of 1 KiB", _tiny, 5000, 5000,
-        ("each", "each-owned", "each-slice", "each-described", "verify"), weight=0.5,
+        ("again", "each", "each-slice"), ("each-owned", "each-described", "verify"), weight=0.5,
     ),
-    Workload("names-36", "36 tensors of 1 KiB", _tiny, 36, 36, NAMES, weight=0.3),
-    Workload("names-144", "144 tensors of 1 KiB", _tiny, 144, 144, NAMES, weight=0.3),
-    Workload("names-288", "288 tensors of 1 KiB", _tiny, 288, 288, NAMES, weight=0.3),
+    Workload(
+        "names-20", "20 tensors of 1 KiB", _tiny, 20, 20, ("keys-new",), ("keys",), weight=0.3
+    ),
+    Workload(
+        "names-147", "147 tensors of 1 KiB", _tiny, 147, 147, (*NAMES, *PROCESSES), weight=1.0
+    ),
+    Workload(
+        "names-300", "300 tensors of 1 KiB", _tiny, 300, 300, ("keys-new",), ("keys",), weight=0.3
+    ),
+    Workload(
+        "names-1000", "1,000 tensors of 1 KiB", _tiny, 1000, 1000, ("keys-new",), ("keys",),
+        weight=0.3,
+    ),
+    Workload(
+        "tensors-10000", "10,000 tensors of 256 bytes", _many, 10_000, 10_000, ("mapped-new",),
+        weight=0.4,
+    ),
     Workload(
         "large", "f32 tensors of 50 MiB", _large, 512, 256,
-        (*READS, "save", "save-crc32c", "save-sha256", "verify", "slice", "append"),
-        (*COLD, "keys-cold", "one-cold"), weight=4.0,
+        ("owned", "save", "slice"),
+        (
+            *(operation for operation in READS if operation != "owned"), "save-crc32c",
+            "save-sha256", "verify", "append", *COLD, "keys-cold", "one-cold",
+        ),
+        weight=4.0,
     ),
     Workload(
         "mixed", "layers of Llama-3.2-1B, bf16 and f16", _mixed, 4, 2,
-        ("mapped", "touched", "owned", "save", "save-sha256", *COLD, "one-cold"),
-        ("keys", "one", "save-crc32c", "verify", "keys-cold"),
+        ("owned", "save"),
+        (
+            "mapped", "touched", "save-sha256", *COLD, "one-cold", "keys", "one", "save-crc32c",
+            "verify", "keys-cold",
+        ),
         weight=2.5,
     ),
     Workload(
         "small", "f32 tensors of 10 KiB", _small, 512, 128,
-        ("keys", "mapped", "touched", "owned", "save"),
-        ("one", "verify", "append", *COLD), weight=2.5,
+        ("owned", "save"),
+        ("keys", "mapped", "touched", "one", "verify", "append", *COLD), weight=2.5,
     ),
     Workload(
         "many", "f32 tensors of 256 bytes", _many, 50_000, 50_000,
-        ("keys", "mapped", "touched", "owned", "save"),
-        ("one", "save-crc32c", "save-sha256", "verify", "append", "keys-cold"), weight=2.5,
+        (*NAMES, "owned", "save"),
+        (
+            "mapped", "touched", "one", "save-crc32c", "save-sha256", "verify", "append",
+            "keys-cold",
+        ),
+        weight=2.5,
     ),
     Workload(
         "moe", "manifest of 100,000 digested objects", _experts, 100_000, 100_000, ("keys",),
@@ -227,19 +261,19 @@ _ALL = (
         only_serious=True,
     ),
     Workload(
-        "zstd-random", "normal f32", _floats, 200, 100, _ZSTD, fill=_normal,
+        "zstd-random", "normal f32", _floats, 200, 100, *_ZSTD, fill=_normal,
         stored_by="save_zstd",
     ),
     Workload(
-        "zstd-pruned", "f32, 80 % zeros", _floats, 200, 100, _ZSTD, fill=_pruned,
+        "zstd-pruned", "f32, 80 % zeros", _floats, 200, 100, *_ZSTD, fill=_pruned,
         stored_by="save_zstd",
     ),
     Workload(
-        "zstd-ternary", "f32 of three values", _floats, 200, 100, _ZSTD, fill=_ternary,
+        "zstd-ternary", "f32 of three values", _floats, 200, 100, *_ZSTD, fill=_ternary,
         stored_by="save_zstd",
     ),
     Workload(
-        "zstd-many", "f32 tensors of 256 bytes", _many, 50_000, 50_000, ("zstd-load", "verify"),
+        "zstd-many", "f32 tensors of 256 bytes", _many, 50_000, 50_000, ("zstd-load",), ("verify",),
         fill=_pruned, stored_by="save_zstd",
     ),
     Workload(
@@ -247,7 +281,11 @@ _ALL = (
         stored_by="save_zstd",
     ),
     Workload(
-        "zstd-int4", "int8 holding 4 bits", _bytes, 200, 100, _ZSTD, fill=_four_bits,
+        "zstd-mixed", "layers of Llama-3.2-1B, 80 % zeros", _mixed, 2, 1, *_ZSTD,
+        fill=_pruned_half, stored_by="save_zstd",
+    ),
+    Workload(
+        "zstd-int4", "int8 holding 4 bits", _bytes, 200, 100, *_ZSTD, fill=_four_bits,
         stored_by="save_zstd",
     ),
 )  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from benchmarks.operations import AGAIN
 
 import ztensor
 from ztensor.numpy import load_file, save_file
@@ -13,6 +14,11 @@ from ztensor.reading import remembering
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 START = ("ztensor, ztensor.numpy", "ztensor.open(PATH).keys()")
+IMPORT = ("-c", "import numpy")
+OPEN_ONE = ("-c", "import ztensor\nwith ztensor.open(PATH) as file: file[NAME].sum()")
+LOAD = ("-c", "from ztensor.numpy import load_file\nload_file(PATH)")
+LS = ("-m", "ztensor", "ls", "PATH")
+VERIFY = ("-m", "ztensor", "verify", "PATH")
 
 
 def save(tensors: dict[str, Any], path: str, *, checksum: str | None = "crc32c") -> None:
@@ -48,6 +54,13 @@ def one(path: str, name: str, *, verify: bool | None = None) -> Any:
         return reader[name]
 
 
+def again(path: str, name: str) -> dict[str, Any]:
+    with ztensor.open(path) as reader:
+        for _ in range(AGAIN):
+            array = reader[name]
+        return {name: array}
+
+
 def each(path: str, *, verify: bool | None = None) -> dict[str, Any]:
     with ztensor.open(path, verify=verify) as reader:
         return {name: reader[name] for name in reader}
@@ -70,6 +83,11 @@ def each_described(path: str) -> dict[str, Any]:
 
 def mapped(path: str, *, verify: bool | None = None) -> dict[str, Any]:
     return load_file(path, verify=verify)
+
+
+def mapped_of_new(path: str, *, verify: bool | None = None) -> dict[str, Any]:
+    remembering.forget()
+    return mapped(path, verify=verify)
 
 
 def owned(path: str, *, verify: bool | None = None) -> dict[str, Any]:

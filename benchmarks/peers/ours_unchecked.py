@@ -12,13 +12,16 @@ LACKS = {
     "save_sha256": "a row of its own",
     "verify": "nothing to check",
     "each_described": "as with digests",
-    "START": "as with digests",
+    **dict.fromkeys(
+        ("START", "IMPORT", "OPEN_ONE", "LOAD", "LS", "VERIFY", "again"), "as with digests"
+    ),
 }
 
 keys = ours.keys
 keys_of_new = ours.keys_of_new
 one = functools.partial(ours.one, verify=False)
 mapped = functools.partial(ours.mapped, verify=False)
+mapped_of_new = functools.partial(ours.mapped_of_new, verify=False)
 owned = functools.partial(ours.owned, verify=False)
 each = functools.partial(ours.each, verify=False)
 each_owned = functools.partial(ours.each_owned, verify=False)

@@ -7,13 +7,23 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from benchmarks.operations import AGAIN
 
 _numpy: Any = importlib.import_module("safetensors.numpy")
 _safe_open: Any = importlib.import_module("safetensors").safe_open
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 START = ("safetensors, safetensors.numpy", "safetensors.safe_open(PATH, 'np').__enter__().keys()")
+IMPORT = ("-c", "import numpy")
+OPEN_ONE = (
+    "-c",
+    "import safetensors\nwith safetensors.safe_open(PATH, 'np') as file: "
+    "file.get_tensor(NAME).sum()",
+)
+LOAD = ("-c", "from safetensors.numpy import load_file\nload_file(PATH)")
 LACKS = {
+    "LS": "it has no command",
+    "VERIFY": "it has no command",
     "save_crc32c": "the format has no digests",
     "save_sha256": "the format has no digests",
     "save_zstd": "the format has no compression",
@@ -36,6 +46,13 @@ def keys(path: str) -> list[str]:
 def one(path: str, name: str) -> Any:
     with _safe_open(path, "np") as file:
         return file.get_tensor(name)
+
+
+def again(path: str, name: str) -> dict[str, Any]:
+    with _safe_open(path, "np") as file:
+        for _ in range(AGAIN):
+            array = file.get_tensor(name)
+        return {name: array}
 
 
 def each(path: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from benchmarks.operations import AGAIN
 
 # By name: in this environment `ztensor` is not the package of this checkout.
 _ztensor: Any = importlib.import_module("ztensor")
@@ -14,7 +15,14 @@ _numpy: Any = importlib.import_module("ztensor.numpy")
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 START = ("ztensor, ztensor.numpy", "ztensor.Reader(PATH).keys()")
-LACKS = {"verify": "digests are checked on no call"}
+IMPORT = ("-c", "import numpy")
+OPEN_ONE = ("-c", "import ztensor\nztensor.Reader(PATH)[NAME].sum()")
+LOAD = ("-c", "from ztensor.numpy import load_file\nload_file(PATH)")
+LACKS = {
+    "LS": "it has no command",
+    "VERIFY": "it has no command",
+    "verify": "digests are checked on no call",
+}
 
 
 def save(tensors: dict[str, Any], path: str) -> None:
@@ -46,6 +54,13 @@ def keys(path: str) -> list[str]:
 
 def one(path: str, name: str) -> Any:
     return _ztensor.Reader(path)[name]
+
+
+def again(path: str, name: str) -> dict[str, Any]:
+    reader = _ztensor.Reader(path)
+    for _ in range(AGAIN):
+        array = reader[name]
+    return {name: array}
 
 
 def each(path: str) -> dict[str, Any]:
