@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -100,8 +99,7 @@ def save_quantized(folder: Path, version: str) -> None:
     for name, tensor in quantized().items():
         if version == "1.2.0" or name in ("gptq", "int8", "bits4"):
             target = folder / f"{name.replace(' ', '-')}.zt"
-            with contextlib.suppress(ztensor.NotRepresentableError):  # 1.1 has fewer types
-                ztensor.numpy.save_file({"w": tensor}, target, **of_version(version))
+            ztensor.numpy.save_file({"w": tensor}, target, **of_version(version))
 
 
 @each("save/blocks", WITH_LAYOUTS)
@@ -166,14 +164,14 @@ def writer_calls(folder: Path, version: str) -> None:
 
 @case("writer/calls of 2.1.2")
 def writer_of_2(folder: Path) -> None:
-    data = floats(4).tobytes()
+    data = floats(4).astype("<f4").tobytes()
     with v2.Writer(folder / "a.zt", canonical=False, align=4096) as writer:
         writer.add("a", data, [2, 2], "f32")
         writer.add("flags", b"\1\0", [2], "u8", "bool")
         parts = {
             "values": {"data": data[:8], "dtype": "f32"},
-            "indices": {"data": np.array([1, 0], "u4").tobytes(), "dtype": "u32"},
-            "indptr": {"data": np.array([0, 1, 2], "u4").tobytes(), "dtype": "u32"},
+            "indices": {"data": np.array([1, 0], "<u4").tobytes(), "dtype": "u32"},
+            "indptr": {"data": np.array([0, 1, 2], "<u4").tobytes(), "dtype": "u32"},
         }
         writer.add_object("csr", [2, 2], parts, layout="zt.sparse_csr/1")
         stream = {"data": {"nbytes": len(data), "dtype": "f32"}}
@@ -184,19 +182,44 @@ def writer_of_2(folder: Path) -> None:
         writer.set_attributes({"by": "hand"})
 
 
-@case("writer/2.1.2 appends")
+@case("writer/profiles of 2.1.2")
+def writer_of_2_writes_profiles(folder: Path) -> None:
+    codes, scales = bytes(range(16)), floats(4).astype("<f4").tobytes()
+    packing = {"word": "u8", "order": "lsb_first", "per_word": 2}
+    with v2.Writer(folder / "a.zt", canonical=False, align=4096) as writer:
+        writer.add_object(
+            "group",
+            [4, 8],
+            {"data": {"data": codes, "dtype": "u8"}, "scales": {"data": scales, "dtype": "f32"}},
+            layout="zt.quant_group/1",
+            attributes={
+                "bits": 4, "group_size": 8, "axis": 1, "packing": packing,
+                "scale_form": "f32_factors", "zero_point": {"form": "implied", "value": 8},
+            },
+        )  # fmt: skip
+        parts = {
+            "data": {"data": codes, "dtype": "u8", "logical": "f4_e2m1"},
+            "scales": {"data": b"\x7f", "dtype": "u8", "logical": "f8_e8m0"},
+        }
+        writer.add_object(
+            "mx", [1, 32], parts, layout="zt.mx/1",
+            attributes={"block_size": 32, "scale_form": "e8m0_exponent"},
+        )  # fmt: skip
+
+
+@case("writer/append of 2.1.2")
 def writer_of_2_appends(folder: Path) -> None:
-    data = floats(2).tobytes()
+    data = floats(2).astype("<f4").tobytes()
     with v2.Writer(folder / "a.zt", canonical=False, align=4096) as writer:
         writer.add("a", data, [2], "f32")
     with v2.Writer(folder / "a.zt", canonical=False, append=True) as writer:
         writer.add("b", data, [2], "f32")
 
 
-@case("writer/2.1.2 publishes")
+@case("writer/publish of 2.1.2")
 def writer_of_2_publishes(folder: Path) -> None:
     with v2.Writer(folder / "a.zt", publish=True) as writer:
-        writer.add("a", floats(2).tobytes(), [2], "f32")
+        writer.add("a", floats(2).astype("<f4").tobytes(), [2], "f32")
 
 
 # --- Editor -------------------------------------------------------------------------------------
@@ -296,6 +319,12 @@ def migrate(folder: Path, version: str) -> None:
     tensors = SMALL if version == "0.1.0" else {**SMALL, **sparse()}
     ztensor.numpy.save_file(tensors, folder / "a.zt", **of_version(source))
     ztensor.migrate(folder / "a.zt", **of_version(version))
+
+
+@case("rewrite/compact to canonical 2.1")
+def compact_to_canonical(folder: Path) -> None:
+    _edited(folder, "2.1", "several")
+    edit.compact(folder / "a.zt", canonical=True)
 
 
 @case("rewrite/pages of 2.1")
