@@ -345,3 +345,31 @@ def require_values(reader: Any, objects: dict[str, Object]) -> None:
 
 def is_of_ml_dtypes(dtype: np.dtype[Any]) -> bool:
     return dtype.name in ("float8_e4m3fn", "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("pair", "version"), [(pair, version) for pair, told in PAIRS.items() for version in told[0]]
+)
+def test_what_is_said_of_an_object_does_not_turn_on_the_others(
+    pair: str, version: str, tmp_path: Path
+) -> None:
+    _, one, other = PAIRS[pair]
+    for packed, (first, second) in itertools.product(
+        (False,) if pair == "two-orders" else (False, True), ((one, other), (other, one))
+    ):
+        objects = {"a": first, "b": second}
+        together = tmp_path / "together.zt"
+        together.write_bytes(shared(version, objects, packed=packed))
+        hashes = ztensor.tensor_hashes(together)
+        for name, found in objects.items():
+            alone = shared(version, {name: found}, packed=packed)
+            assert ztensor.tensor_hashes(alone) == {name: hashes[name]}
+            for threads in (1, 3):
+                assert ztensor.diff(alone, together, name, threads=threads).ok
+                assert ztensor.diff(alone, together, name, digests=False, threads=threads).ok
+        swapped = shared(version, {"a": second, "b": first}, packed=packed)
+        is_equal = hashes["a"] == hashes["b"]
+        report = ztensor.diff(together, swapped)
+        assert report.ok is is_equal
+        with ztensor.open(together) as reader:
+            assert reader.verify(deep=True, threads=3).outcome == "ok"
