@@ -152,7 +152,7 @@ class Casts:
             count = None if known is None else known // width
             pieces = _plain(file, name, role, component)
             key = dataclasses.replace(component, digest=None, extra=None)
-            cast = self._new((file, key), file, name, self._dtype, pieces, [component])
+            cast = self._new((file, key, count), file, name, self._dtype, pieces, [component])
             cast.take_source(source, count)
             self._done.append((name, str(source), cast))
             return role, dict(attributes) if attributes else None, cast

@@ -29,7 +29,7 @@ from ztensor.model_folder import ModelFolder
 from ztensor.source.paths import path_text
 from ztensor.source.table import is_remote
 from ztensor.torch import save_file
-from ztensor.torch.values import tied
+from ztensor.torch.values import separate, tied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -127,8 +127,10 @@ def from_pretrained(
         state: dict[str, Any]
         if dtype is None and device_map is None:
             state = {name: reader.read_torch(name, copy=copy) for name in reader}
+            separate(state)  # the library ties what the model ties
         else:
-            state = {name: _Later(reader, name, failures, copy=copy) for name in reader}
+            taken: dict[object, str] = {}
+            state = {name: _Later(reader, name, failures, taken, copy=copy) for name in reader}
         asked = {"dtype": dtype, "device_map": device_map}
         asked = {key: value for key, value in asked.items() if value is not None}
         with words_of("transformers", place.name, failures):
@@ -280,15 +282,23 @@ class _Later:
         reader: the open weights.
         name: of the object.
         failures: where an error is kept: the library asks in its own threads, and says less.
+        taken: memory that was given out, and for which object: a file may have equal ones once.
         copy: as for `read_torch`.
     """
 
     def __init__(
-        self, reader: Reader, name: str, failures: list[ZTensorError], *, copy: bool
+        self,
+        reader: Reader,
+        name: str,
+        failures: list[ZTensorError],
+        taken: dict[object, str],
+        *,
+        copy: bool,
     ) -> None:
         self._reader = reader
         self._name = name
         self._failures = failures
+        self._taken = taken
         self._copy = copy
 
     @property
@@ -320,6 +330,8 @@ class _Later:
         except ZTensorError as error:
             self._failures.append(error)
             raise
+        if self._taken.setdefault(whole.data_ptr(), self._name) != self._name:
+            whole = whole.clone()
         return whole if key is Ellipsis else whole[key]
 
 

@@ -1,4 +1,4 @@
-"""How many parameters a model has: the elements of its objects, those that share bytes once."""
+"""How many parameters a model has: the elements of its objects, those of tied objects once."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ if TYPE_CHECKING:
 
 
 def parameter_count(reader: ObjectReader, objects: Iterable[TensorMetadata]) -> int:
-    """Return how many elements objects have, those over the same bytes once.
+    """Return how many elements objects have, those of one type over the same bytes once.
 
     Of quantized objects those they stand for, of sparse ones those that are stored, of unknown
     layouts none.
     """
-    seen: set[tuple[object, int, int]] = set()
+    seen: set[tuple[object, ...]] = set()
     total = 0
     for found in objects:
         layout = LAYOUTS.get(found.format)
         main = None if layout is None else found.components.get(layout.main_role)
         if layout is None or main is None:
             continue
+        count = math.prod(found.shape)
         if main.encoding in ENCODINGS and main.length:  # another format's may have no place
             place = reader.objects.part(found.name), main.offset, main.length
-            if place in seen:
+            same = *place, main.dtype, main.type, found.format, count
+            if same in seen:
                 continue
-            seen.add(place)
-        count = math.prod(found.shape)
+            seen.add(same)
         if layout.index_roles:
             nbytes = main.length if main.encoding == "raw" else main.uncompressed_length
             storage = BY_LONG_NAME.get(main.dtype or "")

@@ -457,8 +457,10 @@ def spelled(part: Part, lose: Lose) -> tuple[Part, str]:
         lose(part.object_name, f"NumPy has no name for {describe(kind)}: its bits are written")
         part = part.in_storage()
         descr = _DESCRS[part.dtype, None]
-    if len(part.shape) > _MOST_RANK:
-        lose(part.object_name, f"NumPy has no {len(part.shape)} dimensions: it is written flat")
+    rank, largest = len(part.shape), max(part.shape, default=0)
+    if rank > _MOST_RANK or largest >= _BEYOND:
+        what = f"{rank} dimensions" if rank > _MOST_RANK else f"dimension of {largest}"
+        lose(part.object_name, f"NumPy has no {what}: it is written flat")
         part = dataclasses.replace(part, shape=(part.nbytes // int(descr[2:]),))
     return part, descr
 

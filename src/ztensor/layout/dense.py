@@ -60,9 +60,7 @@ class Dense(PlainParts):
 
     def to_dense(self, view: View) -> Array:
         """Return `data` in the object's shape; a view."""
-        self.require_valid(view)
-        data = view.arrays["data"]
-        count = element_count(view.shape)
+        flat, data = self.flat(view), view.arrays["data"]
         if len(view.shape) > MAX_RANK:
             raise LimitError(
                 "NumPy holds no array of so many dimensions; read the flat component 'data'",
@@ -70,7 +68,21 @@ class Dense(PlainParts):
                 expected=f"at most {MAX_RANK}",
                 found=str(len(view.shape)),
             )
-        flat = data.reshape(-1)
+        if data.shape == view.shape:
+            return data
+        try:
+            return flat.reshape(view.shape)
+        except ValueError as error:  # a zero-size shape whose other dimensions NumPy cannot hold
+            raise too_large(view.shape, data.dtype) from error
+
+    def flat(self, view: View) -> Array:
+        """Return the elements of `data` in a row, as many as the shape has; a view.
+
+        Raises:
+            LayoutError: there are more or fewer.
+        """
+        self.require_valid(view)
+        flat, count = view.arrays["data"].reshape(-1), element_count(view.shape)
         if count < flat.size <= count + 1 and flat.dtype.name == "float4_e2m1fn":
             flat = flat[:count]  # the last byte's upper half is padding
         if flat.size != count:
@@ -82,9 +94,4 @@ class Dense(PlainParts):
                 found=str(flat.size),
                 section=SECTION,
             )
-        if data.shape == view.shape:
-            return data
-        try:
-            return flat.reshape(view.shape)
-        except ValueError as error:  # a zero-size shape whose other dimensions NumPy cannot hold
-            raise too_large(view.shape, data.dtype) from error
+        return flat

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.buffers import empty_array
-from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
+from ztensor.errors import LayoutError, Reason, describe
 from ztensor.layout.base import Array, PlainParts, View, check_components
 from ztensor.layout.sparse import require_roles
 from ztensor.model.dtype import STORAGE_TYPES, element_count
@@ -307,27 +307,23 @@ class QuantGroup(_Profile):
 
         Raises:
             LayoutError: it breaks a rule of the layout.
-            UnsupportedError: words run across lines, where the axis is not the last.
         """
         self.require_valid(view)
         form = GroupForm.of(view.shape, view.attributes)
         groups, count = form.groups, element_count(view.shape)
         along = groups.shape[groups.axis]
         scales = view.arrays["scales"].reshape(-1)
+        data, bits = view.arrays["data"], form.bits
+        packing = f"{groups.per_word}_per_{form.word}"
         if groups.inner == 1 and along % groups.per_word == 0:
             shape, group_axis, pack_axis = (groups.outer, along), 1, 1
         elif groups.inner == 1:
             shape, group_axis, pack_axis = (count, 1), 0, 0
-        elif groups.inner % groups.per_word == 0:
-            shape, group_axis, pack_axis = (groups.outer * along, groups.inner), 0, 1
         else:
-            raise UnsupportedError(
-                "words that run from one line into the next are not taken apart by this release",
-                reason=Reason.UNKNOWN_LAYOUT,
-                expected=f"lines of a multiple of {groups.per_word} codes",
-                found=str(groups.inner),
-            )
-        arrays = {"packed_weight": view.arrays["data"], "scales": scales}
+            shape, group_axis, pack_axis = (groups.outer * along, groups.inner), 0, 1
+            if groups.inner % groups.per_word:  # words run from one line into the next
+                data, bits, packing = _unpacked(data.reshape(-1), form), 8, "1_per_u8"
+        arrays = {"packed_weight": data, "scales": scales}
         if form.zero is not None:
             arrays["zeros"] = np.array([form.zero], np.int64)
         elif form.has_packed_zeros:
@@ -335,8 +331,8 @@ class QuantGroup(_Profile):
         else:
             arrays["zeros"] = view.arrays["zeros"].reshape(-1)
         attributes: dict[str, object] = {
-            "bits": form.bits,
-            "packing": f"{groups.per_word}_per_{form.word}",
+            "bits": bits,
+            "packing": packing,
             "group_size": groups.length,
             "group_axis": group_axis,
             "pack_axis": pack_axis,
@@ -351,7 +347,6 @@ class QuantGroup(_Profile):
 
         Raises:
             LayoutError: it breaks a rule of the layout.
-            UnsupportedError: words run across lines, where the axis is not the last.
             LimitError: the result does not fit into memory.
         """
         from ztensor.layout.quantization import dequantize_view  # only here: most files need none
@@ -370,7 +365,7 @@ def _count_of(groups: Groups, role: str, part: tuple[str, int | None]) -> int:
 
 
 def _unpacked(words: Array, form: GroupForm) -> Array:
-    """Return packed codes one by one: few, as they are of zero points."""
+    """Return packed codes one by one, each in a byte."""
     unsigned = words.view(f"u{words.itemsize}")
     count = form.groups.per_word
     codes = np.empty((words.size, count), np.uint8)

@@ -386,7 +386,6 @@ def _walk_object(
                 entries,
                 digest_of_decoded=has_digest_matched is None,
             )
-            watch = walker.watch
             findings.checked += has_digest_matched is None
             file.stored(component).require_listed(expected)
             if walker.bool_problem is not None:
@@ -396,9 +395,12 @@ def _walk_object(
                 counts[role], wrong = _without_padding(tensor_object, walker, entries)
                 if wrong is not None:
                     findings.add(wrong, name, role)
-            if watch is not None:
-                watches.append((role, watch))
-            if layout is not None and entries is None:
+            if walker.unknown is not None:  # then its bytes say nothing of other parts
+                findings.add(walker.unknown, name, role)
+                whole = False
+            elif walker.watch is not None:
+                watches.append((role, walker.watch))
+            if layout is not None and entries is None and walker.unknown is None:
                 entries = layout.entries_told(role, walker.count, walker.last)
         except (FormatError, UnsupportedError, LimitError) as error:
             findings.add(error, name, role)
@@ -491,7 +493,9 @@ def _walked(
 
     if not overlaps.is_repeated(file, component):
         return walk()
-    seen_as = tensor_object.format, role, tensor_object.shape, entries
+    # All that a watch is made of; attributes say how large blocks are.
+    of_object = tensor_object.format, tensor_object.shape, repr(tensor_object.attributes)
+    seen_as = *of_object, role, entries
     stated = dataclasses.replace(
         component, digest=component.digest if digest_of_decoded else None, extra=None
     )

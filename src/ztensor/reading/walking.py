@@ -8,13 +8,14 @@ import numpy as np
 
 from ztensor.digest import Hasher, require_match
 from ztensor.encoding import ENCODINGS
-from ztensor.errors import FormatError, Reason
+from ztensor.errors import FormatError, LayoutError, Reason, UnsupportedError
 from ztensor.layout.elements import require_known, storage_dtype, typed_array, whole_elements
 from ztensor.reading.component import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ztensor.errors import ZTensorError
     from ztensor.layout.base import Watch
     from ztensor.model.manifest import Component
     from ztensor.reading.file import FileObjects
@@ -22,7 +23,11 @@ if TYPE_CHECKING:
 
 
 class ComponentWalk:
-    """Decodes one component piece by piece and lets every check see the elements."""
+    """Decodes one component piece by piece and lets every check see the elements.
+
+    Attributes:
+        unknown: why its elements have no type here: then the bytes alone were checked.
+    """
 
     def __init__(
         self,
@@ -44,18 +49,30 @@ class ComponentWalk:
         self.last = 0
         self.last_bits = 0  # of elements that share bytes
         self.bool_problem: FormatError | None = None
+        self.unknown: ZTensorError | None = None
 
     def run(self, *, digest_of_decoded: bool) -> None:
         """Decode everything and let the watch see it.
 
         Raises:
             FormatError: the stored bytes are damaged or break a rule.
-            UnsupportedError: the type or the encoding is unknown.
+            UnsupportedError: the encoding is unknown, or the type and the encoding are.
             LimitError: a safety cap is exceeded.
         """
-        component = self._component
         if not self._is_opaque:
-            require_known(component)
+            try:
+                require_known(self._component)
+            except (UnsupportedError, LayoutError) as error:
+                self.unknown, self._is_opaque = error, True
+        try:
+            self._run(digest_of_decoded=digest_of_decoded)
+        except UnsupportedError:
+            if self.unknown is not None:
+                raise self.unknown from None
+            raise
+
+    def _run(self, *, digest_of_decoded: bool) -> None:
+        component = self._component
         hasher: Hasher | None = None
         digest = digest_of(component) if digest_of_decoded else None
         if digest is not None and digest.known is not None:

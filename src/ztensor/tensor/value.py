@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -140,7 +141,9 @@ class Tensor(Constructors, DLPackExporter, Shown):
         if logical.storage_per_element == 1:
             return main.view(target)
         flat = np.ascontiguousarray(main).reshape(-1).view(target)
-        return flat.reshape(self.shape) if flat.size == element_count(self.shape) else flat
+        with contextlib.suppress(ValueError):  # as many elements, in a shape that NumPy holds
+            return flat.reshape(self.shape)
+        return flat
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy by value, so that workers can hand tensors back."""

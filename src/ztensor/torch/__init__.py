@@ -49,7 +49,7 @@ from ztensor.torch.loading import load_onto
 from ztensor.torch.quantized import dequantize
 from ztensor.torch.randomness import random_state, set_random_state
 from ztensor.torch.tree import load_tree, save_tree
-from ztensor.torch.values import PLAIN, from_torch, tied
+from ztensor.torch.values import PLAIN, from_torch, separate, tied
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -357,6 +357,8 @@ def load_model(
         there = next((name for name in names if name in state), None)
         if there is not None:
             state.update((name, state[there]) for name in names if name not in state)
+    if assign:
+        separate(state, groups)
     if not (assign or is_meta):
         _require_elements(model, own, state, filename)
     shared = [*tied(_parameters(model)), *tied(_buffers(model))] if assign else []

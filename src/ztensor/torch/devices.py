@@ -8,6 +8,7 @@ while the other buffer is on its way.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -177,8 +178,8 @@ def read_onto(file: FileObjects, names: Iterable[str], device: Any, workers: int
                 else:
                     file.require_dense(name)
                     component = tensor_object.components["data"]
-                    key = (component.offset, component.length, component.dtype, component.type,
-                           component.encoding, tensor_object.shape)  # fmt: skip
+                    # All that its elements turn on, and the digest they are held to.
+                    key = dataclasses.replace(component, extra=None), tensor_object.shape
                     if key in first_of:
                         result[name] = first_of[key].detach()
                         continue

@@ -27,9 +27,10 @@ from ztensor.layout.group_profiles import PROFILES
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES
 from ztensor.model.manifest import Component
 from ztensor.tensor import Tensor
+from ztensor.tree.separating import begun_inside
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ztensor.layout.base import Array
 
@@ -432,6 +433,34 @@ def tied(state: Mapping[str, Any]) -> list[list[str]]:
     for name, value in state.items():
         groups.setdefault(identity(value), []).append(name)
     return [names for names in groups.values() if len(names) > 1]
+
+
+def separate(state: dict[str, Any], groups: Iterable[list[str]] = ()) -> None:
+    """Copy each tensor whose memory begins within that of another; the first keeps its own.
+
+    A file may have merely equal tensors once, as one in its canonical form has: two weights of a
+    model would be trained as one.
+
+    Args:
+        state: names to tensors, changed in place.
+        groups: the names of each tensor that is to have several.
+    """
+    first_of = {name: names[0] for names in groups for name in names[1:]}
+    spans: dict[Any, list[tuple[str, int, int]]] = {}
+    same = []
+    for name, tensor in state.items():
+        if type(tensor) not in PLAIN or tensor.layout is not torch.strided:
+            continue
+        first = first_of.get(name)
+        if first is not None and identity(state[first]) == identity(tensor):
+            same.append((name, first))
+        elif tensor.data_ptr():
+            span = name, tensor.data_ptr(), tensor.nbytes
+            spans.setdefault(tensor.device, []).append(span)
+    for of_device in spans.values():
+        for name in begun_inside(of_device):
+            state[name] = state[name].clone()
+    state.update((name, state[first]) for name, first in same)
 
 
 def identity(tensor: Any) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 def separate(leaves: dict[str, Any]) -> None:
@@ -21,19 +21,29 @@ def separate(leaves: dict[str, Any]) -> None:
     Args:
         leaves: names to arrays and `ztensor.Tensor`s, changed in place.
     """
-    names = []
-    spans = []
-    for name, start, nbytes in _spans(leaves):
-        names.append(name)
-        spans.append((start, start + nbytes))
-    if len(spans) < 2:
-        return
-    starts, ends = np.array(spans, np.uint64).T
-    order = np.lexsort((np.arange(len(starts)), starts))
-    reach = np.maximum.accumulate(ends[order])
-    inside = order[1:][starts[order][1:] < reach[:-1]]
-    for name in {names[place] for place in inside.tolist()}:
+    for name in begun_inside(_spans(leaves)):
         leaves[name] = copy.deepcopy(leaves[name])
+
+
+def begun_inside(spans: Iterable[tuple[str, int, int]]) -> set[str]:
+    """Return the names of what begins within the memory of something else; the first does not.
+
+    Args:
+        spans: name, address and bytes of each, none of them empty.
+    """
+    names, starts, lengths = list[str](), list[int](), list[int]()
+    for name, start, nbytes in spans:
+        names.append(name)
+        starts.append(start)
+        lengths.append(nbytes)
+    if len(names) < 2:
+        return set()
+    begin = np.array(starts, np.uint64)
+    end = begin + np.array(lengths, np.uint64)
+    order = np.lexsort((np.arange(len(begin)), begin))
+    reach = np.maximum.accumulate(end[order])
+    inside = order[1:][begin[order][1:] < reach[:-1]]
+    return {names[place] for place in inside.tolist()}
 
 
 def _spans(leaves: dict[str, Any]) -> Iterator[tuple[str, int, int]]:

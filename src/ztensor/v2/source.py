@@ -114,7 +114,9 @@ class Source(Keyed):
     def attributes(self) -> dict[str, Any] | None:
         """Return the file's own attributes, or None where it has none."""
         self._require_open()
-        return self._reader.attributes or None
+        objects = self._reader.objects
+        is_said = any(part.manifest.attributes is not None for part in objects.parts())
+        return self._reader.attributes or ({} if is_said and objects.format == "zt" else None)
 
     @property
     def provenance(self) -> str:

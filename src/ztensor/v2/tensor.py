@@ -19,6 +19,8 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
+from ztensor.layout import View
+from ztensor.layout.dense import Dense
 from ztensor.layout.elements import HOST_ORDER, typed_array
 from ztensor.protocols import CPU, to_dlpack
 from ztensor.reading.component import digest_of
@@ -250,6 +252,7 @@ class Tensor:
         Raises:
             TypeError: the logical type has no word in DLPack.
             BufferError: another device is asked for.
+            LimitError: NumPy holds no array of the shape.
             ValueError: a stream is given.
         """
         if stream is not None:
@@ -262,7 +265,7 @@ class Tensor:
             ).locate(file=self._file.name, object_name=self._name)
         array = self._elements(component)
         if self._object.format == "dense":
-            array = array.reshape(self._object.shape)
+            array = Dense().to_dense(View(self._object.shape, {"data": array}, {}))
         if max_version is not None and tuple(max_version) >= (1, 0):
             array.flags.writeable = False  # of an older consumer a write would copy the page
         return to_dlpack(array, max_version=max_version, dl_device=dl_device, copy=copy)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ztensor.boundary import public
-from ztensor.container.v2.layouts import ours
+from ztensor.container.v2.layouts import check_layout, ours
 from ztensor.container.v2.object import DTYPES, TYPES, types_of
 from ztensor.converting import convert as convert_file
 from ztensor.edit import Editor
@@ -31,7 +31,7 @@ from ztensor.v2.raising import releasing
 from ztensor.writing.creating import create
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ztensor.layout.base import Array
     from ztensor.typing import Path
@@ -173,7 +173,8 @@ class Writer:
             the order of their names, never encoded.
         align: what data begins at multiples of, a power of two from 4096 to 65536, which is the
             default, and the only one of a canonical file.
-        publish: has no meaning here: files are always written elsewhere and put in place whole.
+        publish: has no meaning here: files are always written elsewhere and put in place whole. It
+            excludes `append`, as in the releases.
         append: True adds to a finished file, which stays as it is until `finish`; new data is then
             aligned as the library that changes it has it, whatever `align` is.
 
@@ -190,7 +191,8 @@ class Writer:
         publish: bool = False,  # noqa: FBT001, FBT002
         append: bool = False,  # noqa: FBT001, FBT002
     ) -> None:
-        del publish
+        if append and publish:
+            raise ArgumentValueError("append and publish are two ways of writing; choose one")
         if canonical and append:
             raise ArgumentValueError("a canonical file is written at once; add canonical=False")
         if canonical and align not in (None, CANONICAL_ALIGNMENT):
@@ -264,11 +266,12 @@ class Writer:
             raise ArgumentValueError("an object has at least one part", object_name=name)
         form, own = ours(layout, attributes)
         arrays, unknown = {}, None
+        components = {}
         for role, part in parts.items():
             if "data" not in part:
                 raise ArgumentValueError("a part has no data", object_name=name, component=role)
             data = bytes_of(part["data"])
-            component = _component_of(name, role, part, data.nbytes)
+            component = components[role] = _component_of(name, role, part, data.nbytes)
             try:
                 arrays[role] = typed_array(component, data)
             except ZTensorError as error:
@@ -282,8 +285,19 @@ class Writer:
                         found=describe(component.type),
                     )
                 unknown = component.type
-            elif form == "dense":
-                arrays[role] = _shaped(arrays[role], shape)
+        for problem in check_layout(layout, shape_of(shape), components, attributes):
+            kind, *rest = problem.path
+            if kind == "attributes" and rest[0] not in (attributes or {}):
+                continue  # facts of the type, which are written beside the others
+            raise ArgumentValueError(
+                problem.message,
+                object_name=name,
+                component=str(rest[0]) if kind == "parts" and rest else None,
+                section=problem.section,
+            )
+        if form in _COUNTED:
+            role, count = _COUNTED[form](arrays, shape_of(shape))
+            arrays[role] = _without_padding(arrays[role], count)
         tensor = Tensor(arrays, shape=shape, format=form, type=unknown, attributes=own)
         compress = self._compress(name, parts)
         if self._editor is not None:
@@ -492,12 +506,19 @@ def _component_of(name: str, role: str, part: Mapping[str, Any], nbytes: int) ->
     return Component(storage, 0, nbytes, kind, is_exact=storage == "bool")
 
 
-def _shaped(array: Array, shape: Sequence[int]) -> Array:
-    """Return elements in a shape where they are as many; a last half byte may be nobody's."""
-    count = element_count(shape_of(shape))
+def _without_padding(array: Array, count: int) -> Array:
+    """Return the elements without the half byte that is of none, where there is one."""
     if array.size == count + 1 and array.dtype == numpy_dtype("float4_e2m1fn"):
-        array = array[:count]
-    return array.reshape(shape_of(shape)) if array.size == count else array
+        return array[:count]
+    return array
+
+
+# Of each layout in which elements may share a byte: in which part, and how many are real.
+_COUNTED: Mapping[str, Callable[[Mapping[str, Array], tuple[int, ...]], tuple[str, int]]] = {
+    "dense": lambda _, shape: ("data", element_count(shape)),
+    "sparse_csr": lambda parts, _: ("values", parts["indices"].size),
+    "sparse_coo": lambda parts, shape: ("values", parts["coords"].size // len(shape)),
+}
 
 
 @releasing

@@ -80,10 +80,15 @@ def _is_zero(asked: object) -> bool:
 
 
 def as_of(placed: Component, component: Component) -> Component:
-    """Return a component that was written, with what its container says of it beside its place."""
+    """Return a component that was written: where it is from `placed`, what it means from the other.
+
+    Others may have the same bytes, and other types.
+    """
     kept = {key: value for key, value in (component.extra or {}).items() if key != FRAME_FIELD}
     return dataclasses.replace(
         placed,
+        dtype=component.dtype,
+        type=component.type,
         digest_covers_decoded=component.digest_covers_decoded,
         is_exact=component.is_exact,
         extra={**kept, **(placed.extra or {})} or None,

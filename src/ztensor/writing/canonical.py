@@ -85,7 +85,6 @@ class CanonicalBlobs:
             digest = xxh3.spell(hasher.hexdigest())
             placed = dataclasses.replace(blob.finish(component), digest=digest)
             self._written[key] = placed
-        placed = dataclasses.replace(placed, dtype=component.dtype, type=component.type)
         return as_of(placed, component)
 
 

@@ -112,7 +112,10 @@ class Copier:
         """Write a component's decoded bytes, or find them written for another that has them."""
         component = tensor_object.components[role]
         there = file.object(name).components[role]
-        key = file.source, dataclasses.replace(there, digest=None, extra=None), compression
+        # All that the written bytes turn on, and whether they can be written.
+        read_as = dataclasses.replace(there, digest=None, extra=None)
+        length = known_length(file.object(name), role)
+        key = file.source, read_as, length, component.dtype, compression
         digest = digest_in(there)
         is_known = digest is not None and digest.known is not None
         if key in self._recoded:

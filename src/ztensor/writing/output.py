@@ -207,7 +207,8 @@ class Output:
                 tensor.require_valid()
                 if self.form.is_exact:
                     require_once(tensor)
-                plan = plan_of(tensor, tensor.attributes if attributes is None else attributes)
+                given = tensor.attributes if attributes is None else attributes
+                plan = plan_of(tensor, given, self.form)
                 self.emitter.require_object(plan)
                 arrays = tensor.components
             how, algorithm = self._how(compress, checksum)

@@ -18,16 +18,24 @@ from ztensor.errors import (
 )
 from ztensor.frameworks import TypedAdapter, adapter_beside
 from ztensor.layout import LAYOUTS, View
+from ztensor.layout.dense import Dense
 from ztensor.layout.elements import numpy_dtype, spell
 from ztensor.layout.sparse_once import require_entries_once
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
 from ztensor.model.manifest import Component, TensorObject
-from ztensor.model.rules import Form
+from ztensor.model.rules import FORM_1, Form
 from ztensor.tensor import Tensor
 
 
-def plan_of(tensor: Tensor, attributes: Mapping[str, object] | None) -> TensorObject:
+def plan_of(
+    tensor: Tensor, attributes: Mapping[str, object] | None, form: Form = FORM_1
+) -> TensorObject:
     """Return the object as the manifest will have it, but for places, lengths and digests.
+
+    Args:
+        tensor: what is written.
+        attributes: its attributes.
+        form: what blobs of the file are like.
 
     Raises:
         NotRepresentableError: an element type cannot be stored.
@@ -41,12 +49,16 @@ def plan_of(tensor: Tensor, attributes: Mapping[str, object] | None) -> TensorOb
         if layout is not None and role == layout.main_role:
             logical = tensor.type
         components[role] = Component(storage, 0, 0, logical)
-        if tensor.format != "dense" or role != "data":
+        # Bits of no element: the shape of a dense tensor says which, in 2.x indices do as well.
+        is_told = tensor.format == "dense" and role == "data"
+        if form.is_exact and tensor.format in ("sparse_csr", "sparse_coo"):
+            is_told = role == "values"
+        if not is_told:
             _require_whole_bytes(role, tensor.components[role].size, components[role])
     if tensor.format == "dense" and tensor.type not in (None, *LOGICAL_TYPES):
         pass  # an unknown logical type may pack its elements: no size equation holds
     elif tensor.format == "dense":
-        tensor.numpy()  # the size equation
+        Dense().flat(View(tensor.shape, tensor.components, {}))  # the size equation
     if not components and tensor.format in LAYOUTS:
         raise ArgumentValueError("the tensor has no components")
     return TensorObject(tensor.shape, tensor.format, components, attributes_of(attributes) or None)
@@ -62,7 +74,7 @@ def _require_whole_bytes(role: str, count: int, component: Component) -> None:
     if packed is not None and count % packed.elements_per_storage:
         raise NotRepresentableError(
             f"outside dense tensors {packed.long_name} elements must fill whole bytes; append a "
-            "zero, or store them as float8_e4m3fn",
+            "zero, store them as float8_e4m3fn, or sparse values in version 2.1",
             component=role,
             expected=f"a multiple of {packed.elements_per_storage} elements",
             found=str(count),

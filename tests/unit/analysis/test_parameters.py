@@ -70,3 +70,12 @@ def test_tied_weights_count_once(tmp_path: Path) -> None:
         assert isinstance(shards, ztensor.ShardedReader)
         assert len(shards.files) == 3  # at the same place in each file
         assert count(shards) == 300
+
+
+def test_equal_bytes_of_other_types_are_no_tied_weights() -> None:
+    """A canonical file has equal bytes once, whatever they are of."""
+    zeros = {"a": np.zeros(8, np.float32), "b": np.zeros(32, np.uint8), "c": np.zeros(8, np.int32)}
+    for names in ("abc", "cba"):
+        arrays = {f"{place}": zeros[name] for place, name in enumerate(names)}
+        with ztensor.open(save(arrays, version="2.1", canonical=True)) as reader:
+            assert count(reader) == 8 + 32 + 8

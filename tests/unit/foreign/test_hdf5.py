@@ -351,7 +351,7 @@ def test_numbers_in_some_of_the_bits(h5py: Any, made: Callable[..., bytes]) -> N
     kind.set_precision(12)
 
     def fill(file: Any) -> None:
-        for name, behind in (("plain", None), ("packed", 1), ("nbit", 5)):
+        for name, behind in (("plain", None), ("packed", 1)):
             how = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
             how.set_chunk((4,))
             if behind is not None:
@@ -366,23 +366,41 @@ def test_numbers_in_some_of_the_bits(h5py: Any, made: Callable[..., bytes]) -> N
         assert reader[name].tolist() == list(range(-4, 4))
 
 
-@pytest.mark.parametrize("dtype", ["i1", "<u2", ">i4", "<i8", "<f4", ">f8"])
-def test_scale_offset(dtype: str, made: Callable[..., bytes]) -> None:
-    numbers = np.random.default_rng(2).integers(-100, 100, (50, 7)).astype(dtype)
-    is_float = numbers.dtype.kind == "f"
-    if is_float:
-        numbers /= 8
-
+@pytest.mark.parametrize(
+    ("code", "dtype", "parameters", "name"),
+    [
+        *((6, kind, (0 if kind[1] == "f" else 2, 3), "scale-offset")
+          for kind in ("<i4", ">i4", "<f8", ">f4")),
+        *((5, kind, (), "n-bit") for kind in ("<i2", ">u4")),
+    ],
+)  # fmt: skip
+def test_data_behind_a_filter_that_is_not_undone_is_listed(
+    h5py: Any,
+    made: Callable[..., bytes],
+    code: int,
+    dtype: str,
+    parameters: tuple[int, ...],
+    name: str,
+    tmp_path: Path,
+) -> None:
     def fill(file: Any) -> None:
-        file.create_dataset("a", data=numbers, chunks=(8, 7), scaleoffset=3 if is_float else 0)
-        file.create_dataset("same", data=numbers[:1], chunks=(1, 1), scaleoffset=3 * is_float)
-        part = file.create_dataset("part", (9,), dtype, chunks=(4,), scaleoffset=3, fillvalue=5)
-        part[2:4] = 1
+        how = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        how.set_chunk((4,))
+        how.set_filter(code, 0, parameters)
+        kind, space = h5py.h5t.py_create(np.dtype(dtype)), h5py.h5s.create_simple((8,))
+        data = h5py.h5d.create(file.id, b"packed", kind, space, how)
+        data.write(h5py.h5s.ALL, h5py.h5s.ALL, np.arange(8, dtype=dtype))
+        file.create_dataset("plain", data=np.arange(3))
 
     reader = ztensor.open(made(fill))
-    assert np.array_equal(reader["a"], numbers)
-    assert np.array_equal(reader["same"], numbers[:1])
-    assert reader["part"].tolist() == [5, 5, 1, 1, *[5] * 5]
+    assert reader.metadata("packed").shape == (8,)
+    with pytest.raises(ztensor.UnsupportedError) as caught:
+        reader.read("packed")
+    assert caught.value.object_name == "packed"
+    assert name in str(caught.value)
+    assert reader["plain"].tolist() == [0, 1, 2]
+    report = ztensor.convert(reader, tmp_path / "new.zt", check=True)
+    assert [loss.object_name for loss in report.lost] == ["packed"]
 
 
 def undone_to(code: int, data: bytes, length: int) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ztensor.errors import EncodingError
-from ztensor.foreign.hdf5 import lzf, packing
+from ztensor.foreign.hdf5 import lzf
 from ztensor.foreign.hdf5.chunks import ChunkTable
 from ztensor.foreign.hdf5.datatype import Class, FloatLayout, Member, Type
 from ztensor.foreign.hdf5.elements import elements_of
@@ -156,140 +156,6 @@ def test_complex_numbers_are_two_equal_floats_apart() -> None:
 
 
 # --- Filters ----------------------------------------------------------------------------------
-
-WIDTHS = (1, 2, 4, 8)
-
-
-def packed(values: list[int], bits: int) -> bytes:
-    whole = "".join(f"{value:0{bits}b}" for value in values) if bits else ""
-    whole += "0" * (-len(whole) % 8)
-    return int(whole or "0", 2).to_bytes(len(whole) // 8, "big")
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("offset", [0, 1, 5])
-def test_n_bit_gives_as_many_numbers_as_fit(width: int, offset: int) -> None:
-    for precision in (1, 8 * width - offset - 1, 8 * width - offset):
-        if precision < 1:
-            continue
-        values = [0, 1, (1 << precision) - 1, 1 % (1 << precision), 0]
-        data = packed(values, precision)
-        for order, letter in ((0, "<"), (1, ">")):
-            told = (8, 0, 5, 1, width, order, precision, offset)
-            expected = [value << offset for value in values]
-            for most in (5 * width, 5 * width + 1):
-                found = packing.undo_nbit(data, told, most)
-                assert np.frombuffer(found, f"{letter}u{width}").tolist() == expected
-            with pytest.raises(ValueError, match="5 numbers"):
-                packing.undo_nbit(data, told, 5 * width - 1)
-            with pytest.raises(ValueError, match="5 numbers"):
-                packing.undo_nbit(data[:-1], told, 5 * width)
-
-
-@pytest.mark.parametrize(
-    "told",
-    [
-        (8, 0, 5, 1, 3, 0, 8, 0),
-        (8, 0, 5, 2, 1, 0, 8, 0),
-        (8, 0, 5, 1, 1, 0, 0, 0),
-        (8, 0, 5, 1, 1, 0, 9, 0),
-        (8, 0, 5, 1, 1, 0, 8, 1),
-        (8, 0, 5, 1, 1, 0, 8),
-        (),
-    ],
-)
-def test_n_bit_of_no_numbers(told: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="number"):
-        packing.undo_nbit(bytes(64), told, 64)
-
-
-def test_n_bit_of_numbers_all_of_whose_bits_mean_something_leaves_them() -> None:
-    for told in ((2, 1), (8, 1, 5, 1, 1, 0, 8, 0)):
-        assert packing.undo_nbit(b"abc", told, 3) == b"abc"
-
-
-def scale_offset(
-    width: int, count: int, *, how: int = 2, kind: int = 0, factor: int = 0, fill: int | None = None
-) -> tuple[int, ...]:
-    filled = struct.unpack("<12I", struct.pack("<Q", fill or 0).ljust(48, b"\0"))
-    return (how, factor, count, kind, width, 0, 0, int(fill is not None), *filled)
-
-
-def scaled(bits: int, least: int, values: list[int], least_width: int = 8) -> bytes:
-    head = struct.pack("<IBQ", bits, least_width, least).ljust(21, b"\0")
-    return head + packed(values, bits)
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_scale_offset_gives_as_many_numbers_as_fit(width: int) -> None:
-    for bits in (0, 1, 3, 8 * width - 1):
-        values = [0, (1 << bits) - 1, min(1, bits)]
-        data = scaled(bits, 100, values)
-        expected = [(100 + value) % (1 << 8 * width) for value in values]
-        for most in (3 * width, 3 * width + 1):
-            found = packing.undo_scale_offset(data, scale_offset(width, 3), most)
-            assert np.frombuffer(found, f"<u{width}").tolist() == expected
-        with pytest.raises(ValueError, match="3 numbers"):
-            packing.undo_scale_offset(data, scale_offset(width, 3), 3 * width - 1)
-        if bits:
-            with pytest.raises(ValueError, match="3 numbers"):
-                packing.undo_scale_offset(data[:-1], scale_offset(width, 3), 3 * width)
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_scale_offset_of_whole_numbers_leaves_them(width: int) -> None:
-    for bits in (8 * width, 8 * width + 1):
-        body = bytes(range(3 * width))
-        data = scaled(bits, 0, [])[:21] + body
-        told = scale_offset(width, 3)
-        assert packing.undo_scale_offset(data + b"x", told, 3 * width) == body
-        assert packing.undo_scale_offset(data, told, 3 * width) == body
-        with pytest.raises(ValueError, match="3 numbers"):
-            packing.undo_scale_offset(data[:-1], told, 3 * width)
-
-
-def test_scale_offset_has_a_number_for_what_is_missing() -> None:
-    data = scaled(2, 10, [0, 3, 2])
-    for fill, expected in ((None, [10, 13, 12]), (77, [10, 77, 12])):
-        found = packing.undo_scale_offset(data, scale_offset(2, 3, fill=fill), 6)
-        assert np.frombuffer(found, "<u2").tolist() == expected
-    data = scaled(0, 10, [0, 0, 0])
-    found = packing.undo_scale_offset(data, scale_offset(2, 3, fill=77), 6)
-    assert np.frombuffer(found, "<u2").tolist() == [10, 10, 10]
-
-
-@pytest.mark.parametrize("width", [4, 8])
-def test_scale_offset_of_decimals(width: int) -> None:
-    number = np.dtype(f"<f{width}")
-    least = int.from_bytes(number.type(-1.5).tobytes(), "little")
-    told = scale_offset(width, 3, how=0, kind=1, factor=2)
-    found = packing.undo_scale_offset(scaled(9, least, [0, 100, 275]), told, 3 * width)
-    assert np.frombuffer(found, number).tolist() == [-1.5, -0.5, 1.25]
-
-
-@pytest.mark.parametrize(
-    "told",
-    [
-        scale_offset(3, 3),
-        scale_offset(2, 3, how=0),
-        scale_offset(4, 3, how=2, kind=1),
-        scale_offset(2, 3, how=0, kind=1),
-        scale_offset(2, 3)[:19],
-    ],
-)
-def test_scale_offset_of_no_numbers(told: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"numbers|parameters"):
-        packing.undo_scale_offset(scaled(3, 0, [1, 2, 3]), told, 64)
-
-
-def test_scale_offset_needs_its_head() -> None:
-    told = scale_offset(2, 3)
-    with pytest.raises(ValueError, match="parameters"):
-        packing.undo_scale_offset(scaled(0, 0, [])[:12], told, 6)
-    found = packing.undo_scale_offset(scaled(0, 7, [])[:13], told, 6)
-    assert np.frombuffer(found, "<u2").tolist() == [7, 7, 7]
-    with pytest.raises(ValueError, match="3 numbers"):
-        packing.undo_scale_offset(scaled(3, 0, [1, 2, 3], least_width=4), told, 6)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from tests.extent import sample
 from ztensor.foreign.hdf5.checksum import lookup3
 from ztensor.foreign.hdf5.header import Message
 from ztensor.foreign.hdf5.messages import parse_layout
-from ztensor.foreign.hdf5.packing import undo_nbit
 
 h5py = pytest.importorskip("h5py", reason="h5py, which writes the files, is not installed")
 
@@ -485,26 +484,3 @@ def test_compact_data_of_the_oldest_layout_may_end_with_its_message(kept: int) -
     else:
         layout = parse_layout(window, message)
         assert (layout.address, layout.length) == (1000 + len(body) - 12, 12)
-
-
-WRONG = ((2, 0, 0, 1), (2, 5, 12, 1), (3, 4, 0, 1), (4, 8, 0, 17))
-
-
-def test_the_numbers_of_n_bit_have_bits_that_lie_in_them() -> None:
-    def undone(width: int, precision: int, offset: int, count: int, most: int = 64) -> list[int]:
-        parameters = (8, 0, count, 1, width, 0, precision, offset)
-        data = np.packbits(np.ones(count * max(precision, 1), np.uint8)).tobytes()
-        return list(map(int, np.frombuffer(undo_nbit(data, parameters, most), f"<u{width}")))
-
-    assert undone(2, 16, 0, 2) == [0xFFFF, 0xFFFF]
-    assert undone(2, 4, 12, 2) == [0xF000, 0xF000]  # up to the highest bit
-    assert undone(1, 1, 0, 3) == [1, 1, 1]
-    assert undone(4, 8, 0, 16, most=64) == [255] * 16  # as long as it may be
-    for width, precision, offset, count in (
-        (2, 0, 0, 1),
-        (2, 5, 12, 1),
-        (3, 4, 0, 1),
-        (4, 8, 0, 17),
-    ):
-        with pytest.raises(ValueError, match="numbers of"):
-            undone(width, precision, offset, count)

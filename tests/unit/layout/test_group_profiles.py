@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.errors import LayoutError, ManifestError, Reason, UnsupportedError
+from ztensor.errors import LayoutError, ManifestError, Reason
 from ztensor.layout.base import View
 from ztensor.layout.group_profiles import MX, QUANT_GROUP
 from ztensor.model.manifest import Component, TensorObject
@@ -104,18 +104,51 @@ def group(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def test_words_may_run_across_lines_of_the_last_axis_alone() -> None:
-    words = np.arange(1, 16, dtype=np.uint16) * 4099
-    arrays: dict[str, Any] = {"data": words, "scales": np.linspace(1, 2, 20, dtype=np.float32)}
-    rows = View((10, 6), arrays, group(group_size=3))
-    codes = codes_of(words, 4, "lsb_first")
-    expected = np.array(codes).reshape(10, 2, 3) * arrays["scales"].reshape(10, 2, 1)
-    np.testing.assert_allclose(QUANT_GROUP.dequantize(rows), expected.reshape(10, 6), rtol=1e-6)
-    columns = View(
-        (10, 6), arrays | {"scales": np.ones(12, np.float32)}, group(axis=0, group_size=5)
-    )
-    with pytest.raises(UnsupportedError):
-        QUANT_GROUP.dequantize(columns)
+@pytest.mark.parametrize("zeros", ["none", "implied", "plain", "same_as_data"])
+@pytest.mark.parametrize("order", ["lsb_first", "msb_first"])
+@pytest.mark.parametrize(("bits", "word"), [(2, "u8"), (4, "u16"), (4, "u32"), (8, "u64")])
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((16, 6), 1), ((16, 6), 0), ((4, 4, 6), 0), ((4, 4, 6), 1), ((4, 4, 6), 2), ((8, 2, 3, 2), 1)],
+    ids=str,
+)
+def test_words_may_run_across_lines(
+    shape: tuple[int, ...], axis: int, bits: int, word: str, order: str, zeros: str, tmp_path: Path
+) -> None:
+    random, count = np.random.default_rng(1), int(np.prod(shape))
+    width, per_word = int(word[1:]) // 8, int(word[1:]) // bits
+
+    def words(number: int) -> Any:
+        return random.integers(0, 256, number // per_word * width, np.uint8).view(f"u{width}")
+
+    size = 2 if shape[axis] % 2 == 0 else 1
+    if zeros == "same_as_data" and count // size % per_word:
+        pytest.skip("the zero points do not fill whole words")
+    arrays = {"data": words(count), "scales": random.uniform(1, 2, count // size).astype("f4")}
+    point: dict[str, Any] = {"form": zeros}
+    if zeros == "implied":
+        point["value"] = 3
+    elif zeros != "none":
+        point = {"form": "tensor", "packing": zeros}
+        arrays["zeros"] = words(count // size)
+        if zeros == "plain":
+            arrays["zeros"] = random.integers(0, 9, count // size, np.int16)
+    packing = {"word": word, "order": order, "per_word": per_word}
+    attributes = group(bits=bits, axis=axis, group_size=size, packing=packing, zero_point=point)
+    tensor = ztensor.Tensor(arrays, shape=shape, format="zt.quant_group/1", attributes=attributes)
+    expected = slowly(tensor)
+    ztensor.numpy.save_file({"w": tensor}, tmp_path / "w.zt", version="2.1")
+    with ztensor.open(tmp_path / "w.zt") as reader:
+        np.testing.assert_allclose(reader.read("w").dequantize(), expected, rtol=1e-6)
+        part: Any = reader.get_slice("w")
+        for start in range(0, shape[0], part.row_unit):
+            stop = min(start + part.row_unit, shape[0])
+            np.testing.assert_allclose(
+                part[start:stop].dequantize(), expected[start:stop], rtol=1e-6
+            )
+    ztensor.convert(tmp_path / "w.zt", tmp_path / "new.zt", dequantize=True, check=True)
+    found = ztensor.numpy.load_file(tmp_path / "new.zt")["w"]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_blocks_of_mx_lie_along_any_axis() -> None:

@@ -68,3 +68,27 @@ def test_objects_without_bytes_lie_over_nobody() -> None:
     for names, is_apart in ((tensors, True), ({**tensors, "e": tensors["b"]}, False)):
         with ztensor.open(save(names, version="2.1")) as reader:
             assert lie_apart(reader.objects.parts()[0]) is is_apart
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_shared_indices_are_held_to_the_blocks_of_each_object(order: str) -> None:
+    """Columns of blocks: two of two elements, or one of four, where 1 is out of range."""
+    made = draft("1.2.0")
+    made.objects.clear()
+    made.blobs.clear()
+    for name in order:
+        width = 2 if name == "a" else 4
+        parts = {
+            "values": ({"dtype": "f32"}, bytes(2 * width * 4)),
+            "indices": ({"dtype": "u64"}, np.array([0, 1], "<u8").tobytes()),
+            "indptr": ({"dtype": "u64"}, np.array([0, 1, 2], "<u8").tobytes()),
+        }
+        attributes = {"values_shape": [2, 1, width]}
+        made.add(name, [2, 4], parts, format="scipy.sparse_bsr", attributes=attributes)
+    first, second = (made.component(name, "indices") for name in order)
+    made.header += bytes(64 - len(made.header)) + made.blobs[order[0], "indices"]
+    first |= {"offset": 64, "length": 16}
+    second |= {"offset": 64, "length": 16}
+    with ztensor.open(made.to_bytes()) as reader:
+        problems = reader.verify(deep=True).problems
+    assert [(problem.object_name, problem.component) for problem in problems] == [("b", "indices")]

@@ -17,7 +17,7 @@ from ztensor.errors import (
     LimitError,
     UnsupportedError,
 )
-from ztensor.testing.builder import RULES, VALUES, VERSIONS, build, draft
+from ztensor.testing.builder import RULES, VALUES, VERSIONS, build, draft, item, sealed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,6 +99,19 @@ def test_what_is_sent_is_checked(verify: bool | None, compression: bool) -> None
             devices.read_onto(reader.objects.parts()[0], ["w"], CPU, 2)
         assert (caught.value.object_name, caught.value.component) == ("w", "data")
         assert isinstance(caught.value, DigestMismatchError) or compression
+
+
+@pytest.mark.parametrize("orders", [["little", "big"], ["big", "little"]], ids="-".join)
+def test_bytes_that_mean_two_things_arrive_as_two_tensors(orders: list[str]) -> None:
+    stored = np.arange(4, dtype="<i4").tobytes()
+    entry: dict[str, Any] = {"shape": [4], "dtype": "int32", "encoding": "raw"}
+    entry |= {"layout": "dense", "offset": 64, "size": len(stored)}
+    entries = [entry | {"name": order, "data_endianness": order} for order in orders]
+    data = sealed(b"ZTEN0001" + bytes(56) + stored, item(entries))
+    with ztensor.open(data) as reader:
+        found = devices.read_onto(reader.objects.parts()[0], reader, CPU, 1)
+    assert found["little"].tolist() == [0, 1, 2, 3]
+    assert found["big"].tolist() == [0, 1 << 24, 2 << 24, 3 << 24]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

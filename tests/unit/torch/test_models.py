@@ -311,3 +311,25 @@ def test_models_load_as_with_safetensors(tmp_path: Path, strict: bool) -> None:
     expected = theirs.load_model(other, str(tmp_path / "m.safetensors"), strict, "cpu")
     assert (set(missing), unexpected) == (set(expected[0]), expected[1])
     assert state(ours) == state(other) == state(model)
+
+
+@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_equal_tensors_of_a_file_are_tied_only_where_the_model_ties_them(
+    is_tied: bool, copy: bool, tmp_path: Path
+) -> None:
+    """A canonical file has equal bytes once: the bias and the mean, and here both weights."""
+    model = Language(is_tied=is_tied)
+    with torch.no_grad():
+        model.embed.weight.fill_(2)
+        model.head.weight.fill_(2)
+    ztorch.save_model(model, tmp_path / "m.zt", version="2.1", canonical=True)
+    other = Language(2, is_tied=is_tied)
+    assert ztorch.load_model(other, tmp_path / "m.zt", copy=copy, assign=True) == ([], [])
+    assert state(other) == state(model)
+    assert (other.head.weight is other.embed.weight) is is_tied
+    with torch.no_grad():
+        other.norm.bias.fill_(7)
+        other.embed.weight.fill_(3)
+    assert other.norm.running_mean.tolist() == [0, 0, 0, 0]
+    assert other.head.weight.unique().tolist() == [3 if is_tied else 2]

@@ -1122,3 +1122,56 @@ def test_attributes_of_the_file_have_two_names_and_one_of_them_is_used(word: str
         assert reader.attributes == {"a": 1}
     with pytest.raises(ArgumentValueError, match="only one"):
         Writer(io.BytesIO(), attributes={}, metadata={})
+
+
+SHAPES = {
+    "65 dimensions": (1,) * 65,
+    "300 dimensions": (1,) * 300,
+    "2^62": (0, 1 << 62),
+    "2^63": (1 << 63, 0),
+    "2^64 - 1": (0, (1 << 64) - 1),
+    "2^124": (0, 1 << 62, 1 << 62),
+    "2^64": (0, 1 << 64),
+}
+
+
+@pytest.mark.parametrize("type_name", [None, "complex64", "f8_e4m3fn", "x.odd"])
+@pytest.mark.parametrize("version", ["0.1.0", "1.1.0", "1.2.0", "2.1"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_shape_that_numpy_has_not_is_written_or_a_wrong_argument(
+    shape: str, version: str, type_name: str | None
+) -> None:
+    dimensions = SHAPES[shape]
+    count = 0 if 0 in dimensions else 1
+    elements = {None: "f4", "complex64": "f4"}.get(type_name, "u1")
+    stored = np.zeros(2 * count if type_name == "complex64" else count, elements)
+    tensor = ztensor.Tensor(stored, shape=dimensions, type=type_name)
+    try:
+        data = save({"a": tensor}, version=version)
+    except ztensor.errors.NotRepresentableError:
+        assert version == "2.1" or shape == "2^64" or type_name is not None
+        return
+    assert shape != "2^64"
+    with ztensor.open(data) as reader:
+        assert reader.metadata("a").shape == dimensions
+        assert not reader.verify(deep=True).problems
+
+
+@pytest.mark.parametrize("suffix", ["npz", "npy", "safetensors", "gguf", "h5"])
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "2^64"])
+def test_what_is_exported_of_such_a_shape_can_be_read(
+    shape: str, suffix: str, tmp_path: Path
+) -> None:
+    if suffix == "h5":
+        pytest.importorskip("h5py")
+    dimensions = SHAPES[shape]
+    tensor = ztensor.Tensor(np.zeros(0 if 0 in dimensions else 1, "f4"), shape=dimensions)
+    data, target = save({"a": tensor}), tmp_path / f"new.{suffix}"
+    try:
+        report = ztensor.convert(data, target, check=True)
+    except ztensor.errors.NotRepresentableError:
+        assert suffix == "gguf"
+        return
+    with ztensor.open(target) as reader:
+        shapes = [reader.metadata(name).shape for name in reader]
+    assert shapes == [dimensions] or not report.is_lossless

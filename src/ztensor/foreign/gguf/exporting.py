@@ -9,7 +9,7 @@ import numpy as np
 
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.foreign.gguf.metadata import as_text, known_types
-from ztensor.foreign.gguf.projecting import length_of
+from ztensor.foreign.gguf.projecting import MOST_DIMENSION, length_of
 from ztensor.foreign.gguf.types import (
     ALIGNMENT,
     ARRAY,
@@ -102,10 +102,12 @@ def _row(reader: ObjectReader, name: str, lose: Callable[[str | None, str], None
         kind = component.type or component.dtype if component is not None else "no data"
         lose(name, f"left out: GGUF has no {describe(tensor_object.format)} of {describe(kind)}")
         return None
-    if len(shape) > MOST_RANK or len(name.encode()) > _MOST_NAME:
+    is_large = len(shape) > MOST_RANK or max(shape, default=0) > MOST_DIMENSION
+    if is_large or len(name.encode()) > _MOST_NAME:
         lose(
             name,
-            f"left out: GGUF has at most {MOST_RANK} dimensions, and {_MOST_NAME} bytes of a name",
+            f"left out: GGUF has at most {MOST_RANK} dimensions, each below 2^63, and {_MOST_NAME} "
+            "bytes of a name",
         )
         return None
     if not shape and number == PLAIN_NUMBERS["bf16"]:

@@ -30,7 +30,7 @@ _SWAPPED_MESSAGE = (
     "blocks of big-endian files are not read; convert the file to little-endian with "
     "gguf-convert-endian of the package gguf"
 )
-_MOST_DIMENSION = (1 << 63) - 1
+MOST_DIMENSION = (1 << 63) - 1
 _TENSOR_COST = 1200
 
 
@@ -114,11 +114,11 @@ def _infos(cursor: Cursor, count: int) -> list[_Info]:
                 found=str(rank),
             )
         *dimensions, number, offset = cursor.take(f"{rank}QIQ")
-        if dimensions and max(dimensions) > _MOST_DIMENSION:
+        if dimensions and max(dimensions) > MOST_DIMENSION:
             raise broken(
                 "a dimension is too large",
                 object_name=name,
-                expected=f"at most {_MOST_DIMENSION}",
+                expected=f"at most {MOST_DIMENSION}",
                 found=describe(dimensions),
             )
         infos.append((name, tuple(dimensions[::-1]), number, offset))

@@ -3,8 +3,8 @@
 To read the files in this order: `window.py` is how all of them see a file; `superblock.py`,
 `header.py`, `messages.py` and `datatype.py` parse the records; `trees.py`, `heaps.py`, `groups.py`,
 `attributes.py` and `chunks.py` what they lead to; `elements.py` says what NumPy makes of a type.
-`projecting.py` puts objects together from all that, whose data `data.py`, `filters.py`, `lzf.py`
-and `packing.py` decode. `exporting.py` writes, and is the only file that imports h5py.
+`projecting.py` puts objects together from all that, whose data `data.py`, `filters.py` and `lzf.py`
+decode. `exporting.py` writes, and is the only file that imports h5py.
 """
 
 from ztensor.foreign.hdf5.exporting import export

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ztensor.source.sink import Sink
 
 _ALIGNMENT = 64
+_BEYOND = 1 << 63  # h5py's dimensions are signed
 _MOST_RANK = 32  # HDF5's own
 # All that h5py was seen to raise for what it cannot write.
 _RAISED = (OSError, LookupError, RuntimeError, ValueError, TypeError, ArithmeticError, SystemError)
@@ -164,6 +165,7 @@ class _Drawing:
             and len(components) == 1
             and data is not None
             and len(found.shape) <= _MOST_RANK
+            and max(found.shape, default=0) < _BEYOND
             and (data.type is None or (logical is not None and logical.elements_per_storage == 1))
         )
         if is_plain and data is not None:

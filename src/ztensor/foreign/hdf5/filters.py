@@ -8,7 +8,7 @@ import numpy as np
 
 from ztensor.errors import EncodingError, Reason
 from ztensor.foreign import deflate
-from ztensor.foreign.hdf5 import lzf, packing
+from ztensor.foreign.hdf5 import lzf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ztensor.foreign.hdf5.messages import Filter
 
 Chunk = bytes | bytearray | memoryview
-_SLACK_BYTES = 64  # checksums, and what says how numbers are packed
+_SLACK_BYTES = 64  # checksums
 
 
 def bad_chunk(what: str, expected: object, found: object) -> EncodingError:
@@ -80,26 +80,18 @@ def _unlzf(data: Chunk, _: tuple[int, ...], most: int) -> Chunk:
         raise bad_chunk("lzf", f"whole tokens of at most {most} bytes", error) from error
 
 
-def _unpacked(data: Chunk, parameters: tuple[int, ...], most: int) -> Chunk:
-    try:
-        return packing.undo_nbit(data, parameters, most)
-    except ValueError as error:
-        raise bad_chunk("n-bit", "packed numbers", error) from error
-
-
-def _unscaled(data: Chunk, parameters: tuple[int, ...], most: int) -> Chunk:
-    try:
-        return packing.undo_scale_offset(data, parameters, most)
-    except ValueError as error:
-        raise bad_chunk("scale-offset", "packed numbers", error) from error
-
-
 # HDF5's numbers for its filters, and h5py's for LZF.
 FILTERS: dict[int, Callable[[Chunk, tuple[int, ...], int], Chunk]] = {
     1: _inflated,
     2: _unshuffled,
     3: _unsummed,
-    5: _unpacked,
-    6: _unscaled,
     32000: _unlzf,
 }
+
+# HDF5's own that are not undone.
+_NAMES = {4: "szip", 5: "n-bit", 6: "scale-offset"}
+
+
+def filter_name(code: int) -> str:
+    """Return what a filter that is not in `FILTERS` is called: its name, or its number."""
+    return _NAMES.get(code, str(code))

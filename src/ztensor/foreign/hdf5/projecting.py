@@ -9,13 +9,13 @@ What is in a file becomes an object by its path without the leading slash (Keras
 
 - Contiguous and compact numbers without filters are byte ranges, big-endian ones too: mapped, not
   copied.
-- Chunks, without filters or behind deflate, shuffle, Fletcher-32, LZF, n-bit and scale-offset, are
-  decoded a block of rows at a time. What was never written is the fill value.
+- Chunks, without filters or behind deflate, shuffle, Fletcher-32 and LZF, are decoded a block of
+  rows at a time. What was never written is the fill value.
 - Numbers in a form NumPy lacks (12 bits in two bytes, other floats) become the next wider one of
   its own.
 - bfloat16: as a float type of that form, or as Keras stores it, opaque with an attribute `dtype`.
 - Strings, compounds, references, other opaque types, null dataspaces, virtual datasets, external
-  storage, unknown filters and links out of the file are listed, and refused when they are read.
+  storage, other filters and links out of the file are listed, and refused when they are read.
 - A group with several hard links is walked once, so a cycle ends. A soft link is an object where
   it leads to a dataset by hard links alone; it is left out where it leads to a group or nowhere.
 
@@ -45,7 +45,7 @@ from ztensor.foreign.hdf5.chunks import ChunkTable, read_chunks
 from ztensor.foreign.hdf5.data import Converted, InChunks, Unwritten, fill_of
 from ztensor.foreign.hdf5.datatype import Class, Type, parse
 from ztensor.foreign.hdf5.elements import Elements, elements_of
-from ztensor.foreign.hdf5.filters import FILTERS
+from ztensor.foreign.hdf5.filters import FILTERS, filter_name
 from ztensor.foreign.hdf5.groups import Group, group_of, links_of
 from ztensor.foreign.hdf5.header import Header, Kind, read_header
 from ztensor.foreign.hdf5.heaps import GlobalHeaps
@@ -285,7 +285,7 @@ class _Walk:
         shape = space.shape or ()
         for one in filters:
             if one.code not in FILTERS:
-                known = _Known(f"data behind the filter {one.code}")
+                known = _Known(f"data behind the filter {filter_name(one.code)}")
         if known.elements is None:
             return _Item(object=_refused(known.dtype, shape, attributes))
         component = self._component(header, layout, space, known, known.elements, filters)
