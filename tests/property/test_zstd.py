@@ -57,6 +57,7 @@ class Sizes:
     def in_force(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(held, "HELD_BYTES", self.held)
+            patch.setattr(headers, "WALKED_BYTES", self.held)
             patch.setattr(headers, "LOOK_BYTES", self.look)
             patch.setattr(codec, "CHUNK_BYTES", self.chunk)
             patch.setattr(codec, "ONE_PASS_BYTES", self.one_pass)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 TAG = '"v1"'
+DATE = "Thu, 01 Jan 2026 00:00:00 GMT"
 LONG = 10 << 30
 
 
@@ -25,14 +26,14 @@ class LyingServer(Server):
     Args:
         data: the file.
         other: another one of the same length, for lies about versions.
-        lie: a key of `LIES`.
+        lie: a key of `LIES`, or what answers.
     """
 
-    def __init__(self, data: bytes, other: bytes, lie: str) -> None:
+    def __init__(self, data: bytes, other: bytes, lie: str | Callable[[Any], None]) -> None:
         super().__init__(_Liar)
         self.data = data
         self.other = other
-        self.lie = lie
+        self.lie = LIES[lie][0] if isinstance(lie, str) else lie
         self.count = 0
 
 
@@ -44,7 +45,7 @@ class _Liar(Handler):
         owner.count += 1
         self.owner, self.number = owner, owner.count
         try:
-            LIES[owner.lie][0](self)
+            owner.lie(self)
         except OSError:
             self.close_connection = True
         finally:
@@ -137,7 +138,27 @@ LIES: dict[str, tuple[Callable[[_Liar], None], str]] = {
     "a long ETag": (lambda liar: liar.right(ETag=f'"{"x" * 60_000}"'), "right"),
     "an ETag that is no text": (lambda liar: liar.right(ETag='"\xff\x01"'), FAILED),
     "another ETag each time": (lambda liar: liar.right(ETag=f'"{liar.number}"'), CHANGED),
-    "the ETag is gone later": (lambda liar: _then(liar, ETag=None), "right"),
+    "the ETag is gone later": (lambda liar: _then(liar, ETag=None), CHANGED),
+    "an ETag comes later": (
+        lambda liar: liar.right(ETag=TAG if liar.number > 2 else None),
+        CHANGED,
+    ),
+    "the date is gone later": (
+        lambda liar: liar.right(ETag=None, Last_Modified=DATE if liar.number <= 2 else None),
+        CHANGED,
+    ),
+    "a weak ETag, another date later": (
+        lambda liar: liar.right(
+            liar.owner.other if liar.number > 2 else None,
+            ETag='W/"v1"',
+            Last_Modified=DATE.replace(":00 GMT", ":01 GMT") if liar.number > 2 else DATE,
+        ),
+        CHANGED,
+    ),
+    "one ETag, dates of several machines": (
+        lambda liar: _then(liar, Last_Modified=DATE),
+        "right",
+    ),
     "other content, weak ETag": (
         lambda liar: liar.right(
             liar.owner.other if liar.number > 2 else None, ETag=f'W/"{liar.number > 2}"'

@@ -41,7 +41,7 @@ class Naming:
         path = f"{self._folder}/{stem_of(name)}{self._suffix}"
         place = path_of(path)
         if place in self._made:
-            other = describe(str(self._made[place]), 200)
+            other = describe(without_secrets(path_text(self._made[place])), 200)
             raise UsageError(f"{other} has the same new file", file=str(source), found=path)
         if place in self._given:
             raise UsageError("the new file would replace a source", file=str(source), found=path)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import UnsupportedError, describe
 from ztensor.layout import LAYOUTS
-from ztensor.layout.elements import require_known
+from ztensor.layout.elements import checked_bools, require_known
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.reading.ahead import Ahead
 
@@ -66,8 +66,21 @@ class Part:
         return dataclasses.replace(self, type=None, shape=shape)
 
     def chunks(self, ahead: Ahead) -> Iterator[memoryview]:
-        """Yield the bytes in pieces, little-endian; see `Reader.decoded_chunks`."""
-        return ahead.chunks(self.file, self.object_name, self.role)
+        """Yield the bytes in pieces, little-endian; see `written_chunks`."""
+        return written_chunks(self.file, self.object_name, self.role, ahead)
+
+
+def written_chunks(file: FileObjects, name: str, role: str, ahead: Ahead) -> Iterator[memoryview]:
+    """Yield the decoded bytes of a component for a file of another format.
+
+    Raises:
+        FormatError: a bool is neither 0 nor 1: readers of other formats differ in what it is.
+        ZTensorError: what `Reader.decoded_chunks` raises.
+    """
+    chunks = ahead.chunks(file, name, role)
+    is_bool = file.object(name).components[role].dtype == "bool"
+    with file.located(name, role):
+        yield from checked_bools(chunks) if is_bool else chunks
 
 
 def parts_of(reader: ObjectReader, lose: Lose) -> list[Part]:

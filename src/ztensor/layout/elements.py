@@ -24,7 +24,7 @@ from ztensor.errors import (
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ztensor.layout.base import Array
     from ztensor.model.manifest import Component
@@ -188,9 +188,37 @@ def require_bools(stored: Array, position: int = 0) -> None:
     raise FormatError(
         "a bool is neither 0x00 nor 0x01",
         reason=Reason.BOOL_VALUE,
-        found=f"{stored[at]:#04x} at position {position + at}",
+        found=f"{stored.flat[at]:#04x} at position {position + at}",
         section="1.2 section 2, Storage types",
     )
+
+
+def require_written_bools(arrays: Mapping[str, Array]) -> None:
+    """Raise where a bool of components that go into a file of 2.x is neither 0 nor 1.
+
+    Raises:
+        FormatError: one is.
+    """
+    for role, array in arrays.items():
+        if array.dtype == np.bool_:
+            try:
+                require_bools(array.view(np.uint8))
+            except FormatError as error:
+                error.locate(component=role)
+                raise
+
+
+def checked_bools(chunks: Iterable[memoryview]) -> Iterator[memoryview]:
+    """Yield the decoded bytes of bools, for a file in which they are 0 or 1.
+
+    Raises:
+        FormatError: a byte is neither.
+    """
+    done = 0
+    for chunk in chunks:
+        require_bools(np.frombuffer(chunk, np.uint8), done)
+        yield chunk
+        done += chunk.nbytes
 
 
 def is_native(component: Component, *, packed: bool = False) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import LayoutError, Reason
 from ztensor.layout import LAYOUTS
-from ztensor.layout.elements import blocks, require_bools, typed_array, whole_elements
+from ztensor.layout.elements import blocks, checked_bools, typed_array, whole_elements
 from ztensor.model.rules import FORM_1
 
 if TYPE_CHECKING:
@@ -75,13 +75,8 @@ def portable_chunks(
     component = dataclasses.replace(tensor_object.components[role], byte_order="little")
     if _has_types(tensor_object, role, form):
         is_checked = form.is_exact and component.dtype == "bool"
-        done = 0
-        for chunk in chunks:
-            if is_checked:
-                with file.located(name, role):
-                    require_bools(np.frombuffer(chunk, np.uint8), done)
-            yield chunk
-            done += chunk.nbytes
+        with file.located(name, role):
+            yield from checked_bools(chunks) if is_checked else chunks
         return
     with file.located(name, role):
         for piece in whole_elements(component, chunks):

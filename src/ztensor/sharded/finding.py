@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import os
@@ -23,6 +24,7 @@ from ztensor.sharded.index import FileSet, read_index, read_remote_index
 from ztensor.sharded.naming import FIRST_OF_GGUF, SHARD, index_path, is_index, shard_paths
 from ztensor.source.directory import RemoteFiles
 from ztensor.source.folders import folder_of, has_lists, listed, there
+from ztensor.source.identity import url_id
 from ztensor.source.paths import path_text
 from ztensor.source.table import absolute, is_remote, source_of
 from ztensor.source.upload import is_there
@@ -83,13 +85,18 @@ def _listed(source: Sequence[Any]) -> FileSet:
                 "cannot open this as a part of a set", expected="a path", found=describe(item, 40)
             )
     remotes: dict[str, Remote | RemoteFiles] = {}
-    for item in source:
+    urls = [absolute(path_text(item)) for item in source]
+    names = [without_secrets(url) for url in urls]
+    counts = collections.Counter(names)
+    files = tuple(
+        f"{name}?id={url_id(url)[:16]}" if counts[name] > 1 and url != name else name
+        for name, url in zip(names, urls, strict=True)  # a query may choose the object
+    )
+    for file, item in zip(files, source, strict=True):
         if isinstance(item, RemoteFiles):
-            remotes[item.name] = item
+            remotes[file] = item
         elif isinstance(item, Remote) or is_remote(path_text(item)):
-            remote = remote_of(item)
-            remotes[remote.name] = remote
-    files = tuple(without_secrets(absolute(path_text(item))) for item in source)
+            remotes[file] = remote_of(item)
     if len(set(files)) < len(files):
         twice = next(file for file in files if files.count(file) > 1)
         raise ArgumentValueError("a list has one file twice", file=twice)

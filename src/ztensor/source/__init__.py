@@ -6,7 +6,8 @@ written), `flushing.py` (what is on disk) and `targets.py` (what may be written 
 `caching.py` (the page cache).
 Of stores and HTTP servers: `urls.py` (what a URL means), `stores.py` (those that are kept),
 `hub.py` (the same of a model hub), `remote.py` (reading), `pieces.py` (which requests that takes),
-`cache.py` (what is kept of it on disk), `ahead.py` (long reads for who goes through a file in
+`cache.py` (what is kept of it on disk), `identity.py` (which object a URL names),
+`ahead.py` (long reads for who goes through a file in
 order), `at_once.py` (many parts by few requests), `upload.py` (writing), `prefixes.py` (patterns
 over keys), `folders.py` and `hub_tree.py` (what is in a folder) and `failures.py` (what they
 refuse); `requested.py` counts requests.

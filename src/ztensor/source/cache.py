@@ -1,29 +1,28 @@
 """Blocks of remote objects, kept in a folder on disk for who opens the same version again.
 
-A folder for each object is named by a digest of its URL without secrets and of where its store is;
-in it is one for each version, named by a digest of its ETag; in that a file for each block. A file
-is written under another name and takes its own when it is whole. It has a checksum over what it
-holds and of what: a damaged one is not used, and is written again. Nothing here raises for a folder
-that is full, read-only or gone: reading goes on from the network.
+A folder for each object is named by a digest of its whole URL, without a signature, and of where
+its store is (`identity`); in it is one for each version, named by a digest of its ETag; in that a
+file for each block. A file is written under another name and takes its own when it is whole. It has
+a checksum over what it holds and of what: a damaged one is not used, and is written again. Nothing
+here raises for a folder that is full, read-only or gone: reading goes on from the network.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import hashlib
 import logging
 import os
 import re
 import stat
 import struct
 import threading
-import urllib.parse
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.buffers import new_bytes
-from ztensor.errors import ArgumentValueError, describe, without_secrets
+from ztensor.errors import ArgumentValueError, describe
+from ztensor.source.identity import object_id, text_digest
 
 if TYPE_CHECKING:
     import datetime
@@ -45,13 +44,6 @@ _MOST_PARTIAL = 64  # blocks held in memory because a caller wants a part of the
 _THREADS = 8
 _MOST_FAILURES = 3
 _LOG = logging.getLogger("ztensor")
-# Parts of a query that sign it; others may choose the object.
-_SIGNATURE = re.compile(
-    r"x-(amz|goog)-.*|sig(nature)?|s[verp]|st|spr|sip|ss|srt|sk[a-z]+|expires|policy|key-pair-id|"
-    r".*(token|access_?key|accessid).*",
-    re.IGNORECASE,
-)
-_OF_STORES = re.compile(r"(.*_)?(endpoint(_url)?|account_name)")
 
 
 class _Wanted(NamedTuple):
@@ -73,7 +65,7 @@ class ObjectCache:
     def __init__(self, folder: str, identity: str) -> None:
         self._room = _room(os.path.join(folder, _ROOM))
         self._identity = identity
-        self._folder = os.path.join(self._room.folder, _digest(identity).hex()[:40])
+        self._folder = os.path.join(self._room.folder, text_digest(identity).hex()[:40])
 
     def is_known(self) -> bool:
         """Return whether anything of the object is kept."""
@@ -85,7 +77,7 @@ class ObjectCache:
         """Return what is kept of a version; None where no strong ETag tells it from others."""
         if not e_tag or e_tag.startswith("W/") or not self._room.is_ours():
             return None
-        key = _digest(f"{self._identity}\n{e_tag}\n{size}\n{modified}")
+        key = text_digest(f"{self._identity}\n{e_tag}\n{size}\n{modified}")
         return VersionCache(self._room, os.path.join(self._folder, key.hex()[:40]), key, size)
 
 
@@ -327,23 +319,8 @@ def cache_of(remote: Remote, place: Place) -> ObjectCache | None:
     # To a store in memory every process has other objects under the same ETags.
     if not folder or type(place.store).__name__ == "MemoryStore":
         return None
-    return ObjectCache(os.path.abspath(folder), _identity(remote.url, place))
-
-
-def _identity(url: str, place: Place) -> str:
-    store: Any = place.store
-    options = getattr(store, "config", None) or {}
-    where = [f"{key}={value}" for key, value in options.items() if _OF_STORES.fullmatch(key)]
-    where += [without_secrets(str(getattr(store, name, ""))) for name in ("prefix", "url")]
-    where.append(os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", ""))
-    query = urllib.parse.parse_qsl(url.partition("?")[2], keep_blank_values=True)
-    where += [f"{key}={value}" for key, value in query if not _SIGNATURE.fullmatch(key)]
-    return "\n".join([place.name, place.key, *sorted(where)])
+    return ObjectCache(os.path.abspath(folder), object_id(remote.url, place))
 
 
 def _owners(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()

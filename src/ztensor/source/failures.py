@@ -49,6 +49,9 @@ _CAUSES = (
     (r"Body|UnexpectedEof|end of file before", "the answer ended in its middle"),
     (r"kind: Connect\b|tcp connect error", "no connection could be made"),
 )
+# What is known of a cause is in the library's first words or its last; between them is the server's
+# answer, as long as the server likes.
+_END_CHARACTERS = 4 << 10
 # The words of a URL say nothing of a cause, except that of the service that gives keys.
 _URL = re.compile(r"\bhttps?://(?!169\.254\.169\.254|metadata\.google)[^\s,]+")
 _CREDENTIALS = re.compile(
@@ -93,7 +96,7 @@ def failure(error: BaseException, doing: str, name: str) -> SourceError:
         doing: the attempt, as it reads in a sentence: "cannot read".
         name: the URL without secrets.
     """
-    kind, text = type(error).__name__, _URL.sub("", str(error))
+    kind, text = type(error).__name__, _URL.sub("", ends_of(error))
     status = _STATUS.search(text)
     code = _CODE.search(text)
     number = int(status[1]) if status else 0
@@ -125,6 +128,14 @@ def failure(error: BaseException, doing: str, name: str) -> SourceError:
             "AWS_ENDPOINT_URL names the server, by default Amazon's in the region AWS_REGION"
         )
     return problem
+
+
+def ends_of(error: BaseException) -> str:
+    """Return the text of a library's error; of a long one the begin and the end."""
+    text = str(error)
+    if len(text) <= 2 * _END_CHARACTERS:
+        return text
+    return f"{text[:_END_CHARACTERS]}\n{text[-_END_CHARACTERS:]}"
 
 
 def _scheme(name: str) -> str:

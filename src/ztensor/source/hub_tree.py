@@ -28,7 +28,7 @@ _TRIES = 3
 _WAIT_SECONDS = 0.2  # before the second try; twice that before the third
 _PAGE_BYTES = 2 << 20
 _MOST_PAGES = 100
-_NEXT = re.compile(r'<([^<>]*)>\s*;[^,]*\brel="?next\b')
+_NEXT = re.compile(r'<([^<>]*)>\s*;[^,<]*\brel="?next\b')
 _DOING = "cannot list"
 
 
@@ -57,7 +57,7 @@ def tree(url: str, path: str, headers: Mapping[str, str], name: str) -> Tree:
         following = _NEXT.search(link)
         if following is None:
             return found
-        query = f"?{urllib.parse.urlsplit(following[1]).query}"
+        query = f"?{following[1].partition('#')[0].partition('?')[2]}"
     raise UsageError("more is in the folder than is looked through; name a file", file=name)
 
 
@@ -84,10 +84,11 @@ def _page(url: str, headers: Mapping[str, str], name: str) -> tuple[bytes, str]:
         try:
             with opener.open(request, timeout=_SECONDS) as answer:
                 return _body(answer, name), answer.headers.get("Link") or ""
-        except (OSError, http.client.HTTPException) as error:
+        # A ValueError: redirected to what is no URL.
+        except (OSError, http.client.HTTPException, ValueError) as error:
             if isinstance(error, SourceError):
                 raise
-            status = getattr(error, "code", 599)
+            status = getattr(error, "code", 0 if isinstance(error, ValueError) else 599)
             if not left or (status < 500 and status != 429):
                 problem = failure(error, _DOING, name)
         if problem is not None:  # raised where the other is no more: it holds headers and the URL
@@ -100,7 +101,7 @@ def _page(url: str, headers: Mapping[str, str], name: str) -> tuple[bytes, str]:
 def _body(answer: Any, name: str) -> bytes:
     """Return a body within limits of time and length."""
     until = time.monotonic() + _SECONDS
-    body = b""
+    body = bytearray()
     while piece := answer.read1(1 << 16):
         body += piece
         if len(body) > _PAGE_BYTES:
@@ -111,7 +112,7 @@ def _body(answer: Any, name: str) -> bytes:
             )
         if time.monotonic() > until:
             raise TimeoutError("timed out")
-    return body
+    return bytes(body)
 
 
 class _WithoutToken(urllib.request.HTTPRedirectHandler):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import ClosedError, SourceError
 from ztensor.source.base import ReadOneByOne
-from ztensor.source.joined import JoinedSource
+from ztensor.source.failures import changed
+from ztensor.source.joined import JoinedSource, identity_of
 from ztensor.source.rights import rights_of
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class LaterFile(ReadOneByOne):
         self.size = size
         self._open = open
         self._pool: _Pool | None = None
+        self._identity: object = None
 
     def join(self, pool: _Pool) -> None:
         """Count this among files of which only some are open at a time."""
@@ -72,6 +74,11 @@ class LaterFile(ReadOneByOne):
                 expected=f"{self.size} bytes",
                 found=str(source.size),
             )
+        identity = identity_of(source)
+        self._identity = identity if self._identity is None else self._identity
+        if identity != self._identity:
+            source.close()
+            raise changed(self.name)
         return source
 
     def read_into(self, offset: int, destination: memoryview) -> None:

@@ -6,7 +6,13 @@ import concurrent.futures
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ztensor.errors import ArgumentValueError, SourceNotFoundError, UsageError, describe
+from ztensor.errors import (
+    ArgumentValueError,
+    SourceError,
+    SourceNotFoundError,
+    UsageError,
+    describe,
+)
 from ztensor.source.upload import asked, place_to_write
 from ztensor.source.urls import Remote, place_of
 
@@ -17,6 +23,7 @@ if TYPE_CHECKING:
 _LISTED = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
 _WILD = re.compile(r"[*?\[]")
 MOST_LISTED = 100_000
+_KEY_CHARACTERS = 4 << 10
 _PAGE = 1000  # objects that a store lists at once
 _LEVEL_SECONDS = 60
 _PART = re.compile(r"(?P<deep>\*\*/?)|(?P<any>\*)|(?P<one>\?)|\[(?P<not>!?)(?P<set>[^\]/]+)\]")
@@ -78,6 +85,13 @@ def _keys(library: Any, store: Any, prefix: str, pattern: str) -> Iterator[str]:
                 file=pattern,
             )
         for one in page:
+            if len(one["path"]) > _KEY_CHARACTERS:
+                raise SourceError(
+                    "the store lists a key that is longer than any store takes",
+                    file=pattern,
+                    expected=f"at most {_KEY_CHARACTERS} characters",
+                    found=str(len(one["path"])),
+                )
             yield one["path"]
 
 
@@ -196,13 +210,21 @@ def expression(pattern: str) -> re.Pattern[str]:
     Raises:
         ArgumentValueError: it has a range that ends before it begins, such as `[z-a]`.
     """
-    parts, end = [], 0
+    parts: list[str] = []
+    end, star = 0, -1  # where the last star of this part of the path is in `parts`
     for match in _PART.finditer(pattern):
         parts.append(re.escape(pattern[end : match.start()]))
         end = match.end()
+        if match["deep"] or "/" in parts[-1]:
+            star = -1
         if match["deep"]:
             parts.append("(?:.*/)?" if match["deep"].endswith("/") else ".*")
         elif match["any"]:
+            # What is between two stars is matched where it is first, and never again: keys come
+            # from the server, and several stars would take a power of their length.
+            if star >= 0:
+                parts[star:] = f"(?>[^/]*?{''.join(parts[star + 1 :])})", ""
+            star = len(parts)
             parts.append("[^/]*")
         elif match["one"]:
             parts.append("[^/]")

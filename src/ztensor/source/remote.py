@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.errors import ClosedError, SourceError, SourceNotFoundError
+from ztensor.errors import ClosedError, SourceError, SourceNotFoundError, describe
 from ztensor.source.base import Arriving, shrunk
 from ztensor.source.cache import cache_of
-from ztensor.source.failures import changed, failure, require_process
+from ztensor.source.failures import changed, ends_of, failure, require_process
+from ztensor.source.identity import object_id
 from ztensor.source.local import FileSource
 from ztensor.source.pieces import PART_BYTES, Piece, plan, scatter
 from ztensor.source.urls import Remote, is_option_store, path_of_file_url, place_of
@@ -239,7 +240,7 @@ class RemoteSource(Arriving):
 
     def _pin(self) -> dict[str, Any]:
         version = self._version
-        if version.e_tag is not None and not version.e_tag.startswith("W/"):
+        if _is_strong(version.e_tag):
             return {"if_match": version.e_tag}
         if version.modified is not None:
             return {"if_unmodified_since": version.modified}
@@ -281,7 +282,8 @@ class RemoteSource(Arriving):
         if found.size != expected.size:
             sizes = f"{expected.size} bytes", f"{found.size}"
             return changed(self.name, *sizes)
-        return changed(self.name, f"version {expected.e_tag or expected.modified}")
+        marks = [one.e_tag or one.modified for one in (expected, found)]
+        return changed(self.name, *(f"version {describe(mark and str(mark))}" for mark in marks))
 
     def _cut_short(self, start: int, wanted: int, got: int) -> SourceError:
         return SourceError(
@@ -488,7 +490,9 @@ class RemoteSource(Arriving):
         version = self._version
         if version.e_tag is None and version.modified is None:
             return None
-        return self.name, version.size, version.e_tag, str(version.modified)
+        url = object_id(self.remote.url, self._place)
+        modified = None if _is_strong(version.e_tag) else str(version.modified)
+        return self.name, url, version.size, version.e_tag, modified
 
     def require_unchanged(self) -> None:
         """Do nothing: each request is held to the version that was opened."""
@@ -533,7 +537,7 @@ _ABOUT_RANGES = re.compile(r"StartTooLarge|[Ss]tatus\W{1,4}(400|416|501)\b")
 
 
 def _is_about_ranges(error: BaseException) -> bool:
-    return type(error).__name__ == "NotSupportedError" or bool(_ABOUT_RANGES.search(str(error)))
+    return type(error).__name__ == "NotSupportedError" or bool(_ABOUT_RANGES.search(ends_of(error)))
 
 
 def _version(meta: Any) -> _Version:
@@ -544,8 +548,11 @@ def _version(meta: Any) -> _Version:
 
 
 def _is_same(expected: _Version, found: _Version) -> bool:
-    if expected.size != found.size:
+    """Return whether two versions are one; a mark that only one of them has tells them apart."""
+    if (expected.size, expected.e_tag) != (found.size, found.e_tag):
         return False
-    if expected.e_tag is not None and found.e_tag is not None:
-        return expected.e_tag == found.e_tag
-    return expected.modified == found.modified
+    return _is_strong(expected.e_tag) or expected.modified == found.modified
+
+
+def _is_strong(e_tag: str | None) -> bool:
+    return e_tag is not None and not e_tag.startswith("W/")

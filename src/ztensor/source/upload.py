@@ -183,7 +183,7 @@ class RemoteSink:
                 after = self._look()
             if after is not None and after != self._before and after[0] == self.position:
                 return
-            if after is None or after != self._before:
+            if after is None or after[1] is None or after != self._before:
                 error.hint = "whether the new object is in place is not known: look at it"
             raise
 

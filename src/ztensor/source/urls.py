@@ -24,6 +24,7 @@ from ztensor.errors import (
     describe,
     without_secrets,
 )
+from ztensor.source.failures import ends_of
 from ztensor.source.hub import headers, parse_hub_url
 from ztensor.source.paths import is_url, path_text
 from ztensor.source.stores import store_of
@@ -316,14 +317,15 @@ def _place_of(remote: Remote) -> Place:
 
 def _refused(error: Exception, remote: Remote) -> ArgumentValueError:
     """Return the error for a store that obstore did not make; values are not repeated."""
-    key = re.search(r"Configuration key: '([\w.-]+)'", str(error))
+    text = ends_of(error)
+    key = re.search(r"Configuration key: '([\w.-]{1,200})'", text)
     if key is not None:
         return ArgumentValueError(
             "the store knows no such option; storage= takes obstore's names",
             file=remote.name,
             found=describe(key[1]),
         )
-    missing = re.search(r"([A-Z][\w ]+ must be specified)", str(error))
+    missing = re.search(r"([A-Z][\w ]{1,200} must be specified)", text)
     detail = f": {missing[1]}" if missing else ""
     return ArgumentValueError(
         f"the store cannot be opened with these options{detail}", file=remote.name
@@ -378,12 +380,17 @@ def _parts(remote: Remote) -> tuple[str, str]:
 
 def _beneath(remote: Remote, base: str) -> str:
     """Return what of a URL is behind the one a ready store was made for."""
+    if "?" in remote.url:  # it may choose the object
+        raise ArgumentValueError(
+            "a ready store of a server sends no query; pass the URL without a store",
+            file=remote.name,
+        )
     start = base.rstrip("/") + "/"
     if not remote.url.startswith(start):
         raise ArgumentValueError(
             "the store is for another place", file=remote.name, expected=without_secrets(start)
         )
-    return urllib.parse.unquote(remote.url[len(start) :].partition("?")[0])
+    return urllib.parse.unquote(remote.url[len(start) :])
 
 
 def _require(part: str, remote: Remote, what: str) -> str:

@@ -26,7 +26,7 @@ from ztensor.errors import (
 )
 from ztensor.frameworks import adapter_of
 from ztensor.layout import LAYOUTS
-from ztensor.layout.elements import blocks, is_stored_as_is, spell
+from ztensor.layout.elements import blocks, is_stored_as_is, require_written_bools, spell
 from ztensor.model.manifest import Component, Manifest, TensorObject, WrittenObjects
 from ztensor.reading.portable import portable_object, stored_object
 from ztensor.tensor import Tensor, no_tensor, shape_of
@@ -213,6 +213,8 @@ class Output:
                 arrays = tensor.components
             how, algorithm = self._how(compress, checksum)
             rows = require_chunk_rows(chunk_rows) or self._chunk_rows
+            if self.form.is_exact:
+                require_written_bools(arrays)
         except ZTensorError as error:
             error.locate(file=self.sink.name, object_name=name)
             raise

@@ -40,6 +40,8 @@ def new_like(output: Output, array: Array, most: int) -> int:
     try:
         if not is_stored_as_is(array.dtype):
             return -1
+        if output.form.is_exact and array.dtype.kind == "b":  # each of them is looked at
+            return -1
         plan = output.plan_array(array)
     except NotRepresentableError:
         return -1

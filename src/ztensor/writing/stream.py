@@ -15,7 +15,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.frameworks import adapter_of
-from ztensor.layout.elements import blocks
+from ztensor.layout.elements import blocks, require_written_bools
 from ztensor.model.dtype import LOGICAL_TYPES, element_count
 from ztensor.model.manifest import TensorObject
 from ztensor.tensor import Tensor
@@ -68,6 +68,7 @@ class ObjectSink:
             ArgumentTypeError: the piece has another element type.
             ArgumentValueError: it is no run of whole rows, or there are more elements than the
                 shape has. Nothing of it is stored, and the sink stays open.
+            FormatError: a bool for a file of 2.x is neither 0 nor 1.
             ClosedError: the sink or its writer is closed.
             SourceError: the bytes could not be stored. The writer is then aborted.
         """
@@ -94,6 +95,8 @@ class ObjectSink:
                 expected=f"a multiple of {packed.elements_per_storage} elements",
                 found=str(array.size),
             )
+        if self._output.form.is_exact:
+            require_written_bools({"data": array})
         try:
             for block in blocks(array):
                 self._blob.write(block)

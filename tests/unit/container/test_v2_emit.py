@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ztensor
@@ -16,6 +17,7 @@ from ztensor.container.v2.emit import FORM_2, footer
 from ztensor.errors import NotRepresentableError
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.model.manifest import Component, Manifest, Shard, TensorObject, WrittenObjects
+from ztensor.numpy import save
 from ztensor.wire import cbor
 
 CORPUS = Path(__file__).parents[2] / "corpus2"
@@ -154,6 +156,13 @@ def test_what_2_x_cannot_say_is_refused(case: str) -> None:
 def test_names_that_2_x_has_not(name: str) -> None:
     with pytest.raises(NotRepresentableError, match="name"):
         Emitter().require_name(name)
+    one = np.zeros(2, np.float32)
+    for tensors in (
+        {name: one},
+        {"w": ztensor.Tensor({"data": one, name: one}, shape=(2,), format="acme.pair/1")},
+    ):
+        with pytest.raises(NotRepresentableError):
+            save(tensors, version="2.1")
 
 
 WORDS = [

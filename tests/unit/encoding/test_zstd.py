@@ -185,6 +185,7 @@ def piece_sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """Make small data take the paths of large data."""
     if request.param == "tiny":
         monkeypatch.setattr(held, "HELD_BYTES", 31)
+        monkeypatch.setattr(frames, "WALKED_BYTES", 31)
         monkeypatch.setattr(frames, "LOOK_BYTES", 19)
         monkeypatch.setattr(frames, "LOOK_MOST", 19)
         monkeypatch.setattr(codec, "CHUNK_BYTES", 1000)

@@ -781,6 +781,40 @@ def test_a_file_written_to_in_place_is_noticed(path: Path) -> None:
             assert caught.value.reason is Reason.SOURCE_CHANGED
 
 
+CHANGED_USES: dict[str, Callable[[Reader], object]] = {
+    "a view": lambda reader: reader["w"],
+    "a copy": lambda reader: reader.read_numpy("w"),
+    "a part": lambda reader: reader.get_slice("w")[1:3],
+    "an empty part": lambda reader: reader.get_slice("w")[1:1],
+    "a sparse tensor": lambda reader: reader["s"],
+    "rows of a sparse tensor": lambda reader: reader.get_slice("s")[0:2],
+    "4-bit floats": lambda reader: reader["f"],
+    "a compressed tensor": lambda reader: reader["z"],
+    "rows of a compressed tensor": lambda reader: reader.get_slice("z")[0],
+    "stored chunks": lambda reader: list(reader.decoded_chunks("w")),
+    "a check": lambda reader: reader.verify(),
+}
+
+
+@pytest.mark.parametrize("version", ["1.2", "2.1"])
+@pytest.mark.parametrize("use", CHANGED_USES)
+def test_a_file_changed_in_place_is_refused(tmp_path: Path, version: Any, use: str) -> None:
+    dense = np.arange(200_000, dtype=np.float32).reshape(1000, 200)
+    ones, ends = np.ones(50, np.float32), np.arange(51, dtype=np.uint64)
+    path = tmp_path / "m.zt"
+    with ztensor.Writer(path, version=version) as writer:
+        writer.write("w", dense)
+        writer.write("s", Tensor.csr(ones, ends[:50], ends, (50, 50)))
+        writer.write("f", np.ones((4, 4), ml_dtypes.float4_e2m1fn))
+        writer.add("z", dense, compress=True)
+    with ztensor.open(path) as reader:
+        status = path.stat()
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000_000))
+        with pytest.raises(SourceError) as caught:
+            CHANGED_USES[use](reader)
+        assert caught.value.reason is Reason.SOURCE_CHANGED
+
+
 def test_a_damaged_file_names_itself(tmp_path: Path) -> None:
     target = tmp_path / "m.zt"
     target.write_bytes(save({"w": W})[:-1])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import pickle
 import threading
 from typing import TYPE_CHECKING, Any
@@ -1156,3 +1157,42 @@ def test_gaps_are_a_setting_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None
     found = reader.get_slice("w")[::2, 1]
     assert found.tolist() == W[::2, 1].tolist()
     assert [length for _, length in source.reads] == [6, 6, 6]
+
+
+class CountingFile(io.BytesIO):
+    """A file that counts the bytes that are read of it."""
+
+    nbytes = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
+        self.nbytes += len(data)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        count = super().readinto(buffer)
+        self.nbytes += count
+        return count
+
+
+@pytest.mark.parametrize("version", ["1.2", "2.1"])
+@pytest.mark.parametrize("chunk_rows", [None, 100, 1000], ids=["frames of 64 KiB", "200", "2000"])
+@pytest.mark.parametrize("rows", [1200, 3000])
+def test_the_first_slice_reads_heads_of_frames_and_the_frame_it_needs(
+    version: Any, chunk_rows: int | None, rows: int
+) -> None:
+    noise = np.random.default_rng(0).integers(0, 1 << 12, (rows, 500), np.uint16)
+    data = save({"w": noise.astype(np.float32)}, compression=True, chunk_rows=chunk_rows,
+                version=version)  # fmt: skip
+    file = CountingFile(data)
+    with ztensor.open(file) as reader:
+        part = reader.get_slice("w")
+        file.nbytes = 0
+        assert np.array_equal(part[0], noise[0])
+        # A KiB for each frame and each block of 128 KiB, and the frame that has the row.
+        frame = len(data) * (chunk_rows or 33) // rows
+        blocks = 4 * noise.size // (64 << 10) + rows // (chunk_rows or 33) + 4
+        assert frame / 2 < file.nbytes < 2 * frame + (blocks << 10)
+        file.nbytes = 0
+        assert np.array_equal(part[rows - 1], noise[rows - 1])
+        assert file.nbytes < 2 * frame

@@ -275,16 +275,13 @@ def test_only_the_owner_reads_it_and_no_name_tells_a_secret(
 ) -> None:
     old = os.umask(0)
     try:
-        whole(server, folder, "data?X-Amz-Signature=hunter2&sig=hunter3")
+        whole(server, folder, "data?X-Amz-Signature=hunter2&sig=hunter3&password=hunter4")
     finally:
         os.umask(old)
     assert not any("hunter" in str(path) for path in folder.rglob("*"))
     for path in [folder, *folder.rglob("*")]:
         wanted = 0o600 if path.is_file() else 0o700
         assert stat.S_IMODE(path.stat().st_mode) == wanted
-    # Another signature is the same object; what else is in a query may choose another one.
-    assert whole(server, folder, "data?X-Amz-Signature=other") == (DATA, 0)
-    assert whole(server, folder, "data?id=5")[1] >= len(DATA)
 
 
 # --- Folders that fail ----------------------------------------------------------------------

@@ -54,6 +54,16 @@ def test_each_cause(kind: str, text: str, family: type[SourceError], says: str) 
     assert "https://host" not in str(error)
 
 
+@pytest.mark.parametrize("words", ["kind: TimedOut", "token", "status 403", "TooManyRedirects"])
+def test_the_middle_of_a_long_answer_is_not_searched(words: str) -> None:
+    around = "x " * 5_000_000
+    hidden = failure(Exception(f"it {around} {words} {around} ended"), "cannot read", URL)
+    assert type(hidden) is SourceError
+    assert str(hidden) == str(failure(Exception("it ended"), "cannot read", URL))
+    for text in (f"{words} {around}", f"{around} {words}"):
+        assert str(failure(Exception(text), "cannot read", URL)) != str(hidden)
+
+
 def test_what_was_not_found_and_what_changed() -> None:
     assert type(failure(FileNotFoundError("x"), "cannot read", URL)) is SourceNotFoundError
     for kind, text in [("PreconditionError", ""), ("GenericError", "status 412")]:

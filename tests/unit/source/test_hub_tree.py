@@ -87,6 +87,27 @@ def test_a_redirect_off_the_web_is_not_followed(place: str) -> None:
         assert len(hub.record) == 1
 
 
+@pytest.mark.parametrize("place", ["http://[", "http://a b/", "http://h:port/"])
+def test_a_redirect_to_what_is_no_url_is_our_error(place: str) -> None:
+    with Hub(*[(302, {"Location": place})] * 3) as hub, pytest.raises(SourceError):
+        hub.found()
+
+
+@pytest.mark.parametrize(
+    ("link", "query"),
+    [
+        ('<https://h/t?cursor=a%2F>; rel="next"', "?cursor=a%2F"),
+        ("<http://[?cursor=1#part>; rel=next", "?cursor=1"),
+        ('<https://h/?a>; rel="prev", <https://h/?b>; rel="next"', "?b"),
+        ("<https://h/?a>; <https://h/?b>; rel=next", "?b"),  # nothing is searched from each `<`
+    ],
+)
+def test_the_next_page(link: str, query: str) -> None:
+    with Hub((200, {"Link": link})) as hub:
+        assert hub.found() == (["a.zt", "a.zt"], ["b", "b"])
+        assert hub.record.seen[1].path == f"/tree{query}"
+
+
 def test_a_page_may_be_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
     with Hub() as hub:
         monkeypatch.setattr(hub_tree, "_PAGE_BYTES", len(LIST))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from ztensor.errors import ClosedError, SourceError
+from ztensor.errors import ClosedError, Reason, SourceError
 from ztensor.source import later
 from ztensor.source.later import LaterFile, LaterFiles
+from ztensor.source.local import FileSource
 from ztensor.source.memory import MemorySource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 BODY = bytes(range(100))
 PAGE = 4096
@@ -136,3 +140,25 @@ def test_how_long_files_may_be_together() -> None:
     file = LaterFile("f", None, most + 1, Opened)
     with pytest.raises(SourceError, match="longer together"):
         LaterFiles(MemorySource(b""), [file], prefers_long_reads=False)
+
+
+def test_a_file_that_was_replaced_before_it_is_opened_again_is_another(tmp_path: Path) -> None:
+    paths = [tmp_path / str(number) for number in range(later.MOST_OPEN + 1)]
+    for path in paths:
+        path.write_bytes(BODY)
+    files = [
+        LaterFile(path.name, str(path), len(BODY), functools.partial(FileSource, str(path)))
+        for path in paths
+    ]
+    memory = memoryview(bytearray(10))
+    with contextlib.closing(LaterFiles(MemorySource(b""), files, prefers_long_reads=False)):
+        for file in files:  # the first is closed again
+            file.read_into(0, memory)
+        for path in paths[:2]:
+            (tmp_path / "new").write_bytes(BODY[::-1])
+            (tmp_path / "new").replace(path)
+        with pytest.raises(SourceError) as caught:
+            files[0].read_into(0, memory)
+        assert caught.value.reason is Reason.SOURCE_CHANGED
+        files[1].read_into(0, memory)  # still open, and the file that was opened
+        assert memory == BODY[:10]

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
         ("[0-9]/[!ab].zt", ["1/c.zt"], ["x/c.zt", "1/a.zt", "1//.zt"]),
         ("a.b+c(", ["a.b+c("], ["aXb+c("]),
         ("[^x]", ["^", "x"], ["a"]),
+        ("*a*b*.zt", ["ab.zt", "xaybz.zt", "aabb.zt.zt"], ["ba.zt", "a/b.zt", "ab.zt/"]),
+        ("*a?*a/*b*", ["aaa/b", "xaxa/bb"], ["aa/b", "axa/a"]),
+        ("**/a*b/*c*.zt", ["ab/c.zt", "1/2/axb/ac.zt"], ["ab/c/d.zt", "a/b/c.zt"]),
+        ("*" + "a*" * 30 + "b", ["a" * 30 + "b"], ["a" * 1024]),  # ends only if it is linear
     ],
 )
 def test_what_a_pattern_matches(pattern: str, matching: list[str], others: list[str]) -> None:

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from ztensor.encoding.base import Bools, Ints, Stored
     from ztensor.limits import Limits
 
-LOOK_BYTES = 4 << 10  # one look at headers: little to copy for each block of tens of KiB
-LOOK_MOST = 256 << 10  # a read costs as much as copying tens of KiB: short frames are read whole
-_NEAR = 16  # looks grow where the next header lies within so many of the last
+LOOK_BYTES = 1 << 10  # one look at headers
+LOOK_MOST = 256 << 10  # looks grow up to this where headers are near one another
+# So far behind a look the next header is near. A read costs as much as copying tens of KiB, so
+# short frames are read whole, and between the headers of longer ones nothing is.
+_NEAR_BYTES = 8 << 10
+WALKED_BYTES = 64 << 10  # up to so many stored bytes are read at once
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE_TAIL = b"\x2a\x4d\x18"  # after one byte 0x50 to 0x5f
@@ -70,7 +73,7 @@ def walk_frames(
             single-segment frames: one pass decodes them without a window.
     """
     end = stored.length if stop is None else stop
-    look = _Look(hold(stored, start, end))
+    look = _Look(hold(stored, start, end, WALKED_BYTES))
     if not stored.length:
         raise EncodingError(
             "zstd data is one or more frames",
@@ -184,8 +187,8 @@ class _Look:
         start = position - self.base
         end = self.base + len(self.window)
         if position + most > end and position < self.length and end < self.length:
-            last = len(self.window)
-            size = min(2 * last, LOOK_MOST) if position - end < _NEAR * last else LOOK_BYTES
+            is_near = bool(self.window) and position - end < _NEAR_BYTES
+            size = min(2 * len(self.window), LOOK_MOST) if is_near else LOOK_BYTES
             self.window = self.stored.read(position, min(size, self.length - position))
             self.base = position
             start = 0

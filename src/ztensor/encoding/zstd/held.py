@@ -25,11 +25,18 @@ class Held:
         return self.view[offset - self.start : offset - self.start + length]
 
 
-def hold(stored: Stored, start: int, stop: int) -> Stored:
-    """Return a part of `stored` as `Held` where that costs little: short, or a view of a map."""
+def hold(stored: Stored, start: int, stop: int, most: int | None = None) -> Stored:
+    """Return a part of `stored` as `Held` where that costs little: short, or a view of a map.
+
+    Args:
+        stored: the bytes.
+        start: where the part begins.
+        stop: where it ends.
+        most: bytes that may be copied, 1 MiB by default.
+    """
     if isinstance(stored, Held):
         return stored
-    if stop - start > HELD_BYTES:
+    if stop - start > (HELD_BYTES if most is None else most):
         # Pieces of one object, as far apart as can be: the source gives views and copies nothing.
         # Not single bytes: those are shared objects in CPython, whoever reads them.
         first, last = stored.read(start, 16), stored.read(stop - 16, 16)

@@ -17,7 +17,7 @@ from ztensor.errors import (
 )
 from ztensor.foreign.hdf5.attributes import text_of
 from ztensor.foreign.hdf5.projecting import TYPE_ATTRIBUTE
-from ztensor.foreign.parts import Pouring, require_known_layout
+from ztensor.foreign.parts import Pouring, require_known_layout, written_chunks
 from ztensor.layout.elements import numpy_dtype, require_known
 from ztensor.model.dtype import element_count
 from ztensor.reading.ahead import Ahead
@@ -94,7 +94,7 @@ def export(
     with Ahead([(blob.file, blob.name, blob.role) for blob in blobs], threads) as ahead:
         for blob in blobs:
             skeleton.copy(position, blob.offset, sink)
-            pouring.write(ahead.chunks(blob.file, blob.name, blob.role))
+            pouring.write(written_chunks(blob.file, blob.name, blob.role, ahead))
             position = blob.offset + blob.length
     skeleton.copy(position, skeleton.size, sink)
     return drawing.count

@@ -1,0 +1,86 @@
+"""Which remote object a URL names, as one digest: for the cache on disk and for tokens.
+
+Two URLs name one object only if they are equal. One difference is allowed: the signature of a known
+scheme, which a caller has made anew for each use. It is left out where all of its parameters are
+there, and only those. A parameter that merely looks like a part of one may choose the object.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import urllib.parse
+from typing import TYPE_CHECKING, Any
+
+from ztensor.errors import without_secrets
+
+if TYPE_CHECKING:
+    from ztensor.source.urls import Place
+
+# Parameters that a signed URL of the scheme always has, and those it may have. A value that alters
+# the answer, such as `versionId`, `snapshot` or `rsct`, is in neither.
+_SIGNATURES = tuple(
+    (frozenset(always.split()), frozenset(also.split()))
+    for always, also in (
+        (  # AWS, version 4
+            "X-Amz-Algorithm X-Amz-Credential X-Amz-Date X-Amz-Expires X-Amz-SignedHeaders "
+            "X-Amz-Signature",
+            "X-Amz-Security-Token",
+        ),
+        ("AWSAccessKeyId Expires Signature", "x-amz-security-token"),  # AWS, version 2
+        (  # Google, version 4
+            "X-Goog-Algorithm X-Goog-Credential X-Goog-Date X-Goog-Expires X-Goog-SignedHeaders "
+            "X-Goog-Signature",
+            "",
+        ),
+        ("GoogleAccessId Expires Signature", ""),  # Google, version 2
+        # Azure: an account's, a service's, one of a user, one by a stored policy
+        ("sv ss srt sp se sig", "st spr sip ses"),
+        ("sv sr sp se sig", "st spr sip ses sdd skoid sktid skt ske sks skv saoid suoid scid"),
+        ("sv sr si sig", "st se sp spr sip ses sdd"),
+        ("Expires Signature Key-Pair-Id", ""),  # CloudFront, a canned policy
+        ("Policy Signature Key-Pair-Id", ""),  # CloudFront, a policy of one's own
+    )
+)
+# Options of a store that choose the place; no keys.
+_PLACES = re.compile(r"(.*_)?(endpoint(_url)?|base_url|account_name|bucket(_name)?|container_name)")
+
+
+def unsigned(url: str) -> str:
+    """Return a URL without the signature of a known scheme; any other stays as it is."""
+    start, mark, query = url.partition("?")
+    parts = query.split("&")
+    names = [urllib.parse.unquote(part.partition("=")[0]) for part in parts]
+    for always, also in _SIGNATURES:
+        signing = [name for name in names if name in always or name in also]
+        if always.issubset(signing) and len(signing) == len(set(signing)):
+            rest = [p for p, name in zip(parts, names, strict=True) if name not in signing]
+            return f"{start}?{'&'.join(rest)}" if rest else start
+    return f"{start}{mark}{query}"
+
+
+def url_id(url: str) -> str:
+    """Return a digest that two URLs share only if they are equal but for a signature."""
+    return text_digest(unsigned(url)).hex()
+
+
+def object_id(url: str, place: Place) -> str:
+    """Return a digest that two URLs share only if they name one object of one store.
+
+    Args:
+        url: the whole URL.
+        place: its store and key.
+    """
+    store: Any = place.store
+    options = getattr(store, "config", None) or {}
+    where = sorted((key, str(text)) for key, text in options.items() if _PLACES.fullmatch(key))
+    parts = [without_secrets(str(getattr(store, name, ""))) for name in ("prefix", "url")]
+    account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+    said = repr((type(store).__name__, unsigned(url), place.key, where, parts, account))
+    return text_digest(said).hex()
+
+
+def text_digest(text: str) -> bytes:
+    """Return the sha256 of a text, which tells nothing of a secret in it."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
