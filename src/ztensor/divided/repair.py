@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from ztensor.boundary import public
-from ztensor.chunks.boxes import overlapping_pair
 from ztensor.chunks.table import Kind, TableFile
 from ztensor.contents import open_file
 from ztensor.digest import ALGORITHMS, digest_of
@@ -22,6 +21,7 @@ from ztensor.divided.place import ATTRIBUTE, REQUESTS, Place
 from ztensor.divided.root import encode_values, write_root
 from ztensor.divided.rows import SEPARATOR, Tensors, Written, kind_of_object, row_of, table_of
 from ztensor.errors import FormatError, Reason, SourceError, UsageError, ZTensorError, describe
+from ztensor.model.dtype import element_count
 from ztensor.model.showing import counted
 from ztensor.sharded.naming import ROOT
 from ztensor.source.base import Range
@@ -180,10 +180,10 @@ def _doubtful(error: FormatError, tables: list[ChunkTable], folder: str) -> Usag
         found=error.found,
     )
     found.object_name = name = error.object_name
-    holders = [t for t in tables if name is not None and name in t.tensor_of]
-    boxes = [t.boxes(t.tensor_of[name or ""]) for t in holders]
-    files = [file.name for table in holders for file in table.files]
-    if boxes and overlapping_pair(*map(np.concatenate, zip(*boxes, strict=True))) is not None:
+    holders = [(t, t.tensor_of[name]) for t in tables if name is not None and name in t.tensor_of]
+    files = [file.name for table, _ in holders for file in table.files]
+    counts = [table.boxes(own)[1].prod(axis=1, dtype=np.float64).sum() for table, own in holders]
+    if holders and sum(counts) > element_count(holders[0][0].shapes[holders[0][1]]):
         found.hint = (
             f"files of several saves are there: {describe(files[:4], 200)}; which of them belong "
             "together only the root told: move those of others out of the folder"

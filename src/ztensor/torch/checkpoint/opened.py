@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from torch import distributed as dist
 
-from ztensor.chunks.boxes import overlap, overlapping_pair
+from ztensor.chunks.boxes import find_misfit, overlap
 from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.divided import open_divided
 from ztensor.divided.place import Place
@@ -161,19 +161,18 @@ class Apart:
             self._require_filled(name, entry.shape)
 
     def _require_filled(self, name: str, shape: Shape) -> None:
-        boxes = [box for box in self._boxes[name] if 0 not in box[1]]
-        count = sum(element_count(sizes) for _, sizes in boxes)
-        rank = len(shape)
-        starts, lengths = (
-            np.array([box[part] for box in boxes], np.int64).reshape(len(boxes), rank)
-            for part in (0, 1)
-        )
-        if count != element_count(shape) or overlapping_pair(starts, lengths) is not None:
+        boxes: Any = np.array(list(self._boxes[name]), np.int64).reshape(-1, 2, len(shape))
+        tensors, whole = np.zeros(len(boxes), np.intp), np.array([shape], np.int64)
+        misfit = find_misfit(boxes[:, 0], boxes[:, 1], tensors, whole)
+        if misfit is not None:
             error = _broken(
                 self._parts[0], name, "the boxes of all processes do not make up a tensor"
             )
             error.expected = f"{describe(element_count(shape))} elements, each once"
-            error.found = f"{describe(count)} of {len(self._parts)} processes"
+            error.found = (
+                f"the one at {misfit.element} in {len(misfit.boxes)} of {len(boxes)} boxes of "
+                f"{len(self._parts)} processes"
+            )
             error.hint = "the folder of a process may be missing: it died, or is not yet done"
             raise error
 
