@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import pickle
 import subprocess
 import sys
@@ -184,6 +185,25 @@ def test_a_planner_that_pickles_an_object_is_refused(tmp_path: Path) -> None:
     error = raised(lambda: save({"step": 3}, tmp_path, Pickling()))
     assert isinstance(error, NotRepresentableError)
     assert error.object_name == "step"
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["save", "async_save"])
+def test_a_planner_that_makes_its_own_pickles_may_have_a_buffer_in_them(
+    is_async: bool, tmp_path: Path
+) -> None:
+    class Own(dcp.DefaultSavePlanner):  # type: ignore[misc]
+        def transform_object(self, write_item: Any, object: Any) -> Any:
+            return super().transform_object(write_item, object)
+
+    state = {"losses": io.BytesIO(b"1 2 3"), "t": torch.ones(1)}
+    writer = ztensor.torch.StorageWriter(tmp_path)
+    if is_async:
+        dcp.async_save(state, storage_writer=writer, planner=Own(), no_dist=True).result(60)
+    else:
+        save(state, tmp_path, Own())
+    found = load({"losses": io.BytesIO(), "t": torch.zeros(1)}, tmp_path)
+    assert type(found["losses"]) is io.BytesIO
+    assert found["losses"].read() == b"1 2 3"
 
 
 def test_a_planner_that_fails_is_the_callers(tmp_path: Path) -> None:

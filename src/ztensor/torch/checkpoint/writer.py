@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -272,7 +273,8 @@ def _plain(item: Any, planner: Any) -> Any:
             data = planner.resolve_data(item)
             data.seek(0)
             try:
-                value = torch.load(data, weights_only=True)
+                with torch.serialization.safe_globals([io.BytesIO]):
+                    value = torch.load(data, weights_only=True)
             except Exception as error:
                 raise NotRepresentableError(
                     "the planner gives no plain value but a pickle of something else",
