@@ -71,10 +71,11 @@ if TYPE_CHECKING:
 
 VERSION = 1
 _VALUES = "values"
-# Among the values: where in a nested state each name belongs, and what the boxes of a process are
-# of that was alone. No name of a state has this form.
+# Among the values: where in a nested state each name belongs, what the boxes of a process are of
+# that was alone, and the id that torch's writer gave the save. No name of a state has this form.
 PATHS = "\x1fpaths"
 BOXES = "\x1fboxes"
+SAVE_ID = "\x1fsave_id"
 # Among the values, and an attribute of a file: what makes it a step of a run, with its metrics.
 STEP = "checkpoint"
 _CONTENT_BYTES = 16

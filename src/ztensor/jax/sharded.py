@@ -8,7 +8,6 @@ under any sharding, with any number of processes. No array is ever gathered.
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,6 +16,7 @@ import numpy as np
 from ztensor.boundary import public
 from ztensor.divided.commit import commit
 from ztensor.divided.part import PartWriter
+from ztensor.divided.place import Place
 from ztensor.divided.root import encode_values
 from ztensor.divided.sending import record_from_bytes, record_to_bytes
 from ztensor.errors import (
@@ -26,8 +26,6 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.jax.values import is_value, require_readable, stored
-from ztensor.source.paths import path_text
-from ztensor.source.table import is_remote
 from ztensor.tensor import Tensor
 from ztensor.tree.fitting import fit
 from ztensor.wire import cbor
@@ -120,7 +118,7 @@ def save_sharded(
                 raise ArgumentValueError("a leaf of the tree has this name", object_name=name)
             plain[name] = value
         encode_values(plain)  # raises for what cannot be kept, before anything is written
-        _make(folder)
+        Place(folder, storage).make()
         return cbor.encode([name for name, leaf in leaves if _is_of_one_process(leaf)])
 
     whole = _each_first(_together(share, look))
@@ -280,16 +278,6 @@ def _write(writer: PartWriter, name: str, leaf: Any, *, is_ours: bool) -> None:
 def _write_shard(writer: PartWriter, name: str, array: Any, shard: Any) -> None:
     offsets = tuple(part.start or 0 for part in shard.index)
     writer.add(name, np.asarray(shard.data), shape=tuple(array.shape), offsets=offsets)
-
-
-def _make(folder: Any) -> None:
-    path = path_text(folder)
-    if is_remote(path):
-        return
-    try:
-        os.makedirs(path, exist_ok=True)
-    except OSError as error:
-        raise SourceError.from_os(error, "cannot make the folder", path) from error
 
 
 # --- Processes -------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from ztensor.chunks.boxes import find_misfit, overlap
 from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.divided import open_divided
 from ztensor.divided.place import Place
-from ztensor.divided.root import BOXES, PATHS, values_as
+from ztensor.divided.root import BOXES, PATHS, SAVE_ID, values_as
 from ztensor.errors import FormatError, Reason, SourceNotFoundError, describe
 from ztensor.model.dtype import element_count
 from ztensor.sharded.naming import ROOT
@@ -61,6 +61,7 @@ class Opened:
         values: plain values by name.
         paths: where in a nested state each name belongs; None where nothing says.
         boxes: of a process that was alone; else None.
+        save_id: of the writer; None where it gave none.
     """
 
     def __init__(self, checkpoint: DividedCheckpoint, types: Iterable[type]) -> None:
@@ -74,6 +75,8 @@ class Opened:
             raise
         self.paths: Any = self.values.pop(PATHS, None)
         self.boxes: Any = self.values.pop(BOXES, None)
+        save_id = self.values.pop(SAVE_ID, None)
+        self.save_id = save_id if isinstance(save_id, str) else None
 
     @property
     def names(self) -> Iterable[str]:
@@ -139,7 +142,7 @@ class Apart:
     def __init__(self, parts: list[Opened], rank: int) -> None:
         self._parts = parts
         own = parts[rank : rank + 1]
-        self.name = parts[0].name
+        self.name, self.save_id = parts[0].name, parts[0].save_id
         self.values: dict[str, Any] = {}
         paths: dict[str, Any] = {}
         self._boxes: dict[str, dict[tuple[Shape, Shape], _Box]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -15,18 +16,16 @@ from torch.distributed.checkpoint.storage import WriteResult
 from ztensor.boundary import public
 from ztensor.divided import PartWriter, commit
 from ztensor.divided.place import Place
-from ztensor.divided.root import BOXES, PATHS
+from ztensor.divided.root import BOXES, PATHS, SAVE_ID
 from ztensor.divided.rows import own_name
 from ztensor.errors import (
     ArgumentValueError,
     NotRepresentableError,
-    SourceError,
+    UsageError,
     ZTensorError,
 )
-from ztensor.sharded.naming import ROOT
-from ztensor.source.targets import require_free
 from ztensor.torch.checkpoint.opened import folder_of
-from ztensor.torch.checkpoint.place import AtPlace
+from ztensor.torch.checkpoint.place import DCP_VERSION, AtPlace
 from ztensor.torch.checkpoint.planner import asking, elements, require_shape
 from ztensor.torch.values import first_line, from_torch, identity
 from ztensor.tree import encode
@@ -100,6 +99,10 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
             `ztensor.CheckpointManager.save_divided` gives. The coordinator's count.
         storage: how the store of a URL is opened; see `ztensor.Reader`.
 
+    Attributes:
+        save_id: a new id for each save, as torch's own writer has; a reader has the coordinator's
+            in `read_metadata().storage_meta`.
+
     Raises:
         ArgumentTypeError: `path` is no path.
     """
@@ -131,6 +134,7 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
         self._storage = storage
         self._values = dict(values or {})
         self._overwrite = overwrite
+        self.save_id = str(uuid.uuid4())
         self._rank = 0
         self._is_alone = False
         self._part: PartWriter | None = None
@@ -143,11 +147,12 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
         """Take another folder for what is written from now on; None keeps the old one."""
         if checkpoint_id is not None:
             self._take_place(checkpoint_id)
+        self.save_id = str(uuid.uuid4())
         self._part = None
 
     def storage_meta(self) -> StorageMeta:
         """Return what planners are told of the place."""
-        return StorageMeta(checkpoint_id=self._name)
+        return StorageMeta(checkpoint_id=self._name, save_id=self.save_id)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: object, **kwargs: object) -> None:  # noqa: FBT001  # torch's
         """Learn which process this is; called by torch, in every process."""
@@ -168,8 +173,10 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
                 talk.
         """
         for home in (self._path, self._home):
-            target = Place(home, self._storage).target(ROOT)
-            require_free(target, overwrite=self._overwrite and not self._is_alone)
+            if (self._is_alone or not self._overwrite) and Place(home, self._storage).has_root():
+                error = UsageError("Checkpoint already exists", file=self._name)  # torch's words
+                error.in_python = None if self._is_alone else "overwrite=True replaces it"
+                raise error
         return plans
 
     def write_data(
@@ -193,7 +200,7 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
                 tensors.append(item)
         boxes: Boxes | None = {} if self._is_alone else None
         record, size = None, 0
-        self._make_folder()
+        Place(self._home, self._storage).make()
         if tensors:
             part = PartWriter(
                 self._home,
@@ -227,6 +234,7 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
             if name in values:
                 raise ArgumentValueError("the state has a value of this name", object_name=name)
             values[name] = value
+        values[SAVE_ID] = self.save_id
         if metadata.planner_data is not None:
             values[PATHS] = metadata.planner_data
         if self._is_alone:
@@ -242,6 +250,7 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
         )
         self._part = None
         metadata.storage_meta = self.storage_meta()
+        metadata.version = DCP_VERSION
 
     @property
     def _home(self) -> Any:
@@ -249,14 +258,6 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
         if not self._is_alone:
             return self._path
         return folder_of(self._path, self._storage, self._rank)
-
-    def _make_folder(self) -> None:
-        folder = Place(self._home, self._storage).folder
-        if folder is not None:
-            try:
-                os.makedirs(folder, exist_ok=True)
-            except OSError as error:
-                raise SourceError.from_os(error, "cannot make the folder", folder) from error
 
 
 def _plain(item: Any, planner: Any) -> Any:
