@@ -187,7 +187,7 @@ def save_encoded_divided(
         ZTensorError: what `PartWriter` and `commit` raise.
     """
     with PartWriter(
-        folder, durable=durable, compression=compression, checksum=STRONG, since=since
+        folder, durable=durable, compression=compression, checksum=STRONG, since=since, processes=1
     ) as part:
         for name, leaf in encoded.leaves.items():
             part.add(name, leaf)

@@ -8,6 +8,7 @@ under any sharding, with any number of processes. No array is ever gathered.
 from __future__ import annotations
 
 import contextlib
+import secrets
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -119,9 +120,12 @@ def save_sharded(
             plain[name] = value
         encode_values(plain)  # raises for what cannot be kept, before anything is written
         Place(folder, storage).make()
-        return cbor.encode([name for name, leaf in leaves if _is_of_one_process(leaf)])
+        names = [name for name, leaf in leaves if _is_of_one_process(leaf)]
+        return cbor.encode([secrets.token_bytes(16), *names])
 
-    whole = _each_first(_together(share, look))
+    listed: list[Any] = [cbor.decode(one) for one in _together(share, look)]
+    whole = _each_first(listed)
+    tokens = [one.hex() for one in listed[0] if isinstance(one, bytes)]
     with contextlib.ExitStack() as kept:  # while the writer lives, no clean-up takes its files
 
         def write() -> bytes:
@@ -136,6 +140,8 @@ def save_sharded(
                     storage=storage,
                     max_shard_size=max_shard_size,
                     since=since,
+                    save_id=tokens[0] if tokens else None,  # that of process 0 names the save
+                    processes=len(listed),
                 )
             )
             for name, leaf in leaves:
@@ -245,13 +251,13 @@ def _is_of_one_process(leaf: Any) -> bool:
     return _is_array(leaf) and not (isinstance(leaf, jax.Array) and not leaf.is_fully_addressable)
 
 
-def _each_first(every: list[bytes]) -> dict[str, int]:
+def _each_first(every: list[Any]) -> dict[str, int]:
     """Return of each array that processes have as a whole the first that does: that one writes."""
     first: dict[str, int] = {}
     for process, names in enumerate(every):
-        listed: Any = cbor.decode(names)
-        for name in listed:
-            first.setdefault(name, process)
+        for name in names:
+            if isinstance(name, str):
+                first.setdefault(name, process)
     return first
 
 

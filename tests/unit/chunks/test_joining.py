@@ -38,7 +38,7 @@ def write_parts(folder: Path, rows: list[int]) -> list[Any]:
     folder.mkdir(exist_ok=True)
     records = []
     for process in (0, 1):
-        with PartWriter(folder, process=process) as part:
+        with PartWriter(folder, process=process, save_id="one", processes=2) as part:
             for row in rows[process::2]:
                 part.add("w", np.full((2, 3), row, "f4"), shape=(ROWS, 3), offsets=(row, 0))
             records.append(part.finish())

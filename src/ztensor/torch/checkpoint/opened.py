@@ -19,6 +19,7 @@ from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.divided import open_divided
 from ztensor.divided.place import Place
 from ztensor.divided.root import BOXES, PATHS, SAVE_ID, values_as
+from ztensor.divided.saves import Save
 from ztensor.errors import FormatError, Reason, SourceNotFoundError, describe
 from ztensor.model.dtype import element_count
 from ztensor.sharded.naming import ROOT
@@ -58,6 +59,7 @@ class Opened:
 
     Attributes:
         name: the path of the root.
+        save: which save it is of, and of how many processes at least, if it is one of a process.
         values: plain values by name.
         paths: where in a nested state each name belongs; None where nothing says.
         boxes: of a process that was alone; else None.
@@ -68,6 +70,7 @@ class Opened:
         self._checkpoint = checkpoint
         self._table = checkpoint.root.table
         self.name = checkpoint.objects.name
+        self.save = Save(checkpoint.root.save_id, checkpoint.root.processes)
         try:
             self.values = dict(values_as(checkpoint.root, "torch", types))
         except BaseException:
@@ -162,6 +165,7 @@ class Apart:
         self.paths = paths or None
         for name, entry in self._entries.items():
             self._require_filled(name, entry.shape)
+        _require_one_save(parts)
 
     def _require_filled(self, name: str, shape: Shape) -> None:
         boxes: Any = np.array(list(self._boxes[name]), np.int64).reshape(-1, 2, len(shape))
@@ -245,6 +249,29 @@ def _boxes_of(part: Opened) -> Iterable[tuple[str, str, Shape, Shape]]:
 
 def _broken(part: Opened, name: str, message: str) -> FormatError:
     return FormatError(message, reason=Reason.SHARD_INDEX, file=part.name, object_name=name)
+
+
+def _require_one_save(parts: list[Opened]) -> None:
+    """Raise where what processes saved that did not talk is not of one save, or not all of it.
+
+    Raises:
+        FormatError: so it is.
+    """
+    first = parts[0].save.id
+    for part in parts:
+        if part.save.id != first:
+            error = FormatError(
+                "the processes saved at different times", reason=Reason.SHARD_INDEX, file=part.name
+            )
+            error.expected, error.found = describe(first, 80), describe(part.save.id, 80)
+            error.hint = "each folder by itself can be read"
+            raise error
+    most = max(part.save.processes or 0 for part in parts)
+    if most > len(parts):
+        error = FormatError("a process did not save", reason=Reason.SHARD_INDEX, file=parts[0].name)
+        error.expected, error.found = f"at least {most} processes", str(len(parts))
+        error.hint = "the folder of a process may be missing: it died, or is not yet done"
+        raise error
 
 
 def folder_of(path: Any, storage: object, rank: int) -> Any:
