@@ -22,7 +22,7 @@ from ztensor.reading.reader import ObjectReader
 from ztensor.sharded.naming import DIVIDED, ROOT, is_set
 from ztensor.source.paths import is_url, path_text
 from ztensor.source.table import is_remote, source_of
-from ztensor.source.urls import Remote, with_storage
+from ztensor.source.urls import Remote, path_of_file_url, with_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -456,8 +456,11 @@ def _divided_if_meant(
     if not isinstance(given, (str, os.PathLike)):
         return None
     path = path_text(given)
-    if not isinstance(given, Remote) and not is_remote(path):
-        return _divided_in_folder(path, verify=verify, limits=limits)
+    if not isinstance(given, Remote):
+        if path.lower().startswith("file://"):
+            path = path_of_file_url(path)
+        if not is_remote(path):
+            return _divided_in_folder(path, verify=verify, limits=limits)
     whole = path.partition("?")[0]
     is_signed = whole != path  # which is good for one object
     if (whole.endswith("/") and not is_signed) or whole.rpartition("/")[2] == ROOT:

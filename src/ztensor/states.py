@@ -83,12 +83,13 @@ def save_tree(
 ) -> None:
     """Save a nested state as one file, replacing an old one as a whole or not at all.
 
-    Kept exactly, types included: None, numbers, text, bytes, lists, tuples, sets, dicts of any
-    plain keys with their order, `OrderedDict`, `Counter`, `defaultdict`, ranges, slices, dates,
-    paths, arrays and scalars of NumPy, tensors of torch and JAX, `ztensor.Tensor`; and by their
-    fields namedtuples, dataclasses and enums. Tensors over the same elements are stored once and
-    share them again when they are loaded; lists and dicts that are in the tree twice come back as
-    two. Anything else is refused, by its place. Nothing is pickled.
+    Kept exactly, types included: None, numbers, text, bytes, `io.BytesIO` (its position is 0 once
+    it is loaded), lists, tuples, sets, dicts of any plain keys with their order, `OrderedDict`,
+    `Counter`, `defaultdict`, ranges, slices, dates, paths, arrays and scalars of NumPy, tensors of
+    torch and JAX, `ztensor.Tensor`; and by their fields namedtuples, dataclasses and enums. Tensors
+    over the same elements are stored once and share them again when they are loaded; lists and
+    dicts that are in the tree twice come back as two. Anything else is refused, by its place.
+    Nothing is pickled.
 
     Elements come back in row-major order and the machine's byte order, whatever strides and byte
     order were. Gradients are not saved.
@@ -186,7 +187,7 @@ def save_encoded_divided(
         ZTensorError: what `PartWriter` and `commit` raise.
     """
     with PartWriter(
-        folder, durable=durable, compression=compression, checksum=STRONG, since=since
+        folder, durable=durable, compression=compression, checksum=STRONG, since=since, processes=1
     ) as part:
         for name, leaf in encoded.leaves.items():
             part.add(name, leaf)

@@ -15,7 +15,8 @@ import pytest
 import ztensor
 from tests.unit.divided.saving import save
 from ztensor.chunks.table import ChunkTable, Kind, TableFile
-from ztensor.divided.root import columns_of, encode_values, read_root, write_root
+from ztensor.divided.columns import columns_of
+from ztensor.divided.root import encode_values, read_root, write_root
 from ztensor.source.sink import FileSink
 
 W = np.arange(40, dtype="f4").reshape(8, 5)

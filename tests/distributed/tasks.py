@@ -116,6 +116,25 @@ def _has_values(placement: str) -> bool:
     return placement in states.PLACEMENTS
 
 
+def save_apart_and_fail(folder: str, placement: str, fails: dict[str, int]) -> list[str]:
+    """Save two steps into one folder without collectives; return what each process raised.
+
+    Args:
+        folder: where to.
+        placement: as for `save`.
+        fails: of processes, by their number as text, the step whose save fails.
+    """
+    raised = []
+    for step in (1, 2):
+        options = {"max_shard_size": "none"} if fails.get(str(dist.get_rank())) == step else {}
+        try:
+            save(folder, placement, step, writer=options, use_collectives=False)
+        except Exception as error:  # noqa: BLE001  # whatever it is, training goes on
+            raised.append(f"{step}: {type(error).__name__}")
+            dist.barrier()  # where those wait that saved
+    return raised
+
+
 def save_async(folder: str, placement: str, kind: str, steps: int = 2) -> None:
     """Save several times one after another, in a thread or a process beside this one."""
     from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import ztensor
 from tests.extent import IS_FULL
-from ztensor.divided import open_divided, read_root
+from ztensor.divided import open_divided, read_root, repair
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,6 +99,36 @@ def test_processes_that_do_not_talk_save_apart(processes: Processes, tmp_path: P
     for one in processes.run(2, f"{TASKS}.load_each", **loading):
         assert one.errors[0][0] == "FormatError"
         assert "model.layers.0.weight" in one.errors[0][2]
+
+
+@pytest.mark.slow
+def test_folders_of_different_steps_are_not_joined(processes: Processes, tmp_path: Path) -> None:
+    """Process 1 fails at the first step and saves the second; the others have the first."""
+    home = tmp_path / "mixed"
+    processes.right(4, f"{TASKS}.save_apart_and_fail", folder=home, placement="01", fails={"1": 1})
+    for rank in range(4):
+        assert (home / f"{rank:05d}" / "checkpoint.zt").exists()
+    for one in processes.run(2, f"{TASKS}.load", folder=home, placement="0"):
+        assert one.errors[0][:2] == ["FormatError", "shard_index"]
+    shutil.rmtree(home)
+    processes.right(4, f"{TASKS}.save_apart_and_fail", folder=home, placement="01", fails={})
+    assert processes.right(3, f"{TASKS}.load", folder=home, placement="0") == [[]] * 3
+
+
+@pytest.mark.slow
+def test_a_root_that_is_lost_behind_a_save_of_processes_is_made_anew(
+    processes: Processes, tmp_path: Path
+) -> None:
+    """Also of processes that had nothing to write: every process leaves a part."""
+    processes.right(3, f"{TASKS}.save", folder=tmp_path, placement="0", values=False)
+    (tmp_path / "checkpoint.zt").unlink()
+    assert repair(tmp_path).written is not None
+    with ztensor.open(tmp_path) as reader:
+        assert reader.verify().ok
+    (tmp_path / "checkpoint.zt").unlink()
+    next(tmp_path.glob("00002-*.zt")).unlink()
+    with pytest.raises(ztensor.UsageError):
+        repair(tmp_path)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,6 +55,12 @@ def _optimizer() -> dict[str, Any]:
     return state
 
 
+def _saved() -> io.BytesIO:
+    buffer = io.BytesIO()  # as torchtitan's TrainState keeps its losses
+    torch.save([1.0, 2.0], buffer)
+    return buffer
+
+
 # Each is a state by itself; those that no library can keep are in `REFUSED`.
 VALUES: dict[str, Callable[[], dict[str, Any]]] = {
     **{
@@ -83,6 +90,7 @@ VALUES: dict[str, Callable[[], dict[str, Any]]] = {
     "None and bool": lambda: {"x": None, "y": True, "t": torch.ones(1)},
     "str": lambda: {"x": "text", "t": torch.ones(1)},
     "bytes": lambda: {"x": b"\0\xff", "t": torch.ones(1)},
+    "BytesIO": lambda: {"x": io.BytesIO(b"\0\xff"), "y": {"z": _saved()}, "t": torch.ones(1)},
     "list": lambda: {"x": [1, 2.5, "c", None], "t": torch.ones(1)},
     "tuple": lambda: {"betas": (0.9, 0.999), "t": torch.ones(1)},
     "state of random": lambda: {
@@ -144,6 +152,8 @@ def is_same(found: Any, expected: Any) -> bool:
         )
     if isinstance(expected, (list, tuple)):
         return len(found) == len(expected) and all(map(is_same, found, expected))
+    if isinstance(expected, io.BytesIO):
+        return bool(found.getvalue() == expected.getvalue())
     return bool(found == expected)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -121,6 +122,27 @@ def test_leaves_are_read_when_they_are_asked_for(tmp_path: Path) -> None:
         assert lazy.tree(only="epoch") == {"epoch": 3}
         with pytest.raises(ObjectNotFoundError):
             lazy["model"]
+
+
+def test_a_buffer_comes_back_from_files_steps_and_checkpoints(tmp_path: Path) -> None:
+    path = tmp_path / "state.zt"
+    state = {"losses": io.BytesIO(b"1 2"), "w": np.ones(2)}
+    ztensor.save_tree(state, path)
+    with ztensor.CheckpointManager(tmp_path / "steps") as manager:
+        manager.save(1, state)
+        manager.wait()
+        restored = manager.restore()
+        assert restored is not None
+    with ztensor.open_tree(path) as lazy:
+        found = [ztensor.load_tree(path)["losses"], restored.tree["losses"], lazy["losses"]]
+    assert [(type(one), one.read()) for one in found] == [(io.BytesIO, b"1 2")] * 3
+
+
+def test_buffers_are_compared_by_their_bytes(tmp_path: Path) -> None:
+    for name, held, step in [("a", b"1", 1), ("b", b"1", 2), ("c", b"2", 1)]:
+        ztensor.save_tree({"x": io.BytesIO(held), "step": step}, tmp_path / f"{name}.zt")
+    assert ztensor.diff(tmp_path / "a.zt", tmp_path / "b.zt").values == {"step": (1, 2)}
+    assert list(ztensor.diff(tmp_path / "a.zt", tmp_path / "c.zt").values) == ["x"]
 
 
 # --- Live trees -----------------------------------------------------------------------------

@@ -7,6 +7,7 @@ blocks: first compared as bytes, and from the first difference on as numbers.
 from __future__ import annotations
 
 import dataclasses
+import io
 import math
 import re
 from typing import TYPE_CHECKING, Any
@@ -355,6 +356,8 @@ def _is_same(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(_is_same, one, other))
+    if isinstance(one, io.BytesIO) and isinstance(other, io.BytesIO):
+        return one.getvalue() == other.getvalue()
     return type(one) is type(other) and bool(one == other)
 
 

@@ -1,38 +1,30 @@
-"""Boxes in arrays: which overlap, and whether some of them fill a shape, each element once.
+"""Boxes in arrays: where each begins and how long it is along each axis, as NumPy columns.
 
-A box is where it begins along each axis and how long it is there. All functions take many boxes as
-NumPy columns and make no object for one.
+Which boxes overlap, whether boxes tile the shapes that they are parts of, and which are runs.
 """
 
 from __future__ import annotations
 
-import os
+import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ztensor.errors import LimitError, Reason
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
 
-# Two primes below 2^31, so that products of residues fit into 64 bits.
-_PRIMES = (2147483647, 2147483629)
-_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_BATCH = 1 << 16  # boxes whose numbers are mixed at a time: memory stays small
-_MOST_COMPARED = 2000  # boxes among which an overlapping pair is looked for, to be named
+# Corners that are compared: of a grid two a box are, of uneven tiles in four axes sixteen.
+_CORNERS_A_BOX, _LEAST_CORNERS = 64, 1 << 20
 
 
 class Overlap(NamedTuple):
-    """The common part of two boxes.
-
-    Attributes:
-        source: which part of the first it is, counted from that one's corner.
-        target: which part of the second.
-        sizes: how long it is along each axis.
-    """
+    """The common part of two boxes: as a part of the first, of the second, and its lengths."""
 
     source: tuple[slice, ...]
     target: tuple[slice, ...]
@@ -52,14 +44,7 @@ class Overlap(NamedTuple):
 def overlap(
     offsets: Sequence[int], sizes: Sequence[int], others: Sequence[int], lengths: Sequence[int]
 ) -> Overlap:
-    """Return the common part of a box and another one.
-
-    Args:
-        offsets: where the first begins along each axis.
-        sizes: how long it is.
-        others: where the second begins.
-        lengths: how long that is.
-    """
+    """Return the common part of the box (offsets, sizes) and the box (others, lengths)."""
     source, target, common = [], [], []
     for offset, size, other, length in zip(offsets, sizes, others, lengths, strict=True):
         start = max(offset, other)
@@ -71,17 +56,7 @@ def overlap(
 
 
 def touching(offsets: Array, sizes: Array, others: Sequence[int], lengths: Sequence[int]) -> Array:
-    """Return which boxes have an element in common with one.
-
-    Args:
-        offsets: (boxes, axes) where they begin.
-        sizes: (boxes, axes) how long they are.
-        others: where the one begins.
-        lengths: how long it is.
-
-    Returns:
-        Rising numbers of boxes, int64.
-    """
+    """Return the rows of (offsets, sizes) that overlap the box (others, lengths), ascending."""
     hits = np.ones(len(offsets), np.bool_)
     for axis, (other, length) in enumerate(zip(others, lengths, strict=True)):
         starts, counts = offsets[:, axis], sizes[:, axis]
@@ -92,88 +67,161 @@ def touching(offsets: Array, sizes: Array, others: Sequence[int], lengths: Seque
     return np.flatnonzero(hits)
 
 
-class Fill:
-    """Tells whether boxes fill shapes, each element exactly once, in time that is linear.
+class Misfit(NamedTuple):
+    """An element that is not in exactly one box.
 
-    Each corner along an axis gets a random residue; of a box the differences between both ends are
-    multiplied over all axes. The sum over boxes that fill a shape equals that of the whole shape,
-    as its inner corners cancel. If they do not fill it, both are equal with a chance below
-    rank^2 / 2^61, whatever the boxes are: the residues are of a key that is new in each process.
+    Attributes:
+        tensor: the row of its tensor.
+        element: its place.
+        boxes: the rows of the boxes that have it: none, or several.
     """
 
-    primes = np.array(_PRIMES, np.uint64)  # sums are equal but for multiples of these
-
-    def __init__(self, key: bytes | None = None) -> None:
-        found = np.frombuffer(os.urandom(16) if key is None else key, np.uint64)
-        self._keys = [int(one) for one in found]
-
-    def sums(self, offsets: Array, sizes: Array, groups: Array, count: int) -> Array:
-        """Return the sums of the boxes of each group.
-
-        Args:
-            offsets: (boxes, axes) where they begin, not negative.
-            sizes: (boxes, axes) how long they are, not negative; both within int64 together.
-            groups: the group of each box.
-            count: how many groups there are.
-
-        Returns:
-            (groups, 2) uint64: one residue for each prime.
-        """
-        found = np.zeros((count, 2), np.uint64)
-        for start in range(0, len(offsets), _BATCH):
-            some = slice(start, start + _BATCH)
-            for number, (prime, key) in enumerate(zip(_PRIMES, self._keys, strict=True)):
-                values = _products(offsets[some], sizes[some], prime, key)
-                np.add.at(found[:, number], groups[some].astype(np.intp), values)
-        found[:, 0] %= np.uint64(_PRIMES[0])
-        found[:, 1] %= np.uint64(_PRIMES[1])
-        return found
-
-    def fills(self, offsets: Array, sizes: Array, shape: Sequence[int]) -> bool:
-        """Return whether boxes that lie in a shape fill it, each element once."""
-        whole = np.array(shape, np.int64).reshape(1, -1)
-        zeros = np.zeros(len(offsets), np.intp)
-        expected = self.sums(np.zeros_like(whole), whole, np.zeros(1, np.intp), 1)
-        return bool((self.sums(offsets, sizes, zeros, 1) == expected).all())
+    tensor: int
+    element: list[int]
+    boxes: list[int]
 
 
-def _products(offsets: Array, sizes: Array, prime: int, key: int) -> Array:
-    """Return of each box the product over its axes of the difference of both ends' residues."""
-    p = np.uint64(prime)
-    product = np.ones(len(offsets), np.uint64)
-    for axis in range(offsets.shape[1]):
-        starts = offsets[:, axis].astype(np.uint64)
-        ends = starts + sizes[:, axis].astype(np.uint64)
-        salt = np.uint64((key + axis * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF)
-        difference = _residues(ends, salt, p) + p - _residues(starts, salt, p)
-        product = product * (difference % p) % p
-    return product
+def find_misfit(
+    offsets: Array, sizes: Array, tensors: Array, shapes: Array, piece: int = 1 << 15
+) -> Misfit | None:
+    """Return the first element that is not in exactly one box; None if there is none.
 
-
-def _residues(numbers: Array, salt: np.uint64, prime: np.uint64) -> Array:
-    """Return a residue for each number that looks random to who does not know the salt."""
-    mixed = numbers ^ salt
-    for _ in range(2):
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX_1
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX_2
-        mixed = (mixed ^ (mixed >> np.uint64(31))) + salt
-    residues: Array = mixed % prime
-    return residues
-
-
-def overlapping_pair(offsets: Array, sizes: Array) -> tuple[int, int] | None:
-    """Return two boxes with a common element, None where there are none among the first ones.
+    A box is the signed sum of its corners. Boxes tile a shape if and only if their corners, minus
+    those of the shape, cancel; corners at the far side of a shape follow from the others. Axis by
+    axis equal corners are sorted together and summed, so that few are left of neighbours. At the
+    first that is left the coverage changes from one: the element there has no box, or several.
 
     Args:
-        offsets: (boxes, axes) where they begin.
-        sizes: (boxes, axes) how long they are.
+        offsets: (boxes, axes) integers.
+        sizes: (boxes, axes) integers; each box is within its shape.
+        tensors: (boxes,) the row of `shapes` that each box is a part of.
+        shapes: (tensors, axes) int64.
+        piece: how many corners are compared at a time, so that memory stays small.
+
+    Raises:
+        LimitError: the boxes have too many corners that no neighbour cancels.
     """
-    for first in range(min(len(offsets), _MOST_COMPARED)):
-        rest = slice(first + 1, _MOST_COMPARED)
-        hits = touching(offsets[rest], sizes[rest], offsets[first].tolist(), sizes[first].tolist())
-        if len(hits):
-            return first, first + 1 + int(hits[0])
+    if not shapes.shape[1]:  # of one element each
+        boxes, whole = np.ones((len(offsets), 1), np.int64), np.ones((len(shapes), 1), np.int64)
+        found = find_misfit(0 * boxes, boxes, tensors, whole)
+        return found and found._replace(element=[])
+    left = _first_left(offsets, sizes, tensors, shapes, piece)
+    if left is None:
+        return None
+    tensor, element = left
+    own = np.flatnonzero(tensors == tensor)
+    hits = touching(offsets[own], sizes[own], element, [1] * len(element))
+    return Misfit(tensor, element, own[hits].tolist())
+
+
+class _Corners(NamedTuple):
+    """Corners whose coordinates along some axes are known.
+
+    Attributes:
+        group: (corners,) a number for these coordinates, in the same order.
+        row: (corners,) the box; shapes are behind the boxes.
+        weight: (corners,) how often the corner counts, with its sign.
+        is_stop: (corners, axes) whether a coordinate is the end of the box.
+    """
+
+    group: Array
+    row: Array
+    weight: Array
+    is_stop: Array
+
+
+def _first_left(
+    offsets: Array, sizes: Array, tensors: Array, shapes: Array, piece: int
+) -> tuple[int, list[int]] | None:
+    """Return the tensor and the coordinates of the first corner that no other cancels."""
+    count, rank = len(offsets), shapes.shape[1]
+    dtype = np.dtype(np.int32 if shapes.max(initial=0) < 1 << 31 else np.int64)
+    starts = np.zeros((count + len(shapes), rank), dtype)
+    starts[:count] = offsets
+    stops = np.concatenate((starts[:count], shapes), dtype=dtype)
+    stops[:count] += sizes.astype(dtype)
+    tensor_of = np.concatenate((tensors, np.arange(len(shapes))), dtype=np.int32)
+    row = np.flatnonzero((starts < stops).all(axis=1)).astype(np.int32)
+    weight = np.where(row < count, 1, -1).astype(np.int32)
+
+    def inner(row: Array, axis: int) -> Array:
+        """Return which boxes end before the far side."""
+        return np.flatnonzero(stops[row, axis] < shapes[tensor_of[row], axis]).astype(np.int32)
+
+    axes = sorted(range(rank), key=lambda axis: len(inner(row, axis)))  # few cuts first
+    most = _LEAST_CORNERS + _CORNERS_A_BOX * len(row)
+    corners = _Corners(tensor_of[row], row, weight, np.zeros((len(row), rank), np.bool_))
+    pieces = [(0, corners)] if len(row) else []
+    while pieces:
+        depth, old = pieces.pop()
+        most -= len(old.row)
+        if most < 0:
+            raise LimitError(
+                "the chunks of tensors are cut along so many axes that it would take too long to "
+                "see whether they overlap",
+                reason=Reason.LIMIT_COST,
+            )
+        if depth == rank:
+            one, at_stop = old.row[0], old.is_stop[0]
+            return int(tensor_of[one]), np.where(at_stop, stops[one], starts[one]).tolist()
+        axis, others = axes[depth], axes[depth + 1 :]
+        ends = inner(old.row, axis)
+        places = np.concatenate((starts[old.row, axis], stops[old.row[ends], axis]))
+        if others and not places.any():  # all have the length of the shape
+            pieces.append((depth + 1, old))
+            continue
+        at = np.concatenate((np.arange(len(old.row), dtype=np.int32), ends))
+        group = _numbers(old.group[at], places)
+        merged = []
+        for some in _runs(group, piece):
+            row, is_end = old.row[at[some]], some >= len(old.row)
+            sides = (side[row, other] for other in others for side in (starts, stops))
+            order, firsts = _sorted(_numbers(group[some], *sides))
+            weight = np.where(is_end, -old.weight[at[some]], old.weight[at[some]])
+            total = np.add.reduceat(weight[order], firsts)
+            kept = order[firsts[total != 0]]
+            is_stop = old.is_stop[at[some[kept]]]
+            is_stop[:, axis] = is_end[kept]
+            if len(kept):
+                new = _Corners(group[some[kept]], row[kept], total[total != 0], is_stop)
+                merged.append((depth + 1, new))
+        pieces += reversed(merged)
     return None
+
+
+def _numbers(numbers: Array, *columns: Array) -> Array:
+    """Return a number for each row of some columns, in the rows' order, equal where they are."""
+    numbers = numbers.astype(np.int64)
+    top = int(numbers.max(initial=0)) + 1
+    for column in columns:
+        span = int(column.max(initial=0)) + 1
+        part = column
+        if top * span > 1 << 62:  # places in order instead: at most a square of the rows
+            numbers, part = (np.unique(one, return_inverse=True)[1] for one in (numbers, column))
+            top, span = int(numbers.max()) + 1, int(part.max()) + 1
+        numbers *= span
+        numbers += part
+        top *= span
+    return numbers
+
+
+def _sorted(numbers: Array) -> tuple[Array, Array]:
+    """Return the order of numbers, and where in it each of them comes first."""
+    order = np.argsort(numbers, kind="stable")
+    numbers = numbers[order]
+    is_first = np.concatenate((np.ones(1, np.bool_), numbers[1:] != numbers[:-1]))
+    return order, np.flatnonzero(is_first)
+
+
+def _runs(group: Array, piece: int) -> Iterator[Array]:
+    """Yield places of whole groups, in the order of these, about `piece` at a time."""
+    if len(group) <= piece:
+        yield np.arange(len(group))
+        return
+    order, firsts = _sorted(group)
+    cuts = firsts[np.searchsorted(firsts, np.arange(0, len(group), piece), side="right") - 1]
+    for start, stop in itertools.pairwise([*np.unique(cuts).tolist(), len(group)]):
+        yield order[start:stop]
 
 
 def is_in_order(strides: tuple[int, ...], sizes: tuple[int, ...], width: int) -> bool:

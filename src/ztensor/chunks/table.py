@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.chunks.boxes import Fill, overlapping_pair, touching
+from ztensor.chunks.boxes import find_misfit, touching
 from ztensor.digest import ALGORITHMS
-from ztensor.errors import FormatError, Reason, ZTensorError, describe
+from ztensor.errors import FormatError, Reason, ZTensorError
 from ztensor.layout.elements import result_dtype, storage_dtype
 from ztensor.model.dtype import element_count
 from ztensor.model.manifest import Component
@@ -30,17 +30,10 @@ if TYPE_CHECKING:
 # Of the encodings of a table: where the manifest of the file it lies in tells how it is stored.
 WHOLE_OBJECT = "object"
 _BATCH = 1 << 14  # rows that are looked at together: they stay in cache
-_FILL_BATCH = 1 << 20  # the same, where each time all tensors are gone through
 
 
 class Kind(NamedTuple):
-    """What tensors of a table have in common.
-
-    Attributes:
-        dtype: storage type.
-        type: logical type, or None.
-        format: the layout.
-    """
+    """What tensors of a table have in common: storage type, logical type, layout."""
 
     dtype: str
     type: str | None = None
@@ -71,13 +64,7 @@ def _unit(dtype: str, type: str | None) -> tuple[int, int] | None:
 
 
 class TableFile(NamedTuple):
-    """A file that chunks lie in.
-
-    Attributes:
-        name: its name beneath the folder.
-        size: its length in bytes.
-        digest: `algorithm:hex` over its manifest, or "".
-    """
+    """A file of chunks: name beneath the folder, length, digest of its manifest or ""."""
 
     name: str
     size: int
@@ -88,16 +75,12 @@ class Chunk(NamedTuple):
     """One row of a table.
 
     Attributes:
-        row: its number; -1 of one that is in no table yet.
-        tensor: the number of its tensor.
-        file: the number of its file.
-        number: which of the objects of the tensor's name it is in that file, from 0.
-        encoding: how it is stored.
-        offsets: where the box begins.
-        sizes: how long it is.
-        at: where its bytes begin in the file.
-        length: how many are stored.
-        digest: `algorithm:hex` over them, or None.
+        row: -1 of a chunk that is in no table yet.
+        tensor: an index of the table's names; so `file` of its files.
+        number: which of the objects of the tensor's name in that file it is, from 0.
+        offsets: where the box begins; `sizes`: how long it is.
+        at: where its bytes begin in the file; `length`: how many are stored.
+        digest: `algorithm:hex` over these, or None.
         content: xxh3-128 over the decoded bytes, or None.
     """
 
@@ -120,22 +103,17 @@ class ChunkTable:
 
     Attributes:
         names: of each tensor; each once.
-        kinds: what tensors are, few in number.
-        kind: (tensors) places in `kinds`.
+        kinds: few in number; `kind` (tensors,) has the index of each tensor.
         shapes: of each tensor.
-        files: what chunks lie in.
-        encodings: how chunks are stored, few in number; `WHOLE_OBJECT` among them.
-        tensor: (chunks) the tensor of each, not falling.
-        file: (chunks) places in `files`.
-        number: (chunks) which of the objects of that name in its file it is; None where all are 0.
-        encoding: (chunks) places in `encodings`; None where all are the first.
-        offsets: (all axes of all chunks) where the boxes begin, one row behind the other.
-        sizes: likewise: how long they are.
-        at: (chunks) where the bytes begin in the file.
-        length: (chunks) how many are stored.
-        digest: (chunks, bytes) digests over the stored bytes; None where there are none.
-        algorithm: what computes them.
-        content: (chunks, 16) xxh3-128 over the decoded bytes; None where it was not asked for.
+        files: that the chunks are in; `file` (chunks,) has the index of each chunk.
+        encodings: few in number, `WHOLE_OBJECT` among them; `encoding` (chunks,) has the index of
+            each chunk, and is None where all are the first.
+        tensor: (chunks,) the tensor of each, ascending.
+        number: (chunks,) see `Chunk`; None where all are 0.
+        offsets: (all axes of all chunks,) where boxes begin, one after the other; so `sizes`.
+        at: (chunks,) where the bytes begin in the file; `length`: how many are stored.
+        digest: (chunks, bytes) of the stored bytes, by `algorithm`; None where there are none.
+        content: (chunks, 16) xxh3-128 over the decoded bytes; None where not asked for.
     """
 
     names: Sequence[str]
@@ -287,193 +265,70 @@ class ChunkTable:
         if (0 if self.encoding is None else int(self.encoding.max())) >= len(self.encodings):
             raise broken("a chunk has an encoding that is not listed")
         sizes = np.fromiter((file.size for file in self.files), np.int64, len(self.files))
-        for start in range(0, len(self), _BATCH):
-            some = slice(start, start + _BATCH)
-            ends = self.at[some].astype(np.int64) + self.length[some].astype(np.int64)
-            wrong = ends > sizes[self.file[some]]
-            if wrong.any():
-                raise self._wrong(start + int(np.flatnonzero(wrong)[0]), "does not lie in its file")
+        wrong = self.at.astype(np.int64) + self.length.astype(np.int64) > sizes[self.file]
+        if wrong.any():
+            raise self._wrong(int(np.argmax(wrong)), "does not lie in its file")
 
     def _require_boxes(self) -> None:
         """Raise where boxes leave their shape, overlap, leave elements out, or are too long."""
-        slabs = _Slabs(self.tensor, self._first_rows)
-        ranks = np.unique(self.ranks).tolist()
-        shapes = {rank: self._shapes_of_rank(rank) for rank in ranks}
-        is_raw = self._is_raw()
-        units = [kind.unit if kind.format == "dense" else None for kind in self.kinds]
-        for start in range(0, len(self), _BATCH):
-            some = np.arange(start, min(start + _BATCH, len(self)))
-            of_row = self.ranks[self.tensor[some]]
-            slabs.begin(some)
-            for rank in ranks:
-                rows = some if len(ranks) == 1 else some[of_row == rank]
-                if not len(rows):
-                    continue
-                offsets, sizes = self._boxes_of(rows, rank)
-                tensors = self.tensor[rows]
-                whole = shapes[rank][tensors]
-                wrong = (offsets + sizes > whole).any(axis=1)
+        for rank in np.unique(self.ranks).tolist():
+            chosen = np.flatnonzero(self.ranks == rank)
+            listed = [self.shapes[number] for number in chosen.tolist()]
+            shapes = np.array(listed, np.int64).reshape(len(listed), rank)
+            place = np.zeros(len(self.names), np.int32)
+            place[chosen] = np.arange(len(chosen))
+            rows = np.flatnonzero(self.ranks[self.tensor] == rank)
+            for start in range(0, len(rows), _BATCH):
+                some = rows[start : start + _BATCH]
+                offsets, sizes = (column.astype(np.int64) for column in self._boxes_of(some, rank))
+                wrong = (sizes > shapes[place[self.tensor[some]]] - offsets).any(axis=1)
                 if wrong.any():
-                    row = int(rows[np.flatnonzero(wrong)[0]])
-                    raise self._wrong(row, "does not lie in its tensor")
-                counts = sizes.astype(np.float64).prod(axis=1)
-                self._require_lengths(rows, tensors, counts, is_raw, units)
-                slabs.see(rows, offsets, sizes, whole)
-            slabs.end()
-        left = np.flatnonzero(~slabs.are_full)
-        if len(left):
-            self._require_filled(left, slabs.are_full, shapes)
+                    raise self._wrong(int(some[np.argmax(wrong)]), "does not lie in its tensor")
+                self._require_lengths(some, sizes.prod(axis=1, dtype=np.float64))
+            found = find_misfit(*self._boxes_of(rows, rank), place[self.tensor[rows]], shapes)
+            if found is not None:
+                raise self._misfit(int(chosen[found.tensor]), found.element, rows[found.boxes])
 
     def _boxes_of(self, rows: Array, rank: int) -> tuple[Array, Array]:
-        """Return the boxes of rows of one rank: (rows, axes) int64 each."""
+        """Return the boxes of rows of one rank: (rows, axes) each."""
         tensors = self.tensor[rows]
         first = self._first_axes[tensors] + (rows - self._first_rows[tensors]) * rank
-        if rank and int(first[-1]) - int(first[0]) == (len(rows) - 1) * rank:  # all are neighbours
-            part = slice(int(first[0]), int(first[-1]) + rank)
-            offsets, sizes = self.offsets[part], self.sizes[part]
-        else:
-            places = first[:, None] + np.arange(rank)
-            offsets, sizes = self.offsets[places], self.sizes[places]
-        shape = len(rows), rank
-        return offsets.reshape(shape).astype(np.int64), sizes.reshape(shape).astype(np.int64)
+        places = first[:, None] + np.arange(rank)
+        return self.offsets[places], self.sizes[places]
 
-    def _is_raw(self) -> Array | None:
-        """Return which encodings are raw, by their numbers; None where no chunk is."""
-        raw = np.array([word == "raw" for word in self.encodings] or [False], np.bool_)
-        return raw if raw.any() else None
-
-    def _require_lengths(
-        self,
-        rows: Array,
-        tensors: Array,
-        counts: Array,
-        is_raw: Array | None,
-        units: list[tuple[int, int] | None],
-    ) -> None:
-        """Raise where raw chunks are not as long as their boxes.
+    def _require_lengths(self, rows: Array, counts: Array) -> None:
+        """Raise where raw chunks are not as long as their boxes of so many elements.
 
         Counts are floats: exact below 2^53, and more lies in no file.
         """
-        if is_raw is None:
-            return
+        is_raw: Array = np.array([word == "raw" for word in self.encodings])
         words = np.zeros(len(rows), np.intp) if self.encoding is None else self.encoding[rows]
-        kinds = self.kind[tensors]
-        for number, unit in enumerate(units):
-            if unit is None:
-                continue
-            nbytes = np.ceil(counts / unit[1]) * unit[0]
-            wrong = is_raw[words] & (kinds == number)
-            wrong &= nbytes != self.length[rows].astype(np.float64)
-            if wrong.any():
-                row = int(rows[np.flatnonzero(wrong)[0]])
-                raise self._wrong(row, "is not as long as its box")
+        kinds = self.kind[self.tensor[rows]]
+        for number, kind in enumerate(self.kinds):
+            unit = kind.unit if kind.format == "dense" else None
+            if unit is not None:
+                nbytes = np.ceil(counts / unit[1]) * unit[0]
+                wrong = is_raw[words] & (kinds == number) & (nbytes != self.length[rows])
+                if wrong.any():
+                    raise self._wrong(int(rows[np.argmax(wrong)]), "is not as long as its box")
 
-    def _require_filled(self, left: Array, is_done: Array, shapes: Mapping[int, Array]) -> None:
-        """Raise where the boxes of some tensors overlap, or leave elements out."""
-        fill, count = Fill(), len(self.names)
-        rows = np.flatnonzero(~is_done[self.tensor])
-        for rank, whole in shapes.items():
-            found = np.zeros((count, 2), np.uint64)
-            own = rows[self.ranks[self.tensor[rows]] == rank]
-            for start in range(0, len(own), _FILL_BATCH):
-                part = own[start : start + _FILL_BATCH]
-                found += fill.sums(*self._boxes_of(part, rank), self.tensor[part], count)
-            found %= fill.primes
-            some = left[self.ranks[left] == rank]
-            zeros = np.zeros((len(some), rank), np.int64)
-            expected = fill.sums(zeros, whole[some], np.arange(len(some)), len(some))
-            wrong = (expected != found[some]).any(axis=1)
-            if wrong.any():
-                raise self._unfilled(int(some[np.flatnonzero(wrong)[0]]))
-
-    def _shapes_of_rank(self, rank: int) -> Array:
-        """Return the shapes of the tensors of so many axes, zeros for the others."""
-        shapes = np.zeros((len(self.names), rank), np.int64)
-        if rank:
-            chosen = np.flatnonzero(self.ranks == rank)
-            shapes[chosen] = np.array([self.shapes[number] for number in chosen.tolist()])
-        return shapes
-
-    def _unfilled(self, tensor: int) -> FormatError:
-        offsets, sizes = self.boxes(tensor)
-        pair = overlapping_pair(offsets, sizes)
-        covered = sum(element_count(tuple(one)) for one in sizes.tolist()[:10_000])
-        if pair is not None:
-            first, second = (
-                f"{offsets[one].tolist()} of sizes {sizes[one].tolist()}" for one in pair
-            )
+    def _misfit(self, tensor: int, element: list[int], rows: Array) -> FormatError:
+        """Return the error for an element that is not in exactly one chunk."""
+        chunks = [self.chunk(row) for row in rows[:2].tolist()]
+        if chunks:
             error = broken(
-                "two chunks of a tensor overlap", found=f"chunks at {first} and at {second}"
+                "two chunks of a tensor overlap",
+                found="chunks at "
+                + " and at ".join(f"{list(c.offsets)} of sizes {list(c.sizes)}" for c in chunks),
             )
         else:
             error = broken(
                 "the chunks of a tensor do not cover it",
                 expected=f"{element_count(self.shapes[tensor])} elements",
-                found=f"{describe(covered)} in {counted(len(offsets), 'chunk')}",
+                found=f"{counted(len(self.rows(tensor)), 'chunk')} without the one at {element}",
             )
         error.object_name = self.names[tensor]
         return error
-
-
-class _Slabs:
-    """Tells which tensors are cut along one axis, chunk behind chunk: most are, and these are full.
-
-    Rows are looked at some neighbours at a time: `begin`, `see` for those of each rank, `end`.
-
-    Args:
-        tensor: the tensor of each row.
-        first_rows: the first row of each tensor, and behind the last one how many there are.
-
-    Attributes:
-        are_full: (tensors) which are full, once all rows were seen.
-    """
-
-    def __init__(self, tensor: Array, first_rows: Array) -> None:
-        self._tensor = tensor
-        self._first_rows = first_rows
-        self.are_full: Array = np.diff(first_rows) > 0
-        self._before = (0, -1)  # where the row before ends, and the axis it is cut along
-
-    def begin(self, rows: Array) -> None:
-        """Take some rows, all neighbours."""
-        self._rows = rows
-        self._axis = np.zeros(len(rows), np.int64)  # -1 where a box is cut along several
-        self._start, self._stop, self._length = (np.zeros(len(rows), np.int64) for _ in range(3))
-
-    def see(self, rows: Array, offsets: Array, sizes: Array, whole: Array) -> None:
-        """Take the boxes of some of these rows, all of one rank and in their shapes."""
-        part = rows - self._rows[0]
-        cut = np.zeros(len(rows), np.int16)
-        axis = np.zeros(len(rows), np.int64)
-        rank = offsets.shape[1]
-        for one in range(rank):
-            is_cut = sizes[:, one] != whole[:, one]
-            cut += is_cut
-            axis[is_cut] = one
-        if rank:
-            every = np.arange(len(rows))
-            self._start[part] = offsets[every, axis]
-            self._stop[part] = offsets[every, axis] + sizes[every, axis]
-            self._length[part] = whole[every, axis]
-        else:
-            self._stop[part] = self._length[part] = 1
-        axis[cut > 1] = -1
-        self._axis[part] = axis
-
-    def end(self) -> None:
-        """Note which tensors the rows do not fill."""
-        rows, axis, stop = self._rows, self._axis, self._stop
-        tensor = self._tensor[rows]
-        is_first = rows == self._first_rows[tensor]
-        is_last = rows == self._first_rows[tensor + 1] - 1
-        before, along = (
-            np.concatenate((np.array([one]), column[:-1]))
-            for one, column in zip(self._before, (stop, axis), strict=True)
-        )
-        follows = np.where(is_first, self._start == 0, (self._start == before) & (axis == along))
-        wrong = ~follows | (is_last & (stop != self._length)) | (axis < 0)
-        self.are_full[tensor[wrong]] = False
-        self._before = int(stop[-1]), int(axis[-1])
 
 
 def nbytes_of(kind: Kind, shape: tuple[int, ...]) -> int | None:

@@ -60,6 +60,14 @@ def repair(
     explain: Annotated[
         bool, typer.Option("--explain", help="Show every place that was searched.")
     ] = False,
+    one_save: Annotated[
+        bool,
+        typer.Option(
+            "--one-save",
+            help="Vouch that the files of processes that do not say which save they are of are all "
+            "of one, and that none is missing.",
+        ),
+    ] = False,
     force: ForceOption = False,
     how: Changing,
 ) -> None:
@@ -68,8 +76,8 @@ def repair(
     It searches the file backwards for the last committed state. Without options nothing is changed.
     --write saves that state as a new file. --in-place cuts the file back to it, and keeps the rest
     as FILE.tail-1. Of the folder of a divided checkpoint, or a prefix of a store, a lost or
-    damaged root is written anew, where the other files tell it without doubt; a damaged one is
-    kept beside it.
+    damaged root is written anew, where the other files prove that a save is there as a whole; a
+    damaged one is kept beside it.
 
     Output:
       Where the state ends, how many objects it has, how many bytes follow it, and
@@ -106,7 +114,7 @@ def repair(
     if write is not None:
         require_target(write, force=force)
     if is_divided_folder(file):
-        _repair_root(terminal, file, how)
+        _repair_root(terminal, file, how, one_save=one_save)
         return
     require_one_file(file)
     opens = _opens(file)
@@ -130,11 +138,11 @@ def repair(
     terminal.result(dataclasses.asdict(report) | {"opens": opens, "dry_run": how.dry_run})
 
 
-def _repair_root(terminal: Terminal, folder: str, how: Changing) -> None:
+def _repair_root(terminal: Terminal, folder: str, how: Changing, *, one_save: bool) -> None:
     """Make the root of a divided checkpoint anew where it is lost or damaged."""
     from ztensor.divided import repair as repair_root
 
-    report = repair_root(folder, dry_run=how.dry_run, durable=not how.no_durable)
+    report = repair_root(folder, dry_run=how.dry_run, durable=not how.no_durable, one_save=one_save)
     of = f"{count_text(report.tensors, 'tensor')} in {count_text(len(report.files), 'file')}"
     if report.written is None:
         terminal.line(f"{folder}: ", Styled("nothing to repair", "green"), f", {of}")

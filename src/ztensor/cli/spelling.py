@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,8 @@ def as_json(value: object) -> Any:
     match value:
         case bytes():
             return {"$bytes": value.hex()}
+        case io.BytesIO():
+            return {"$bytes": value.getvalue().hex()}
         case float() if not math.isfinite(value):
             return {"$float": str(value)}
         case int() if value.bit_length() > 1024:

@@ -8,8 +8,9 @@ root is there nothing of a save counts; from then on nothing of the one before d
 >>> from ztensor.divided import PartWriter, commit, open_divided
 >>> folder = tempfile.mkdtemp()
 >>> records = []
+>>> save = {"save_id": "step 100, attempt 1", "processes": 2}
 >>> for process in range(2):  # each in a process of its own, as a rule
-...     with PartWriter(folder, process=process) as part:
+...     with PartWriter(folder, process=process, **save) as part:
 ...         rows = numpy.full((4, 3), process, "float32")
 ...         part.add("weight", rows, shape=(8, 3), offsets=(4 * process, 0))
 ...         records.append(part.finish())
@@ -19,7 +20,8 @@ root is there nothing of a save counts; from then on nothing of the one before d
 (np.float32(12.0), 100)
 
 Read `root.py` (what the root says, as columns), `part.py` (what one process writes), `commit.py`
-(how a save becomes the checkpoint), `cleaning.py` (what is removed then), `opened.py` (a folder or
+(how a save becomes the checkpoint), `saves.py` (which save a part is of), `columns.py`
+(tables in files), `cleaning.py` (what is removed then), `opened.py` (a folder or
 URL to whole tensors), `nested.py` (the state that was saved), `verifying.py`, `repair.py` (a lost
 root), and `sending.py` (what a process wrote as bytes, for those that exchange no more). The
 arithmetic of boxes and the encoding are in `ztensor/chunks/`.

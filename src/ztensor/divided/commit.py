@@ -17,6 +17,7 @@ from ztensor.divided.cleaning import clean
 from ztensor.divided.part import let_go
 from ztensor.divided.place import Place
 from ztensor.divided.root import encode_values, is_root, open_root, parse_root, write_root
+from ztensor.divided.saves import save_of_records
 from ztensor.errors import (
     FormatError,
     SourceError,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ztensor.divided.part import PartRecord
+    from ztensor.divided.saves import Save
     from ztensor.source.sink import Durable
     from ztensor.typing import Path
 
@@ -72,12 +74,14 @@ def commit(
         NotRepresentableError: a value that no file can hold; the message has its place.
         UsageError: the processes disagree about a tensor, their chunks leave a tensor, overlap or
             do not cover it, or there is a checkpoint and `overwrite` is False. What was there
-            before still is.
+            before still is. Or the records are not those of all processes of one save.
         SourceError: a file of a process is not there, or the root could not be written.
     """
     place = Place(folder, storage)
     try:
-        _commit(place, records, values, writer, overwrite=overwrite, durable=durable)
+        all_records = list(records)
+        save = save_of_records(place, all_records)
+        _commit(place, all_records, values, writer, save, overwrite=overwrite, durable=durable)
     except BaseException:
         let_go(place.name)
         raise
@@ -88,6 +92,7 @@ def _commit(
     records: Iterable[PartRecord],
     values: Mapping[str, object] | None,
     writer: str,
+    save: Save,
     *,
     overwrite: bool,
     durable: Durable,
@@ -107,8 +112,40 @@ def _commit(
         sink = RemoteSink(target, is_new=not overwrite)
     else:
         sink = FileSink(target, durable=durable, is_new=not overwrite)
-    write_root(sink, table, encoded, writer, durable=durable)
+    write_root(sink, table, encoded, writer, save=save, durable=durable)
     clean(place, {file.name for file in table.files}, before)
+
+
+def commit_apart(
+    folder: Path,
+    records: Iterable[PartRecord],
+    values: Mapping[str, object],
+    save: Save,
+    *,
+    writer: str,
+    durable: Durable,
+    storage: object,
+) -> None:
+    """Commit what one process wrote of a save whose processes do not talk; see `commit`.
+
+    Args:
+        folder: of this process alone; it has no checkpoint yet.
+        records: as for `commit`, like all that follow.
+        values: likewise.
+        save: of all processes: readers compare it with that of the others.
+        writer: likewise.
+        durable: likewise.
+        storage: likewise.
+
+    Raises:
+        ZTensorError: what `commit` raises.
+    """
+    place = Place(folder, storage)
+    try:
+        _commit(place, records, values, writer, save, overwrite=False, durable=durable)
+    except BaseException:
+        let_go(place.name)
+        raise
 
 
 def _as_usage(error: FormatError, place: Place) -> UsageError:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ztensor.divided.root import BOXES, PATHS, STEP, values_kept
+from ztensor.divided.root import BOXES, PATHS, SAVE_ID, STEP, values_kept
 from ztensor.frameworks import FRAMEWORKS
 from ztensor.tree.encode import encode
 from ztensor.tree.kinds import Leaf
@@ -85,7 +85,8 @@ def attributes_of(root: Root, arrays: Mapping[str, str]) -> dict[str, object]:
         return values
     paths = values.pop(PATHS, None)
     paths = paths if isinstance(paths, dict) else {}
-    values.pop(BOXES, None)
+    for name in (BOXES, SAVE_ID):
+        values.pop(name, None)
     is_step = STEP not in paths and _is_of_a_step(values.get(STEP))
     attributes: dict[str, object] = {STEP: values.pop(STEP)} if is_step else {}
     framework = root.writer if root.writer in FRAMEWORKS else "numpy"

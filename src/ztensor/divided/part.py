@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
+import secrets
 import weakref
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,8 +13,17 @@ import numpy as np
 from ztensor.boundary import public
 from ztensor.chunks.table import Chunk, ChunkTable, Kind, TableFile
 from ztensor.digest import ALGORITHMS, digest_of, xxh3_128
+from ztensor.divided.columns import told_kinds
 from ztensor.divided.place import ATTRIBUTE, Place, is_own, part_name
-from ztensor.divided.rows import Tensors, Written, kind_of_tensor, own_name, row_of, table_of
+from ztensor.divided.rows import (
+    Tensors,
+    Written,
+    columns_of_file,
+    kind_of_tensor,
+    own_name,
+    row_of,
+    table_of,
+)
 from ztensor.divided.since import Older
 from ztensor.errors import (
     ArgumentValueError,
@@ -54,6 +63,7 @@ if TYPE_CHECKING:
 _LAST: weakref.WeakValueDictionary[tuple[str, int], PartWriter] = weakref.WeakValueDictionary()
 # The word of `checksum=` for digests that tell equal bytes from others.
 STRONG = "xxh3-128"
+_MOST_ID_BYTES = 200
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,10 +73,14 @@ class PartRecord:
     Attributes:
         process: its number.
         table: what it wrote, and where.
+        save_id: which save it belongs to; None where the caller did not say.
+        processes: how many write parts of that save; None where the caller did not say.
     """
 
     process: int
     table: ChunkTable
+    save_id: str | None = None
+    processes: int | None = None
 
     def __repr__(self) -> str:
         """Return counts."""
@@ -100,6 +114,12 @@ class PartWriter:
             file that has it becomes one of this folder's, too, by a link, or a copy in the store.
             So the older checkpoint may be removed. Bytes are the same where their xxh3-128 is,
             which the older one has if it was saved with `since` or `checksum="xxh3-128"`.
+        save_id: a text or number that all processes of this save pass, and no other save into this
+            folder: a random one that a process makes and gives to the others, or the step with the
+            number of the attempt. `commit` and `repair` compare it.
+        processes: how many processes write parts of this save, numbered from 0. Each leaves a file
+            then, so that `commit` and `repair` know whether one is missing. With 1 the id need not
+            be given.
 
     Raises:
         SourceError: nothing can be written there, or `since` cannot be read.
@@ -119,11 +139,23 @@ class PartWriter:
         storage: object = None,
         max_shard_size: int | str | None = None,
         since: Path | None = None,
+        save_id: str | int | None = None,
+        processes: int | None = None,
     ) -> None:
         if type(process) is not int or process < 0:
             raise ArgumentValueError(
                 "a process has a number from 0", found=describe(process), expected="0 or more"
             )
+        if processes is not None and (type(processes) is not int or processes <= process):
+            raise ArgumentValueError(
+                "processes must be an integer above the number of each process",
+                expected=f"more than {process}",
+                found=describe(processes, 40),
+            )
+        self.save_id = secrets.token_hex(16) if processes == 1 and save_id is None else None
+        if save_id is not None:
+            self.save_id = require_save_id(save_id)
+        self.processes = processes
         self._place = Place(folder, storage)
         self.process = process
         self._older = None if since is None else Older(since, self._place, storage)
@@ -138,7 +170,8 @@ class PartWriter:
         self._tensors = Tensors()
         self._rows: list[Chunk] = []
         self._files: list[TableFile] = []
-        self._empty: dict[str, list[Any]] = {}  # of which there will be no object
+        self._empty: set[int] = set()  # tensors of which there will be no object
+        self._token = secrets.token_hex(8)  # a process may try again with the same id
         self._held: list[Descriptor | None] = []  # locks, for as long as this lives
         self._output: Output | None = None
         self._counts: dict[str, int] = {}
@@ -201,7 +234,7 @@ class PartWriter:
         number = self._tensors.number(name, whole, kind, is_whole=shape is None)
         if tensor is None and not given.size:
             if 0 in whole:
-                self._empty[name] = [name, kind.dtype, kind.type or "", list(whole)]
+                self._empty.add(number)
             return  # no element: nothing has to lie anywhere
         content = None
         if self._is_strong and tensor is None:
@@ -213,11 +246,7 @@ class PartWriter:
         self._roll(given.nbytes)
         output = self._require_open()
         own, count = self._own(name)
-        attributes = {
-            **({} if tensor is None else tensor.attributes),
-            ATTRIBUTE: _told(name, whole, offset),
-        }
-        output.write(own, given, attributes, are_known=tensor is None)
+        output.write(own, given)
         sizes = tuple(given.shape)
         self._note(Written(own, number, count, offset, sizes, tensor is not None, content))
 
@@ -259,9 +288,6 @@ class PartWriter:
         number = self._tensors.number(name, whole, kind, is_whole=shape is None)
         own, count = self._own(name)
         output.share(own, like.own)
-        before = output.objects[own]
-        attributes = {**(before.attributes or {}), ATTRIBUTE: _told(name, whole, offset)}
-        output.objects[own] = dataclasses.replace(before, attributes=attributes)
         self._note(like._replace(own=own, tensor=number, number=count, offsets=offset))
         return True
 
@@ -282,17 +308,18 @@ class PartWriter:
 
     def _copy(self, objects: FileObjects, chunk: Chunk) -> None:
         """Copy a chunk of an older file, as it is stored there, of which little else is needed."""
-        name = self._older_name(chunk.tensor)
+        name = self._tensors.names[chunk.tensor]
         self._roll(chunk.length)
         own, count = self._own(name)
-        self._require_open().copy(own, objects, own_name(name, chunk.number))
+        output = self._require_open()
+        output.copy(own, objects, own_name(name, chunk.number))
+        copied = output.objects[own]  # of earlier releases it says itself which chunk it is
+        kept = {key: v for key, v in (copied.attributes or {}).items() if key != ATTRIBUTE}
+        output.objects[own] = dataclasses.replace(copied, attributes=kept or None)
         box = chunk.offsets, chunk.sizes
         self._written.append(
             Written(own, chunk.tensor, count, *box, is_whole=False, content=chunk.content)
         )
-
-    def _older_name(self, number: int) -> str:
-        return next(itertools.islice(self._tensors.numbers, number, None))
 
     def _roll(self, nbytes: int) -> None:
         """Go on in another file where this one would become too long."""
@@ -313,30 +340,28 @@ class PartWriter:
             sink = RemoteSink(target, is_new=True)
         else:
             sink = FileSink(target, durable=self._durable, is_new=True)
-        self._output = create(
-            sink, attributes={ATTRIBUTE: {"process": self.process}}, **self._options
-        )
+        self._output = create(sink, **self._options)
         self._name = name
         self._counts = {}
         self._written = []
         self._places = {}
 
-    def _end_file(self) -> None:
+    def _end_file(self, *, is_last: bool = False) -> None:
         output = self._output
         if output is None:
             return
-        if self._empty:
-            told = {"process": self.process, "empty": list(self._empty.values())}
-            output.attributes = {ATTRIBUTE: told}
-        elif not output.objects:  # no file for nothing
+        number = len(self._files)
+        has_older = self._older is not None and bool(self._older.files)
+        is_needed = bool(number or self._empty or has_older or self.processes)
+        if not (output.objects or is_needed):  # no file for nothing
             output.abort()
             self._output = None
             return
+        self._describe(output, number, is_last=is_last, has_older=has_older)
         if isinstance(output.sink, FileSink):
             self._held.append(output.sink.held())
         output.finish()
         self._output = None
-        number = len(self._files)
         self._rows += [row_of(one, number, output.objects[one.own]) for one in self._written]
         source = self._place.open(self._name)
         try:
@@ -346,6 +371,33 @@ class PartWriter:
             self._files.append(TableFile(self._name, source.size, digest))
         finally:
             source.close()
+
+    def _describe(self, output: Output, number: int, *, is_last: bool, has_older: bool) -> None:
+        """Have a file say which chunks it has, and of which save and process it is.
+
+        Raises:
+            SourceError: the columns could not be written.
+        """
+        told = {
+            "process": self.process,
+            "processes": self.processes,
+            "save": self.save_id,
+            "part": self._token,
+            "number": number,
+            "files": number + 1 if is_last else None,
+            "older": has_older or None,
+        }
+        prefix, table = columns_of_file(self._tensors, self._written, self._empty)
+        self._empty = set()
+        for name, column in table.columns.items():
+            output.write(f"{prefix}{name}", column, compress=True)
+        output.attributes = {
+            ATTRIBUTE: {
+                **{key: value for key, value in told.items() if value is not None},
+                "table": prefix,
+                "kinds": told_kinds(table.kinds),
+            }
+        }
 
     def finish(self) -> PartRecord:
         """Finish the files, flushed as `durable` asks, and return what `commit` needs of them.
@@ -358,11 +410,12 @@ class PartWriter:
         try:
             if self._older is not None:
                 self._older.copy_little(self._copy)
-            self._end_file()
+            self._end_file(is_last=True)
             if self._older is not None:
                 self._rows += self._older.rows(len(self._files))
                 self._files += self._older.files
-            record = PartRecord(self.process, table_of(self._tensors, self._rows, self._files))
+            table = table_of(self._tensors, self._rows, self._files)
+            record = PartRecord(self.process, table, self.save_id, self.processes)
         except BaseException:
             self.abort()
             raise
@@ -411,9 +464,21 @@ class PartWriter:
         )
 
 
-def _told(name: str, shape: tuple[int, ...], offsets: tuple[int, ...]) -> dict[str, object]:
-    """Return what an object says of the chunk that it is."""
-    return {"of": name, "shape": list(shape), "offsets": list(offsets)}
+def require_save_id(save_id: object) -> str:
+    """Return the id of a save as text.
+
+    Raises:
+        ArgumentValueError: it is neither a text nor an integer, or it is empty or too long.
+    """
+    is_id = isinstance(save_id, str) or type(save_id) is int
+    text = str(save_id) if is_id else ""
+    if not 0 < len(text.encode("utf-8", "replace")) <= _MOST_ID_BYTES:
+        raise ArgumentValueError(
+            "save_id must be a text or an integer",
+            expected=f"1 to {_MOST_ID_BYTES} bytes",
+            found=describe(save_id, 80),
+        )
+    return text
 
 
 def _box(

@@ -8,14 +8,21 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ztensor.errors import FormatError, Reason, SourceError, UsageError, describe
+from ztensor.errors import (
+    ArgumentValueError,
+    FormatError,
+    Reason,
+    SourceError,
+    UsageError,
+    describe,
+)
 from ztensor.sharded.naming import ROOT
 from ztensor.source.beneath import Beneath, cache_of, parts_of
-from ztensor.source.paths import path_text
+from ztensor.source.paths import is_url, path_text
 from ztensor.source.prefixes import listed
-from ztensor.source.table import is_remote, source_of
+from ztensor.source.table import is_remote, known_schemes, source_of
 from ztensor.source.upload import is_there
-from ztensor.source.urls import Remote, remote_of, with_storage
+from ztensor.source.urls import Remote, path_of_file_url, remote_of, with_storage
 
 if TYPE_CHECKING:
     from ztensor.source.base import Source
@@ -89,11 +96,19 @@ class Place:
     def __init__(self, given: Any, storage: object = None) -> None:
         given = with_storage(given, storage)
         path = path_text(given)
+        if not isinstance(given, Remote) and path.lower().startswith("file://"):
+            given = path = path_of_file_url(path)
         self.folder: str | None = None
         self._root: Remote | None = None
         if isinstance(given, Remote) or is_remote(path):
             self._root = root_url(remote_of(given))
             self.name = self._root.name.rpartition("/")[0]
+        elif is_url(path) and not os.path.lexists(path):
+            raise ArgumentValueError(
+                "URLs of this scheme are neither read nor written",
+                file=path,
+                expected=f"a path, or one of {known_schemes()}",
+            )
         else:
             is_root = os.path.basename(path) == ROOT and not os.path.isdir(path)
             self.folder = os.path.abspath(os.path.dirname(path) if is_root else path)
@@ -103,6 +118,18 @@ class Place:
     def is_remote(self) -> bool:
         """Return whether it is in a store."""
         return self._root is not None
+
+    def make(self) -> None:
+        """Make the folder where it is missing; a store needs none.
+
+        Raises:
+            SourceError: it cannot be made.
+        """
+        if self.folder is not None:
+            try:
+                os.makedirs(self.folder, exist_ok=True)
+            except OSError as error:
+                raise SourceError.from_os(error, "cannot make the folder", self.name) from error
 
     def target(self, name: str) -> str | Remote:
         """Return the path or URL of a file in it, where one is written."""

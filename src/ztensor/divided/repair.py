@@ -7,21 +7,32 @@ import dataclasses
 import functools
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 
 from ztensor.boundary import public
-from ztensor.chunks.boxes import overlapping_pair
 from ztensor.chunks.table import Kind, TableFile
 from ztensor.contents import open_file
 from ztensor.digest import ALGORITHMS, digest_of
+from ztensor.divided.columns import Columns, kinds_of
 from ztensor.divided.commit import merged
 from ztensor.divided.opened import open_objects
 from ztensor.divided.place import ATTRIBUTE, REQUESTS, Place
 from ztensor.divided.root import encode_values, write_root
-from ztensor.divided.rows import SEPARATOR, Tensors, Written, kind_of_object, row_of, table_of
+from ztensor.divided.rows import (
+    SEPARATOR,
+    Tensors,
+    Written,
+    kind_of_object,
+    own_name,
+    row_of,
+    table_of,
+)
+from ztensor.divided.saves import file_of_part, require_one_save
 from ztensor.errors import FormatError, Reason, SourceError, UsageError, ZTensorError, describe
+from ztensor.limits import Budget
+from ztensor.model.dtype import element_count
 from ztensor.model.showing import counted
 from ztensor.sharded.naming import ROOT
 from ztensor.source.base import Range
@@ -32,6 +43,7 @@ from ztensor.threads import pool
 
 if TYPE_CHECKING:
     from ztensor.chunks.table import ChunkTable
+    from ztensor.divided.saves import FileOfPart
     from ztensor.model.manifest import TensorObject
     from ztensor.reading.file import FileObjects
     from ztensor.source.sink import Durable
@@ -76,22 +88,28 @@ def repair(
     *,
     durable: Durable = "auto",
     dry_run: bool = False,
+    one_save: bool = False,
     storage: object = None,
 ) -> RootReport:
     """Write the root of a divided checkpoint anew where it is lost or damaged.
 
-    The files of the processes tell of each chunk which box of which tensor it is. Values that are
-    no tensors were in the root alone, and stay lost. A damaged root is kept beside the new one.
+    The files of the processes tell of each chunk which box of which tensor it is, of which save it
+    is, and how many processes and files that save has. It is made anew of a save of which all files
+    are there; files of others that are not whole stay, and do not count. Values that are no tensors
+    were in the root alone, and stay lost. A damaged root is kept beside the new one.
 
     Args:
         folder: the folder, or the URL of a prefix.
         durable: as for `commit`.
         dry_run: True writes nothing.
+        one_save: True vouches that files that do not say which save they are of are all of one, and
+            that none is missing. Those that earlier releases wrote do not say so, nor those of a
+            `PartWriter` without `save_id` and `processes`.
         storage: how the store of a URL is opened; see `ztensor.open`.
 
     Raises:
-        UsageError: the files are of several saves, or do not cover all tensors, and the message
-            names a tensor; or nothing is listed or written at places of this scheme. Nothing is
+        UsageError: no save is proven to be there as a whole, or several are; the files do not
+            cover all tensors; or nothing is listed or written at places of this scheme. Nothing is
             written then.
         FormatError: a file is damaged.
         SourceError: a file cannot be read, or the folder has no such files.
@@ -106,7 +124,8 @@ def repair(
         has_root = place.has_root()
         if isinstance(error, SourceError) and has_root:
             raise  # the root is whole, and a file that it names is missing
-    table = _table_of_files(place)
+    files = require_one_save(place.name, _files_of(place), one_save=one_save)
+    table = _joined(files, place.name)
     report = _report(path, table)
     if dry_run:
         return dataclasses.replace(report, written=path)
@@ -118,7 +137,7 @@ def repair(
         sink = FileSink(target, durable=durable)
     else:
         sink = RemoteSink(target, is_new=not has_root)
-    write_root(sink, table, encode_values({}), "repair", durable=durable)
+    write_root(sink, table, encode_values({}), "repair", save=files[0].save, durable=durable)
     return dataclasses.replace(report, written=path, kept=kept)
 
 
@@ -152,14 +171,23 @@ def _keep_path(path: str) -> str:
     raise SourceError("too many damaged roots were kept", file=path)
 
 
-def _table_of_files(place: Place) -> ChunkTable:
-    folder = place.name
+def _files_of(place: Place) -> list[FileOfPart]:
     names = list(place.parts())
     with pool(REQUESTS if place.is_remote else 1) as workers:
-        found = workers.map(functools.partial(_table_of_file, place), names)
-        tables = [table for table in found if table is not None]
-    if not tables:
-        raise SourceError("the folder has no file of a divided checkpoint", file=folder)
+        found = workers.map(functools.partial(_file_of, place), names)
+        files = [file for file in found if file is not None]
+    if not files:
+        raise SourceError("the folder has no file of a divided checkpoint", file=place.name)
+    return files
+
+
+def _joined(files: list[FileOfPart], folder: str) -> ChunkTable:
+    """Return the chunks of several files as one table.
+
+    Raises:
+        UsageError: they do not make a checkpoint.
+    """
+    tables = [file.table for file in files]
     try:
         table = merged(tables)
         table.require_valid()
@@ -180,10 +208,10 @@ def _doubtful(error: FormatError, tables: list[ChunkTable], folder: str) -> Usag
         found=error.found,
     )
     found.object_name = name = error.object_name
-    holders = [t for t in tables if name is not None and name in t.tensor_of]
-    boxes = [t.boxes(t.tensor_of[name or ""]) for t in holders]
-    files = [file.name for table in holders for file in table.files]
-    if boxes and overlapping_pair(*map(np.concatenate, zip(*boxes, strict=True))) is not None:
+    holders = [(t, t.tensor_of[name]) for t in tables if name is not None and name in t.tensor_of]
+    files = [file.name for table, _ in holders for file in table.files]
+    counts = [table.boxes(own)[1].prod(axis=1, dtype=np.float64).sum() for table, own in holders]
+    if holders and sum(counts) > element_count(holders[0][0].shapes[holders[0][1]]):
         found.hint = (
             f"files of several saves are there: {describe(files[:4], 200)}; which of them belong "
             "together only the root told: move those of others out of the folder"
@@ -191,7 +219,7 @@ def _doubtful(error: FormatError, tables: list[ChunkTable], folder: str) -> Usag
     return found
 
 
-def _table_of_file(place: Place, name: str) -> ChunkTable | None:
+def _file_of(place: Place, name: str) -> FileOfPart | None:
     """Return what a file of a process says; None where it is a file like any other.
 
     Raises:
@@ -200,20 +228,84 @@ def _table_of_file(place: Place, name: str) -> ChunkTable | None:
     with contextlib.closing(open_file(place.target(name), mmap=False)) as file:
         told = (file.manifest.attributes or {}).get(ATTRIBUTE)
         frame = file.frame
-        if told is None or frame is None:
+        if frame is None or not isinstance(told, Mapping) or "version" in told:
             return None
-        tensors, rows = Tensors(), []
-        for own in file.names:
-            found = file.object(own)
-            rows.append(row_of(_written(own, found, tensors, file), 0, found))
-        for empty in told.get("empty", ()) if isinstance(told, Mapping) else ():
-            _declare(empty, tensors, file)
-        whole = Range(file.source, frame.manifest_offset, frame.manifest_length)
-        digest = digest_of(ALGORITHMS["sha256"], whole.pieces())
-        return table_of(tensors, rows, [TableFile(name, file.nbytes, digest)])
+        try:
+            tensors = Tensors()
+            has_columns = isinstance(told.get("table"), str)
+            boxes = (_boxes_of_columns if has_columns else _boxes_of_objects)(file, told, tensors)
+            rows = [
+                row_of(_written(own, box, tensors, file), 0, file.object(own)) for own, box in boxes
+            ]
+            whole = Range(file.source, frame.manifest_offset, frame.manifest_length)
+            digest = digest_of(ALGORITHMS["sha256"], whole.pieces())
+            table = table_of(tensors, rows, [TableFile(name, file.nbytes, digest)])
+            return file_of_part(name, table, told)
+        except FormatError as error:
+            raise error.locate(file=file.name) from error.__cause__
 
 
-def _written(own: str, found: TensorObject, tensors: Tensors, file: FileObjects) -> Written:
+class _Box(NamedTuple):
+    """Which part of a tensor an object is, and the how manieth of that name."""
+
+    of: str
+    shape: tuple[int, ...]
+    offsets: tuple[int, ...]
+    number: int
+
+
+def _boxes_of_columns(
+    file: FileObjects, told: Mapping[str, Any], tensors: Tensors
+) -> list[tuple[str, _Box]]:
+    """Return each object with its box, as the columns of the file say.
+
+    Raises:
+        FormatError: the columns are damaged, or tell of an object that is not there.
+    """
+    columns = Columns(file, Budget(file.limits, file.nbytes), told["table"])
+    listed = told.get("kinds")
+    kinds = kinds_of(listed if isinstance(listed, list) else [])
+    ranks = columns.column("tensors/rank", most=file.limits.rank)
+    names, shapes = columns.names(len(ranks)), columns.shapes(ranks)
+    kind = columns.column("tensors/kind", len(ranks), most=len(kinds) - 1).tolist()
+    of = columns.column("chunks/tensor", most=len(ranks) - 1)
+    numbers = columns.column("chunks/object", len(of)).tolist()
+    counts = ranks.astype(np.int64)[of]
+    offsets = columns.column("chunks/offsets", int(counts.sum())).tolist()
+    ends = np.cumsum(counts).tolist()
+    boxes = []
+    for tensor, number, end, count in zip(of.tolist(), numbers, ends, counts.tolist(), strict=True):
+        name = names[tensor]
+        own = own_name(name, number)
+        found = file.manifest.objects.get(own)
+        if found is None or kind_of_object(found) != kinds[kind[tensor]]:
+            raise FormatError(
+                "the file lacks a chunk that its columns tell of, or has one of another kind",
+                reason=Reason.SHARD_FILE,
+                object_name=own,
+            )
+        boxes.append((own, _Box(name, shapes[tensor], tuple(offsets[end - count : end]), number)))
+    if len(boxes) != sum(not own.startswith(told["table"]) for own in file.names):
+        raise FormatError(
+            "the columns of the file do not tell of all its chunks", reason=Reason.SHARD_FILE
+        )
+    with_chunks = set(of.tolist())
+    for tensor, name in enumerate(names):
+        if tensor not in with_chunks:
+            tensors.number(name, shapes[tensor], kinds[kind[tensor]], is_whole=True)
+    return boxes
+
+
+def _boxes_of_objects(
+    file: FileObjects, told: Mapping[str, Any], tensors: Tensors
+) -> list[tuple[str, _Box]]:
+    """Return each object with its box, as the objects said themselves in earlier releases."""
+    for empty in told.get("empty", ()):
+        _declare(empty, tensors, file)
+    return [(own, _box_of_object(own, file.object(own), file)) for own in file.names]
+
+
+def _box_of_object(own: str, found: TensorObject, file: FileObjects) -> _Box:
     told: Any = (found.attributes or {}).get(ATTRIBUTE)
     of, shape, offsets = (
         told.get(key) if isinstance(told, Mapping) else None for key in ("of", "shape", "offsets")
@@ -231,9 +323,20 @@ def _written(own: str, found: TensorObject, tensors: Tensors, file: FileObjects)
             object_name=own,
             found=describe(told),
         )
+    _, _, count = own.rpartition(SEPARATOR) if own != of else ("", "", "0")
+    return _Box(of, tuple(shape), tuple(offsets), int(count) if count.isdecimal() else 0)
+
+
+def _written(own: str, box: _Box, tensors: Tensors, file: FileObjects) -> Written:
+    """Return an object as what was written.
+
+    Raises:
+        FormatError: it cannot be that part of that tensor.
+    """
+    found = file.object(own)
     kept = {key for key in found.attributes or {} if key != ATTRIBUTE}
     is_whole = found.format != "dense" or bool(kept)
-    if len(found.shape) != len(shape) or (is_whole and found.shape != tuple(shape)):
+    if len(found.shape) != len(box.shape) or (is_whole and found.shape != box.shape):
         raise FormatError(
             "the chunk is of another rank than its tensor",
             reason=Reason.SHARD_FILE,
@@ -241,12 +344,9 @@ def _written(own: str, found: TensorObject, tensors: Tensors, file: FileObjects)
             object_name=own,
         )
     number = tensors.number(
-        of, tuple(shape), kind_of_object(found), is_whole=found.shape == tuple(shape)
+        box.of, box.shape, kind_of_object(found), is_whole=found.shape == box.shape
     )
-    _, _, count = own.rpartition(SEPARATOR) if own != of else ("", "", "0")
-    return Written(
-        own, number, int(count) if count.isdecimal() else 0, tuple(offsets), found.shape, is_whole
-    )
+    return Written(own, number, box.number, box.offsets, found.shape, is_whole)
 
 
 def _is_shape(found: object) -> TypeGuard[list[int]]:

@@ -12,6 +12,8 @@ Attributes, beneath `divided`:
     encodings   of chunks: "raw", "zstd", or "object" for one whose file tells more
     algorithm   of the digests of chunks, or ""
     files       {names, sizes, digests of their manifests}, a list each
+    save        the id of the save; may be left out
+    processes   how many processes wrote it; may be left out
 
 Objects, a row for each tensor (`tensors/...`) or chunk (`chunks/...`), all unsigned integers:
 
@@ -36,12 +38,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.boundary import public
-from ztensor.chunks.table import ChunkTable, Kind, TableFile, broken
+from ztensor.chunks.table import ChunkTable, TableFile, broken
 from ztensor.contents import open_file
 from ztensor.digest import ALGORITHMS
+from ztensor.divided.columns import CONTENT_BYTES, Columns, columns_of, kinds_of, told_kinds
 from ztensor.divided.place import ATTRIBUTE, Place, opener, require_plain
+from ztensor.divided.saves import Save, save_of
 from ztensor.errors import (
-    FormatError,
     LimitError,
     Reason,
     UnsupportedVersionError,
@@ -71,13 +74,13 @@ if TYPE_CHECKING:
 
 VERSION = 1
 _VALUES = "values"
-# Among the values: where in a nested state each name belongs, and what the boxes of a process are
-# of that was alone. No name of a state has this form.
+# Among the values: where in a nested state each name belongs, what the boxes of a process are of
+# that was alone, and the id that torch's writer gave the save. No name of a state has this form.
 PATHS = "\x1fpaths"
 BOXES = "\x1fboxes"
+SAVE_ID = "\x1fsave_id"
 # Among the values, and an attribute of a file: what makes it a step of a run, with its metrics.
 STEP = "checkpoint"
-_CONTENT_BYTES = 16
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -87,11 +90,15 @@ class Root:
     Attributes:
         table: the tensors, and the chunks they are in.
         writer: what wrote it, such as `"torch"`; "" where it does not say.
+        save_id: which save it is of; None where it does not say.
+        processes: how many processes wrote that save; None where it does not say.
     """
 
     table: ChunkTable
     writer: str
     _values: Callable[..., Mapping[str, Any]] | None = dataclasses.field(repr=False, default=None)
+    save_id: str | None = None
+    processes: int | None = None
 
     @property
     def names(self) -> Sequence[str]:
@@ -256,6 +263,7 @@ class _Parser:
     def __init__(self, file: FileObjects) -> None:
         self._file = file
         self._budget = Budget(file.limits, file.nbytes)
+        self._columns = Columns(file, self._budget)
         told = file.attributes.get(ATTRIBUTE)
         self._told: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
 
@@ -275,14 +283,15 @@ class _Parser:
         values = None
         if _VALUES in self._file.names:
             values = functools.partial(_values_of, self._file, self._budget)
-        return Root(table, self._text("writer"), values)
+        save = save_of(self._told)
+        return Root(table, self._text("writer"), values, save.id, save.processes)
 
     def _table(self) -> ChunkTable:
-        kinds = [self._kind(one) for one in self._list("kinds")]
-        ranks = self._column("tensors/rank", most=self._file.limits.rank)
-        names = self._names(len(ranks))
-        kind = self._column("tensors/kind", len(ranks), most=len(kinds) - 1)
-        tensor = self._column("chunks/tensor", most=len(ranks) - 1)
+        kinds = kinds_of(self._list("kinds"))
+        ranks = self._columns.column("tensors/rank", most=self._file.limits.rank)
+        names = self._columns.names(len(ranks))
+        kind = self._columns.column("tensors/kind", len(ranks), most=len(kinds) - 1)
+        tensor = self._columns.column("chunks/tensor", most=len(ranks) - 1)
         count = len(tensor)
         axes = sum(  # not all at once: few bytes may be very many rows
             int(ranks[tensor[start : start + _BATCH]].sum(dtype=np.int64))
@@ -297,20 +306,22 @@ class _Parser:
             names=names,
             kinds=kinds,
             kind=kind,
-            shapes=self._shapes(ranks),
+            shapes=self._columns.shapes(ranks),
             files=self._files(),
             encodings=encodings,
             tensor=tensor,
-            file=self._column("chunks/file", count),
-            number=self._column("chunks/object", count, optional=True),
-            encoding=self._column("chunks/encoding", count, most=len(encodings) - 1, optional=True),
-            offsets=self._column("chunks/offsets", axes),
-            sizes=self._column("chunks/sizes", axes),
-            at=self._column("chunks/at", count),
-            length=self._column("chunks/length", count),
-            digest=self._bytes("chunks/digest", count, width) if width else None,
+            file=self._columns.column("chunks/file", count),
+            number=self._columns.column("chunks/object", count, optional=True),
+            encoding=self._columns.column(
+                "chunks/encoding", count, most=len(encodings) - 1, optional=True
+            ),
+            offsets=self._columns.column("chunks/offsets", axes),
+            sizes=self._columns.column("chunks/sizes", axes),
+            at=self._columns.column("chunks/at", count),
+            length=self._columns.column("chunks/length", count),
+            digest=self._columns.bytes_of("chunks/digest", count, width) if width else None,
             algorithm=algorithm,
-            content=self._bytes("chunks/content", count, _CONTENT_BYTES),
+            content=self._columns.bytes_of("chunks/content", count, CONTENT_BYTES),
         )
 
     # --- Attributes -------------------------------------------------------------------------
@@ -326,15 +337,6 @@ class _Parser:
         if not isinstance(found, list):
             raise broken(f"{key!r} is no list", found=describe(found))
         return found
-
-    def _kind(self, told: object) -> Kind:
-        if (
-            not isinstance(told, list)
-            or len(told) != 3
-            or not all(isinstance(one, str) for one in told)
-        ):
-            raise broken("a kind of tensors is malformed", found=describe(told))
-        return Kind(told[0], told[1] or None, told[2])
 
     def _files(self) -> list[TableFile]:
         told = self._told.get("files")
@@ -352,82 +354,8 @@ class _Parser:
             raise broken("a file has no digest")
         return list(itertools.starmap(TableFile, zip(names, sizes, digests, strict=True)))
 
-    # --- Columns ----------------------------------------------------------------------------
-
-    def _column(
-        self,
-        name: str,
-        count: int | None = None,
-        *,
-        most: int | None = None,
-        optional: bool = False,
-    ) -> Any:
-        """Return a column of whole numbers that are not negative."""
-        found = self._file.manifest.objects.get(name)
-        if found is None:
-            if optional:
-                return None
-            raise broken("the root lacks a column", found=describe(name))
-        data = found.components.get("data")
-        is_known = found.format == "dense" and len(found.shape) == 1 and data is not None
-        if not is_known or data is None or data.type is not None or data.dtype not in _INTEGERS:
-            raise broken(f"{name!r} is no column of integers", found=describe(found.shape))
-        length = found.shape[0]
-        if count is not None and length != count:
-            raise broken(
-                f"{name!r} is too long or too short", expected=str(count), found=str(length)
-            )
-        self._budget.charge_bytes(length * _INTEGERS[data.dtype])
-        array = self._file.array(name, copy=True)
-        if len(array):
-            if array.dtype.kind == "i" and int(array.min()) < 0:
-                raise broken(f"{name!r} has a negative number", found=str(int(array.min())))
-            top = int(array.max())
-            if top > (1 << 62 if most is None else most):
-                raise broken(
-                    f"{name!r} has a number that is too large",
-                    expected=f"at most {1 << 62 if most is None else most}",
-                    found=str(top),
-                )
-        return array
-
-    def _bytes(self, name: str, count: int, width: int) -> Any:
-        flat = self._column(name, count * width, optional=True)
-        if flat is None:
-            return None
-        if flat.dtype != np.uint8:
-            raise broken(f"{name!r} has no bytes", found=flat.dtype.name)
-        return flat.reshape(count, width)
-
-    def _names(self, count: int) -> list[str]:
-        lengths = self._column("tensors/name_lengths", count).astype(np.int64)
-        text = self._column("tensors/names")
-        if int(lengths.sum(dtype=np.float64)) != len(text) or text.dtype != np.uint8:
-            raise broken("the names are too long or too short")
-        self._budget.charge_bytes(_NAME_COST * count + len(text))
-        self._budget.charge_steps(count)
-        whole = text.tobytes()
-        ends = np.cumsum(lengths).tolist()
-        try:
-            names = [whole[start:end].decode() for start, end in itertools.pairwise([0, *ends])]
-        except UnicodeDecodeError as error:
-            raise FormatError("a name is no text in UTF-8", reason=Reason.CBOR_UTF8) from error
-        if len(set(names)) < count:
-            raise broken("two tensors have one name")
-        return names
-
-    def _shapes(self, ranks: Array) -> list[tuple[int, ...]]:
-        counts = ranks.astype(np.int64)
-        flat = self._column("tensors/shape", int(counts.sum()))
-        self._budget.charge_bytes(_NAME_COST * len(ranks) + 32 * len(flat))
-        numbers = flat.tolist()
-        ends = np.cumsum(counts).tolist()
-        return [tuple(numbers[start:end]) for start, end in itertools.pairwise([0, *ends])]
-
 
 _BATCH = 1 << 20
-_NAME_COST = 120  # bytes of memory that a name and its place take, or a shape
-_INTEGERS = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
 
 
 def _values_of(
@@ -480,7 +408,13 @@ def encode_values(values: Mapping[str, object]) -> Any:
 
 
 def write_root(
-    sink: Sink, table: ChunkTable, values: Any, writer: str, *, durable: Durable = "auto"
+    sink: Sink,
+    table: ChunkTable,
+    values: Any,
+    writer: str,
+    *,
+    save: Save | None = None,
+    durable: Durable = "auto",
 ) -> None:
     """Write the root, and put it in place.
 
@@ -489,15 +423,16 @@ def write_root(
         table: what is in the checkpoint.
         values: what `encode_values` gave.
         writer: what writes it.
+        save: which save it is of.
         durable: what the sink was made with.
 
     Raises:
         SourceError: it could not be written; what was there before still is.
     """
-    told = {
+    told: dict[str, object] = {
         "version": VERSION,
         "writer": writer,
-        "kinds": [[kind.dtype, kind.type or "", kind.format] for kind in table.kinds],
+        "kinds": told_kinds(table.kinds),
         "encodings": list(table.encodings),
         "algorithm": table.algorithm,
         "files": {
@@ -506,6 +441,8 @@ def write_root(
             "digests": [file.digest for file in table.files],
         },
     }
+    if save is not None:
+        told.update((key, one) for key, one in save.told().items() if one is not None)
     output = create(sink, compression=True, attributes={ATTRIBUTE: told}, durable=durable)
     with output:
         for name, column in columns_of(table).items():
@@ -514,35 +451,3 @@ def write_root(
             output.write(_VALUES, np.frombuffer(values.shape, np.uint8))
             for name, leaf in values.leaves.items():
                 output.write(f"{_VALUES}/{name}", leaf)
-
-
-def columns_of(table: ChunkTable) -> dict[str, Array]:
-    """Return the columns of a table as they are stored: in the shortest type that holds them."""
-    encoded = [name.encode() for name in table.names]
-    shapes = list(itertools.chain.from_iterable(table.shapes))
-    columns: dict[str, Any] = {
-        "tensors/names": np.frombuffer(b"".join(encoded), np.uint8),
-        "tensors/name_lengths": np.array([len(name) for name in encoded], np.int64),
-        "tensors/kind": table.kind,
-        "tensors/rank": table.ranks,
-        "tensors/shape": np.array(shapes, np.int64),
-        "chunks/tensor": table.tensor,
-        "chunks/file": table.file,
-        "chunks/object": table.number,
-        "chunks/encoding": table.encoding,
-        "chunks/offsets": table.offsets,
-        "chunks/sizes": table.sizes,
-        "chunks/at": table.at,
-        "chunks/length": table.length,
-        "chunks/digest": None if table.digest is None else table.digest.reshape(-1),
-        "chunks/content": None if table.content is None else table.content.reshape(-1),
-    }
-    return {name: _shortest(one) for name, one in columns.items() if one is not None}
-
-
-def _shortest(column: Array) -> Array:
-    top = int(column.max()) if len(column) else 0
-    for dtype in (np.uint8, np.uint16, np.uint32):
-        if top <= np.iinfo(dtype).max:
-            return column.astype(dtype)
-    return column.astype(np.uint64)

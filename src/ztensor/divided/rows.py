@@ -9,6 +9,7 @@ import numpy as np
 
 from ztensor.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable, Kind, TableFile
 from ztensor.digest import ALGORITHMS, parse_digest
+from ztensor.divided.columns import CONTENT_BYTES, columns_of
 from ztensor.errors import UsageError
 from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import spell
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
 # Behind the name of a tensor, before the number of its second and later objects in one file.
 SEPARATOR = "\x1f"
-CONTENT_BYTES = 16  # of an xxh3-128
+_COLUMNS = (
+    "tensors/names", "tensors/name_lengths", "tensors/kind", "tensors/rank", "tensors/shape",
+    "chunks/tensor", "chunks/object", "chunks/offsets",
+)  # fmt: skip
 
 
 def own_name(name: str, number: int) -> str:
@@ -58,6 +62,7 @@ class Tensors:
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
+        self.names: list[str] = []
         self.shapes: list[tuple[int, ...]] = []
         self.kinds: list[Kind] = []
         self._whole: set[str] = set()
@@ -71,6 +76,7 @@ class Tensors:
         number = self.numbers.get(name)
         if number is None:
             number = self.numbers[name] = len(self.shapes)
+            self.names.append(name)
             self.shapes.append(shape)
             self.kinds.append(kind)
             if is_whole:
@@ -121,6 +127,46 @@ def row_of(written: Written, file: int, found: TensorObject) -> Chunk:
         None if is_whole or one is None else one.digest,
         written.content,
     )
+
+
+class FileTable(NamedTuple):
+    """What a file says of its chunks beside their objects.
+
+    Attributes:
+        kinds: of its tensors.
+        columns: see `ztensor/divided/root.py`. The rest is in the manifest.
+    """
+
+    kinds: Sequence[Kind]
+    columns: dict[str, Array]
+
+
+def columns_of_file(
+    tensors: Tensors, written: Sequence[Written], empty: Iterable[int]
+) -> tuple[str, FileTable]:
+    """Return the columns of the file that is being written, and what stands before their names.
+
+    Args:
+        tensors: all tensors of the part.
+        written: the objects of this file.
+        empty: tensors without elements, which have no object.
+    """
+    there = sorted({*empty, *(one.tensor for one in written)})
+    own, places = Tensors(), {}
+    prefix = f"{SEPARATOR}table"
+    for number in there:
+        name = tensors.names[number]
+        while name.startswith(prefix):
+            prefix += SEPARATOR
+        shape, kind = tensors.shapes[number], tensors.kinds[number]
+        places[number] = own.number(name, shape, kind, is_whole=False)
+    rows = [
+        Chunk(-1, places[one.tensor], 0, one.number, "raw", one.offsets, one.sizes, 0, 0, None)
+        for one in written
+    ]
+    table = table_of(own, rows, [])
+    columns = columns_of(table)
+    return f"{prefix}/", FileTable(table.kinds, {name: columns[name] for name in _COLUMNS})
 
 
 def table_of(tensors: Tensors, rows: Sequence[Chunk], files: Sequence[TableFile]) -> ChunkTable:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ztensor.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.divided.part import PartRecord
+from ztensor.divided.saves import save_of
 from ztensor.errors import FormatError, Reason, ZTensorError, describe
 from ztensor.wire import cbor
 
@@ -26,7 +27,11 @@ _BYTES = {"digest", "content"}
 def record_to_bytes(record: PartRecord) -> bytes:
     """Return a record as bytes; `record_from_bytes` reads them."""
     table = record.table
-    fields: dict[str, Any] = {"process": record.process}
+    fields: dict[str, Any] = {
+        "process": record.process,
+        "save_id": record.save_id,
+        "processes": record.processes,
+    }
     for field in dataclasses.fields(ChunkTable):
         value = getattr(table, field.name)
         if field.name not in _ARRAYS:
@@ -62,7 +67,8 @@ def record_from_bytes(data: bytes) -> PartRecord:
             algorithm=str(fields["algorithm"]),
             **columns,
         )
-        return PartRecord(int(fields["process"]), table)
+        save = save_of({"save": fields["save_id"], "processes": fields["processes"]})
+        return PartRecord(int(fields["process"]), table, save.id, save.processes)
     except (ZTensorError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise FormatError(
             "these bytes are no record of a process",

@@ -12,6 +12,8 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ztensor.chunks.table import WHOLE_OBJECT
 from ztensor.contents import open_file
 from ztensor.divided.place import Place, opener
@@ -95,10 +97,12 @@ class Older:
             SourceError: it cannot be read, or the copy not written.
         """
         table = self._table
+        lengths = np.zeros(len(table.files), np.int64)
+        np.add.at(lengths, table.file, table.length.astype(np.int64))
         for number in list(self._kept):
             kept = self._kept[number]
             used = sum(one.length for one in kept)
-            whole = int(table.length[table.file == number].sum())
+            whole = int(lengths[number])
             name = table.files[number].name
             if 2 * used >= whole and self._is_linkable(name):
                 continue

@@ -12,7 +12,7 @@ import numpy as np
 from ztensor.chunks.table import WHOLE_OBJECT
 from ztensor.contents import open_file
 from ztensor.digest import ALGORITHMS, digest_of, parse_digest
-from ztensor.divided.place import ATTRIBUTE, opener
+from ztensor.divided.place import opener
 from ztensor.divided.rows import SEPARATOR
 from ztensor.errors import LimitError, ManifestError, Reason, UnsupportedError, ZTensorError
 from ztensor.model.problem import MOST_PROBLEMS, Problem
@@ -91,7 +91,10 @@ def verify_divided(
                 opened, wanted, threads=threads, progress=shifted(progress, done, total)
             )
             report = dataclasses.replace(report, problems=(*problems, *report.problems))
-            reports.append(_under(path, _named(report, opened)))
+            offsets = {
+                name: table.chunk(row).offsets for name, row in zip(own, rows.tolist(), strict=True)
+            }
+            reports.append(_under(path, _named(report, offsets)))
         done += file.size
     if progress is not None:
         progress(total, total)
@@ -166,15 +169,14 @@ def _has_manifest(file: FileObjects, digest: str) -> bool:
     return parse_digest(digest_of(ALGORITHMS[expected.algorithm], whole.pieces())) == expected
 
 
-def _named(report: VerifyReport, file: FileObjects) -> VerifyReport:
+def _named(report: VerifyReport, offsets: Mapping[str, tuple[int, ...]]) -> VerifyReport:
     """Return a report of one file with problems about tensors and chunks instead of objects."""
 
     def told(problem: Problem) -> Problem:
         name = problem.object_name
-        found = None if name is None else file.manifest.objects.get(name)
         if name is None:
             return problem
-        chunk = "" if found is None else _chunk_of(found.attributes)
+        chunk = f", chunk at {list(offsets[name])}" if name in offsets else ""
         return dataclasses.replace(
             problem,
             object_name=name.partition(SEPARATOR)[0],
@@ -187,12 +189,6 @@ def _named(report: VerifyReport, file: FileObjects) -> VerifyReport:
         unsupported=tuple(map(told, report.unsupported)),
         unchecked={name.partition(SEPARATOR)[0]: why for name, why in report.unchecked.items()},
     )
-
-
-def _chunk_of(attributes: Any) -> str:
-    told = (attributes or {}).get(ATTRIBUTE)
-    offsets = told.get("offsets") if isinstance(told, Mapping) else None
-    return f", chunk at {list(offsets)}" if isinstance(offsets, (list, tuple)) else ""
 
 
 def _unopened(error: ZTensorError, path: str) -> VerifyReport:

@@ -8,7 +8,7 @@ under any sharding, with any number of processes. No array is ever gathered.
 from __future__ import annotations
 
 import contextlib
-import os
+import secrets
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,6 +17,7 @@ import numpy as np
 from ztensor.boundary import public
 from ztensor.divided.commit import commit
 from ztensor.divided.part import PartWriter
+from ztensor.divided.place import Place
 from ztensor.divided.root import encode_values
 from ztensor.divided.sending import record_from_bytes, record_to_bytes
 from ztensor.errors import (
@@ -26,8 +27,6 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.jax.values import is_value, require_readable, stored
-from ztensor.source.paths import path_text
-from ztensor.source.table import is_remote
 from ztensor.tensor import Tensor
 from ztensor.tree.fitting import fit
 from ztensor.wire import cbor
@@ -120,10 +119,13 @@ def save_sharded(
                 raise ArgumentValueError("a leaf of the tree has this name", object_name=name)
             plain[name] = value
         encode_values(plain)  # raises for what cannot be kept, before anything is written
-        _make(folder)
-        return cbor.encode([name for name, leaf in leaves if _is_of_one_process(leaf)])
+        Place(folder, storage).make()
+        names = [name for name, leaf in leaves if _is_of_one_process(leaf)]
+        return cbor.encode([secrets.token_bytes(16), *names])
 
-    whole = _each_first(_together(share, look))
+    listed: list[Any] = [cbor.decode(one) for one in _together(share, look)]
+    whole = _each_first(listed)
+    tokens = [one.hex() for one in listed[0] if isinstance(one, bytes)]
     with contextlib.ExitStack() as kept:  # while the writer lives, no clean-up takes its files
 
         def write() -> bytes:
@@ -138,6 +140,8 @@ def save_sharded(
                     storage=storage,
                     max_shard_size=max_shard_size,
                     since=since,
+                    save_id=tokens[0] if tokens else None,  # that of process 0 names the save
+                    processes=len(listed),
                 )
             )
             for name, leaf in leaves:
@@ -247,13 +251,13 @@ def _is_of_one_process(leaf: Any) -> bool:
     return _is_array(leaf) and not (isinstance(leaf, jax.Array) and not leaf.is_fully_addressable)
 
 
-def _each_first(every: list[bytes]) -> dict[str, int]:
+def _each_first(every: list[Any]) -> dict[str, int]:
     """Return of each array that processes have as a whole the first that does: that one writes."""
     first: dict[str, int] = {}
     for process, names in enumerate(every):
-        listed: Any = cbor.decode(names)
-        for name in listed:
-            first.setdefault(name, process)
+        for name in names:
+            if isinstance(name, str):
+                first.setdefault(name, process)
     return first
 
 
@@ -280,16 +284,6 @@ def _write(writer: PartWriter, name: str, leaf: Any, *, is_ours: bool) -> None:
 def _write_shard(writer: PartWriter, name: str, array: Any, shard: Any) -> None:
     offsets = tuple(part.start or 0 for part in shard.index)
     writer.add(name, np.asarray(shard.data), shape=tuple(array.shape), offsets=offsets)
-
-
-def _make(folder: Any) -> None:
-    path = path_text(folder)
-    if is_remote(path):
-        return
-    try:
-        os.makedirs(path, exist_ok=True)
-    except OSError as error:
-        raise SourceError.from_os(error, "cannot make the folder", path) from error
 
 
 # --- Processes -------------------------------------------------------------------------------

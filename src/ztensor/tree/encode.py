@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -303,6 +304,8 @@ def _refused(place: Place, why: str, value: object) -> NotRepresentableError:
     )
     if hasattr(type(value), "state_dict"):  # a model, an optimizer, a scheduler, a data loader
         error.hint = "save what its state_dict() returns"
+    elif isinstance(value, io.BytesIO):
+        error.hint = "save an io.BytesIO of its getvalue()"
     return error
 
 

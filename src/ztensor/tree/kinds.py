@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import datetime
+import io
 import pathlib
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -87,6 +88,17 @@ def _defaulting(value: collections.defaultdict[Any, Any]) -> Made:
     return Made("collections.defaultdict", (name, dict(value)))
 
 
+def _buffer(value: io.BytesIO) -> Made:
+    if value.closed or vars(value):
+        raise NotRepresentableError(
+            "a BytesIO that is closed, or has attributes of its own, cannot be kept; save "
+            "value.getvalue()",
+            expected="an open io.BytesIO without attributes",
+            found="a closed one" if value.closed else describe(sorted(vars(value)), 60),
+        )
+    return Made("io.BytesIO", value.getvalue())
+
+
 def _scalar(value: np.generic) -> Made:
     spell(value.dtype)
     return Made(
@@ -122,6 +134,7 @@ def _time(value: datetime.time) -> Made:
 PLAIN: dict[type, Callable[[Any], Made]] = {
     complex: lambda value: Made("complex", (value.real, value.imag)),
     bytearray: lambda value: Made("bytearray", bytes(value)),
+    io.BytesIO: _buffer,
     OrderedDict: _ordered,
     collections.Counter: lambda value: Made("collections.Counter", dict(value)),
     collections.defaultdict: _defaulting,
@@ -260,6 +273,7 @@ MAKERS: dict[str, Callable[[Any], Any]] = {
     "int": _int,
     "complex": _complex,
     "bytearray": lambda value: bytearray(_one(value, bytes)),
+    "io.BytesIO": lambda value: io.BytesIO(_one(value, bytes)),
     "set": _made_set(set),
     "frozenset": _made_set(frozenset),
     "collections.OrderedDict": _made_ordered,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,16 @@ def save(
 ) -> None:
     """Save tensors, each cut along an axis among the processes; what has none by the first."""
     records = []
+    save_id = secrets.token_hex(8)
     for process in range(processes):
-        with PartWriter(folder, process=process, storage=storage, **options) as part:
+        with PartWriter(
+            folder,
+            process=process,
+            processes=processes,
+            save_id=save_id,
+            storage=storage,
+            **options,
+        ) as part:
             for name, value in tensors.items():
                 if isinstance(value, np.ndarray) and value.ndim > axis:
                     chunk, offsets = cut(value, axis, processes)[process]

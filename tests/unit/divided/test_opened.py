@@ -232,3 +232,11 @@ def test_a_checkpoint_in_a_store_is_verified(compression: bool) -> None:
     save(url, {"w": TENSORS["f4"]}, axis=1, storage=store, compression=compression)
     with ztensor.open(url + "/", storage=store) as reader:
         assert reader.verify().ok
+
+
+@pytest.mark.parametrize("end", ["", "/", "/checkpoint.zt"])
+def test_a_file_url_opens_what_the_path_does(tmp_path: Path, end: str) -> None:
+    save(tmp_path, {"w": TENSORS["f4"]})
+    with ztensor.open(tmp_path.as_uri() + end) as reader:
+        assert list(reader) == ["w"]
+        assert np.array_equal(reader["w"], TENSORS["f4"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import pickle
 import subprocess
 import sys
@@ -13,8 +14,10 @@ import numpy as np
 import pytest
 
 import ztensor
+from ztensor.divided import PartWriter
 from ztensor.errors import (
     ArgumentTypeError,
+    ArgumentValueError,
     DigestMismatchError,
     FormatError,
     NotRepresentableError,
@@ -45,13 +48,13 @@ pytestmark = [
 ]
 
 
-def save(state: dict[str, Any], folder: Path, planner: Any = None, **options: Any) -> Any:
+def save(state: dict[str, Any], folder: Path | str, planner: Any = None, **options: Any) -> Any:
     writer = ztensor.torch.StorageWriter(folder, **options)
     return dcp.save(state, storage_writer=writer, planner=planner, no_dist=True)
 
 
 def load(
-    state: dict[str, Any], folder: Path, planner: Any = None, **options: Any
+    state: dict[str, Any], folder: Path | str, planner: Any = None, **options: Any
 ) -> dict[str, Any]:
     reader = ztensor.torch.StorageReader(folder, **options)
     dcp.load(state, storage_reader=reader, planner=planner, no_dist=True)
@@ -184,6 +187,25 @@ def test_a_planner_that_pickles_an_object_is_refused(tmp_path: Path) -> None:
     error = raised(lambda: save({"step": 3}, tmp_path, Pickling()))
     assert isinstance(error, NotRepresentableError)
     assert error.object_name == "step"
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["save", "async_save"])
+def test_a_planner_that_makes_its_own_pickles_may_have_a_buffer_in_them(
+    is_async: bool, tmp_path: Path
+) -> None:
+    class Own(dcp.DefaultSavePlanner):  # type: ignore[misc]
+        def transform_object(self, write_item: Any, object: Any) -> Any:
+            return super().transform_object(write_item, object)
+
+    state = {"losses": io.BytesIO(b"1 2 3"), "t": torch.ones(1)}
+    writer = ztensor.torch.StorageWriter(tmp_path)
+    if is_async:
+        dcp.async_save(state, storage_writer=writer, planner=Own(), no_dist=True).result(60)
+    else:
+        save(state, tmp_path, Own())
+    found = load({"losses": io.BytesIO(), "t": torch.zeros(1)}, tmp_path)
+    assert type(found["losses"]) is io.BytesIO
+    assert found["losses"].read() == b"1 2 3"
 
 
 def test_a_planner_that_fails_is_the_callers(tmp_path: Path) -> None:
@@ -328,8 +350,78 @@ def test_what_is_no_path_is_refused(kind: str) -> None:
     made = getattr(ztensor.torch, kind)
     with pytest.raises(ArgumentTypeError):
         made(3)
-    assert made.validate_checkpoint_id("folder")
-    assert not made.validate_checkpoint_id(3)
+
+
+# --- What torch's own writer and reader have, too -------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["StorageWriter", "StorageReader"])
+@pytest.mark.parametrize(
+    ("place", "is_one"),
+    [
+        ("folder", True),
+        (Path("folder"), True),
+        ("s3://bucket/step", True),
+        ("file:///step", True),
+        ("abc://bucket/step", False),
+        (3, False),
+    ],
+)
+def test_a_checkpoint_may_be_at_a_path_or_a_known_url(kind: str, place: Any, is_one: bool) -> None:
+    assert getattr(ztensor.torch, kind).validate_checkpoint_id(place) is is_one
+
+
+def test_no_url_of_another_scheme_becomes_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArgumentValueError):
+        PartWriter("abc://bucket/step", process=0)
+    for error in (
+        raised(lambda: save(sample(), "abc://bucket/step")),
+        raised(lambda: load(sample(), "abc://bucket/step")),
+    ):
+        assert isinstance(error, ArgumentValueError)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_checkpoint_at_a_file_url_is_that_at_the_path(tmp_path: Path) -> None:
+    save(sample(), tmp_path.as_uri())
+    assert cases.is_same(load(cases.emptied(sample()), tmp_path), sample())
+    assert cases.is_same(load(cases.emptied(sample()), tmp_path.as_uri()), sample())
+
+
+@pytest.mark.parametrize("kind", ["StorageWriter", "StorageReader"])
+def test_the_id_of_a_checkpoint_has_no_secret_of_its_url(kind: str) -> None:
+    signed = "s3://bucket/step?X-Amz-Signature=abc"
+    made = getattr(ztensor.torch, kind)(signed)
+    assert made.checkpoint_id == "s3://bucket/step"
+    made.reset(signed.replace("step", "other"))
+    assert made.checkpoint_id == "s3://bucket/other"
+
+
+def test_a_save_and_a_load_have_ids(tmp_path: Path) -> None:
+    writer, reader = ztensor.torch.StorageWriter(tmp_path), ztensor.torch.StorageReader(tmp_path)
+    seen = {writer.save_id, reader.load_id}
+    returned = dcp.save(sample(), storage_writer=writer, no_dist=True)
+    found = reader.read_metadata()
+    assert found.storage_meta.save_id == returned.storage_meta.save_id == writer.save_id
+    assert found.storage_meta.load_id == reader.load_id
+    assert found.version == returned.version is not None
+    assert sorted(found.state_dict_metadata) == ["b", "step", "w"]
+    writer.reset()
+    reader.reset()
+    assert not seen & {writer.save_id, reader.load_id}
+    with ztensor.open(tmp_path) as opened:  # it is no value of the state
+        assert writer.save_id not in str(opened.attributes)
+        assert "save_id" not in str(opened.attributes)
+        assert not any("save_id" in name for name in opened)
+
+
+def test_a_refusal_to_overwrite_is_in_torchs_words(tmp_path: Path) -> None:
+    save(sample(), tmp_path)
+    with pytest.raises(dcp.CheckpointException, match="Checkpoint already exists"):
+        save(sample(), tmp_path, overwrite=False)
 
 
 # --- Damage ---------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,9 @@ def assert_alike(found: Any, wanted: Any, where: str = "tree") -> None:
     elif isinstance(wanted, (set, frozenset)):
         assert found == wanted, where
         assert sorted(str(type(one)) for one in found) == sorted(str(type(one)) for one in wanted)
+    elif isinstance(wanted, io.BytesIO):
+        assert found.getvalue() == wanted.getvalue(), where
+        assert found.tell() == 0, where
     elif dataclasses.is_dataclass(wanted):
         assert_alike(vars(found), vars(wanted), where)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import datetime
 import enum
+import io
 import pathlib
 import random
 import sys
@@ -50,10 +51,19 @@ def shape_of(columns: dict[str, bytes]) -> bytes:
 
 # --- Types ----------------------------------------------------------------------------------
 
+
+def written(data: bytes) -> io.BytesIO:
+    """Return a buffer as `torch.save` leaves it."""
+    buffer = io.BytesIO()
+    buffer.write(data)
+    return buffer
+
+
 SCALARS: list[Any] = [
     None, True, False, 0, -1, 2**63 - 1, -(2**63), 2**63, -(2**200),
     0.0, -0.0, 1.5, float("inf"), float("nan"), 1 + 2j, complex("-0-infj"),
     "", "a.b", "\0", "\U0001f600", b"", b"\xff", bytearray(b"x"),
+    io.BytesIO(), io.BytesIO(b"\0\xff"), written(b"its position is at its end"),
     range(3), range(10, 0, -3), slice(None), slice(1, None, 2),
     datetime.datetime(2026, 1, 2, 3, 4, 5, 6), datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC),
     datetime.datetime(2026, 10, 25, 2, 30, fold=1), datetime.date(1, 1, 1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import io
 import types
 from typing import Any
 
@@ -84,6 +85,22 @@ class Stateful:
         return {}
 
 
+class Buffer(io.BytesIO):
+    pass
+
+
+def closed() -> io.BytesIO:
+    buffer = io.BytesIO(b"x")
+    buffer.close()
+    return buffer
+
+
+def named() -> io.BytesIO:
+    buffer = io.BytesIO(b"x")
+    buffer.name = "x.png"
+    return buffer
+
+
 @pytest.mark.parametrize(
     ("value", "place", "says"),
     [
@@ -102,6 +119,10 @@ class Stateful:
         (np.ma.masked_array([1]), "tree['a'][1]", "no file can hold"),
         (np.dtype("U3"), "tree['a'][1]", "no zTensor type holds"),
         (collections.defaultdict(lambda: 1), "tree['a'][1]", "factory is code"),
+        (Buffer(b"x"), "tree['a'][1]", "save an io.BytesIO of its getvalue()"),
+        (closed(), "tree['a'][1]", "BytesIO that is closed"),
+        (named(), "tree['a'][1]", "attributes of its own"),
+        (io.StringIO("x"), "tree['a'][1]", "no file can hold"),
         ({"x": {2: print}}, "tree['a'][1]['x'][2]", "no file can hold"),
         ({(1, object()): 1}, "tree['a'][1]", "no file can hold"),
     ],

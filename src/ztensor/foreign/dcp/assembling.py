@@ -16,7 +16,7 @@ import numpy as np
 
 from ztensor.buffers import empty_array, new_bytes
 from ztensor.chunks.blocks import Blocks
-from ztensor.chunks.boxes import Fill, is_in_order, is_run, overlap, overlapping_pair, touching
+from ztensor.chunks.boxes import find_misfit, is_in_order, is_run, overlap, touching
 from ztensor.encoding.base import require_equal_length
 from ztensor.errors import DigestMismatchError, FormatError, Reason, ZTensorError, describe
 from ztensor.foreign.base import ForeignEncoding, InBlocks, gather_stored
@@ -337,20 +337,20 @@ def _require_filled(shape: tuple[int, ...], boxes: Boxes) -> None:
             expected=f"within shape {describe(shape, 100)}",
             found=boxes.name(box),
         )
-    if 0 in shape or Fill().fills(boxes.offsets, boxes.sizes, shape):
+    tensors = np.zeros(len(boxes.offsets), np.intp)
+    found = find_misfit(boxes.offsets, boxes.sizes, tensors, lengths.reshape(1, -1))
+    if found is None:
         return
-    pair = overlapping_pair(boxes.offsets, boxes.sizes)
-    if pair is not None:
+    if found.boxes:
         raise FormatError(
             "two chunks of a tensor overlap",
             reason=Reason.SHARD_INDEX,
-            found=" and ".join(map(boxes.name, pair)),
+            found=" and ".join(map(boxes.name, found.boxes[:2])),
         )
-    covered = sum(math.prod(sizes) for sizes in boxes.sizes.tolist())
     raise FormatError(
         "the chunks of a tensor do not cover it: some of its elements were never saved, or the "
         "files that have them are not in the folder",
         reason=Reason.SHARD_INDEX,
         expected=f"{math.prod(shape)} elements",
-        found=f"{covered} in {counted(len(boxes.offsets), 'chunk')}",
+        found=f"{counted(len(boxes.offsets), 'chunk')} without the one at {found.element}",
     )

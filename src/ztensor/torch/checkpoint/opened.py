@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from torch import distributed as dist
 
-from ztensor.chunks.boxes import overlap, overlapping_pair
+from ztensor.chunks.boxes import find_misfit, overlap
 from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.divided import open_divided
 from ztensor.divided.place import Place
-from ztensor.divided.root import BOXES, PATHS, values_as
+from ztensor.divided.root import BOXES, PATHS, SAVE_ID, values_as
+from ztensor.divided.saves import Save
 from ztensor.errors import FormatError, Reason, SourceNotFoundError, describe
 from ztensor.model.dtype import element_count
 from ztensor.sharded.naming import ROOT
@@ -58,15 +59,18 @@ class Opened:
 
     Attributes:
         name: the path of the root.
+        save: which save it is of, and of how many processes at least, if it is one of a process.
         values: plain values by name.
         paths: where in a nested state each name belongs; None where nothing says.
         boxes: of a process that was alone; else None.
+        save_id: of the writer; None where it gave none.
     """
 
     def __init__(self, checkpoint: DividedCheckpoint, types: Iterable[type]) -> None:
         self._checkpoint = checkpoint
         self._table = checkpoint.root.table
         self.name = checkpoint.objects.name
+        self.save = Save(checkpoint.root.save_id, checkpoint.root.processes)
         try:
             self.values = dict(values_as(checkpoint.root, "torch", types))
         except BaseException:
@@ -74,6 +78,8 @@ class Opened:
             raise
         self.paths: Any = self.values.pop(PATHS, None)
         self.boxes: Any = self.values.pop(BOXES, None)
+        save_id = self.values.pop(SAVE_ID, None)
+        self.save_id = save_id if isinstance(save_id, str) else None
 
     @property
     def names(self) -> Iterable[str]:
@@ -139,7 +145,7 @@ class Apart:
     def __init__(self, parts: list[Opened], rank: int) -> None:
         self._parts = parts
         own = parts[rank : rank + 1]
-        self.name = parts[0].name
+        self.name, self.save_id = parts[0].name, parts[0].save_id
         self.values: dict[str, Any] = {}
         paths: dict[str, Any] = {}
         self._boxes: dict[str, dict[tuple[Shape, Shape], _Box]] = {}
@@ -159,21 +165,21 @@ class Apart:
         self.paths = paths or None
         for name, entry in self._entries.items():
             self._require_filled(name, entry.shape)
+        _require_one_save(parts)
 
     def _require_filled(self, name: str, shape: Shape) -> None:
-        boxes = [box for box in self._boxes[name] if 0 not in box[1]]
-        count = sum(element_count(sizes) for _, sizes in boxes)
-        rank = len(shape)
-        starts, lengths = (
-            np.array([box[part] for box in boxes], np.int64).reshape(len(boxes), rank)
-            for part in (0, 1)
-        )
-        if count != element_count(shape) or overlapping_pair(starts, lengths) is not None:
+        boxes: Any = np.array(list(self._boxes[name]), np.int64).reshape(-1, 2, len(shape))
+        tensors, whole = np.zeros(len(boxes), np.intp), np.array([shape], np.int64)
+        misfit = find_misfit(boxes[:, 0], boxes[:, 1], tensors, whole)
+        if misfit is not None:
             error = _broken(
                 self._parts[0], name, "the boxes of all processes do not make up a tensor"
             )
             error.expected = f"{describe(element_count(shape))} elements, each once"
-            error.found = f"{describe(count)} of {len(self._parts)} processes"
+            error.found = (
+                f"the one at {misfit.element} in {len(misfit.boxes)} of {len(boxes)} boxes of "
+                f"{len(self._parts)} processes"
+            )
             error.hint = "the folder of a process may be missing: it died, or is not yet done"
             raise error
 
@@ -243,6 +249,29 @@ def _boxes_of(part: Opened) -> Iterable[tuple[str, str, Shape, Shape]]:
 
 def _broken(part: Opened, name: str, message: str) -> FormatError:
     return FormatError(message, reason=Reason.SHARD_INDEX, file=part.name, object_name=name)
+
+
+def _require_one_save(parts: list[Opened]) -> None:
+    """Raise where what processes saved that did not talk is not of one save, or not all of it.
+
+    Raises:
+        FormatError: so it is.
+    """
+    first = parts[0].save.id
+    for part in parts:
+        if part.save.id != first:
+            error = FormatError(
+                "the processes saved at different times", reason=Reason.SHARD_INDEX, file=part.name
+            )
+            error.expected, error.found = describe(first, 80), describe(part.save.id, 80)
+            error.hint = "each folder by itself can be read"
+            raise error
+    most = max(part.save.processes or 0 for part in parts)
+    if most > len(parts):
+        error = FormatError("a process did not save", reason=Reason.SHARD_INDEX, file=parts[0].name)
+        error.expected, error.found = f"at least {most} processes", str(len(parts))
+        error.hint = "the folder of a process may be missing: it died, or is not yet done"
+        raise error
 
 
 def folder_of(path: Any, storage: object, rank: int) -> Any:

@@ -5,8 +5,15 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from torch.distributed.checkpoint import filesystem
+
 from ztensor.boundary import public
-from ztensor.source.paths import path_text
+from ztensor.errors import without_secrets
+from ztensor.source.paths import is_url, path_text
+from ztensor.source.table import is_remote
+
+# Of what torch's own writer and reader put into their metadata; older releases have none.
+DCP_VERSION: str | None = getattr(filesystem, "CURRENT_DCP_VERSION", None)
 
 
 @public
@@ -15,14 +22,17 @@ class AtPlace:
 
     def _take_place(self, path: Any) -> None:
         self._path = path
-        self._name = path_text(path)
+        self._name = without_secrets(path_text(path))
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Return whether a checkpoint can be there: whether it is a path or a URL."""
-        return isinstance(checkpoint_id, (str, os.PathLike))
+        """Return whether a checkpoint can be there: whether it is a path, or a URL that is read."""
+        if not isinstance(checkpoint_id, (str, os.PathLike)):
+            return False
+        path = os.fsdecode(checkpoint_id)
+        return not is_url(path) or is_remote(path) or os.path.lexists(path)
 
     @property
     def checkpoint_id(self) -> str:
-        """The folder or URL."""
+        """The folder or URL, without what signs it."""
         return self._name

@@ -9,6 +9,7 @@ import functools
 import io
 import os
 import socket
+import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,7 +37,7 @@ from ztensor.errors import (
 from ztensor.layout.elements import result_dtype
 from ztensor.threads import run_jobs, thread_count
 from ztensor.torch.checkpoint.opened import Apart, Opened, opened_at
-from ztensor.torch.checkpoint.place import AtPlace
+from ztensor.torch.checkpoint.place import DCP_VERSION, AtPlace
 from ztensor.torch.checkpoint.planner import asking, elements, require_shape
 from ztensor.torch.values import (
     SPARSE,
@@ -82,6 +83,9 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
         storage: how the store of a URL is opened; see `ztensor.Reader`.
         limits: caps other than the default ones; see `ztensor.Limits`.
 
+    Attributes:
+        load_id: a new id for each load, as torch's own reader has.
+
     Raises:
         ArgumentTypeError: `path` is no path.
     """
@@ -102,6 +106,7 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
         thread_count(threads)  # refuses what is no number
         self._threads = threads
         self._types = tuple(types)
+        self.load_id = str(uuid.uuid4())
         self._opened: Opened | Apart | None = None
         self._failure: ZTensorError | None = None
 
@@ -113,6 +118,7 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
         """Take another folder for what is read from now on; None keeps the old one."""
         if checkpoint_id is not None:
             self._take_place(checkpoint_id)
+        self.load_id = str(uuid.uuid4())
         self._close()
 
     def read_metadata(self, *args: object, **kwargs: object) -> Metadata:
@@ -127,16 +133,19 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
         """
         del args, kwargs
         self._close()
-        paths = None
+        paths = save_id = None
         try:
-            paths = self._checkpoint().paths
+            opened = self._checkpoint()
+            paths, save_id = opened.paths, opened.save_id
         except ZTensorError as error:
             self._failure = error
-        return Metadata(
+        metadata = Metadata(
             state_dict_metadata=_Entries(self),
             planner_data=paths,
-            storage_meta=StorageMeta(checkpoint_id=self._name),
+            storage_meta=StorageMeta(self._name, save_id, self.load_id),
         )
+        metadata.version = DCP_VERSION
+        return metadata
 
     def set_up_storage_reader(
         self,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
+import secrets
+import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -12,20 +15,22 @@ from torch.distributed.checkpoint.planner import WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 
 from ztensor.boundary import public
-from ztensor.divided import PartWriter, commit
+from ztensor.divided import PartRecord, PartWriter, commit
+from ztensor.divided.commit import commit_apart
+from ztensor.divided.part import require_save_id
 from ztensor.divided.place import Place
-from ztensor.divided.root import BOXES, PATHS
+from ztensor.divided.root import BOXES, PATHS, SAVE_ID
 from ztensor.divided.rows import own_name
+from ztensor.divided.saves import Save
 from ztensor.errors import (
     ArgumentValueError,
     NotRepresentableError,
-    SourceError,
+    UsageError,
     ZTensorError,
 )
-from ztensor.sharded.naming import ROOT
-from ztensor.source.targets import require_free
+from ztensor.torch.checkpoint.agreeing import SaveApart, save_of_plan, with_save, with_token
 from ztensor.torch.checkpoint.opened import folder_of
-from ztensor.torch.checkpoint.place import AtPlace
+from ztensor.torch.checkpoint.place import DCP_VERSION, AtPlace
 from ztensor.torch.checkpoint.planner import asking, elements, require_shape
 from ztensor.torch.values import first_line, from_torch, identity
 from ztensor.tree import encode
@@ -36,7 +41,6 @@ if TYPE_CHECKING:
     from torch.distributed.checkpoint.metadata import Metadata
     from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 
-    from ztensor.divided import PartRecord
     from ztensor.source.sink import Durable
     from ztensor.typing import Path, Storage
 
@@ -97,7 +101,14 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
             `checksum="xxh3-128"`.
         values: plain values that the root has beside the state, by name, such as those that
             `ztensor.CheckpointManager.save_divided` gives. The coordinator's count.
+        save_id: a text or number that all processes of a save pass, and no other save into the
+            folder, such as the step with the number of the attempt. By default the processes agree
+            on one; with `use_collectives=False` one that tries again by itself needs it.
         storage: how the store of a URL is opened; see `ztensor.Reader`.
+
+    Attributes:
+        save_id: that one, or a new id for each save; a reader has the one of the coordinator
+            in `read_metadata().storage_meta`.
 
     Raises:
         ArgumentTypeError: `path` is no path.
@@ -115,9 +126,11 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
         durable: Durable = "auto",
         since: Path | None = None,
         values: Mapping[str, object] | None = None,
+        save_id: str | int | None = None,
         storage: Storage | None = None,
     ) -> None:
         super().__init__()
+        self._save_id = None if save_id is None else require_save_id(save_id)
         self._take_place(path)
         self._options: dict[str, Any] = {
             "compression": compression,
@@ -130,23 +143,27 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
         self._storage = storage
         self._values = dict(values or {})
         self._overwrite = overwrite
+        self.save_id = self._save_id or str(uuid.uuid4())
         self._rank = 0
         self._is_alone = False
         self._part: PartWriter | None = None
+        self._token = ""
+        self._apart: SaveApart | None = None
 
     def __getstate__(self) -> dict[str, object]:
         """Return what another process needs, without files that are being written here."""
-        return {**vars(self), "_part": None}
+        return {**vars(self), "_part": None, "_apart": None}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Take another folder for what is written from now on; None keeps the old one."""
         if checkpoint_id is not None:
             self._take_place(checkpoint_id)
+        self.save_id = self._save_id or str(uuid.uuid4())
         self._part = None
 
     def storage_meta(self) -> StorageMeta:
         """Return what planners are told of the place."""
-        return StorageMeta(checkpoint_id=self._name)
+        return StorageMeta(checkpoint_id=self._name, save_id=self.save_id)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: object, **kwargs: object) -> None:  # noqa: FBT001  # torch's
         """Learn which process this is; called by torch, in every process."""
@@ -154,10 +171,14 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
         rank = kwargs.get("rank")
         self._rank = rank if isinstance(rank, int) else 0
         self._is_alone = not kwargs.get("use_collectives", True)
+        self._token = secrets.token_hex(16)
+        self._apart = None
+        if self._is_alone:
+            self._apart = SaveApart(self._name, self._rank, self._save_id)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Return the plan as it is: what belongs to one save is in no plan, as these are cached."""
-        return plan
+        """Return the plan with a token of this save: planners may use one of an earlier save."""
+        return with_token(plan, self._token)
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Refuse a folder that must not be overwritten; called by torch, in the coordinator.
@@ -167,9 +188,11 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
                 talk.
         """
         for home in (self._path, self._home):
-            target = Place(home, self._storage).target(ROOT)
-            require_free(target, overwrite=self._overwrite and not self._is_alone)
-        return plans
+            if (self._is_alone or not self._overwrite) and Place(home, self._storage).has_root():
+                error = UsageError("Checkpoint already exists", file=self._name)  # torch's words
+                error.in_python = None if self._is_alone else "overwrite=True replaces it"
+                raise error
+        return plans if self._is_alone else with_save(plans, self._save_id)
 
     def write_data(
         self, plan: SavePlan, planner: SavePlanner
@@ -192,13 +215,18 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
                 tensors.append(item)
         boxes: Boxes | None = {} if self._is_alone else None
         record, size = None, 0
-        self._make_folder()
-        if tensors:
+        Place(self._home, self._storage).make()
+        save = save_of_plan(plan, self._token) or Save(self._save_id)
+        if self._apart is not None:
+            save = Save(self._apart.save.id)  # each has a checkpoint of its own
+        if tensors or save.processes:
             part = PartWriter(
                 self._home,
                 process=self._rank,
                 durable=self._durable,
                 storage=self._storage,
+                save_id=save.id,
+                processes=save.processes,
                 **self._options,
             )
             with part:
@@ -226,21 +254,25 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
             if name in values:
                 raise ArgumentValueError("the state has a value of this name", object_name=name)
             values[name] = value
+        values[SAVE_ID] = self.save_id
         if metadata.planner_data is not None:
             values[PATHS] = metadata.planner_data
         if self._is_alone:
             values[BOXES] = {key: box for one in written for key, box in (one.boxes or {}).items()}
-        commit(
-            self._home,
-            [one.record for one in written if one.record is not None],
-            values,
-            overwrite=self._overwrite and not self._is_alone,
-            durable=self._durable,
-            storage=self._storage,
-            writer="torch",
-        )
+        records = [one.record for one in written if one.record is not None]
+        options: dict[str, Any] = {"durable": self._durable, "storage": self._storage}
+        if self._apart is not None:
+            commit_apart(self._home, records, values, self._apart.save, writer="torch", **options)
+        else:
+            if len({(one.save_id, one.processes) for one in records}) > 1:
+                # Some used a plan of an earlier save, and could not learn the id of this one.
+                records = [PartRecord(one.process, one.table) for one in records]
+            commit(
+                self._home, records, values, overwrite=self._overwrite, writer="torch", **options
+            )
         self._part = None
         metadata.storage_meta = self.storage_meta()
+        metadata.version = DCP_VERSION
 
     @property
     def _home(self) -> Any:
@@ -248,14 +280,6 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
         if not self._is_alone:
             return self._path
         return folder_of(self._path, self._storage, self._rank)
-
-    def _make_folder(self) -> None:
-        folder = Place(self._home, self._storage).folder
-        if folder is not None:
-            try:
-                os.makedirs(folder, exist_ok=True)
-            except OSError as error:
-                raise SourceError.from_os(error, "cannot make the folder", folder) from error
 
 
 def _plain(item: Any, planner: Any) -> Any:
@@ -272,7 +296,8 @@ def _plain(item: Any, planner: Any) -> Any:
             data = planner.resolve_data(item)
             data.seek(0)
             try:
-                value = torch.load(data, weights_only=True)
+                with torch.serialization.safe_globals([io.BytesIO]):
+                    value = torch.load(data, weights_only=True)
             except Exception as error:
                 raise NotRepresentableError(
                     "the planner gives no plain value but a pickle of something else",
