@@ -18,7 +18,7 @@ from ztensor.errors import (
     SourceError,
     describe,
 )
-from ztensor.source import locking
+from ztensor.source import locking, removal
 from ztensor.source.base import shrunk
 from ztensor.source.descriptor import Descriptor
 from ztensor.source.flushing import START_BYTES, flush_folder, start_flush
@@ -139,6 +139,7 @@ class FileSink(Gatherer):
         self._durable = durable
         self._lock = threading.RLock()  # a signal handler may abort while an abort is under way
         self._open: Descriptor | None = None
+        self._stamp: removal.Stamp | None = None  # which file it is, also once it is closed
         self._temporary: str | None = None
         self._is_new = is_new
         self._like = like
@@ -180,6 +181,7 @@ class FileSink(Gatherer):
     @_descriptor.setter
     def _descriptor(self, number: int) -> None:
         self._open = None if number < 0 else Descriptor(number)
+        self._stamp = None if number < 0 else removal.stamp_of(number)
 
     def _in_use(self) -> Descriptor:
         descriptor = self._open
@@ -226,9 +228,9 @@ class FileSink(Gatherer):
         try:
             return os.fstat(descriptor).st_mode & PERMISSIONS
         finally:
+            stamp = removal.stamp_of(descriptor)
             os.close(descriptor)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
+            removal.remove_file(name, stamp)
             self._temporary = None
 
     def _open_exclusive(self, flags: int) -> None:
@@ -441,7 +443,7 @@ class FileSink(Gatherer):
                 self._link_nameless(self._target)
             else:
                 os.link(temporary, self._target)
-                os.unlink(temporary)
+                removal.remove_file(temporary, removal.stamp_of(self._descriptor))
         except OSError as error:
             if error.errno not in _NO_LINKS or temporary is None:
                 raise
@@ -519,9 +521,9 @@ class FileSink(Gatherer):
         with self._lock:
             self._open = None  # a write in another thread ends first
             name, self._temporary = self._temporary, None
-            if name is not None:
+            if name is not None and self._stamp is not None:
                 with contextlib.suppress(OSError):
-                    os.unlink(name)
+                    removal.remove_file(name, self._stamp)
 
     def _close(self) -> None:
         descriptor, self._open = self._open, None
@@ -541,12 +543,12 @@ def sweep(folder: str, targets: str) -> list[str]:
     """
     pattern = re.compile(rf"\.{targets}\.[0-9a-f]{{16}}\.tmp", re.DOTALL)
     names: list[str] = []
-    with contextlib.suppress(OSError):
-        with os.scandir(folder) as entries:
-            names = [entry.path for entry in entries if pattern.fullmatch(entry.name)]
+    with contextlib.suppress(OSError), removal.OpenFolder(folder or os.curdir) as inside:
+        names = list(filter(pattern.fullmatch, inside.names()))
         for name in names:
-            locking.remove_if_dead(name)
-    return names
+            with contextlib.suppress(OSError):
+                inside.remove(name, locking.is_dead)
+    return [os.path.join(folder, name) for name in names]
 
 
 class Place(NamedTuple):
