@@ -16,8 +16,7 @@ import time
 from typing import TYPE_CHECKING, BinaryIO
 
 from ztensor.boundary import public
-from ztensor.container.framing import MAGIC_1, may_be_damaged
-from ztensor.contents import open_file
+from ztensor.contents import may_be_of_ours, open_file
 from ztensor.divided.place import ATTRIBUTE, REQUESTS, Place, is_part_name
 from ztensor.divided.root import is_root, open_root, parse_root
 from ztensor.errors import (
@@ -29,9 +28,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.source import locking
-from ztensor.source.base import read_bytes
 from ztensor.source.removal import OpenFolder, remove_object
-from ztensor.source.table import source_of
 from ztensor.source.urls import Remote
 from ztensor.threads import pool, run_jobs, thread_count
 
@@ -42,7 +39,6 @@ if TYPE_CHECKING:
 
 # A file of a process, or a root, that has no name yet where the system gives none to nobody.
 _MOST_LOOKED_INTO = 3
-_HEAD_BYTES = 4096  # a file system leaves zeros by blocks of this
 HOURS = 24.0  # no save takes as long
 _TEMPORARY = re.compile(r"\.(\d{5,}-[0-9a-f]{8}|checkpoint)\.zt\.[0-9a-f]{16}\.tmp")
 
@@ -251,19 +247,3 @@ def is_of_a_process(given: str | Remote | BinaryIO) -> bool:
         return ATTRIBUTE in (file.manifest.attributes or {})
     finally:
         file.close()
-
-
-def may_be_of_ours(given: str | Remote | BinaryIO) -> bool:
-    """Return whether a file that does not open may be one of ours, damaged or cut.
-
-    A store has objects only as a whole, so no zeros are what is left of one.
-
-    Raises:
-        SourceError: it cannot be read.
-    """
-    with contextlib.closing(source_of(given, mapped=False)) as source:
-        head = read_bytes(source, 0, min(source.size, _HEAD_BYTES))
-        if isinstance(given, Remote) and not any(head):
-            return False
-        end = min(source.size, len(MAGIC_1))
-        return may_be_damaged(bytes(head), bytes(read_bytes(source, source.size - end, end)))

@@ -3,13 +3,14 @@
 A name alone lets nothing go. What goes is a regular file under exactly the name that was given, and
 either
 
-- *made here*: its `Stamp` is the one of the file that this process made; or
+- *made here*, or named by the caller: its `Stamp` is the one that this process noted; or
 - *checked*: a check reads it, opened through no link, and says that it is ours. Of a temporary it
   says that its writer is dead; of a published file, that its contents are those that its name says.
 
-No link is followed or removed. The folder is held open while its names are checked and removed,
-so its path may lead elsewhere meanwhile. Windows has no such calls: there each name is looked at
-before and after its check. A store has neither links nor folders: one exact key goes.
+No link is followed, and one goes only by its own stamp. The folder is held open while its names are
+checked and removed, so its path may lead elsewhere meanwhile. Windows has no such calls: there each
+name is looked at before and after its check. A store has neither links nor folders: one exact key
+goes.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Stamp(NamedTuple):
 
 
 def stamp_of(file: int | str) -> Stamp:
-    """Return which file an open descriptor, or a name that is no link, means.
+    """Return which file an open descriptor, or a name, means; of a link the link itself.
 
     Raises:
         OSError: the system cannot tell.
@@ -125,22 +126,23 @@ class OpenFolder:
             os.close(listed)
 
     def remove(self, name: str, ours: Stamp | Check) -> bool:
-        """Remove a regular file that is ours; return whether it is removed.
+        """Remove a file that is ours; return whether it is removed.
 
         Args:
             name: its name in this folder.
-            ours: which file was made here; or a check, which gets the file open for reading. A lock
-                that the check takes is held until the file is gone, but on Windows.
+            ours: which file was made here, or meant by the caller; or a check, which gets the file
+                open for reading. A lock that it takes is held until the file is gone, but on
+                Windows.
 
         Raises:
             OSError: it is ours and cannot be removed, or cannot be looked into.
         """
         try:
             status = self._status(name)
-            if is_link(status) or not stat.S_ISREG(status.st_mode):
-                return False
             if isinstance(ours, Stamp):
                 return self._unlink(name, ours)
+            if is_link(status) or not stat.S_ISREG(status.st_mode):
+                return False
             descriptor = os.open(self._place(name), os.O_RDONLY | _QUIETLY, dir_fd=self._descriptor)
         except FileNotFoundError:
             return False
@@ -159,7 +161,8 @@ class OpenFolder:
     def _unlink(self, name: str, stamp: Stamp) -> bool:
         with contextlib.suppress(FileNotFoundError):
             status = self._status(name)
-            if not is_link(status) and Stamp(status.st_dev, status.st_ino) == stamp:
+            is_file = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
+            if is_file and Stamp(status.st_dev, status.st_ino) == stamp:
                 os.unlink(self._place(name), dir_fd=self._descriptor)
                 return True
         return False
@@ -170,7 +173,7 @@ class OpenFolder:
         Args:
             name: its name in this folder.
             made: which folder was made here; None for one whose name says that it is ours.
-            whole: with all that is in it, through no link; else only where it is empty.
+            whole: with all in it that can be removed, through no link; else only where it is empty.
 
         Raises:
             OSError: it cannot be removed.
@@ -182,13 +185,14 @@ class OpenFolder:
             if made is not None and Stamp(status.st_dev, status.st_ino) != made:
                 return False
             if whole:
-                shutil.rmtree(self._place(name), dir_fd=self._descriptor)
-            else:
-                os.rmdir(self._place(name), dir_fd=self._descriptor)
+                place = self._place(name)
+                shutil.rmtree(place, ignore_errors=True, dir_fd=self._descriptor)
+                return name not in self.names()
+            os.rmdir(self._place(name), dir_fd=self._descriptor)
         except FileNotFoundError:
             return False
         except OSError as error:
-            if not whole and error.errno in _NOT_EMPTY:
+            if error.errno in _NOT_EMPTY:
                 return False
             raise
         return True
@@ -216,7 +220,7 @@ def remove_object(remote: Remote, is_ours: Callable[[Remote], bool] | None) -> b
 
     Args:
         remote: its exact URL.
-        is_ours: a check, which opens it; None where this process wrote it.
+        is_ours: a check, which opens it; None where this process wrote it, or the caller named it.
 
     Raises:
         SourceError: it could not be removed, or not be looked into.

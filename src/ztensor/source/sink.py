@@ -113,6 +113,7 @@ class FileSink(Gatherer):
         is_new: nothing is replaced; `commit` fails where the name was taken meanwhile.
         like: the rights the file gets where it replaces none, as those of an older file of
             another name; by default those of a new file.
+        made: gets a note of the file once it is in place.
 
     Raises:
         SourceError: the folder is missing or forbidden, or the target is not a regular file.
@@ -126,6 +127,7 @@ class FileSink(Gatherer):
         is_derived: bool = False,
         is_new: bool = False,
         like: Rights | None = None,
+        made: removal.Made | None = None,
     ) -> None:
         super().__init__()
         path = path_text(path)
@@ -143,6 +145,7 @@ class FileSink(Gatherer):
         self._temporary: str | None = None
         self._is_new = is_new
         self._like = like
+        self._made = made
         self._sources: set[Rights] = set()
         self._mode: int | None = None
         self._unstarted = 0  # bytes that the disk was not told of
@@ -411,6 +414,8 @@ class FileSink(Gatherer):
             else:
                 self._rename(self._temporary or self._link_temporary())
             self._temporary = None
+            if self._made is not None and self._stamp is not None:
+                self._made.note(self._target, self._stamp)
         except SourceError:
             self.abort()
             raise
@@ -557,7 +562,7 @@ class Place(NamedTuple):
     Attributes:
         path: as for `FileSink`, like the next two; or a URL of a store.
         is_derived: likewise.
-        like: likewise.
+        like: likewise, like `made`.
         remote: the URL with what opens its store; None for a file.
         is_new: nothing is replaced in a store.
         expected: how long it will be in a store, where that is known.
@@ -569,6 +574,7 @@ class Place(NamedTuple):
     remote: Remote | None = None
     is_new: bool = False
     expected: int | None = None
+    made: removal.Made | None = None
 
     def sink(self, durable: Durable) -> FileSink | RemoteSink:
         """Return the sink.
@@ -577,8 +583,16 @@ class Place(NamedTuple):
             SourceError: no file can be made there.
         """
         if self.remote is not None:
-            return RemoteSink(self.remote, is_new=self.is_new, expected=self.expected)
-        return FileSink(self.path, durable=durable, is_derived=self.is_derived, like=self.like)
+            return RemoteSink(
+                self.remote, is_new=self.is_new, expected=self.expected, made=self.made
+            )
+        return FileSink(
+            self.path,
+            durable=durable,
+            is_derived=self.is_derived,
+            like=self.like,
+            made=self.made,
+        )
 
 
 def sink_of(target: Any, *, durable: Durable) -> Sink:

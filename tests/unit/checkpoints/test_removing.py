@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-import ztensor
+from tests.unit.planting import MODEL, Area
 from ztensor import CheckpointManager
 from ztensor.errors import FormatError, SourceError, UsageError
 
@@ -19,40 +19,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Run:
+class Run(Area):
     """A run in a folder, or in a store in memory."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
-        self.store: Any = None
-        if folder is None:
-            self.store = pytest.importorskip("obstore.store").MemoryStore()
 
     def manager(self, **options: Any) -> CheckpointManager:
         options = {"background": False, "durable": False, "keep": None} | options
-        if self.folder is None:
-            return CheckpointManager("memory://run", storage=self.store, **options)
-        return CheckpointManager(self.folder, **options)
-
-    def put(self, name: str, body: bytes) -> None:
-        if self.folder is None:
-            self.store.put(f"run/{name}", body)
-            return
-        path = self.folder / name
-        path.parent.mkdir(exist_ok=True, parents=True)
-        path.write_bytes(body)
-
-    def tree(self) -> dict[str, bytes]:
-        """Return the bytes of all files by name."""
-        if self.folder is None:
-            paths = [one["path"] for page in self.store.list() for one in page]
-            bodies = {path: bytes(self.store.get(path).bytes()) for path in paths}
-            return {path.removeprefix("run/"): body for path, body in bodies.items()}
-        return {
-            path.relative_to(self.folder).as_posix(): path.read_bytes()
-            for path in self.folder.rglob("*")
-            if path.is_file()
-        }
+        return CheckpointManager(self.where(), **options)
 
 
 @pytest.fixture(params=["disk", "store"])
@@ -84,7 +56,6 @@ def prune(run: Run, increments: bool) -> None:
 
 
 VERBS: list[Callable[[Run, bool], None]] = [rotate, delete, prune]
-MODEL = ztensor.numpy.save({"a": np.ones(3)})
 # Files of others, as they lie in the folder of a step.
 FOREIGN = {
     "NOTES.txt": b"mine",
