@@ -31,21 +31,15 @@ if TYPE_CHECKING:
     Check = Callable[[BinaryIO], bool]
 
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)
-_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-_QUIETLY = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | _NO_LINK | _CLOEXEC
-_REPARSE_POINT = 0x400  # links, junctions and mounts of Windows
+_QUIETLY = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | _NO_LINK
+_NAME_SURROGATE = 1 << 29  # in the tag of links, junctions and mounts of Windows
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 _IS_LINK = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)  # what systems say for O_NOFOLLOW
 
 
 class Stamp(NamedTuple):
-    """Which file or folder it is, whatever its name.
-
-    Attributes:
-        device: the file system's number.
-        inode: the number in it.
-    """
+    """Which file or folder it is, whatever its name."""
 
     device: int
     inode: int
@@ -63,8 +57,8 @@ def stamp_of(file: int | str) -> Stamp:
 
 def is_link(status: os.stat_result) -> bool:
     """Return whether what `lstat` found leads elsewhere."""
-    attributes: int = getattr(status, "st_file_attributes", 0)
-    return stat.S_ISLNK(status.st_mode) or bool(attributes & _REPARSE_POINT)
+    tag: int = getattr(status, "st_reparse_tag", 0)
+    return stat.S_ISLNK(status.st_mode) or bool(tag & _NAME_SURROGATE)
 
 
 class OpenFolder:
@@ -84,23 +78,18 @@ class OpenFolder:
     def __init__(self, path: str, within: OpenFolder | None = None) -> None:
         self.path: str = path if within is None else os.path.join(within.path, path)
         self._descriptor: int | None = None
-        if os.unlink in os.supports_dir_fd:  # asked at each call: tests play Windows
-            flags = _FOLDER | _CLOEXEC | (0 if within is None else _NO_LINK)
-            place = path if within is None else within._place(path)
-            self._descriptor = os.open(
-                place, flags, dir_fd=None if within is None else within._descriptor
-            )
+        if os.stat in os.supports_dir_fd:  # asked at each call: tests play Windows
+            flags = _FOLDER | (0 if within is None else _NO_LINK)
+            self._descriptor = os.open(path, flags, dir_fd=within and within._descriptor)
             return
         status = os.stat(path) if within is None else os.lstat(self.path)
         if is_link(status) or not stat.S_ISDIR(status.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, "not a folder", self.path)
 
     def __enter__(self) -> Self:
-        """Return the folder itself."""
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Close it."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
@@ -119,7 +108,7 @@ class OpenFolder:
         """
         if self._descriptor is None:
             return sorted(os.listdir(self.path))
-        listed = os.open(os.curdir, os.O_RDONLY | _CLOEXEC, dir_fd=self._descriptor)
+        listed = os.open(os.curdir, os.O_RDONLY, dir_fd=self._descriptor)
         try:
             return sorted(os.listdir(listed))
         finally:
