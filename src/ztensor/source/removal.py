@@ -80,7 +80,7 @@ class OpenFolder:
         self._descriptor: int | None = None
         if os.stat in os.supports_dir_fd:  # asked at each call: tests play Windows
             flags = _FOLDER | (0 if within is None else _NO_LINK)
-            self._descriptor = os.open(path, flags, dir_fd=within and within._descriptor)
+            self._descriptor = os.open(path, flags, dir_fd=getattr(within, "_descriptor", None))
             return
         status = os.stat(path) if within is None else os.lstat(self.path)
         if is_link(status) or not stat.S_ISDIR(status.st_mode):
