@@ -548,12 +548,12 @@ def sweep(folder: str, targets: str) -> list[str]:
     """
     pattern = re.compile(rf"\.{targets}\.[0-9a-f]{{16}}\.tmp", re.DOTALL)
     names: list[str] = []
-    with contextlib.suppress(OSError), removal.OpenFolder(folder or os.curdir) as inside:
-        names = list(filter(pattern.fullmatch, inside.names()))
+    with contextlib.suppress(OSError):
+        with os.scandir(folder) as entries:
+            names = [entry.path for entry in entries if pattern.fullmatch(entry.name)]
         for name in names:
-            with contextlib.suppress(OSError):
-                inside.remove(name, locking.is_dead)
-    return [os.path.join(folder, name) for name in names]
+            locking.remove_if_dead(name)
+    return names
 
 
 class Place(NamedTuple):
