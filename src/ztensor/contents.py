@@ -12,7 +12,13 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ztensor.container.framing import FOOTER_2_BYTES, MAGIC_1, MAGIC_2, Container
+from ztensor.container.framing import (
+    FOOTER_2_BYTES,
+    MAGIC_1,
+    MAGIC_2,
+    Container,
+    may_be_damaged,
+)
 from ztensor.errors import (
     ContainerError,
     FormatError,
@@ -34,12 +40,14 @@ from ztensor.source.directory import FolderSource
 from ztensor.source.local import FileSource
 from ztensor.source.paths import path_text
 from ztensor.source.table import source_of
+from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
     from ztensor.container import Frame
     from ztensor.model.manifest import Manifest
     from ztensor.source.base import Source
 
+_HEAD_BYTES = 4096  # a file system leaves zeros by blocks of this
 _RETRY_SECONDS = 0.1
 
 
@@ -184,6 +192,22 @@ def _of_no_format(source: Source) -> NotZTensorError:
         expected=f"the first bytes of one of {known}",
         found=describe(head[:16]),
     )
+
+
+def may_be_of_ours(given: Any) -> bool:
+    """Return whether a file that does not open may be one of ours, damaged or cut.
+
+    A store has objects only as a whole, so no zeros are what is left of one.
+
+    Raises:
+        SourceError: it cannot be read.
+    """
+    with contextlib.closing(source_of(given, mapped=False)) as source:
+        head = read_bytes(source, 0, min(source.size, _HEAD_BYTES))
+        if isinstance(given, Remote) and not any(head):
+            return False
+        end = min(source.size, len(MAGIC_1))
+        return may_be_damaged(bytes(head), bytes(read_bytes(source, source.size - end, end)))
 
 
 def refuse_not_ours(source: Source, error: FormatError) -> NoReturn:

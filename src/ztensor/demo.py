@@ -31,6 +31,7 @@ from ztensor.numpy import load_file, save_file
 from ztensor.opening import Reader
 from ztensor.opening import open as open_file
 from ztensor.source.paths import path_text
+from ztensor.source.removal import remove_file, stamp_of
 from ztensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -423,7 +424,7 @@ class _Demonstration:
 
     def damage(self) -> None:
         """Flip one bit in a copy of the raw file; verifying and reading must notice."""
-        self._compressed.unlink()
+        remove_file(str(self._compressed), stamp_of(str(self._compressed)))
         with Reader(self._raw) as reader:
             length, name, role = max(
                 (component.length, found.name, role)

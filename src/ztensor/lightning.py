@@ -7,37 +7,48 @@ It works with `lightning` and with `pytorch_lightning`, whichever the program ha
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import io
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ztensor.boundary import public
+from ztensor.contents import may_be_of_ours, open_file
 from ztensor.errors import (
     ArgumentTypeError,
+    FormatError,
     MissingDependencyError,
     SourceError,
+    SourceNotFoundError,
     UsageError,
+    ZTensorError,
     describe,
 )
 from ztensor.source.paths import path_text
+from ztensor.source.removal import remove_file, remove_object
 from ztensor.source.table import remote_of
-from ztensor.source.upload import remove
 from ztensor.source.urls import with_storage
 from ztensor.states import save_encoded
 from ztensor.torch.tree import load_tree
 from ztensor.tree.encode import encode
+from ztensor.tree.stored import split_tree
 
 if TYPE_CHECKING:
+    from typing import BinaryIO
+
     from ztensor.source.sink import Durable
+    from ztensor.source.urls import Remote
     from ztensor.typing import Path, Storage
 
     Module = TypeVar("Module")
 
 __all__ = ["CheckpointIO", "load_from_checkpoint"]
 
+_LOG = logging.getLogger("ztensor")
 # Where the two distributions have the class that a plugin of theirs is derived from.
 _BASES = {
     "lightning": "lightning.fabric.plugins.io.checkpoint_io",
@@ -131,26 +142,43 @@ class TreeCheckpoints:
     def remove_checkpoint(self, path: Path) -> None:
         """Remove a checkpoint, if it is there; called by Lightning.
 
+        A file that is no tree of ours, such as one that Lightning saved by itself, stays: this is
+        logged.
+
         Raises:
             SourceError: it could not be removed.
         """
         place = self._place(path, None)
         remote = remote_of(place)
         if remote is not None:
-            remove(remote)
-            return
-        try:
-            os.unlink(path_text(place))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot remove", path_text(place)) from error
+            is_gone = remove_object(remote, _is_tree)
+        else:
+            file = path_text(place)
+            try:
+                is_gone = remove_file(file, _is_tree) or not os.path.lexists(file)
+            except OSError as error:
+                raise SourceError.from_os(error, "cannot remove", file) from error
+        if not is_gone:
+            _LOG.warning("%s is not removed: it is no tree of ours", describe(path, 200))
 
     def teardown(self) -> None:
         """Do nothing: every save ends before it returns."""
 
     def _place(self, path: Path, storage: Storage | None) -> Any:
         return with_storage(path, self._storage if storage is None else storage)
+
+
+def _is_tree(given: BinaryIO | Remote) -> bool:
+    """Return whether a file is a tree, or may be a damaged one."""
+    try:
+        with contextlib.closing(open_file(given, mmap=False)) as file:
+            return split_tree(file.attributes)[1] is not None
+    except FormatError:
+        return may_be_of_ours(given)
+    except SourceNotFoundError:
+        return True  # there is nothing to remove
+    except ZTensorError:
+        return False
 
 
 def _class() -> type:

@@ -155,10 +155,12 @@ class Calls:
             self._next += 1
         return self._numbers[key]
 
-    def _relative(self, path: Any) -> str | None:
+    def _relative(self, path: Any, dir_fd: int | None = None) -> str | None:
         """Return the name of what is beneath the folder; of the folder itself ""."""
-        if self._is_elsewhere:
+        if self._is_elsewhere or (dir_fd is not None and dir_fd not in self._folders):
             return None
+        if dir_fd is not None:
+            path = os.path.join(self.folder, self._folders[dir_fd], os.fsdecode(path))
         folder, name = os.path.split(os.path.abspath(os.fsdecode(path)))
         whole = os.path.join(os.path.realpath(folder), name)
         if whole == self.folder:
@@ -199,7 +201,7 @@ class Calls:
     # --- The calls --------------------------------------------------------------------------
 
     def _open(self, path: Any, flags: int, mode: int = 0o777, **options: Any) -> int:
-        name = self._relative(path)
+        name = self._relative(path, options.get("dir_fd"))
         writes = name is not None and bool(flags & (os.O_WRONLY | os.O_RDWR))
         fault = self._strikes("open") if writes else None
         descriptor: int = self._real["open"](path, flags, mode, **options)
@@ -231,7 +233,7 @@ class Calls:
         self._after(fault)
 
     def _rmdir(self, path: Any, **options: Any) -> None:
-        name = self._relative(path)
+        name = self._relative(path, options.get("dir_fd"))
         fault = self._strikes("remove") if name else None
         self._real["rmdir"](path, **options)
         if name:
@@ -331,7 +333,7 @@ class Calls:
         self._after(fault)
 
     def _unlink(self, path: Any, **options: Any) -> None:
-        name = self._relative(path)
+        name = self._relative(path, options.get("dir_fd"))
         fault = self._strikes("unlink") if name is not None else None
         self._real["unlink"](path, **options)
         if name is not None:

@@ -107,10 +107,11 @@ def test_how_many_requests_a_save_takes(s3: S3Server, bucket: str, proxy: FaultP
         for step in range(1, 6):
             proxy.record.clear()
             manager.save(step, state(step))
-    # The object; a list; its head and end, which say that it opens; what is removed.
+    # A list, which says that its name is free; the object; a list; its head and end, which say that
+    # it opens; those of what is removed, which say that it is ours; what is removed.
     asked = [(one.method, "list-type" in one.path) for one in proxy.record.seen]
     assert asked.count(("PUT", False)) == 1
-    assert len(asked) <= 6, asked
+    assert len(asked) <= 8, asked
 
 
 @pytest.mark.parametrize("kind", ["503", "dropped", "403", "cut", "short"])
@@ -151,3 +152,43 @@ def test_a_store_that_cannot_be_reached_is_no_damage(
             far.restore()
     proxy.faults = []
     assert far.restore().step == 2
+
+
+FOREIGN = {
+    "NOTES.txt": b"mine",
+    "config.json": b"{}",
+    "empty": b"",
+    "": b"",  # as consoles mark a folder
+    "00000-0123abcd.zt": b"text of a user",
+    "00001-0123abcd.zt": b"",
+    "sub/checkpoint.zt": b"mine",
+}
+
+
+@pytest.mark.parametrize("verb", ["rotation", "delete", "prune"])
+def test_objects_of_others_in_the_folder_of_a_step_stay(
+    s3: S3Server, bucket: str, verb: str
+) -> None:
+    options: dict[str, Any] = {"increments": True, "background": False}
+    manager = manager_of(s3, bucket, keep=None, **options)
+    for step in (1, 2):
+        manager.save(step, state(step))
+    planted = {f"runs/a/step-00000001/{name}": body for name, body in FOREIGN.items()}
+    planted["runs/a/step-00000003.zt"] = b"text of a user"
+    planted["runs/a/step-00000004/checkpoint.zt"] = b"text of a user"
+    for key, body in planted.items():
+        s3.put(bucket, key, body)
+    if verb == "rotation":
+        manager_of(s3, bucket, keep=1, **options).save(9, state(9))
+    elif verb == "delete":
+        manager.delete(1)
+    else:
+        assert manager_of(s3, bucket, keep=1).prune(damaged=True) == [1]
+    left = {key for key in s3.keys(bucket) if key.startswith("runs/a/step-00000001/")}
+    assert left == {key for key in planted if key.startswith("runs/a/step-00000001/")}
+    assert {key: s3.get(bucket, key) for key in planted} == planted
+    again = manager_of(s3, bucket)
+    assert 1 not in [one.step for one in again.checkpoints()]
+    assert not any(one.is_damaged for one in again.checkpoints())
+    found = again.restore()
+    assert (found.step, found.skipped) == (9 if verb == "rotation" else 2, ())

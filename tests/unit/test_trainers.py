@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import random
 import sys
 from typing import TYPE_CHECKING, Any
@@ -77,3 +78,26 @@ def test_a_wrong_random_state_changes_nothing() -> None:
         assert after["python"] == before["python"]
         assert np.array_equal(after["numpy"][1], before["numpy"][1])
         assert torch.equal(after["cpu"], before["cpu"])
+
+
+@pytest.mark.skipif(os.name == "nt", reason="makes links")
+def test_lightning_has_only_trees_of_ours_removed(tmp_path: Path) -> None:
+    plugin, path = ztensor.lightning.TreeCheckpoints(durable=False), tmp_path / "a.ckpt"
+    for name in ("a.ckpt", "damaged.ckpt", "gone.ckpt"):
+        plugin.save_checkpoint({"w": torch.ones(100)}, tmp_path / name)
+    os.truncate(tmp_path / "damaged.ckpt", 300)
+    torch.save({"w": torch.ones(3)}, tmp_path / "stock.ckpt")
+    ztensor.torch.save_file({"w": torch.ones(3)}, tmp_path / "model.zt")
+    (tmp_path / "link.ckpt").symlink_to(path)
+    (tmp_path / "folder.ckpt").mkdir()
+    for name in ("stock.ckpt", "model.zt", "link.ckpt", "folder.ckpt", "none.ckpt"):
+        plugin.remove_checkpoint(tmp_path / name)
+    for name in ("damaged.ckpt", "gone.ckpt"):
+        plugin.remove_checkpoint(tmp_path / name)
+    assert sorted(one.name for one in tmp_path.iterdir()) == [
+        "a.ckpt",
+        "folder.ckpt",
+        "link.ckpt",
+        "model.zt",
+        "stock.ckpt",
+    ]

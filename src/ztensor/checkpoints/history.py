@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.boundary import public
 from ztensor.checkpoints.listing import Listing
-from ztensor.checkpoints.place import Prefix, file_name, whole_or_damaged
+from ztensor.checkpoints.place import Prefix, file_name, judged
 from ztensor.checkpoints.rules import mode_of, ranked
-from ztensor.checkpoints.step import Checkpoint, is_damage, told_by
+from ztensor.checkpoints.step import Checkpoint, is_damage, told_by, why_not_a_step
 from ztensor.checkpoints.whole import read_divided
 from ztensor.errors import (
     ArgumentTypeError,
@@ -201,7 +201,8 @@ class History:
 
         Args:
             step: the step; None for the newest. A damaged one is then skipped, which is logged
-                and told in `skipped`, and the one before it taken.
+                and told in `skipped`, and the one before it taken. An intact file that is not a
+                step, and only has the name of one, is passed over, which is logged.
             into: as for `ztensor.load_tree`, like all that follow.
             only: patterns of keys joined by dots.
             types: classes of records.
@@ -212,7 +213,8 @@ class History:
 
         Raises:
             ObjectNotFoundError: there is no such step.
-            FormatError: the step, or every step, is damaged.
+            FormatError: the step, or every step, is damaged; or no file is the step that its name
+                says, and one is another step.
             ArgumentValueError: the step has another tree than `into`.
             SourceError: the folder or a file cannot be read, which is not taken for damage.
             ZTensorError: what else `ztensor.load_tree` raises.
@@ -221,6 +223,7 @@ class History:
         if step is not None:
             return self._restored(self._entry(step_number(step)), into, only, types, threads)
         skipped: dict[int, ZTensorError] = {}
+        others: dict[int, ZTensorError] = {}
         while True:
             for entry in reversed(self._listing.entries()):
                 try:
@@ -228,16 +231,21 @@ class History:
                 except FileNotFoundError:  # another manager removed it, having saved a newer one
                     break
                 except ZTensorError as error:
+                    if why_not_a_step(error) is not None:
+                        others[entry.step] = error
+                        continue
                     if not is_damage(error):
                         raise
                     self._skip(entry, error)
                     skipped[entry.step] = error
                 else:
+                    _pass_over(others.values())
                     older = ((step, error) for step, error in skipped.items() if step > found.step)
                     return dataclasses.replace(found, skipped=tuple(older))
             else:
                 break
         if not skipped:
+            _pass_over(others.values(), is_new=True)
             return None
         newest = skipped[max(skipped)]
         raise FormatError(
@@ -262,11 +270,12 @@ class History:
     ) -> Restored:
         if entry.is_divided:
             path = self._place.path(entry.file)
-            with whole_or_damaged(self._place, entry):
+            with judged(self._place, entry):
                 metrics, tree = read_divided(path, entry.step, into, only, types, threads)
             self._in_use = entry.step
             return Restored(entry.step, tree, metrics)
-        with open_files(self._place.path(entry.name)) as reader:
+        path = self._place.path(entry.name)
+        with judged(self._place, entry), open_files(path) as reader:
             metrics, _ = told_by(reader, entry.step)
             tree = read_tree(reader, AS_SAVED, only=only, types=types, copy=True, threads=threads)
         if into is not None:
@@ -284,6 +293,20 @@ class History:
         self._settle()
         entries = self._listing.entries() if step is None else [self._entry(step_number(step))]
         return self._listing.read(entries, whole=True)
+
+
+def _pass_over(others: Iterable[ZTensorError], *, is_new: bool = False) -> None:
+    """Log which files have the name of a step, and are not that step.
+
+    Raises:
+        FormatError: the run is new, and a file is another step: no run begins anew because its
+            files were renamed.
+    """
+    for error in others:
+        cause = why_not_a_step(error)
+        if is_new and cause is not None and cause.is_another:
+            raise error
+        _LOG.warning("passed over: %s", error)
 
 
 def step_number(given: Any) -> int:

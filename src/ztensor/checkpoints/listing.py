@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ztensor.checkpoints.place import whole_or_damaged
-from ztensor.checkpoints.step import Checkpoint, is_damage, told_by, told_by_root
+from ztensor.checkpoints.place import judged
+from ztensor.checkpoints.step import (
+    NO_ROOT,
+    Checkpoint,
+    is_damage,
+    not_a_step,
+    told_by,
+    told_by_root,
+)
 from ztensor.divided.opened import DividedObjects
-from ztensor.errors import FormatError, Reason, UnsupportedError, ZTensorError
+from ztensor.errors import FormatError, UnsupportedError, ZTensorError
 from ztensor.opening import open as open_files
 
 if TYPE_CHECKING:
@@ -73,9 +80,9 @@ class Listing:
         """Know that the step was replaced."""
         self._damage.pop(step, None)
 
-    def is_damaged(self, entry: Entry) -> bool:
-        """Return whether a step was found to be damaged."""
-        return any(one.is_damaged for one in self.read([entry]))
+    def opens(self, entry: Entry) -> bool:
+        """Return whether a name is a step that can be read, as far as is known."""
+        return any(one.problem is None for one in self.read([entry]))
 
     def _checkpoint(self, entry: Entry, *, whole: bool) -> Checkpoint:
         stamp, error = self._damage.get(entry.step, (None, None))
@@ -94,23 +101,19 @@ class Listing:
         path = self._place.path(entry.file)
         told: dict[str, Any] = {}
         try:
-            with whole_or_damaged(self._place, entry), open_files(path, mmap=False) as reader:
+            with judged(self._place, entry), open_files(path, mmap=False) as reader:
                 objects = reader.objects
                 if isinstance(objects, DividedObjects):
                     values = objects.root.values
                     told["metrics"] = told_by_root(values, entry.step, str(path))
                 elif entry.is_divided:
-                    raise FormatError(
-                        "the file is the root of no divided checkpoint",
-                        reason=Reason.FIELD_VALUE,
-                        file=reader.name,
-                    )
+                    raise not_a_step(NO_ROOT, None, reader.name)
                 else:
                     told["metrics"], told["is_pinned"] = told_by(reader, entry.step)
                 told |= _checked(reader) if whole else {}
             return self._of(entry, **told)
         except ZTensorError as error:
-            if not is_damage(error) and not isinstance(error, UnsupportedError):
+            if not isinstance(error, (FormatError, UnsupportedError)) and not is_damage(error):
                 raise
             return self._of(entry, problem=error)
 

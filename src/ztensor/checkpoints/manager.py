@@ -15,7 +15,13 @@ from ztensor.checkpoints.interrupting import Interruption
 from ztensor.checkpoints.place import file_name, place_of
 from ztensor.checkpoints.rules import positive, rules_of
 from ztensor.checkpoints.staging import Staging
-from ztensor.checkpoints.step import attributes_of, metrics_of, name_of, told_by
+from ztensor.checkpoints.step import (
+    attributes_of,
+    metrics_of,
+    name_of,
+    told_by,
+    why_not_a_step,
+)
 from ztensor.divided.root import STEP
 from ztensor.edit import set_attributes
 from ztensor.errors import (
@@ -165,7 +171,8 @@ class CheckpointManager(Shown, Hinted, History):
 
         Raises:
             NotRepresentableError: a value cannot be kept; the message has its place.
-            UsageError: there is a newer step, of a run that went further than this one.
+            UsageError: there is a newer step, of a run that went further than this one; or the name
+                of the step is a link, or has a file that is not that step.
             SourceError: the step could not be written, or an old one not removed; of a save in the
                 background this is raised by the next call of the manager, once.
             ClosedError: the manager was closed.
@@ -258,6 +265,7 @@ class CheckpointManager(Shown, Hinted, History):
             return None
         self._settle()
         self._require_newest(step)
+        self._require_own_name(step)
         return told
 
     def wait(self) -> None:
@@ -333,7 +341,7 @@ class CheckpointManager(Shown, Hinted, History):
     def _save_increment(self, step: int, encoded: Encoded, told: dict[str, object]) -> None:
         self._require_no_file(step)
         older = [one for one in self._listing.entries() if one.is_divided and one.step != step]
-        opens = (one for one in reversed(older) if not self._listing.is_damaged(one))
+        opens = (one for one in reversed(older) if self._listing.opens(one))
         since = next((self._place.path(one.name) for one in opens), None)
         durable = self._options["durable"]
         save = functools.partial(
@@ -369,7 +377,7 @@ class CheckpointManager(Shown, Hinted, History):
         kept |= {newest, self._in_use, *(one.step for one in steps if one.problem is not None)}
         gone = [entry for entry in entries if entry.step < newest and entry.step not in kept]
         if self._overwrite_newer:
-            gone += [entry for entry in newer if not self._listing.is_damaged(entry)]
+            gone += [entry for entry in newer if self._listing.opens(entry)]
         for entry in gone:
             self._place.remove(entry)
         self._place.clear(newest)
@@ -395,6 +403,17 @@ class CheckpointManager(Shown, Hinted, History):
                 raise UsageError(
                     f"step {one.step} is newer than step {step}, and is pinned",
                     file=self._place.name,
+                )
+
+    def _require_own_name(self, step: int) -> None:
+        """Refuse to save a step through a link, or over a file that is not that step."""
+        self._place.require_no_link(step)
+        entries = [entry for entry in self._listing.entries() if entry.step == step]
+        for one in self._listing.read(entries):
+            if one.problem is not None and why_not_a_step(one.problem) is not None:
+                raise UsageError(
+                    f"the name of step {step} has a file that is not that step: move it away",
+                    file=one.path,
                 )
 
     def _require_open(self) -> None:
@@ -431,12 +450,22 @@ class CheckpointManager(Shown, Hinted, History):
     def delete(self, step: int) -> None:
         """Remove a step, whatever the rules say.
 
+        Other files in its folder stay.
+
         Raises:
             ObjectNotFoundError: there is no such step.
+            UsageError: the name of the step is a link, or has a file that is not that step; or
+                another manager is saving it.
             SourceError: it could not be removed.
         """
         self._settle()
-        self._place.remove(self._entry(step_number(step)))
+        entry = self._entry(step_number(step))
+        if not self._place.remove(entry):
+            raise UsageError(
+                f"step {step} is not removed: its name is a link, its file is not that step, or "
+                "another manager is saving it",
+                file=str(self._place.path(entry.name)),
+            )
 
     def prune(self, *, damaged: bool = False, dry_run: bool = False) -> list[int]:
         """Remove what no rule keeps, as each save does, and what killed saves left.
@@ -445,7 +474,8 @@ class CheckpointManager(Shown, Hinted, History):
         damaged one counts for no rule.
 
         Args:
-            damaged: True removes damaged steps, too; but not where no step is right.
+            damaged: True removes damaged steps, too; but not where no step is right, and no intact
+                file that only has the name of a step.
             dry_run: True removes nothing.
 
         Returns:
@@ -467,7 +497,7 @@ class CheckpointManager(Shown, Hinted, History):
         kept = self._rules.kept([one for one in steps if one.problem is None])
         kept |= {newest, self._in_use}
         kept |= {one.step for one in steps if one.problem and not (damaged and one.is_damaged)}
-        gone = [entry for entry in entries if entry.step not in kept]
+        gone = [entry for entry in entries if entry.step not in kept and not entry.is_link]
         if not dry_run:
             self._place.prepare(durable=False)
             for entry in gone:

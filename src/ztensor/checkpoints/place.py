@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ztensor.checkpoints.step import NAMES, SUFFIX, name_of, step_of
-from ztensor.divided.cleaning import clean_folder
-from ztensor.errors import FormatError, Reason, SourceError, SourceNotFoundError
+from ztensor.checkpoints.owning import is_step_file, is_step_root
+from ztensor.checkpoints.step import NAMES, SUFFIX, name_of, not_a_step, step_of, why_not_a_step
+from ztensor.contents import may_be_of_ours
+from ztensor.divided.cleaning import clean_open, remove_parts
+from ztensor.divided.place import REQUESTS, Place
+from ztensor.errors import FormatError, Reason, SourceError, SourceNotFoundError, UsageError
 from ztensor.source import locking
 from ztensor.source.flushing import flush_file, flush_folder
 from ztensor.source.paths import path_text
-from ztensor.source.prefixes import listed
+from ztensor.source.prefixes import listed, look
+from ztensor.source.removal import OpenFolder, is_link, remove_object
 from ztensor.source.sink import sweep
 from ztensor.source.table import remote_of
-from ztensor.source.upload import remove as remove_object
 from ztensor.source.urls import Remote, with_storage
+from ztensor.threads import pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
 
 # In a folder that is a step: what makes it one, and is written last.
 ROOT = "checkpoint.zt"
@@ -34,6 +40,7 @@ class Entry(NamedTuple):
         nbytes: its length; of a folder that of its root.
         modified: seconds since 1970.
         stamp: another value once something else has the name; None where that cannot be told.
+        is_link: whether the name leads elsewhere. Such a step is read, and never removed.
     """
 
     step: int
@@ -41,6 +48,7 @@ class Entry(NamedTuple):
     nbytes: int
     modified: float
     stamp: object
+    is_link: bool = False
 
     @property
     def is_divided(self) -> bool:
@@ -54,21 +62,28 @@ class Entry(NamedTuple):
 
 
 @contextlib.contextmanager
-def whole_or_damaged(place: StepPlace, entry: Entry) -> Iterator[None]:
-    """Have a file that a step lacks be damage, where the step itself is still there.
+def judged(place: StepPlace, entry: Entry) -> Iterator[None]:
+    """Say of an error in reading a step whether the step is gone, is damaged, or never was one.
 
     Raises:
         FileNotFoundError: the step was removed meanwhile.
-        FormatError: a file is missing that the root of the step names.
+        FormatError: it is damaged, or lacks a file that the root of the step names; or the file is
+            not a step, see `why_not_a_step`.
     """
     try:
         yield
     except SourceNotFoundError as error:
         if not entry.is_divided or all(one.name != entry.name for one in place.entries()):
             raise
-        found = FormatError(error.message, reason=Reason.SHARD_FILE, file=error.file)
-        found.hint = error.hint
-        raise found from error
+        missing = FormatError(error.message, reason=Reason.SHARD_FILE, file=error.file)
+        missing.hint = error.hint
+        raise missing from error
+    except FormatError as error:
+        if why_not_a_step(error) is not None or may_be_of_ours(place.path(entry.file)):
+            raise
+        name = error.file or entry.file
+        found = not_a_step("the file is no step of a run", error.found, name)
+        raise found from why_not_a_step(found)
 
 
 class StepPlace(Protocol):
@@ -115,11 +130,25 @@ class StepPlace(Protocol):
         """
         ...
 
-    def remove(self, entry: Entry) -> None:
-        """Remove a step; nothing happens where it is gone.
+    def remove(self, entry: Entry) -> bool:
+        """Remove what a step is made of; return whether the step is gone.
+
+        Files that are not the step's stay, and its folder with them, which is no step then.
+
+        Returns:
+            False for a link, for a file that is not what its name says, and where another
+            manager saves in the folder.
 
         Raises:
-            SourceError: it could not be.
+            SourceError: it could not be removed.
+        """
+        ...
+
+    def require_no_link(self, step: int) -> None:
+        """Raise where a step would be written through a link.
+
+        Raises:
+            UsageError: one of its names is a link.
         """
         ...
 
@@ -184,7 +213,8 @@ class Folder:
             if is_file and not found.is_file():
                 return None
             stamp = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-            return Entry(step, found.name, status.st_size, status.st_mtime, stamp)
+            is_led = is_link(found.stat(follow_symlinks=False))
+            return Entry(step, found.name, status.st_size, status.st_mtime, stamp, is_led)
         return None
 
     def path(self, name: str) -> str:
@@ -206,7 +236,7 @@ class Folder:
                     self._flush(path)
         except BaseException:
             with contextlib.suppress(SourceError):  # the disk may be full: give the space back
-                _remove_unfinished(path)
+                self._remove_unfinished(name)
             raise
 
     def _flush(self, path: str) -> None:
@@ -245,23 +275,52 @@ class Folder:
             step = step_of(name)
             # A folder that is called as a file of a step is nobody's step.
             if step is not None and step < before and name == name_of(step):
-                _remove_unfinished(self.path(name))
+                self._remove_unfinished(name)
 
-    def remove(self, entry: Entry) -> None:
+    def _remove_unfinished(self, name: str) -> None:
+        """Remove what is ours of a folder that has no root, where nobody writes it."""
+        path = self.path(name)
+        try:
+            with OpenFolder(self.name) as run, locking.idle_folder(path) as is_idle:
+                with OpenFolder(name, within=run) as folder:
+                    if not is_idle or ROOT in folder.names():
+                        return
+                    clean_open(folder, ())
+                run.remove_folder(name)
+        except FileNotFoundError:
+            return
+        except SourceError:
+            raise
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot remove what a save left", path) from error
+
+    def require_no_link(self, step: int) -> None:
+        """Raise where a step would be written through a link."""
+        for name in (name_of(step), file_name(step)):
+            path = self.path(name)
+            with contextlib.suppress(OSError):  # nothing has the name, or saving will say why not
+                if is_link(os.lstat(path)):
+                    raise UsageError("the name of a step is a link; remove the link", file=path)
+
+    def remove(self, entry: Entry) -> bool:
         """Remove a step: of a folder the root first, so that it is none at once.
 
         A folder in which another manager saves stays; the rules are asked again at the next save.
         """
         path = self.path(entry.name)
+        if entry.is_link:
+            return False
         try:
-            if not entry.is_divided:
-                _unlink(path)
-                return
-            with locking.idle_folder(path) as is_idle:
-                if is_idle is not False:
-                    _remove_folder(path)
+            with OpenFolder(self.name) as run:
+                if not entry.is_divided:
+                    is_own = functools.partial(is_step_file, step=entry.step)
+                    return run.remove(entry.name, is_own) or not os.path.lexists(path)
+                with locking.idle_folder(path) as is_idle:
+                    return is_idle is not False and _remove_folder(run, entry)
         except FileNotFoundError:
-            return
+            return True
+        except SourceError:
+            raise
         except OSError as error:
             raise SourceError.from_os(error, "cannot remove a step", path) from error
 
@@ -270,29 +329,16 @@ def _cannot_make(error: OSError, path: str) -> SourceError:
     return SourceError.from_os(error, "cannot make the folder of a run", path)
 
 
-def _remove_unfinished(path: str) -> None:
-    """Remove the folder of a step that has no root, where nobody writes it."""
-    if os.path.lexists(os.path.join(path, ROOT)):
-        return
-    with locking.idle_folder(path) as is_idle:
-        if is_idle:
-            clean_folder(path, ())
-            with contextlib.suppress(OSError):  # there is something that is not ours
-                os.rmdir(path)
-
-
-def _remove_folder(path: str) -> None:
-    _unlink(os.path.join(path, ROOT))
-    with os.scandir(path) as found:
-        names = [one.path for one in found if one.is_file(follow_symlinks=False)]
-    for name in names:
-        _unlink(name)
-    os.rmdir(path)
-
-
-def _unlink(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+def _remove_folder(run: OpenFolder, entry: Entry) -> bool:
+    """Remove a divided step; return whether its root is gone."""
+    named: list[str] = []
+    is_own = functools.partial(is_step_root, step=entry.step, named=named)
+    with OpenFolder(entry.name, within=run) as folder:
+        if not folder.remove(ROOT, is_own):
+            return ROOT not in folder.names()
+        clean_open(folder, (), named)
+    run.remove_folder(entry.name)
+    return True
 
 
 class Prefix:
@@ -308,14 +354,23 @@ class Prefix:
         self.name = self._remote.name
 
     def entries(self) -> list[Entry]:
-        """Return all names that are steps'."""
-        found = []
-        for one in listed(self._remote):
-            step = step_of(one.name)
-            if step is not None and (one.nbytes >= 0) == one.name.endswith(SUFFIX):
-                stamp = None if one.version is None else (one.version, one.nbytes)
-                found.append(Entry(step, one.name, max(one.nbytes, 0), one.modified, stamp))
-        return _by_step(found)
+        """Return all names that are steps'; what lies beneath one is a step where it has a root."""
+        found = [one for one in listed(self._remote) if step_of(one.name) is not None]
+        files = [(one.name, one) for one in found if one.nbytes >= 0 and one.name.endswith(SUFFIX)]
+        names = [one.name for one in found if one.nbytes < 0 and not one.name.endswith(SUFFIX)]
+        with pool(REQUESTS) as workers:
+            roots = workers.map(lambda name: look(self.path(f"{name}/{ROOT}")), names)
+            folders = [(name, root) for name, root in zip(names, roots, strict=True) if root]
+        return _by_step(
+            Entry(
+                step_of(name) or 0,
+                name,
+                one.nbytes,
+                one.modified,
+                None if one.version is None else (one.version, one.nbytes),
+            )
+            for name, one in (*files, *folders)
+        )
 
     def path(self, name: str) -> Remote:
         """Return the URL of a file."""
@@ -332,14 +387,22 @@ class Prefix:
     def clear(self, before: int) -> None:
         """Do nothing: a store cannot tell whether somebody writes."""
 
-    def remove(self, entry: Entry) -> None:
+    def require_no_link(self, step: int) -> None:
+        """Do nothing: stores have no links."""
+
+    def remove(self, entry: Entry) -> bool:
         """Remove a step: of several objects the root first, so that it is none at once."""
-        remove_object(self.path(entry.file))
-        if not entry.is_divided:
-            return
-        for one in listed(self.path(f"{entry.name}/")):
-            if one.nbytes >= 0:
-                remove_object(self.path(f"{entry.name}/{one.name}"))
+        path = self.path(entry.file)
+        try:
+            if not entry.is_divided:
+                return remove_object(path, functools.partial(is_step_file, step=entry.step))
+            if not remove_object(path, functools.partial(is_step_root, step=entry.step, named=[])):
+                return False
+        except SourceNotFoundError:
+            return True
+        inside = Place(path)
+        remove_parts(inside, inside.parts())
+        return True
 
 
 def file_name(step: int) -> str:

@@ -30,6 +30,19 @@ _VERSION = 1
 SUFFIX = ".zt"
 # The names of all files of steps, as an expression.
 NAMES = r"step-[0-9]{8,18}\.zt"
+NO_ROOT = "the file is the root of no divided checkpoint"
+
+
+class NotAStepError(Exception):
+    """The cause of a `FormatError` about a file that is intact, and not the step of its name.
+
+    Attributes:
+        is_another: whether it is another step.
+    """
+
+    def __init__(self, *, is_another: bool) -> None:
+        super().__init__("the file is not damaged")
+        self.is_another = is_another
 
 
 @public
@@ -59,7 +72,10 @@ class Checkpoint(Shown):
 
     @property
     def is_damaged(self) -> bool:
-        """Return whether its bytes are wrong; another problem may be one of this installation."""
+        """Return whether its bytes are wrong.
+
+        Another problem may be one of this installation, or that the file is not a step.
+        """
         return self.problem is not None and is_damage(self.problem)
 
 
@@ -89,12 +105,13 @@ def told_by(reader: Reader, step: int) -> tuple[dict[str, float], bool]:
     """Return the metrics of an open step, and whether it is pinned.
 
     Raises:
-        FormatError: it is no step, or another one than its name says.
+        FormatError: its metrics are damaged; or it is no step, or another one than its name says,
+            see `why_not_a_step`.
     """
     attributes, tree = split_tree(reader.attributes)
     told = attributes.get(STEP)
     if not isinstance(told, dict) or tree is None:
-        raise _no_step("the file is no step of a run", describe(told, 40), reader.name)
+        raise not_a_step("the file is no step of a run", describe(told, 40), reader.name)
     return _metrics_told(told, step, reader.name), told.get("pinned") is True
 
 
@@ -107,7 +124,7 @@ def told_by_root(values: Mapping[str, Any], step: int, name: str) -> dict[str, f
         name: of the root, for messages.
 
     Raises:
-        FormatError: it is another step than its name says.
+        FormatError: its metrics are damaged, or it is another step than its name says.
     """
     told = values.get(STEP)
     return _metrics_told(told, step, name) if isinstance(told, dict) else {}
@@ -115,27 +132,46 @@ def told_by_root(values: Mapping[str, Any], step: int, name: str) -> dict[str, f
 
 def _metrics_told(told: dict[str, Any], step: int, name: str) -> dict[str, float]:
     if told.get("step") != step or isinstance(told.get("step"), bool):
-        error = _no_step("the file is another step than its name says", "", name)
-        error.expected, error.found = str(step), describe(told.get("step"), 40)
+        text = "the file is another step than its name says"
+        error = not_a_step(text, describe(told.get("step"), 40), name, is_another=True)
+        error.expected = str(step)
         raise error
     metrics = told.get("metrics", {})
     if not isinstance(metrics, dict) or not all(
         isinstance(one, str) and isinstance(value, float) for one, value in metrics.items()
     ):
-        raise _no_step("its metrics are no numbers by their names", describe(metrics, 60), name)
+        raise ManifestError(
+            "its metrics are no numbers by their names",
+            reason=Reason.FIELD_VALUE,
+            file=name,
+            found=describe(metrics, 60),
+        )
     return metrics
 
 
-def _no_step(message: str, found: str, name: str) -> ManifestError:
-    return ManifestError(message, reason=Reason.FIELD_VALUE, file=name, found=found or None)
+def not_a_step(
+    message: str, found: str | None, name: str, *, is_another: bool = False
+) -> FormatError:
+    """Return the error for a file that has the name of a step, and is not that step."""
+    error = ManifestError(message, reason=Reason.FIELD_VALUE, file=name, found=found)
+    error.__cause__ = NotAStepError(is_another=is_another)
+    return error
+
+
+def why_not_a_step(error: BaseException) -> NotAStepError | None:
+    """Return why a file that did not open as a step is intact, and none; None for other errors."""
+    return error.__cause__ if isinstance(error.__cause__, NotAStepError) else None
 
 
 def is_damage(error: BaseException) -> bool:
     """Return whether an error is of the bytes of a file, for which an older step can stand in.
 
     It is not where the file may well be right: the network is down, a library is missing, the
-    caller may not read it. To go back then would lose work that is there.
+    caller may not read it. To go back then would lose work that is there. Nor is it where the file
+    is intact and not a step.
     """
+    if why_not_a_step(error) is not None:
+        return False
     if isinstance(error, SourceError):
         return error.errno == errno.EIO or error.reason is Reason.SOURCE_CHANGED
     return isinstance(error, FormatError)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ztensor.checkpoints.step import told_by_root
+from ztensor.checkpoints.step import NO_ROOT, not_a_step, told_by_root
 from ztensor.divided.opened import DividedObjects
-from ztensor.errors import FormatError, Reason
 from ztensor.opening import open as open_files
 from ztensor.states import AS_SAVED, read_tree
 from ztensor.tree.fitting import fit
@@ -39,11 +38,7 @@ def read_divided(
     with open_files(path) as reader:
         objects = reader.objects.parts()[0]
         if not isinstance(objects, DividedObjects):
-            raise FormatError(
-                "the file is the root of no divided checkpoint",
-                reason=Reason.FIELD_VALUE,
-                file=reader.name,
-            )
+            raise not_a_step(NO_ROOT, None, reader.name)
         metrics = told_by_root(objects.root.values, step, reader.name)
         tree = read_tree(reader, AS_SAVED, only=only, types=types, copy=True, threads=threads)
         if objects.root.writer == "jax" and into is not None:

@@ -12,6 +12,7 @@ from ztensor.cli.terminal import Column, Styled
 from ztensor.cli.verb import STDIN, error_as_json, in_order, open_file
 from ztensor.errors import SourceError, UsageError, ZTensorError, describe
 from ztensor.model.showing import visible
+from ztensor.source.removal import remove_file, stamp_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -221,7 +222,7 @@ def delete(paths: Sequence[str]) -> list[str]:
     """
     for path in paths:
         try:
-            os.unlink(path)
+            remove_file(path, stamp_of(path))
         except OSError as error:
             raise SourceError.from_os(
                 error, "the new file is in place, but the old one cannot be deleted", path

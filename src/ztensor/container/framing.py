@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import operator
 import struct
 
 from ztensor.errors import (
@@ -115,6 +116,24 @@ def locate(head: bytes, tail: bytes, file_size: int, limits: Limits = DEFAULT_LI
         expected=f"{MAGIC_1!r}, {MAGIC_0_1!r} or {MAGIC_2!r} at offset 0",
         found=describe(head),
         section="1.2 section 4, File structure",
+    )
+
+
+def may_be_damaged(head: bytes, tail: bytes) -> bool:
+    """Return whether bytes that do not parse may be a file of ours, damaged or cut.
+
+    Then one end is like a magic, in at least half of its bytes. Or all of the first bytes are
+    zeros, as file systems leave what did not reach the disk.
+
+    Args:
+        head: the first bytes; more than 8 are better.
+        tail: the last bytes.
+    """
+    ends = (head[: len(MAGIC_1)], tail[-len(MAGIC_1) :])
+    return not any(head) or any(
+        2 * sum(map(operator.eq, magic, end)) >= len(end)
+        for magic in (MAGIC_1, MAGIC_0_1, MAGIC_2)
+        for end in ends
     )
 
 

@@ -76,6 +76,7 @@ def write_one(
             look=look,
             written=written,
             reads_back=check,
+            made=place.made,
         )
     else:
         sink = Target(place, durable=how.durable, look=look, written=written)

@@ -137,7 +137,8 @@ def convert_folder(
         compression: of `.zt` files; as for `ztensor.convert`.
         pickled: True converts `pytorch_model.bin` and the like where there is nothing else of the
             model: tensors are read, nothing is run. False copies them.
-        overwrite: True replaces a folder that is there, which else has to be empty.
+        overwrite: True replaces a folder that is there, which else has to be empty. What links in
+            it lead to stays; a folder behind a link is refused.
         strict: True refuses, and makes nothing, where something would be lost.
         durable: True flushes the folder to disk before an old one is removed.
         dry_run: True says what would be done, and reads no weights.

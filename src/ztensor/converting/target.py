@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from ztensor.container import LATEST
 from ztensor.errors import UsageError
+from ztensor.source.removal import remove_object
 from ztensor.source.sink import FileSink, Place
-from ztensor.source.upload import RemoteSink, is_there, remove
+from ztensor.source.upload import RemoteSink, is_there
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ztensor.source.removal import Made
     from ztensor.source.sink import Durable
     from ztensor.source.urls import Remote
 
@@ -38,7 +40,13 @@ class Target(FileSink):
         look: Callable[[str], None],
         written: Callable[[int], None],
     ) -> None:
-        super().__init__(place.path, durable=durable, is_derived=place.is_derived, like=place.like)
+        super().__init__(
+            place.path,
+            durable=durable,
+            is_derived=place.is_derived,
+            like=place.like,
+            made=place.made,
+        )
         self._look = look
         self._written = written
 
@@ -73,6 +81,7 @@ class RemoteTarget(RemoteSink):
         written: as for `Target`.
         reads_back: whether `look` reads the object. Then nothing may be there before: it would be
             gone by the time the new one turned out wrong.
+        made: as for `RemoteSink`.
 
     Raises:
         UsageError: there is an object, and the new one is to be read back.
@@ -88,6 +97,7 @@ class RemoteTarget(RemoteSink):
         look: Callable[[Remote], None],
         written: Callable[[int], None],
         reads_back: bool,
+        made: Made | None = None,
     ) -> None:
         if reads_back and is_there(remote):
             error = UsageError(
@@ -97,7 +107,7 @@ class RemoteTarget(RemoteSink):
             )
             error.hint = "write under another name, or remove this one first"
             raise error
-        super().__init__(remote, expected=expected, is_new=is_new or reads_back)
+        super().__init__(remote, expected=expected, is_new=is_new or reads_back, made=made)
         self._target = remote
         self._look_at = look
         self._written = written
@@ -122,7 +132,7 @@ class RemoteTarget(RemoteSink):
         try:
             self._look_at(self._target)
         except BaseException:
-            remove(self._target)
+            remove_object(self._target, None)
             raise
 
 

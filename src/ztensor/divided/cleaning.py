@@ -13,12 +13,11 @@ import math
 import os
 import re
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from ztensor.boundary import public
-from ztensor.container.framing import MAGIC_1
-from ztensor.contents import open_file
-from ztensor.divided.place import ATTRIBUTE, REQUESTS, Place
+from ztensor.contents import may_be_of_ours, open_file
+from ztensor.divided.place import ATTRIBUTE, REQUESTS, Place, is_part_name
 from ztensor.divided.root import is_root, open_root, parse_root
 from ztensor.errors import (
     ArgumentValueError,
@@ -29,13 +28,13 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.source import locking
-from ztensor.source.upload import remove
+from ztensor.source.removal import OpenFolder, remove_object
+from ztensor.source.urls import Remote
 from ztensor.threads import pool, run_jobs, thread_count
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
-    from ztensor.source.urls import Remote
     from ztensor.typing import Path
 
 # A file of a process, or a root, that has no name yet where the system gives none to nobody.
@@ -95,17 +94,11 @@ def compact(
         named = {one.name for one in parse_root(file).files}
     if place.folder is None:
         return _compact_store(place, named, older_than, dry_run=dry_run)
-    if not dry_run:
-        return clean_folder(place.folder, named)
-    inside = place.folder
-    return [name for name in unnamed(inside, named) if is_of_a_process(os.path.join(inside, name))]
+    return clean_folder(place.folder, named, dry_run=dry_run)
 
 
 def _clean_store(place: Place, named: Collection[str], before: Iterable[str]) -> list[str]:
-    gone = [name for name in before if name not in named]
-    for name in gone:
-        remove(place.remote(name))
-    return gone
+    return _remove_objects(place, [name for name in before if name not in named])
 
 
 def _compact_store(
@@ -118,65 +111,118 @@ def _compact_store(
     until = time.time() - 3600 * older_than
     there = place.parts().items()
     old = [name for name, file in there if name not in named and file.modified <= until]
-
-    def is_ours(name: str) -> bool:
-        return is_of_a_process(place.remote(name))
-
-    with pool(REQUESTS) as workers:
-        gone = [name for name, ours in zip(old, workers.map(is_ours, old), strict=True) if ours]
-        if not dry_run:
-            list(workers.map(remove, map(place.remote, gone)))
-    return gone
+    return _remove_objects(place, old, dry_run=dry_run)
 
 
-def clean_folder(folder: str, named: Collection[str]) -> list[str]:
+def clean_folder(folder: str, named: Collection[str], *, dry_run: bool = False) -> list[str]:
     """Remove the files of a folder that no root names and nobody writes; return which these were.
 
     Args:
         folder: the folder.
         named: the files that the root names.
+        dry_run: True removes nothing.
+
+    Raises:
+        SourceError: one could not be removed, or the folder not be listed.
+    """
+    with _opened(folder) as inside:
+        return clean_open(inside, named, dry_run=dry_run)
+
+
+@contextlib.contextmanager
+def _opened(folder: str) -> Iterator[OpenFolder]:
+    try:
+        with OpenFolder(folder) as inside:
+            yield inside
+    except SourceError:
+        raise
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot list the folder", folder) from error
+
+
+def clean_open(
+    inside: OpenFolder,
+    named: Collection[str],
+    released: Collection[str] = (),
+    *,
+    dry_run: bool = False,
+) -> list[str]:
+    """Remove what `clean_folder` does from an open folder.
+
+    Args:
+        inside: the folder.
+        named: as for `clean_folder`.
+        released: files that go although their writer lives: those of a root that was removed.
+        dry_run: True removes nothing.
+
+    Raises:
+        OSError: the folder cannot be listed.
+        SourceError: a file could not be removed.
+    """
+    names = inside.names()
+    parts = [name for name in names if is_part_name(name) and name not in named]
+    gone = _remove_in(inside, parts, released, dry_run=dry_run)
+    for name in () if dry_run else filter(_TEMPORARY.fullmatch, names):
+        with contextlib.suppress(OSError):
+            inside.remove(name, locking.is_dead)
+    return gone
+
+
+def _remove_in(
+    inside: OpenFolder, names: Iterable[str], released: Collection[str], *, dry_run: bool = False
+) -> list[str]:
+    """Remove files of processes from an open folder; return which these were, in order."""
+    gone: list[str] = []
+
+    def remove_one(name: str) -> None:
+        path = os.path.join(inside.path, name)
+
+        def is_ours(file: BinaryIO) -> bool:
+            is_free = name in released or not locking.is_held(file.fileno(), path)
+            if is_free and is_of_a_process(file):
+                gone.append(name)
+                return not dry_run
+            return False
+
+        try:
+            inside.remove(name, is_ours)
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot remove", path) from error
+
+    # The system gives the memory back that it keeps of a file, which takes as long as a copy.
+    run_jobs([functools.partial(remove_one, one) for one in names], thread_count())
+    return sorted(gone)
+
+
+def _remove_objects(place: Place, names: Iterable[str], *, dry_run: bool = False) -> list[str]:
+    """Remove files of processes from a store; return which these were, in order."""
+
+    def remove_one(name: str) -> bool:
+        if dry_run:
+            return is_of_a_process(place.remote(name))
+        return remove_object(place.remote(name), is_of_a_process)
+
+    parts = sorted(filter(is_part_name, names))
+    with pool(REQUESTS) as workers:
+        return [
+            name
+            for name, is_gone in zip(parts, workers.map(remove_one, parts), strict=True)
+            if is_gone
+        ]
+
+
+def remove_parts(place: Place, names: Collection[str]) -> list[str]:
+    """Remove files of processes, whether their writers live or not; return which these were.
 
     Raises:
         SourceError: one could not be removed.
     """
-    gone: list[str] = []
-
-    def remove_one(name: str) -> None:
-        path = os.path.join(folder, name)
-        if not is_of_a_process(path):
-            return
-        try:
-            os.unlink(path)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot remove", path) from error
-        gone.append(name)
-
-    # The system gives the memory back that it keeps of a file, which takes as long as a copy.
-    run_jobs([functools.partial(remove_one, one) for one in unnamed(folder, named)], thread_count())
-    gone.sort()
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for name in [entry.name for entry in entries if _TEMPORARY.fullmatch(entry.name)]:
-            locking.remove_if_dead(os.path.join(folder, name))
-    return gone
-
-
-def unnamed(folder: str, named: Collection[str]) -> list[str]:
-    """Return the files of a folder that are called as those of processes and that no root names.
-
-    Links, and files whose writer lives, are left out.
-
-    Raises:
-        SourceError: the folder cannot be listed.
-    """
-    names = [name for name in Place(folder).parts() if name not in named]
-    paths = {name: os.path.join(folder, name) for name in names}
-    return [
-        name
-        for name, path in paths.items()
-        if not os.path.islink(path) and not locking.is_locked(path)
-    ]
+    if place.folder is None:
+        return _remove_objects(place, names)
+    if not os.path.isdir(place.folder):
+        return []
+    with _opened(place.folder) as inside:
+        return _remove_in(inside, filter(is_part_name, names), names)
 
 
 def has_parts(folder: str) -> bool:
@@ -189,25 +235,15 @@ def has_parts(folder: str) -> bool:
         return False
 
 
-def is_of_a_process(path: str | Remote) -> bool:
-    """Return whether a file is one of a process, or what a power cut left of one."""
+def is_of_a_process(given: str | Remote | BinaryIO) -> bool:
+    """Return whether a file is one of a process, also a damaged one, or what a power cut left."""
     try:
-        file = open_file(path, mmap=False)
+        file = open_file(given, mmap=False)
     except FormatError:
-        return isinstance(path, str) and _is_unfinished(path)
+        return may_be_of_ours(given)
     except ZTensorError:
         return False  # who knows what it is
     try:
         return ATTRIBUTE in (file.manifest.attributes or {})
     finally:
         file.close()
-
-
-def _is_unfinished(path: str) -> bool:
-    """Return whether a file is as a power cut leaves one: it begins as ours do, or with zeros."""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(len(MAGIC_1))
-    except OSError:
-        return False
-    return head == MAGIC_1[: len(head)] or not any(head)

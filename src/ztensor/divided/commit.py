@@ -179,7 +179,11 @@ def _require_there(place: Place, table: ChunkTable) -> None:
 
 
 def _files_before(place: Place) -> list[str]:
-    """Return the files that the root names that is replaced; none where it cannot be read."""
+    """Return the files that the root names that is replaced; none where it cannot be read.
+
+    Raises:
+        UsageError: the file is intact, and no root.
+    """
     try:
         file = open_root(place)
     except SourceNotFoundError:
@@ -187,7 +191,13 @@ def _files_before(place: Place) -> list[str]:
     except ZTensorError:
         return []  # damaged: what it named is found as what no root names
     try:
-        return [one.name for one in parse_root(file).files] if is_root(file) else []
+        if not is_root(file):
+            error = UsageError("a file of the root's name is there, and is no root", file=file.name)
+            error.hint = "move it away, or save in another folder"
+            raise error
+        return [one.name for one in parse_root(file).files]
+    except UsageError:
+        raise
     except ZTensorError:
         return []
     finally:

@@ -13,6 +13,7 @@ import numpy as np
 from ztensor.boundary import public
 from ztensor.chunks.table import Chunk, ChunkTable, Kind, TableFile
 from ztensor.digest import ALGORITHMS, digest_of, xxh3_128
+from ztensor.divided.cleaning import remove_parts
 from ztensor.divided.columns import told_kinds
 from ztensor.divided.place import ATTRIBUTE, Place, is_own, part_name
 from ztensor.divided.rows import (
@@ -29,7 +30,6 @@ from ztensor.errors import (
     ArgumentValueError,
     ClosedError,
     NotRepresentableError,
-    SourceError,
     describe,
 )
 from ztensor.frameworks import adapter_of
@@ -40,13 +40,13 @@ from ztensor.reading.listing import find_manifest
 from ztensor.sharded.naming import ROOT, parse_size
 from ztensor.source.base import Range
 from ztensor.source.sink import FileSink
-from ztensor.source.upload import RemoteSink, remove
+from ztensor.source.upload import RemoteSink
 from ztensor.source.urls import Remote
 from ztensor.tensor import Tensor, shape_of
 from ztensor.writing.creating import create
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
 
     from ztensor.chunks.table import Chunk
@@ -432,7 +432,7 @@ class PartWriter:
             self._output = None
         own = [file.name for file in self._files if is_own(file.name, self.process)]
         linked = [] if self._older is None else self._older.linked
-        remove_files(self._place, [*own, *linked])
+        remove_parts(self._place, [*own, *linked])
         self._held.clear()
 
     def _require_open(self) -> Output:
@@ -530,22 +530,3 @@ def let_go(folder: str) -> None:
     for (name, _), writer in list(_LAST.items()):
         if name == folder and writer.state == "finished":
             writer._held.clear()
-
-
-def remove_files(place: Place, names: Iterable[str]) -> None:
-    """Remove files of a place, whether they are there or not.
-
-    Raises:
-        SourceError: one could not be removed.
-    """
-    for name in names:
-        target = place.target(name)
-        if isinstance(target, Remote):
-            remove(target)
-            continue
-        try:
-            os.unlink(target)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot remove", target) from error

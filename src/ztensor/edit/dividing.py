@@ -24,6 +24,7 @@ from ztensor.model.manifest import Manifest, Shard, TensorObject
 from ztensor.sharded.naming import shard_paths
 from ztensor.source.base import Range
 from ztensor.source.local import FileSource
+from ztensor.source.removal import Made
 from ztensor.source.sink import FileSink
 from ztensor.source.stream import StreamSink
 from ztensor.source.targets import Nowhere
@@ -91,7 +92,7 @@ def write_divided(
     chosen, lost = sayable_objects(reader, emitter)
     require_lossless([*unsaid, *lost], root)
     total, done = sum(nbytes for _, nbytes in groups), 0
-    made: list[str] = []
+    made = Made()
     objects: dict[str, TensorObject] = {}
     shards: dict[str, Shard] = {}
     stem = len(os.path.splitext(root)[0]) + 1
@@ -99,9 +100,8 @@ def write_divided(
         for (names, nbytes), path in zip(groups, paths, strict=False):
             label = os.path.splitext(path)[0][stem:]
             written, size = _write_shard(
-                {name: chosen[name] for name in names}, path, durable, dry_run=dry_run
+                {name: chosen[name] for name in names}, path, durable, made, dry_run=dry_run
             )
-            made.append(path)
             digest = _DIGEST.spell("0" * _DIGEST.digits) if dry_run else _digest_of(path)
             shards[label] = Shard(label, size, digest, start=0)
             for name, found in written.items():
@@ -114,7 +114,7 @@ def write_divided(
             if progress is not None:
                 progress(done, total)
         manifest = Manifest("2", objects, attributes or None, shards=shards)
-        sink = _sink(root, durable, dry_run=dry_run)
+        sink = _sink(root, durable, made, dry_run=dry_run)
         try:
             sink.write(emitter.magic)
             sink.write(emitter.emit(manifest, sink.barrier()))
@@ -124,19 +124,16 @@ def write_divided(
             sink.abort()
             raise
     except BaseException:
-        if not dry_run:
-            for path in made:
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
+        made.take_back()
         raise
     return paths
 
 
 def _write_shard(
-    chosen: Mapping[str, FileObjects], path: str, durable: Durable, *, dry_run: bool
+    chosen: Mapping[str, FileObjects], path: str, durable: Durable, made: Made, *, dry_run: bool
 ) -> tuple[Mapping[str, TensorObject], int]:
     output = Output(DataShardEmitter(), compression=False, checksum=True)
-    output.begin(_sink(path, durable, dry_run=dry_run))
+    output.begin(_sink(path, durable, made, dry_run=dry_run))
     with output:
         for name, file in chosen.items():
             output.copy(name, file)
@@ -144,10 +141,10 @@ def _write_shard(
     return output.objects, output.sink.position
 
 
-def _sink(path: str, durable: Durable, *, dry_run: bool) -> FileSink | StreamSink:
+def _sink(path: str, durable: Durable, made: Made, *, dry_run: bool) -> FileSink | StreamSink:
     if dry_run:
         return StreamSink(Nowhere(path, makes_folder=True))
-    return FileSink(path, durable=durable, is_new=True)
+    return FileSink(path, durable=durable, is_new=True, made=made)
 
 
 def _narrow(sink: Any, chosen: Mapping[str, FileObjects]) -> None:

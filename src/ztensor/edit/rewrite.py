@@ -31,6 +31,7 @@ from ztensor.sharded.naming import INDEX_SUFFIX, index_path, parse_size, shard_p
 from ztensor.sharded.planning import plan_objects
 from ztensor.source.appending import AppendSink
 from ztensor.source.paths import is_path, path_text
+from ztensor.source.removal import Stamp, remove_folder, stamp_of
 from ztensor.source.table import absolute, is_remote, remote_of, require_on_disk
 from ztensor.source.targets import Nowhere, require_free
 from ztensor.source.urls import Remote
@@ -322,19 +323,19 @@ def _folder_of(name: str, *, is_made: bool) -> Iterator[None]:
     while is_made and folder and not os.path.lexists(folder):
         missing.append(folder)
         folder = os.path.dirname(folder)
-    made: list[str] = []
+    made: dict[str, Stamp] = {}
     try:
         for folder in reversed(missing):
             try:
                 os.mkdir(folder)
             except OSError as error:
                 raise SourceError.from_os(error, "cannot make the folder", folder) from error
-            made.append(folder)
+            made[folder] = stamp_of(folder)
         yield
     except BaseException:
-        for folder in reversed(made):
-            with contextlib.suppress(OSError):  # another program has put something there
-                os.rmdir(folder)
+        for folder, stamp in reversed(made.items()):
+            with contextlib.suppress(OSError):  # another program may have put something there
+                remove_folder(folder, stamp)
         raise
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,8 @@ from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describ
 from ztensor.foreign.saving import save_as
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.model.formats import written_as
-from ztensor.sharded.index import parse_index, read_text, state_of
+from ztensor.sharded.index import read_text, state_of
 from ztensor.sharded.naming import (
-    SHARD,
     WAITING,
     index_path,
     parse_size,
@@ -27,10 +25,13 @@ from ztensor.sharded.naming import (
     shard_paths,
     shifted,
 )
+from ztensor.sharded.owning import remove_index, remove_shard, shards_named
 from ztensor.sharded.uploading import RemoteShardSet, remove_shards_in_store
 from ztensor.source.base import Range
+from ztensor.source.beneath import names_in
 from ztensor.source.local import FileSource
 from ztensor.source.paths import is_path, path_text
+from ztensor.source.removal import Made, remove_file, stamp_of
 from ztensor.source.rights import narrowest_of
 from ztensor.source.sink import FileSink, Place
 from ztensor.source.table import remote_of
@@ -38,7 +39,7 @@ from ztensor.source.targets import Nowhere
 from ztensor.writing.saving import save_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ztensor.sharded.naming import Progress
     from ztensor.source.rights import Rights
@@ -79,7 +80,8 @@ class ShardSet:
         self._index = index_path(path)
         self._replaces_file = replaces_file
         self._old = _old_shards(path)
-        replaced = [*self._old, path] if replaces_file else self._old
+        self._made = Made()
+        replaced = [*self._old, *((path,) if replaces_file else ())]
         self._like = narrowest_of(replaced)
         self._names = shard_paths(path, count)
         self.paths = self._names
@@ -92,7 +94,7 @@ class ShardSet:
 
     def place(self, path: str) -> Place:
         """Return how a shard is to be written: with the rights of those it replaces."""
-        return Place(path, is_derived=True, like=self._like)
+        return Place(path, is_derived=True, like=self._like, made=self._made)
 
     def commit(
         self,
@@ -152,19 +154,20 @@ class ShardSet:
             if state_of(self._index) != before:
                 live = self._names
             keep.update(live)
-        _remove(path for path in (*self._old, *_waiting(self._path)) if path not in keep)
-        if self._replaces_file and os.path.lexists(self._path):
-            try:
-                os.unlink(self._path)
-            except OSError as error:
-                raise SourceError.from_os(
-                    error, "the shards are in place, but the file they replace stays", self._path
-                ) from error
+        old = {**_waiting(self._path), **self._old}
+        _remove({path: names for path, names in old.items() if path not in keep})
+        try:
+            if self._replaces_file and os.path.lexists(self._path):
+                remove_file(self._path, stamp_of(self._path))
+        except OSError as error:
+            raise SourceError.from_os(
+                error, "the shards are in place, but the file they replace stays", self._path
+            ) from error
         return list(live)
 
     def abort(self) -> None:
         """Remove the shards that were written; what was there before is untouched."""
-        _remove(self.paths)
+        self._made.take_back()
 
 
 def _link_over(path: str, name: str) -> None:
@@ -174,52 +177,33 @@ def _link_over(path: str, name: str) -> None:
     try:
         os.replace(temporary, name)
     except BaseException:
-        _remove([temporary])
+        remove_file(temporary, stamp_of(path))
         raise
 
 
-def _old_shards(path: str) -> list[str]:
-    """Return the shards of an earlier save, as its index names them."""
+def _old_shards(path: str) -> dict[str, list[str]]:
+    """Return the shards of an earlier save, as its index names them, and the names in each."""
+    folder, name = os.path.split(path)
     try:
-        files = {os.path.basename(file) for file in _index_files(index_path(path))}
+        text = read_text(index_path(path), DEFAULT_LIMITS)
     except (ZTensorError, OSError):
-        return []  # none, or none that can be told
-    stem = os.path.splitext(os.path.basename(path))[0]
-    folder = os.path.dirname(path)
-    return [
-        os.path.join(folder, file)
-        for file in sorted(files)
-        if (match := SHARD.fullmatch(file) or WAITING.fullmatch(file)) and match["stem"] == stem
-    ]
+        return {}  # none, or none that can be told
+    shards = shards_named(text, os.path.splitext(name)[0])
+    return {os.path.join(folder, file): names for file, names in shards.items()}
 
 
-def _index_files(path: str) -> set[str]:
-    return {
-        file
-        for file in parse_index(read_text(path, DEFAULT_LIMITS))["weight_map"].values()
-        if not re.search(r"[\\/]", file)
-    }
-
-
-def _waiting(path: str) -> list[str]:
-    """Return shards a killed save left under the names they wait with."""
+def _waiting(path: str) -> dict[str, list[str]]:
+    """Return shards a killed save left under the names they wait with; no index names objects."""
     folder, name = os.path.split(path)
     stem = os.path.splitext(name)[0]
-    try:
-        names = os.listdir(folder or os.curdir)
-    except OSError:
-        return []
-    return [
-        os.path.join(folder, one)
-        for one in names
-        if (match := WAITING.fullmatch(one)) and match["stem"] == stem
-    ]
+    matches = filter(None, map(WAITING.fullmatch, sorted(names_in(folder or os.curdir))))
+    return {os.path.join(folder, one[0]): [] for one in matches if one["stem"] == stem}
 
 
-def _remove(paths: Iterable[str]) -> None:
-    for path in paths:
+def _remove(shards: Mapping[str, Collection[str]]) -> None:
+    for path, names in shards.items():
         with contextlib.suppress(OSError):
-            os.unlink(path)
+            remove_shard(path, names)
 
 
 def place_of_whole(given: Any, durable: Durable) -> tuple[Place, Durable]:
@@ -241,7 +225,11 @@ def remove_shards(given: Any) -> None:
     """Remove the index and the shards of an earlier save of a file, which now is one file."""
     remote = remote_of(given)
     if remote is None:
-        _remove(shards_there(path_text(given)))
+        path = path_text(given)
+        old = {**_waiting(path), **_old_shards(path)}
+        with contextlib.suppress(OSError):
+            remove_index(index_path(path))
+        _remove(old)
     else:
         remove_shards_in_store(remote)
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import SourceError, SourceNotFoundError, ZTensorError
 from ztensor.limits import DEFAULT_LIMITS
-from ztensor.sharded.index import parse_index
-from ztensor.sharded.naming import INDEX_SUFFIX, SHARD, WAITING, shard_paths
+from ztensor.sharded.naming import INDEX_SUFFIX, shard_paths
+from ztensor.sharded.owning import remove_index, remove_shard, shards_named
 from ztensor.source.base import read_bytes
+from ztensor.source.removal import Made, remove_object
 from ztensor.source.sink import Place
 from ztensor.source.table import source_of
-from ztensor.source.upload import RemoteSink, remove
+from ztensor.source.upload import RemoteSink
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -59,7 +60,8 @@ class RemoteShardSet:
         self._is_new = is_new
         self.durable: Durable = durable
         text = _index_text(remote)
-        self._old = [] if text is None else _shards_of(remote, text)
+        self._old = {} if text is None else _shards_of(remote, text)
+        self._made = Made()
         self.paths = shard_paths(remote.url, count)
         if text is not None:
             extension = os.path.splitext(self.paths[0])[1]
@@ -68,7 +70,7 @@ class RemoteShardSet:
 
     def place(self, path: str) -> Place:
         """Return how a shard is to be written."""
-        return Place(path, is_derived=True, remote=self._beside(path))
+        return Place(path, is_derived=True, remote=self._beside(path), made=self._made)
 
     def commit(
         self,
@@ -105,12 +107,12 @@ class RemoteShardSet:
                 if _index_text(self._remote) != text:
                     self.abort()
             raise
-        old = [one for one in self._old if one.url not in self.paths]
-        if self._replaces_file:
-            old.append(self._remote)
         try:
-            for one in old:
-                remove(one)
+            for file, names in self._old.items():
+                if file not in files:
+                    remove_shard(self._remote.beside(file), names)
+            if self._replaces_file:
+                remove_object(self._remote, None)
         except SourceError as error:
             error.hint = "the new set is in place; this one of the old stays, and can be removed"
             raise
@@ -118,9 +120,7 @@ class RemoteShardSet:
 
     def abort(self) -> None:
         """Remove the shards that were written; what was there before is untouched."""
-        for path in self.paths:
-            with contextlib.suppress(ZTensorError):
-                remove(self._beside(path))
+        self._made.take_back()
 
     def _beside(self, path: str) -> Remote:
         return self._remote.beside(path.rpartition("/")[2])
@@ -134,7 +134,9 @@ def index_beside(remote: Remote) -> Remote:
 def shards_in_store(remote: Remote) -> list[Remote]:
     """Return the index and the shards of an earlier save of an object, as the index names them."""
     text = _index_text(remote)
-    return [] if text is None else [index_beside(remote), *_shards_of(remote, text)]
+    if text is None:
+        return []
+    return [index_beside(remote), *map(remote.beside, _shards_of(remote, text))]
 
 
 def remove_shards_in_store(remote: Remote) -> None:
@@ -143,8 +145,11 @@ def remove_shards_in_store(remote: Remote) -> None:
     Raises:
         SourceError: one could not be removed.
     """
-    for one in shards_in_store(remote):
-        remove(one)
+    text = _index_text(remote)
+    if text is not None:
+        remove_index(index_beside(remote))
+        for file, names in _shards_of(remote, text).items():
+            remove_shard(remote.beside(file), names)
 
 
 def _index_text(remote: Remote) -> str | None:
@@ -158,15 +163,6 @@ def _index_text(remote: Remote) -> str | None:
         return bytes(read_bytes(source, 0, size)).decode("utf-8", "replace")
 
 
-def _shards_of(remote: Remote, text: str) -> list[Remote]:
+def _shards_of(remote: Remote, text: str) -> dict[str, list[str]]:
     """Return the shards an index names that are called as those of an object are."""
-    try:
-        files = set(parse_index(text)["weight_map"].values())
-    except ZTensorError:
-        return []  # none that can be told
-    stem = os.path.splitext(remote.url.rpartition("/")[2])[0]
-    return [
-        remote.beside(file)
-        for file in sorted(files)
-        if (match := SHARD.fullmatch(file) or WAITING.fullmatch(file)) and match["stem"] == stem
-    ]
+    return shards_named(text, os.path.splitext(remote.url.rpartition("/")[2])[0])

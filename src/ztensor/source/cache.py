@@ -18,10 +18,11 @@ import stat
 import struct
 import threading
 import zlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from ztensor.buffers import new_bytes
 from ztensor.errors import ArgumentValueError, describe
+from ztensor.source import locking, removal
 from ztensor.source.identity import object_id, text_digest
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ _LIMIT_BYTES = 32 << 30
 _ROOM = "ztensor-blocks-1"  # beneath the caller's folder: what is in it is ours to remove
 _HEADER = struct.Struct("<8s32sQQI")  # magic, whose, start, stop, checksum
 _MAGIC = b"ztblock1"
+_FOLDER = re.compile(r"[0-9a-f]{40}")
+# A block, an end, or what waits for the name of one, in the folder of a version.
+_NAME = re.compile(rf"(?:{_FOLDER.pattern}/){{2}}(?:[0-9a-z]{{1,16}}|\.[0-9a-f]{{16}})")
 _MOST_END_BYTES = 64 << 20
 _MOST_PARTIAL = 64  # blocks held in memory because a caller wants a part of them
 _THREADS = 8
@@ -199,14 +203,16 @@ class VersionCache:
         try:
             self._room.make(os.path.dirname(self._folder), self._folder)
             waiting = os.path.join(self._folder, f".{os.urandom(8).hex()}")
+            made = removal.Made()
             try:
                 with open(waiting, "xb", opener=_owners) as file:
+                    locking.try_acquire(file.fileno())  # nobody takes it for a dead one's
+                    made.note(waiting, removal.stamp_of(file.fileno()))
                     file.write(self._header(start, memory))
                     file.write(memory)
                 os.replace(waiting, os.path.join(self._folder, name))
             except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(waiting)
+                made.take_back()
                 raise
         except FileNotFoundError:
             pass  # another process has just removed the folder, as it was empty
@@ -277,21 +283,28 @@ class _Room:
             folders.append(folder)
             for name in names:
                 path = os.path.join(folder, name)
-                with contextlib.suppress(OSError):  # another process was faster
-                    status = os.lstat(path)
-                    found.append((status.st_mtime_ns, status.st_size, path))
+                if _NAME.fullmatch(os.path.relpath(path, self.folder).replace(os.sep, "/")):
+                    with contextlib.suppress(OSError):  # another process was faster
+                        status = os.lstat(path)
+                        found.append((status.st_mtime_ns, status.st_size, path))
         total = sum(size for _, size, _ in found)
         if total <= most:
             return
         for _, size, path in sorted(found):
+            is_waiting = os.path.basename(path).startswith(".")
             with contextlib.suppress(OSError):
-                os.unlink(path)
-            total -= size
+                removal.remove_file(path, locking.is_dead if is_waiting else _is_block)
+            total -= 0 if os.path.lexists(path) else size  # it may be a file of another program
             if total <= most:
                 break
         for folder in folders[:-1]:
-            with contextlib.suppress(OSError):  # what is not empty stays
-                os.rmdir(folder)
+            with contextlib.suppress(OSError):
+                if _FOLDER.fullmatch(os.path.basename(folder)):
+                    removal.remove_folder(folder)  # what is not empty stays
+
+
+def _is_block(file: BinaryIO) -> bool:
+    return file.read(len(_MAGIC)) == _MAGIC
 
 
 _WARNED: set[str] = set()

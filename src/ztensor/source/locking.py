@@ -24,9 +24,10 @@ import os
 import stat
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from ztensor.errors import Reason, SourceError
+from ztensor.source import removal
 from ztensor.source.rights import Rights, rights_of
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ _LOCK_OFFSET = 1 << 62
 _PRIVATE_MODE = 0o600
 # struct flock: what kind, from where its start counts, start, length, whose; filled to its length.
 _RANGE = struct.Struct("@hhqqi0q")
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _QUIETLY = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _QUIETLY
 
 
 class _Answer(enum.Enum):
@@ -72,7 +73,7 @@ class Lock:
         beside, self._beside = self._beside, None
         if beside is not None:
             with contextlib.suppress(OSError):
-                os.unlink(beside[1])
+                removal.remove_file(beside[1], removal.stamp_of(beside[0]))
             os.close(beside[0])
         else:
             with contextlib.suppress(OSError):
@@ -117,22 +118,22 @@ def try_acquire(descriptor: int) -> bool | None:
         return None
 
 
-def remove_if_dead(path: str) -> None:
-    """Remove a temporary whose writer is gone: the system released its lock when it died.
+def is_dead(file: BinaryIO) -> bool:
+    """Return whether an open temporary is ours, and its writer gone: its lock went with it.
 
-    Only a file of ours with this one name is one: whatever else somebody put there stays.
+    Only a file of ours with one name is one. The lock is taken, so that no writer begins.
     """
     if fcntl is None:
-        return  # Windows removes no open file anyway, but cannot tell a dead one's
+        return False  # Windows removes no open file anyway, but cannot tell a dead one's
+    status = os.fstat(file.fileno())
+    is_ours = status.st_uid == os.geteuid() and status.st_nlink == 1
+    return is_ours and _keeps_writers_out(file.fileno())
+
+
+def remove_if_dead(path: str) -> None:
+    """Remove a temporary whose writer is gone; whatever else somebody put there stays."""
     with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | _QUIETLY)
-        try:
-            status = os.fstat(descriptor)
-            is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
-            if is_ours and status.st_nlink == 1 and _keeps_writers_out(descriptor):
-                os.unlink(path)
-        finally:
-            os.close(descriptor)
+        removal.remove_file(path, is_dead)
 
 
 def is_locked(path: str) -> bool:
@@ -185,12 +186,15 @@ def folder_in_use(path: str) -> Iterator[None]:
     and nobody takes it for left over.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be made, or is a link.
     """
     descriptor = -1
     try:
         while True:
             os.makedirs(path, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # removed since it was made
+                if removal.is_link(os.lstat(path)):
+                    raise NotADirectoryError(errno.ENOTDIR, "a link, which is not followed", path)
             if fcntl is None:
                 break
             try:
@@ -451,7 +455,7 @@ def _lock_beside(descriptor: int, path: str) -> tuple[int, str] | None:
         # Only who has its lock takes its name away, so that this stays the one with the name.
         if _try_lock(beside) is _Answer.OURS and _is_named(beside, place):
             if not is_right:
-                os.unlink(place)
+                removal.remove_file(place, removal.stamp_of(beside))
                 raise PermissionError(errno.EPERM, f"{place!r} would not be known as a writer's")
             is_kept = True
             return beside, place

@@ -130,18 +130,32 @@ def listed(prefix: Remote) -> list[Listed]:
     def ask(library: Any) -> list[Listed]:
         found = one_level(library, place.store, key, prefix.name)
         deeper = [Listed(name(one), -1, None, 0.0) for one in found["common_prefixes"]]
-        return deeper + [
-            Listed(
-                name(one["path"]),
-                int(one["size"]),
-                one.get("e_tag"),
-                one["last_modified"].timestamp(),
-            )
-            for one in found["objects"]
-        ]
+        return deeper + [_listed(name(one["path"]), one) for one in found["objects"]]
 
     found: list[Listed] = asked(ask, "cannot list", prefix.name)
     return found
+
+
+def look(remote: Remote) -> Listed | None:
+    """Return what a store says of an object, None where there is none.
+
+    Raises:
+        SourceError: it could not be asked.
+    """
+    place = place_of(remote)
+
+    def ask(library: Any) -> Listed | None:
+        try:
+            return _listed(place.key, library.head(place.store, place.key))
+        except FileNotFoundError:
+            return None
+
+    found: Listed | None = asked(ask, "cannot look whether it exists", place.name)
+    return found
+
+
+def _listed(name: str, one: Any) -> Listed:
+    return Listed(name, int(one["size"]), one.get("e_tag"), one["last_modified"].timestamp())
 
 
 def one_level(library: Any, store: Any, key: str, name: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ztensor.errors import (
     SourceError,
     describe,
 )
-from ztensor.source import locking
+from ztensor.source import locking, removal
 from ztensor.source.base import shrunk
 from ztensor.source.descriptor import Descriptor
 from ztensor.source.flushing import START_BYTES, flush_folder, start_flush
@@ -113,6 +113,7 @@ class FileSink(Gatherer):
         is_new: nothing is replaced; `commit` fails where the name was taken meanwhile.
         like: the rights the file gets where it replaces none, as those of an older file of
             another name; by default those of a new file.
+        made: gets a note of the file once it is in place.
 
     Raises:
         SourceError: the folder is missing or forbidden, or the target is not a regular file.
@@ -126,6 +127,7 @@ class FileSink(Gatherer):
         is_derived: bool = False,
         is_new: bool = False,
         like: Rights | None = None,
+        made: removal.Made | None = None,
     ) -> None:
         super().__init__()
         path = path_text(path)
@@ -139,9 +141,11 @@ class FileSink(Gatherer):
         self._durable = durable
         self._lock = threading.RLock()  # a signal handler may abort while an abort is under way
         self._open: Descriptor | None = None
+        self._stamp: removal.Stamp | None = None  # which file it is, also once it is closed
         self._temporary: str | None = None
         self._is_new = is_new
         self._like = like
+        self._made = made
         self._sources: set[Rights] = set()
         self._mode: int | None = None
         self._unstarted = 0  # bytes that the disk was not told of
@@ -180,6 +184,7 @@ class FileSink(Gatherer):
     @_descriptor.setter
     def _descriptor(self, number: int) -> None:
         self._open = None if number < 0 else Descriptor(number)
+        self._stamp = None if number < 0 else removal.stamp_of(number)
 
     def _in_use(self) -> Descriptor:
         descriptor = self._open
@@ -226,9 +231,9 @@ class FileSink(Gatherer):
         try:
             return os.fstat(descriptor).st_mode & PERMISSIONS
         finally:
+            stamp = removal.stamp_of(descriptor)
             os.close(descriptor)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
+            removal.remove_file(name, stamp)
             self._temporary = None
 
     def _open_exclusive(self, flags: int) -> None:
@@ -409,6 +414,8 @@ class FileSink(Gatherer):
             else:
                 self._rename(self._temporary or self._link_temporary())
             self._temporary = None
+            if self._made is not None and self._stamp is not None:
+                self._made.note(self._target, self._stamp)
         except SourceError:
             self.abort()
             raise
@@ -441,7 +448,7 @@ class FileSink(Gatherer):
                 self._link_nameless(self._target)
             else:
                 os.link(temporary, self._target)
-                os.unlink(temporary)
+                removal.remove_file(temporary, removal.stamp_of(self._descriptor))
         except OSError as error:
             if error.errno not in _NO_LINKS or temporary is None:
                 raise
@@ -519,9 +526,9 @@ class FileSink(Gatherer):
         with self._lock:
             self._open = None  # a write in another thread ends first
             name, self._temporary = self._temporary, None
-            if name is not None:
+            if name is not None and self._stamp is not None:
                 with contextlib.suppress(OSError):
-                    os.unlink(name)
+                    removal.remove_file(name, self._stamp)
 
     def _close(self) -> None:
         descriptor, self._open = self._open, None
@@ -555,7 +562,7 @@ class Place(NamedTuple):
     Attributes:
         path: as for `FileSink`, like the next two; or a URL of a store.
         is_derived: likewise.
-        like: likewise.
+        like: likewise, like `made`.
         remote: the URL with what opens its store; None for a file.
         is_new: nothing is replaced in a store.
         expected: how long it will be in a store, where that is known.
@@ -567,6 +574,7 @@ class Place(NamedTuple):
     remote: Remote | None = None
     is_new: bool = False
     expected: int | None = None
+    made: removal.Made | None = None
 
     def sink(self, durable: Durable) -> FileSink | RemoteSink:
         """Return the sink.
@@ -575,8 +583,16 @@ class Place(NamedTuple):
             SourceError: no file can be made there.
         """
         if self.remote is not None:
-            return RemoteSink(self.remote, is_new=self.is_new, expected=self.expected)
-        return FileSink(self.path, durable=durable, is_derived=self.is_derived, like=self.like)
+            return RemoteSink(
+                self.remote, is_new=self.is_new, expected=self.expected, made=self.made
+            )
+        return FileSink(
+            self.path,
+            durable=durable,
+            is_derived=self.is_derived,
+            like=self.like,
+            made=self.made,
+        )
 
 
 def sink_of(target: Any, *, durable: Durable) -> Sink:

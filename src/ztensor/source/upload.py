@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from ztensor.source.removal import Made
     from ztensor.source.urls import Place, Remote
 
 PART_BYTES = 16 << 20
@@ -46,6 +47,7 @@ class RemoteSink:
             of more than 140 GiB needs it: its parts are longer, and fewer are sent at a time.
         is_new: nothing is replaced. One request is held to that by the store; what goes in parts
             is held to it by a look before and one before the end, as no store holds parts to it.
+        made: gets a note of the object once it is whole.
 
     Attributes:
         name: the URL without secrets.
@@ -59,8 +61,14 @@ class RemoteSink:
     """
 
     def __init__(
-        self, remote: Remote, *, expected: int | None = None, is_new: bool = False
+        self,
+        remote: Remote,
+        *,
+        expected: int | None = None,
+        is_new: bool = False,
+        made: Made | None = None,
     ) -> None:
+        self._remote, self._made = remote, made
         self._place = place_to_write(remote)
         self.name = self._place.name
         self.position = 0
@@ -157,6 +165,8 @@ class RemoteSink:
             self.abort()
             raise
         self._is_open = False
+        if self._made is not None:
+            self._made.note_object(self._remote)
 
     def _put(self) -> None:
         body = self._part[: self._filled].data
@@ -329,21 +339,6 @@ def copy(source: Remote, target: Remote) -> bool:
             second.name,
         )
     return is_one
-
-
-def remove(remote: Remote) -> None:
-    """Remove an object, whether it is there or not.
-
-    Raises:
-        SourceError: it could not be.
-    """
-    place = place_of(remote)
-
-    def delete(library: Any) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            library.delete(place.store, place.key)
-
-    asked(delete, "cannot remove", place.name)
 
 
 def require_changed_in_place(path: str) -> None:

@@ -15,6 +15,7 @@ import shutil
 from ztensor.errors import SourceError, UsageError
 from ztensor.source import locking
 from ztensor.source.flushing import flush_folder
+from ztensor.source.removal import is_link, remove_file, remove_folder, stamp_of
 from ztensor.source.targets import shown
 
 
@@ -54,6 +55,7 @@ class WholeFolder:
             locking.try_acquire(self._descriptor)
             try:
                 os.mkdir(self.path)
+                self._made = stamp_of(self.path)
             except BaseException:
                 self._unlock()
                 raise
@@ -65,8 +67,8 @@ class WholeFolder:
 
     def __exit__(self, *exception: object) -> None:
         """Remove what was not committed."""
-        if os.path.isdir(self.path):
-            shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove_folder(self.path, self._made, whole=True)
         self._unlock()
 
     def commit(self) -> None:
@@ -83,6 +85,7 @@ class WholeFolder:
             has_old = os.path.isdir(self._target)
             if has_old:
                 shutil.copymode(self._target, self.path)
+                old = stamp_of(self._target)
                 os.rename(self._target, self._old)
             try:
                 os.rename(self.path, self._target)
@@ -97,14 +100,19 @@ class WholeFolder:
                 error, "cannot put the finished folder in place; what was there still is", self.name
             ) from error
         if has_old:
-            shutil.rmtree(self._old, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                remove_folder(self._old, old, whole=True)
 
     def _unlock(self) -> None:
-        with contextlib.suppress(OSError):
-            os.unlink(self._lock)
+        """Give the lock up; its file stays where a folder is left, which the next one removes."""
         descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        if descriptor < 0:
+            return
+        stamp = stamp_of(descriptor)
+        os.close(descriptor)
+        if not any(map(os.path.lexists, (self.path, self._old))):
+            with contextlib.suppress(OSError):
+                remove_file(self._lock, stamp)
 
     def _sweep(self, parent: str, start: str) -> None:
         """Remove what killed processes left beside the target, and put an old folder back."""
@@ -116,22 +124,23 @@ class WholeFolder:
         for name in names:  # `.old` before `.new` before `.lock`, which tells of both
             path = os.path.join(parent, name)
             lock = path.rpartition(".")[0] + ".lock"
-            if os.name == "nt" or not _is_own(path) or locking.is_locked(lock):
+            if os.name == "nt" or not (_is_own(path) and _is_own(lock)) or locking.is_locked(lock):
                 continue
             with contextlib.suppress(OSError):
                 if name.endswith(".old") and not os.path.lexists(self._target):
                     os.rename(path, self._target)
                 elif name.endswith(".lock"):
-                    os.unlink(path)
+                    remove_file(path, locking.is_dead)
                 else:
-                    shutil.rmtree(path)
+                    remove_folder(path, whole=True)
 
 
 def require_place(target: str, *, overwrite: bool) -> None:
     """Raise where a new folder may not be put.
 
     Raises:
-        UsageError: there is a file, or a folder that is not empty and may not be replaced.
+        UsageError: there is a file; or a folder that is not empty and may not be replaced, or is
+            behind a link.
         SourceError: what is there cannot be looked into.
     """
     try:
@@ -139,6 +148,8 @@ def require_place(target: str, *, overwrite: bool) -> None:
             return
         if not os.path.isdir(target):
             raise UsageError("a folder cannot take the place of a file", file=target)
+        if overwrite and is_link(os.lstat(target)) and os.listdir(target):
+            raise UsageError("the folder is behind a link: name the folder itself", file=target)
         if not overwrite and os.listdir(target):
             error = UsageError("the folder is there already, and is not empty", file=target)
             error.hint = "`--force` (in Python overwrite=True) replaces it as a whole"

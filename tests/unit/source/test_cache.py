@@ -509,3 +509,41 @@ def test_a_block_that_is_asked_for_twice_fills_both(folder: Path, *, is_kept: bo
     memory = [bytearray(length) for _, length in places]
     kept.fill([(at, memoryview(m)) for (at, _), m in zip(places, memory, strict=True)], fetch)
     assert memory == [DATA[at : at + length] for at, length in places]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="makes links")
+def test_only_blocks_make_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = of(folder, 10_000)
+    kept.keep_end("one", 0, memoryview(bytes(1000)))
+    (mine,) = blocks(folder)
+    other = folder.parent / "other"
+    other.mkdir()
+    block = mine.read_bytes()
+    (other / "0").write_bytes(block)
+    version, room = mine.parent, mine.parent.parent.parent
+    planted = {
+        version / "0": b"text under the name of a block",
+        version / "notes.txt": b"mine",
+        room / "notes.txt": b"mine",
+        room / "0": block,
+        version.parent / "0": block,
+    }
+    for path, body in planted.items():
+        path.write_bytes(body)
+    (version / "1").symlink_to(other / "0")
+    (room / ("0" * 40)).symlink_to(other)
+    (room / "empty").mkdir()
+    dead = version / ".0123456789abcdef"  # what a process left that died while it wrote
+    dead.touch()
+    for path in folder.rglob("*"):
+        os.utime(path, ns=(0, 0), follow_symlinks=False)
+    monkeypatch.setenv("ZTENSOR_CACHE_BYTES", str(len(block)))
+    of(folder, 10_000).keep_end("two", 0, memoryview(bytes(1000)))
+    assert {path: path.read_bytes() for path in planted} == planted
+    assert (other / "0").read_bytes() == block
+    assert (version / "1").is_symlink()
+    assert (room / ("0" * 40)).is_symlink()
+    assert (room / "empty").is_dir()
+    assert not mine.exists()
+    assert (version / "two").exists()
+    assert not dead.exists()
