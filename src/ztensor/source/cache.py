@@ -18,7 +18,7 @@ import stat
 import struct
 import threading
 import zlib
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from ztensor.buffers import new_bytes
 from ztensor.errors import ArgumentValueError, describe
