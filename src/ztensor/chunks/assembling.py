@@ -39,7 +39,7 @@ from ztensor.reading.selection import picked, plan
 from ztensor.source.at_once import AtOnce
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.chunks.boxes import Overlap
     from ztensor.chunks.table import Chunk, ChunkTable
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
 # How a component is stored that lies in several chunks; no file has this word.
 WORD = "divided"
+# What of a store is believed of the length of a tensor: to ask for each file takes a request.
+_MOST_CLAIMED = 256 << 20
 
 
 class Assembler:
@@ -170,12 +172,13 @@ class Assembler:
             if table.encodings[number] == "raw":
                 raw = int(table.length[part][words == number].sum(dtype=np.uint64))
         require_decodable(expected - min(raw, expected), limits)
-        if expected > BLOCK_BYTES:  # lengths are a claim until the files were opened
+        most = _MOST_CLAIMED if self.source.prefers_long_reads else BLOCK_BYTES
+        if expected > most:  # lengths are a claim until the files were opened
             for file in np.unique(table.file[part]).tolist():
                 found, _ = self.source.place(self._starts[file])
-                opened = getattr(found, "opened", None)
-                if opened is not None:
-                    opened()
+                confirm = getattr(found, "confirm", None)
+                if confirm is not None:
+                    confirm()
 
     # --- Boxes ------------------------------------------------------------------------------
 
@@ -207,6 +210,7 @@ class Assembler:
         sizes: Sequence[int],
         target: Array,
         see: Callable[[Chunk, Overlap, Array], None] | None = None,
+        gathered: AtOnce | None = None,
     ) -> None:
         """Fill an array of the tensor's own element type with a box that lies in the tensor.
 
@@ -217,11 +221,14 @@ class Assembler:
             target: (sizes) what is filled.
             see: called with each chunk, what of it was asked for, and `target`, once the bytes are
                 there.
+            gathered: reads of several tensors, which the caller ends.
 
         Raises:
             ZTensorError: what `read_box` raises.
         """
-        at_once = AtOnce(self.source) if self.source.prefers_long_reads else None
+        at_once = gathered
+        if at_once is None and self.source.prefers_long_reads:
+            at_once = AtOnce(self.source)
         seen = []
         for chunk in self.table.touching(tensor, offsets, sizes):
             common = overlap(chunk.offsets, chunk.sizes, offsets, sizes)
@@ -232,11 +239,34 @@ class Assembler:
                     see(chunk, common, target)
                 else:
                     seen.append((chunk, common))
-        if at_once is not None:
+        if at_once is not None and gathered is None:
             at_once.end()
         for chunk, common in seen:
             if see is not None:
                 see(chunk, common, target)
+
+    def arrays(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return the tensors among some that lie in several chunks, read by few requests.
+
+        Those that need more than that, such as another byte order, are left out.
+
+        Raises:
+            ZTensorError: what `read_box` raises.
+        """
+        found: dict[str, Array] = {}
+        at_once = AtOnce(self.source)
+        for name in names:
+            number = self.table.tensor_of.get(name)
+            if number is None or len(self.table.rows(number)) < 2:
+                continue
+            kind, shape = self.table.kind_of(number), self.table.shapes[number]
+            if kind.unit is None or not is_native(kind.component):
+                continue
+            self.require_length(number, self.table.nbytes(number) or 0, self._limits)
+            found[name] = empty_array(shape, result_dtype(kind.component))
+            self.fill(number, (0,) * len(shape), shape, found[name], gathered=at_once)
+        at_once.end()
+        return found
 
     def located(self, chunk: Chunk) -> _Located:
         """Return a context in which errors are told file, tensor and chunk."""
