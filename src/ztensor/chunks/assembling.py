@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from ztensor.buffers import empty_array, new_bytes
 from ztensor.chunks.blocks import Blocks
 from ztensor.chunks.boxes import overlap
 from ztensor.chunks.staging import BLOCK_BYTES, pieces_of
+from ztensor.chunks.sums import Sums
 from ztensor.chunks.table import WHOLE_OBJECT
-from ztensor.digest import require_match
 from ztensor.encoding import ENCODINGS
 from ztensor.encoding.base import Runs, require_decodable, require_equal_length
 from ztensor.errors import (
@@ -33,7 +33,7 @@ from ztensor.layout.elements import is_native, result_dtype, stored_form, typed_
 from ztensor.model.dtype import element_count
 from ztensor.model.later import LaterObjects
 from ztensor.model.manifest import Component, TensorObject
-from ztensor.reading.component import Fetching, digest_of
+from ztensor.reading.component import Fetching
 from ztensor.reading.runs import PartReader
 from ztensor.reading.selection import picked, plan
 from ztensor.source.at_once import AtOnce
@@ -43,11 +43,10 @@ if TYPE_CHECKING:
 
     from ztensor.chunks.boxes import Overlap
     from ztensor.chunks.table import Chunk, ChunkTable
-    from ztensor.digest import Hasher
     from ztensor.encoding import Stored
     from ztensor.layout.base import Array
     from ztensor.limits import Limits
-    from ztensor.reading.component import ReadInto, StoredComponent
+    from ztensor.reading.component import ReadInto
     from ztensor.source.joined import JoinedSource
 
     # Gives the object a row tells of whose encoding is `WHOLE_OBJECT`.
@@ -511,7 +510,7 @@ class DividedEncoding:
             self.decode_into(stored, whole, limits)
             yield from (whole[at : at + BLOCK_BYTES] for at in range(0, length, BLOCK_BYTES))
             return
-        blocks, sums = self._blocks(number), _Sums(self._assembler)
+        blocks, sums = self._blocks(number), Sums(self._assembler)
         for start, stop in itertools.pairwise(blocks.ends()):
             piece = new_bytes(stop - start)
             self._fill_block(number, blocks.place(start, stop), piece, sums)
@@ -563,7 +562,7 @@ class DividedEncoding:
         number: int,
         place: tuple[slice, ...],
         destination: memoryview,
-        sums: _Sums | None,
+        sums: Sums | None,
     ) -> None:
         table = self._assembler.table
         shape, dtype = table.shapes[number], result_dtype(table.kind_of(number).component)
@@ -573,54 +572,3 @@ class DividedEncoding:
         target = np.frombuffer(destination, dtype).reshape(sizes)
         see = None if sums is None else sums.see
         self._assembler.fill(number, offsets, sizes, target, see)
-
-
-class _Running(NamedTuple):
-    hasher: Hasher
-    left: int
-
-
-class _Sums:
-    """The digests of chunks whose elements pass in order, block by block.
-
-    Blocks of a tensor in C's order show each chunk's elements in C's order, too.
-
-    Args:
-        assembler: whose chunks they are.
-    """
-
-    def __init__(self, assembler: Assembler) -> None:
-        self._assembler = assembler
-        self._running: dict[int, _Running] = {}
-
-    def see(self, chunk: Chunk, common: Overlap, target: Array) -> None:
-        """Take what was read of a chunk; raise where all of it was, and it is not right.
-
-        Raises:
-            DigestMismatchError: it is not.
-        """
-        if common.sizes == chunk.sizes or not self._assembler.checks:
-            return  # it was checked when it was read
-        with self._assembler.located(chunk):
-            stored = self._assembler.fetching.of(self._assembler.component(chunk))
-            running = self._running.get(chunk.row) or self._begin(stored, chunk)
-            if running is None:
-                return
-            part = np.ascontiguousarray(target[common.in_target])
-            running.hasher.update(part.reshape(-1).view(np.uint8).data)
-            left = running.left - element_count(common.sizes)
-            if left:
-                self._running[chunk.row] = running._replace(left=left)
-                return
-            self._running.pop(chunk.row, None)
-            digest = digest_of(stored.component)
-            if digest is not None:
-                require_match(digest, running.hasher.hexdigest())
-
-    def _begin(self, stored: StoredComponent, chunk: Chunk) -> _Running | None:
-        digest = digest_of(stored.component)
-        if digest is None or digest.known is None:
-            return None
-        if stored.component.encoding != "raw" and stored.check(once=True):
-            return None
-        return _Running(digest.known.hasher(), element_count(chunk.sizes))

@@ -55,8 +55,7 @@ class _Version(NamedTuple):
     modified: datetime.datetime | None
 
 
-# Of an object that nothing was read of yet.
-_UNKNOWN = _Version(-1, None, None)
+_UNKNOWN = _Version(-1, None, None)  # of an object that nothing was read of yet
 
 
 class RemoteSource(Arriving):
@@ -64,8 +63,7 @@ class RemoteSource(Arriving):
 
     Args:
         remote: where it is.
-        size: its length where that is known. Then opening asks for nothing: what is first read
-            tells the version. It is not used with a cache, which looks for the version first.
+        size: its length where that is known: opening asks for nothing then, without a cache.
 
     Attributes:
         name: the URL without secrets.
@@ -263,9 +261,10 @@ class RemoteSource(Arriving):
         """
         if self._version is not _UNKNOWN:
             return
-        place = self._place
         try:
-            found = self._ask(lambda library: _version(library.head(place.store, place.key)))
+            found = self._ask(
+                lambda library: _version(library.head(self._place.store, self._place.key))
+            )
         except SourceNotFoundError:
             raise
         except SourceError:  # a URL may be signed for GET alone
@@ -284,12 +283,9 @@ class RemoteSource(Arriving):
             raise self._changed(expected, found)
 
     def _fetch(self, piece: Piece) -> None:
-        """Fill a piece's targets by one request, or by those that tell how the server answers."""
-        if self._version is not _UNKNOWN:
-            self._fetch_range(piece)
-            return
+        """Fill a piece's targets by one request; the first one tells how the server answers."""
         try:
-            self._fetch_range(piece, is_first=True)
+            self._fetch_range(piece, is_first=self._version is _UNKNOWN)
         except _NoRanges:
             self._require_version(self._open())
             for offset, memory in piece.targets:
