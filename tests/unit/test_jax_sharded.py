@@ -189,6 +189,37 @@ def test_two_processes_save_and_load_each_its_own(tmp_path: Path) -> None:
         assert not reader.verify().problems
 
 
+RECORDS_OF_TWO = """
+rank, port = int(sys.argv[2]), sys.argv[3]
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(f"127.0.0.1:{port}", 2, rank)
+from jax.experimental import multihost_utils
+gather, told = multihost_utils.process_allgather, []
+
+def counted(value):
+    told.append(np.asarray(value).nbytes)
+    return gather(value)
+
+multihost_utils.process_allgather = counted
+sharding = NamedSharding(Mesh(np.array(jax.devices()), ("a",)), P("a"))
+array = spread(np.arange(8, dtype=np.float32), sharding)
+tree = {f"{'x' * 1000}.{n}": array for n in range(3000)}
+save_sharded(tree, folder)
+assert max(told) <= 4096, told  # a record is 3 MB
+assert len(read_root(folder).table) == 3000 * len(jax.devices())
+"""
+
+
+@pytest.mark.slow
+def test_only_the_process_that_commits_gets_the_records_of_others(tmp_path: Path) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+    ended([started(RECORDS_OF_TWO, 1, tmp_path, rank, port) for rank in range(2)])
+    with ztensor.open(tmp_path) as reader:
+        np.testing.assert_array_equal(reader["x" * 1000 + ".7"], np.arange(8, dtype=np.float32))
+
+
 # --- The protocol ------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from ztensor.buffers import empty_array, new_bytes
 from ztensor.chunks.blocks import Blocks
 from ztensor.chunks.boxes import overlap
 from ztensor.chunks.staging import BLOCK_BYTES, pieces_of
+from ztensor.chunks.sums import Sums
 from ztensor.chunks.table import WHOLE_OBJECT
-from ztensor.digest import require_match
 from ztensor.encoding import ENCODINGS
 from ztensor.encoding.base import Runs, require_decodable, require_equal_length
 from ztensor.errors import (
@@ -33,21 +33,20 @@ from ztensor.layout.elements import is_native, result_dtype, stored_form, typed_
 from ztensor.model.dtype import element_count
 from ztensor.model.later import LaterObjects
 from ztensor.model.manifest import Component, TensorObject
-from ztensor.reading.component import Fetching, digest_of
+from ztensor.reading.component import Fetching
 from ztensor.reading.runs import PartReader
 from ztensor.reading.selection import picked, plan
 from ztensor.source.at_once import AtOnce
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.chunks.boxes import Overlap
     from ztensor.chunks.table import Chunk, ChunkTable
-    from ztensor.digest import Hasher
     from ztensor.encoding import Stored
     from ztensor.layout.base import Array
     from ztensor.limits import Limits
-    from ztensor.reading.component import ReadInto, StoredComponent
+    from ztensor.reading.component import ReadInto
     from ztensor.source.joined import JoinedSource
 
     # Gives the object a row tells of whose encoding is `WHOLE_OBJECT`.
@@ -55,6 +54,8 @@ if TYPE_CHECKING:
 
 # How a component is stored that lies in several chunks; no file has this word.
 WORD = "divided"
+# What of a store is believed of the length of a tensor: to ask for each file takes a request.
+_MOST_CLAIMED = 256 << 20
 
 
 class Assembler:
@@ -170,12 +171,13 @@ class Assembler:
             if table.encodings[number] == "raw":
                 raw = int(table.length[part][words == number].sum(dtype=np.uint64))
         require_decodable(expected - min(raw, expected), limits)
-        if expected > BLOCK_BYTES:  # lengths are a claim until the files were opened
+        most = _MOST_CLAIMED if self.source.prefers_long_reads else BLOCK_BYTES
+        if expected > most:  # lengths are a claim until the files were opened
             for file in np.unique(table.file[part]).tolist():
                 found, _ = self.source.place(self._starts[file])
-                opened = getattr(found, "opened", None)
-                if opened is not None:
-                    opened()
+                confirm = getattr(found, "confirm", None)
+                if confirm is not None:
+                    confirm()
 
     # --- Boxes ------------------------------------------------------------------------------
 
@@ -207,6 +209,7 @@ class Assembler:
         sizes: Sequence[int],
         target: Array,
         see: Callable[[Chunk, Overlap, Array], None] | None = None,
+        gathered: AtOnce | None = None,
     ) -> None:
         """Fill an array of the tensor's own element type with a box that lies in the tensor.
 
@@ -217,11 +220,14 @@ class Assembler:
             target: (sizes) what is filled.
             see: called with each chunk, what of it was asked for, and `target`, once the bytes are
                 there.
+            gathered: reads of several tensors, which the caller ends.
 
         Raises:
             ZTensorError: what `read_box` raises.
         """
-        at_once = AtOnce(self.source) if self.source.prefers_long_reads else None
+        at_once = gathered
+        if at_once is None and self.source.prefers_long_reads:
+            at_once = AtOnce(self.source)
         seen = []
         for chunk in self.table.touching(tensor, offsets, sizes):
             common = overlap(chunk.offsets, chunk.sizes, offsets, sizes)
@@ -232,11 +238,34 @@ class Assembler:
                     see(chunk, common, target)
                 else:
                     seen.append((chunk, common))
-        if at_once is not None:
+        if at_once is not None and gathered is None:
             at_once.end()
         for chunk, common in seen:
             if see is not None:
                 see(chunk, common, target)
+
+    def arrays(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return the tensors among some that lie in several chunks, read by few requests.
+
+        Those that need more than that, such as another byte order, are left out.
+
+        Raises:
+            ZTensorError: what `read_box` raises.
+        """
+        found: dict[str, Array] = {}
+        at_once = AtOnce(self.source)
+        for name in names:
+            number = self.table.tensor_of.get(name)
+            if number is None or len(self.table.rows(number)) < 2:
+                continue
+            kind, shape = self.table.kind_of(number), self.table.shapes[number]
+            if kind.unit is None or not is_native(kind.component):
+                continue
+            self.require_length(number, self.table.nbytes(number) or 0, self._limits)
+            found[name] = empty_array(shape, result_dtype(kind.component))
+            self.fill(number, (0,) * len(shape), shape, found[name], gathered=at_once)
+        at_once.end()
+        return found
 
     def located(self, chunk: Chunk) -> _Located:
         """Return a context in which errors are told file, tensor and chunk."""
@@ -481,7 +510,7 @@ class DividedEncoding:
             self.decode_into(stored, whole, limits)
             yield from (whole[at : at + BLOCK_BYTES] for at in range(0, length, BLOCK_BYTES))
             return
-        blocks, sums = self._blocks(number), _Sums(self._assembler)
+        blocks, sums = self._blocks(number), Sums(self._assembler)
         for start, stop in itertools.pairwise(blocks.ends()):
             piece = new_bytes(stop - start)
             self._fill_block(number, blocks.place(start, stop), piece, sums)
@@ -533,7 +562,7 @@ class DividedEncoding:
         number: int,
         place: tuple[slice, ...],
         destination: memoryview,
-        sums: _Sums | None,
+        sums: Sums | None,
     ) -> None:
         table = self._assembler.table
         shape, dtype = table.shapes[number], result_dtype(table.kind_of(number).component)
@@ -543,54 +572,3 @@ class DividedEncoding:
         target = np.frombuffer(destination, dtype).reshape(sizes)
         see = None if sums is None else sums.see
         self._assembler.fill(number, offsets, sizes, target, see)
-
-
-class _Running(NamedTuple):
-    hasher: Hasher
-    left: int
-
-
-class _Sums:
-    """The digests of chunks whose elements pass in order, block by block.
-
-    Blocks of a tensor in C's order show each chunk's elements in C's order, too.
-
-    Args:
-        assembler: whose chunks they are.
-    """
-
-    def __init__(self, assembler: Assembler) -> None:
-        self._assembler = assembler
-        self._running: dict[int, _Running] = {}
-
-    def see(self, chunk: Chunk, common: Overlap, target: Array) -> None:
-        """Take what was read of a chunk; raise where all of it was, and it is not right.
-
-        Raises:
-            DigestMismatchError: it is not.
-        """
-        if common.sizes == chunk.sizes or not self._assembler.checks:
-            return  # it was checked when it was read
-        with self._assembler.located(chunk):
-            stored = self._assembler.fetching.of(self._assembler.component(chunk))
-            running = self._running.get(chunk.row) or self._begin(stored, chunk)
-            if running is None:
-                return
-            part = np.ascontiguousarray(target[common.in_target])
-            running.hasher.update(part.reshape(-1).view(np.uint8).data)
-            left = running.left - element_count(common.sizes)
-            if left:
-                self._running[chunk.row] = running._replace(left=left)
-                return
-            self._running.pop(chunk.row, None)
-            digest = digest_of(stored.component)
-            if digest is not None:
-                require_match(digest, running.hasher.hexdigest())
-
-    def _begin(self, stored: StoredComponent, chunk: Chunk) -> _Running | None:
-        digest = digest_of(stored.component)
-        if digest is None or digest.known is None:
-            return None
-        if stored.component.encoding != "raw" and stored.check(once=True):
-            return None
-        return _Running(digest.known.hasher(), element_count(chunk.sizes))

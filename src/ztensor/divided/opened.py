@@ -32,11 +32,15 @@ from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.objects import not_found
 from ztensor.sharded.naming import DIVIDED, ROOT
+from ztensor.source.ahead import exact
+from ztensor.source.failures import changed
 from ztensor.source.later import LaterFile, LaterFiles
+from ztensor.source.local import FileSource
+from ztensor.source.remote import RemoteSource
 from ztensor.source.rights import rights_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from types import TracebackType
 
     from ztensor.chunks.table import Chunk
@@ -76,13 +80,17 @@ class DividedObjects(FileObjects):
         self.root: Root = parse_root(file)
         table = self.root.table
         if place.folder is not None:
-            self.require_there()
+            try:
+                self.require_there()
+            except SourceError as error:
+                raise self.explained(error) from error.__cause__
         later = [
             LaterFile(
                 place.shown(one.name),
                 place.path(one.name),
                 one.size,
-                functools.partial(place.open, one.name),
+                functools.partial(place.open, one.name, one.size),
+                self.explained,
             )
             for one in table.files
         ]
@@ -142,6 +150,18 @@ class DividedObjects(FileObjects):
                         found=str(size),
                     ),
                 )
+
+    def explained(self, error: SourceError) -> SourceError:
+        """Return the error of a file that cannot be read, or why: the checkpoint was replaced."""
+        source = exact(self.file.source)
+        try:
+            if isinstance(source, RemoteSource):
+                source.require_current()
+            elif isinstance(source, FileSource) and source.is_stale():
+                return changed(self.file.name)  # it is there: where nothing is, nothing is stale
+        except SourceError as other:
+            return other if other.reason is Reason.SOURCE_CHANGED else error
+        return error
 
     def _losing(self, number: int, error: SourceError) -> SourceError:
         """Return an error that tells what is lost: no name holds it where it is raised."""
@@ -210,6 +230,10 @@ class DividedObjects(FileObjects):
         self.require_open()
         reopen = functools.partial(open_objects, verify=self.verify, limits=self.limits)
         return reopen, (self.place.target(ROOT),)
+
+    def arrays_at_once(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return the tensors that lie in several chunks: of a store, few requests bring all."""
+        return self.assembler.arrays(names) if self.place.is_remote else {}
 
     def read_box(
         self, name: str, offsets: Sequence[int], sizes: Sequence[int], destination: Array

@@ -20,7 +20,8 @@ from ztensor.sharded.naming import ROOT
 from ztensor.source.beneath import Beneath, cache_of, parts_of
 from ztensor.source.paths import is_url, path_text
 from ztensor.source.prefixes import listed
-from ztensor.source.table import is_remote, known_schemes, source_of
+from ztensor.source.remote import RemoteSource
+from ztensor.source.table import is_read_by_ranges, is_remote, known_schemes, source_of
 from ztensor.source.upload import is_there
 from ztensor.source.urls import Remote, path_of_file_url, remote_of, with_storage
 
@@ -178,14 +179,21 @@ class Place:
         """Return what messages call a file in it."""
         return f"{self.name}/{name}" if self.folder is None else os.path.join(self.folder, name)
 
-    def open(self, name: str) -> Source:
+    def open(self, name: str, size: int | None = None) -> Source:
         """Open a file in it for reading.
+
+        Args:
+            name: of the file.
+            size: its length where that is known: of a store nothing is asked for then.
 
         Raises:
             UnsupportedError: it is a link that leads out of the folder.
             SourceError: it cannot be opened.
         """
-        return source_of(opener(self.target(name)), mapped=False)
+        target = self.target(name)
+        if isinstance(target, Remote) and size is not None and is_read_by_ranges(target.url):
+            return RemoteSource(target, size)
+        return source_of(opener(target), mapped=False)
 
 
 def _parts_in(folder: str) -> dict[str, PartFile]:

@@ -14,7 +14,14 @@ from ztensor.contents import open_file
 from ztensor.digest import ALGORITHMS, digest_of, parse_digest
 from ztensor.divided.place import opener
 from ztensor.divided.rows import SEPARATOR
-from ztensor.errors import LimitError, ManifestError, Reason, UnsupportedError, ZTensorError
+from ztensor.errors import (
+    LimitError,
+    ManifestError,
+    Reason,
+    SourceError,
+    UnsupportedError,
+    ZTensorError,
+)
 from ztensor.model.problem import MOST_PROBLEMS, Problem
 from ztensor.reading.objects import not_found
 from ztensor.reading.verify import VerifyReport, verify_file
@@ -81,7 +88,8 @@ def verify_divided(
                 opener(objects.place.target(file.name)), mmap=False, limits=objects.limits
             )
         except ZTensorError as error:
-            reports.append(_unopened(error, path))
+            found = objects.explained(error) if isinstance(error, SourceError) else error
+            reports.append(_unopened(found, path))
             continue
         with contextlib.closing(opened):
             own = [_own_name(table, table.chunk(row)) for row in rows.tolist()]

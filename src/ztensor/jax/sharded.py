@@ -43,6 +43,8 @@ __all__ = ["leaf_names", "save_sharded"]
 
 _DONE, _FAILED = b"\1", b"\0"
 _LEAST_BYTES = 4096
+_MESSAGE_BYTES = 1 << 20  # gRPC takes four times as much
+_MILLISECONDS = 60_000  # for a message that is there
 
 
 @public
@@ -126,6 +128,7 @@ def save_sharded(
     listed: list[Any] = [cbor.decode(one) for one in _together(share, look)]
     whole = _each_first(listed)
     tokens = [one.hex() for one in listed[0] if isinstance(one, bytes)]
+    store = _ToFirst.of(tokens[0]) if exchange is None and tokens else None
     with contextlib.ExitStack() as kept:  # while the writer lives, no clean-up takes its files
 
         def write() -> bytes:
@@ -147,15 +150,17 @@ def save_sharded(
             for name, leaf in leaves:
                 if name not in plain:
                     _write(writer, name, leaf, is_ours=whole.get(name, own) == own)
-            return record_to_bytes(writer.finish())
+            record = record_to_bytes(writer.finish())
+            return record if store is None else store.put(own, record)
 
         records = _together(share, write)
 
         def end() -> bytes:
             if own == 0:
+                given = records if store is None else map(store.take, range(len(records)), records)
                 commit(
                     folder,
-                    map(record_from_bytes, records),
+                    map(record_from_bytes, given),
                     plain,
                     overwrite=overwrite,
                     durable=durable,
@@ -334,3 +339,70 @@ def _gathered(own: bytes) -> Sequence[bytes]:
     every = np.asarray(multihost_utils.process_allgather(padded))
     every = every.reshape(len(lengths), len(padded))
     return [row[:length].tobytes() for row, length in zip(every, lengths.tolist(), strict=True)]
+
+
+class _ToFirst:
+    """Records on their way to process 0 alone, by the store of JAX's coordinator.
+
+    JAX's collectives give what each process says to all of them: of a thousand processes hundreds
+    of megabytes, of which only the one that commits needs any.
+
+    Args:
+        client: of the store.
+        key: of this save.
+    """
+
+    def __init__(self, client: Any, key: str) -> None:
+        self._client = client
+        self._key = f"ztensor/{key}"
+
+    @classmethod
+    def of(cls, key: str) -> _ToFirst | None:
+        """Return the store; None where there is one process, or JAX has no such store."""
+        try:
+            from jax._src.distributed import global_state  # where Orbax finds it, too
+
+            client = global_state.client
+        except (ImportError, AttributeError):
+            return None
+        needed = ("key_value_set_bytes", "blocking_key_value_get_bytes", "key_value_delete")
+        if jax.process_count() == 1 or not all(hasattr(client, name) for name in needed):
+            return None
+        return cls(client, key)
+
+    def put(self, process: int, record: bytes) -> bytes:
+        """Leave a record for process 0; return what it needs to know of it.
+
+        Raises:
+            SourceError: the store cannot be reached.
+        """
+        starts = range(0, len(record), _MESSAGE_BYTES)
+        for number, start in enumerate(starts):
+            data = record[start : start + _MESSAGE_BYTES]
+            self._asked(self._client.key_value_set_bytes, self._of(process, number), data)
+        return cbor.encode(len(starts))
+
+    def take(self, process: int, told: bytes) -> bytes:
+        """Return the record that a process left, which is gone then.
+
+        Raises:
+            SourceError: the store cannot be reached.
+        """
+        count: Any = cbor.decode(told)
+        record = bytearray()
+        for number in range(count):
+            key = self._of(process, number)
+            record += self._asked(self._client.blocking_key_value_get_bytes, key, _MILLISECONDS)
+            self._asked(self._client.key_value_delete, key)
+        return bytes(record)
+
+    def _of(self, process: int, number: int) -> str:
+        return f"{self._key}/{process}/{number}"
+
+    def _asked(self, ask: Callable[..., Any], *arguments: object) -> Any:
+        try:
+            return ask(*arguments)
+        except RuntimeError as error:  # JAX's is one
+            raise SourceError(
+                "the processes cannot reach one another", found=describe(str(error), 200)
+            ) from error

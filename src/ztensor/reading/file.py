@@ -332,6 +332,11 @@ class FileObjects:
         """Return a context in which an error of ours is told file, object and component."""
         return Located(self, name, role)
 
+    def arrays_at_once(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return those of some objects that are read together by fewer requests: none here."""
+        del names
+        return {}
+
     def thread_count(self, threads: int | None) -> int:
         """Return how many threads to use to go through objects; see `threads.thread_count`.
 

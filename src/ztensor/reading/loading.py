@@ -336,8 +336,10 @@ def _load_later(file: FileObjects, *, copy: bool) -> dict[str, Any]:
     To look at each before would be a request for each.
     """
     objects = file.manifest.objects
+    found: dict[str, Any] = dict(file.arrays_at_once(objects))
     with walked(file.source):
-        found = {name: file.value(name, copy=copy) for name in file.in_file_order(objects)}
+        for name in file.in_file_order(name for name in objects if name not in found):
+            found[name] = file.value(name, copy=copy)
     return {name: found[name] for name in objects}
 
 

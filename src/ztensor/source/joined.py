@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import bisect
+import functools
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ztensor.source.ahead import exact
+from ztensor.threads import run_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ztensor.source.base import Source
     from ztensor.source.rights import Rights
+
+
+_REQUESTS = 8  # to several files at a time
 
 
 class JoinedSource:
@@ -77,8 +82,11 @@ class JoinedSource:
                 of_source.setdefault(number, []).append((within, destination))
             else:
                 self.read_into(offset, destination)
-        for number, some in of_source.items():
-            self.sources[number].read_many(some)
+        jobs = [
+            functools.partial(self.sources[number].read_many, some)
+            for number, some in of_source.items()
+        ]
+        run_jobs(jobs, _REQUESTS if self.prefers_long_reads else 1)
 
     def view(self) -> memoryview | None:
         """Return None: no map holds several files."""

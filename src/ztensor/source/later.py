@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import collections
+import functools
 import os
 import threading
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ClosedError, SourceError
+from ztensor.source.ahead import exact
 from ztensor.source.base import ReadOneByOne
 from ztensor.source.failures import changed
 from ztensor.source.joined import JoinedSource, identity_of
+from ztensor.source.remote import RemoteSource
 from ztensor.source.rights import rights_of
 
 if TYPE_CHECKING:
@@ -36,16 +39,25 @@ class LaterFile(ReadOneByOne):
         path: its path, None for one in a store.
         size: how long it has to be.
         open: opens it.
+        explain: makes of an error what is raised: the file may be gone for a reason.
 
     Attributes:
         name: as given, like path and size.
     """
 
-    def __init__(self, name: str, path: str | None, size: int, open: Callable[[], Source]) -> None:
+    def __init__(
+        self,
+        name: str,
+        path: str | None,
+        size: int,
+        open: Callable[[], Source],
+        explain: Callable[[SourceError], SourceError] | None = None,
+    ) -> None:
         self.name = name
         self.path = path
         self.size = size
         self._open = open
+        self._explain = explain or (lambda error: error)
         self._pool: _Pool | None = None
         self._identity: object = None
 
@@ -62,7 +74,37 @@ class LaterFile(ReadOneByOne):
         pool = self._pool
         if pool is None:
             raise ClosedError("the file was closed or given up", file=self.name)
-        return pool.opened(self, self._open_checked)
+        try:
+            return pool.opened(self, self._open_checked)
+        except SourceError as error:
+            found = self._explain(error)
+            if found is error:
+                raise
+            raise found from error
+
+    def confirm(self) -> None:
+        """See that the file is there and as long as it has to be.
+
+        Raises:
+            SourceError: it is not.
+        """
+        source = exact(self.opened())
+        if isinstance(source, RemoteSource):
+            self._asked(source.confirm)
+
+    def _asked(self, ask: Callable[[], None]) -> None:
+        """Do what may find that the file is gone.
+
+        Raises:
+            SourceError: why, if something tells.
+        """
+        try:
+            ask()
+        except SourceError as error:
+            found = self._explain(error)
+            if found is error:
+                raise
+            raise found from error
 
     def _open_checked(self) -> Source:
         source = self._open()
@@ -90,7 +132,7 @@ class LaterFile(ReadOneByOne):
         while True:
             source = self.opened()
             try:
-                source.read_into(offset, destination)
+                self._asked(functools.partial(source.read_into, offset, destination))
             except ClosedError:  # by another thread, which needed the place
                 if self._pool is None:
                     raise
@@ -106,7 +148,7 @@ class LaterFile(ReadOneByOne):
         while True:
             source = self.opened()
             try:
-                source.read_many(parts)
+                self._asked(functools.partial(source.read_many, parts))
             except ClosedError:
                 if self._pool is None:
                     raise

@@ -56,11 +56,15 @@ class _Version(NamedTuple):
     modified: datetime.datetime | None
 
 
+_UNKNOWN = _Version(-1, None, None)  # of an object that nothing was read of yet
+
+
 class RemoteSource(Arriving):
     """One object of a store; safe to use from several threads.
 
     Args:
         remote: where it is.
+        size: its length where that is known: opening asks for nothing then, without a cache.
 
     Attributes:
         name: the URL without secrets.
@@ -76,7 +80,7 @@ class RemoteSource(Arriving):
 
     prefers_long_reads = True
 
-    def __init__(self, remote: Remote) -> None:
+    def __init__(self, remote: Remote, size: int | None = None) -> None:
         self.remote = remote
         self._place: Place = place_of(remote)
         self.name = self._place.name
@@ -89,8 +93,12 @@ class RemoteSource(Arriving):
         self._blocks: collections.OrderedDict[int, memoryview] = collections.OrderedDict()
         self._next, self._reach = -1, _BLOCK_BYTES
         self._kept: VersionCache | None = None
-        self._version = self._open_kept(cache_of(remote, self._place))
-        self.size = self._version.size
+        self._version = _UNKNOWN
+        kept = cache_of(remote, self._place)
+        if size is None or kept is not None:
+            self._version = self._open_kept(kept)
+            size = self._version.size
+        self.size = size
 
     # --- Opening ----------------------------------------------------------------------------
 
@@ -246,22 +254,58 @@ class RemoteSource(Arriving):
             return {"if_unmodified_since": version.modified}
         return {}
 
-    def _fetch(self, piece: Piece) -> None:
-        """Fill a piece's targets by one request."""
+    def confirm(self) -> None:
+        """Ask whether the object is there and as long as was said, where that is not known yet.
 
+        Raises:
+            SourceError: it is not.
+        """
+        if self._version is not _UNKNOWN:
+            return
+        try:
+            found = self._ask(
+                lambda library: _version(library.head(self._place.store, self._place.key))
+            )
+        except SourceNotFoundError:
+            raise
+        except SourceError:  # a URL may be signed for GET alone
+            found = self._open()
+        self._require_version(found)
+
+    def _require_version(self, found: _Version) -> None:
+        """Hold an answer to the version that was opened; the first one tells which that is."""
+        with self._lock:
+            if self._version is _UNKNOWN and found.size == self.size:
+                self._version = found
+        expected = self._version
+        if expected is _UNKNOWN:
+            raise changed(self.name, f"{self.size} bytes", f"{found.size}")
+        if not _is_same(expected, found):
+            raise self._changed(expected, found)
+
+    def _fetch(self, piece: Piece) -> None:
+        """Fill a piece's targets by one request; the first one tells how the server answers."""
+        try:
+            self._fetch_range(piece, is_first=self._version is _UNKNOWN)
+        except _NoRanges:
+            self._require_version(self._open())
+            for offset, memory in piece.targets:
+                rest = self._copy_end(offset, memory)
+                if rest.nbytes and not self._copy_kept(offset, rest):
+                    self._fetch_range(Piece(offset, offset + rest.nbytes, [(offset, rest)]))
+
+    def _fetch_range(self, piece: Piece, *, is_first: bool = False) -> None:
         def ask(library: Any) -> None:
             options = {"range": (piece.start, piece.stop), **self._pin()}
             result = library.get(self._place.store, self._place.key, options=options)
-            found = _version(result.meta)
-            if not _is_same(self._version, found):
-                raise self._changed(self._version, found)
+            self._require_version(_version(result.meta))
             if tuple(result.range) != (piece.start, piece.stop):
                 raise self._cut_short(
                     piece.start, piece.stop - piece.start, result.range[1] - result.range[0]
                 )
             self._receive(result, piece.start, piece.targets)
 
-        self._ask(ask, doing="cannot read")
+        self._ask(ask, doing="cannot read", is_first=is_first)
 
     def _receive(self, result: Any, start: int, targets: Sequence[tuple[int, memoryview]]) -> None:
         """Copy the body of an answer to where it goes; one that is longer than it says is left."""
@@ -425,6 +469,8 @@ class RemoteSource(Arriving):
 
     def _copy_end(self, offset: int, destination: memoryview) -> memoryview:
         """Fill what lies in the tail, and return the rest: a long manifest ends there."""
+        if not self._fixed:
+            return destination
         start, tail = self._fixed[-1]
         if offset < start < offset + destination.nbytes:
             count = start - offset

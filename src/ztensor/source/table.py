@@ -116,6 +116,11 @@ def known_schemes() -> str:
     return ", ".join(f"{scheme}://" for scheme in SCHEMES)
 
 
+def is_read_by_ranges(url: str) -> bool:
+    """Return whether a URL is that of an object which `RemoteSource` reads."""
+    return SCHEMES.get(_scheme(url)) == SCHEMES["s3"]
+
+
 def is_remote(path: str) -> bool:
     """Return whether a path is a URL that is read, and not a file on disk that is called so."""
     return is_url(path) and _scheme(path) in SCHEMES and not os.path.lexists(path)

@@ -14,9 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.errors import ClosedError, SourceError, UsageError, ZTensorError, without_secrets
+from ztensor.errors import (
+    ClosedError,
+    SourceError,
+    SourceNotFoundError,
+    UsageError,
+    ZTensorError,
+    without_secrets,
+)
 from ztensor.source.failures import WRITING, failure, require_process
 from ztensor.source.paths import is_url
+from ztensor.source.remote import RemoteSource
 from ztensor.source.urls import has_folders, is_option_store, place_of
 
 if TYPE_CHECKING:
@@ -325,6 +333,8 @@ def is_there(remote: Remote) -> bool:
 def copy(source: Remote, target: Remote) -> bool:
     """Have a store copy an object; return False where the two are not in one.
 
+    What it refuses to copy at once, as S3 does above 5 GiB, is read and written anew, in parts.
+
     Raises:
         SourceError: it could not be done.
     """
@@ -333,12 +343,35 @@ def copy(source: Remote, target: Remote) -> bool:
         source.url.split("/")[:3] == target.url.split("/")[:3] and source.storage == target.storage
     )
     if is_one:
-        asked(
-            lambda library: library.copy(second.store, first.key, second.key),
-            "cannot copy",
-            second.name,
-        )
+        try:
+            asked(
+                lambda library: library.copy(second.store, first.key, second.key),
+                "cannot copy",
+                second.name,
+            )
+        except SourceNotFoundError:
+            raise
+        except SourceError:
+            _write_anew(source, target)
     return is_one
+
+
+def _write_anew(source: Remote, target: Remote) -> None:
+    """Copy an object through this process, a part in memory at a time."""
+    from_store = RemoteSource(source)
+    try:
+        sink = RemoteSink(target, expected=from_store.size)
+        try:
+            for start in range(0, from_store.size, PART_BYTES):
+                memory = bytearray(min(PART_BYTES, from_store.size - start))
+                from_store.read_into(start, memoryview(memory))
+                sink.write(memory)
+            sink.commit()
+        except BaseException:
+            sink.abort()
+            raise
+    finally:
+        from_store.close()
 
 
 def require_changed_in_place(path: str) -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 import ztensor
 from tests.unit.divided.saving import save
-from ztensor.divided import open_divided
+from ztensor.divided import open_divided, repair
 
 FROZEN = np.arange(4000.0).reshape(40, 100)
 HEAD = np.arange(60.0, dtype="f4").reshape(6, 10)
@@ -129,3 +131,94 @@ def test_an_aborted_part_takes_its_links_away(tmp_path: Path) -> None:
     assert not os.listdir(tmp_path / "b")
     with ztensor.open(tmp_path / "a") as reader:
         assert reader.verify().ok
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a store that copies no object, as S3 does none above 5 GiB."""
+    obstore = pytest.importorskip("obstore")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise obstore.exceptions.GenericError(
+            "InvalidRequest: The specified copy source is larger than the maximum allowable size"
+        )
+
+    monkeypatch.setattr(obstore, "copy", refuse)
+    return pytest.importorskip("obstore.store").MemoryStore()
+
+
+def test_what_a_store_refuses_to_copy_is_written_anew(refusing: Any) -> None:
+    for step in range(2):
+        more: dict[str, Any] = (
+            {"since": "memory://run/step-0"} if step else {"checksum": "xxh3-128"}
+        )
+        save(f"memory://run/step-{step}", _tensors(step), storage=refusing, **more)
+    obstore = pytest.importorskip("obstore")
+    for found in obstore.list(refusing).collect():
+        if found["path"].startswith("run/step-0"):
+            obstore.delete(refusing, found["path"])
+    with ztensor.open("memory://run/step-1", storage=refusing) as reader:
+        assert (reader["frozen"] == FROZEN).all()
+        assert reader.verify().ok
+
+
+def test_a_damaged_root_is_kept_in_a_store_that_refuses_to_copy(refusing: Any) -> None:
+    obstore = pytest.importorskip("obstore")
+    save("memory://run", _tensors(0), storage=refusing)
+    obstore.put(refusing, "run/checkpoint.zt", b"damage")
+    report = repair("memory://run", storage=refusing)
+    assert report.kept is not None
+    kept = next(one["path"] for one in obstore.list(refusing).collect() if "damaged" in one["path"])
+    assert bytes(obstore.get(refusing, kept).bytes()) == b"damage"
+
+
+@pytest.mark.slow
+def test_an_object_is_written_anew_in_bounded_memory(refusing: Any, tmp_path: Path) -> None:
+    from ztensor.source.upload import copy
+    from ztensor.source.urls import Remote
+
+    del refusing  # which keeps in memory what it is given
+    store = pytest.importorskip("obstore.store").LocalStore(tmp_path)
+    whole = np.arange(160 << 20, dtype=np.uint8)
+    whole.tofile(tmp_path / "a")
+    source, target = (Remote(f"memory://{name}", store) for name in ("a", "b"))
+    tracemalloc.start()
+    try:
+        assert copy(source, target)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < whole.nbytes
+    assert (np.fromfile(tmp_path / "b", np.uint8) == whole).all()
+
+
+def test_a_copy_of_nothing_is_an_error(refusing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ztensor.source.upload import copy
+    from ztensor.source.urls import Remote
+
+    with pytest.raises(ztensor.SourceError):
+        copy(Remote("memory://none", refusing), Remote("memory://b", refusing))
+    monkeypatch.undo()
+    with pytest.raises(ztensor.errors.SourceNotFoundError):
+        copy(Remote("memory://none", refusing), Remote("memory://b", refusing))
+
+
+def _seconds(folder: Path, count: int) -> float:
+    """Return what it takes to copy so many small tensors of a file that is hardly needed."""
+    small = {f"layer.{number}": np.full(4, number, "f4") for number in range(count)}
+    for name in "ab":
+        (folder / name).mkdir(parents=True)
+    large = np.zeros(16 * count, "f4")
+    save(folder / "a", {**small, "large": large}, processes=1, checksum="xxh3-128")
+    begun = time.process_time()
+    save(folder / "b", {**small, "large": large + 1}, processes=1, since=folder / "a")
+    seconds = time.process_time() - begun
+    with open_divided(folder / "b") as checkpoint:
+        assert len(checkpoint.root.files) == 1  # none was linked
+    return seconds
+
+
+@pytest.mark.slow
+def test_the_time_to_copy_chunks_grows_with_their_number_alone(tmp_path: Path) -> None:
+    few, many = (_seconds(tmp_path / str(count), count) for count in (3_000, 48_000))
+    assert many < 32 * few  # 16 if linear, 256 if quadratic

@@ -530,3 +530,13 @@ def test_what_an_abort_drops() -> None:
     sink.abort()
     sink.commit()
     assert target.getvalue() == b""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="a folder of the system's is needed")
+def test_a_folder_in_which_no_file_can_be_made_is_not_called_missing(tmp_path: Path) -> None:
+    with pytest.raises(SourceError) as caught:
+        FileSink("/proc/model.zt")
+    assert caught.value.reason is not Reason.SOURCE_NOT_FOUND
+    with pytest.raises(SourceError) as caught:
+        FileSink(str(tmp_path / "none" / "model.zt"))
+    assert caught.value.reason is Reason.SOURCE_NOT_FOUND

@@ -31,7 +31,8 @@ _SWAPPED_MESSAGE = (
     "gguf-convert-endian of the package gguf"
 )
 MOST_DIMENSION = (1 << 63) - 1
-_TENSOR_COST = 1200
+# Bytes of memory that a tensor takes beside its name, and each of its dimensions.
+_TENSOR_COST, _AXIS_COST = 560, 48
 
 
 def project(source: Source, budget: Budget) -> Projection:
@@ -113,6 +114,7 @@ def _infos(cursor: Cursor, count: int) -> list[_Info]:
                 expected=f"at most {MOST_RANK}",
                 found=str(rank),
             )
+        cursor.budget.charge_bytes(_AXIS_COST * rank)
         *dimensions, number, offset = cursor.take(f"{rank}QIQ")
         if dimensions and max(dimensions) > MOST_DIMENSION:
             raise broken(
@@ -137,7 +139,7 @@ def _objects(
         cursor: for size and byte order of the file.
     """
     size = cursor.source.size
-    places = sorted({start + offset for *_, offset in infos})
+    places: list[int] = []  # of all tensors; made where a type is unknown
     objects: dict[str, TensorObject] = {}
     ranges = []
     for name, shape, number, offset in infos:
@@ -155,6 +157,7 @@ def _objects(
                 found=str(offset),
             )
         if length is None:  # as long as it can be
+            places = places or sorted({start + one for *_, one in infos})
             behind = bisect.bisect_right(places, place)
             length = (places[behind] if behind < len(places) else size) - place
         if length < 0 or (length and place + length > size):

@@ -1,0 +1,93 @@
+"""Two shards that hold one name, and what an index says of the digests of its shards."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+import ztensor.numpy
+from ztensor.errors import FormatError, Reason
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+W = np.arange(6.0)
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> list[Path]:
+    """Write two shards that both hold `w`, and each a tensor of its own."""
+    paths = [tmp_path / f"model-0000{number}-of-00002.zt" for number in (1, 2)]
+    for number, path in enumerate(paths):
+        ztensor.numpy.save_file({"w": W + number, f"own.{number}": W}, path)
+    return paths
+
+
+def test_files_that_hold_one_name_are_no_parts_of_one_model(shards: list[Path]) -> None:
+    with pytest.raises(FormatError) as caught:
+        ztensor.open(list(map(str, shards)))
+    assert caught.value.reason is Reason.DUPLICATE_NAME
+    assert caught.value.object_name == "w"
+    ztensor.numpy.save_file({"x": W, "own.1": W}, shards[1])
+    with ztensor.open(list(map(str, shards))) as reader:
+        assert sorted(reader) == ["own.0", "own.1", "w", "x"]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_index_says_which_of_two_shards_is_meant(
+    tmp_path: Path, shards: list[Path], number: int
+) -> None:
+    homes = {"w": number, "own.0": 0, "own.1": 1}
+    weight_map = {name: shards[home].name for name, home in homes.items()}
+    index = tmp_path / "model.zt.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    with ztensor.open(index) as reader:
+        assert (reader["w"] == W + number).all()
+        assert reader.verify().ok
+
+
+def _converted(folder: Path, target: str, suffix: str, **options: Any) -> None:
+    """Convert a file into shards of one tensor each."""
+    ztensor.numpy.save_file({name: W + n for n, name in enumerate("abc")}, folder / "whole.zt")
+    ztensor.convert(folder / "whole.zt", f"{target}/model{suffix}", max_shard_size=60, **options)
+
+
+def _index(folder: Path) -> tuple[Path, Any]:
+    (index,) = folder.glob("*.index.json")
+    return index, json.loads(index.read_text())
+
+
+@pytest.mark.parametrize("is_converted", [True, False])
+@pytest.mark.parametrize("suffix", [".safetensors", ".zt"])
+def test_an_index_has_digests_of_shards_that_were_converted(
+    tmp_path: Path, suffix: str, is_converted: bool
+) -> None:
+    """What is saved is not read again to be hashed."""
+    if is_converted:
+        _converted(tmp_path, str(tmp_path), suffix)
+    else:
+        tensors = {name: W + number for number, name in enumerate("abc")}
+        ztensor.numpy.save_file(tensors, tmp_path / f"model{suffix}", max_shard_size=60)
+    index, told = _index(tmp_path)
+    assert ("digests" in told["metadata"]) is is_converted
+    with ztensor.open(index) as reader:
+        assert not reader.verify().problems
+
+
+def test_without_digests_in_the_index_plain_shards_are_unchecked(tmp_path: Path) -> None:
+    _converted(tmp_path, str(tmp_path), ".safetensors")
+    index, told = _index(tmp_path)
+    digests = told["metadata"].pop("digests")
+    for some, unchecked in (
+        (None, ["a", "b", "c"]),
+        (dict(list(digests.items())[1:]), ["a"]),
+        (digests, []),
+    ):
+        metadata = told["metadata"] if some is None else {**told["metadata"], "digests": some}
+        index.write_text(json.dumps({**told, "metadata": metadata}))
+        with ztensor.open(index) as reader:
+            assert sorted(reader.verify().unchecked) == unchecked
