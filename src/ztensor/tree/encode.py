@@ -270,7 +270,7 @@ def _told_by(value: Any) -> Callable[[Any], Leaf | Made | None]:
 
 def _array_form(value: Any) -> Leaf | None:
     home = adapter_of(value)  # one without types of its own in trees: its arrays are NumPy's
-    return None if home is None else Leaf(home.stored(value), None, "numpy")
+    return None if home is None else Leaf(home.stored(value), ("", id(value)), "numpy")
 
 
 def _array_leaf(array: Any, place: Place, key: object, step: str | None) -> Leaf:
