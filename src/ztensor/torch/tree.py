@@ -20,6 +20,7 @@ from ztensor.torch.values import (
     from_torch,
     numpy_type,
     to_torch,
+    view_in_torch,
 )
 from ztensor.tree.columns import malformed
 from ztensor.tree.encode import memory_of
@@ -165,12 +166,19 @@ def _is_in(tensor: Any, order: Any) -> bool:
     )
 
 
-def tree_leaf(stored: Any) -> Any:
+def tree_leaf(stored: Any, copied: Callable[[], None] = lambda: None) -> Any:
     """Return a leaf as a tensor on the CPU, over the same memory where that can be."""
-    return to_torch(stored) if hasattr(stored, "components") else array_to_torch(stored)
+    is_array = not hasattr(stored, "components")
+    view = view_in_torch(stored) if is_array else None
+    if view is not None:
+        return view
+    copied()
+    return array_to_torch(stored) if is_array else to_torch(stored)
 
 
-def tree_makers(*, device: Any = None) -> dict[str, Callable[[Any], Any]]:
+def tree_makers(
+    *, device: Any = None, copied: Callable[[Any], None] = lambda leaf: None
+) -> dict[str, Callable[[Any], Any]]:
     """Return what makes values of torch's types, for one tree.
 
     Values that were over the same elements are over the same elements again, wherever they are
@@ -179,6 +187,7 @@ def tree_makers(*, device: Any = None) -> dict[str, Callable[[Any], Any]]:
     Args:
         device: where tensors go that were on another device than the CPU when they were saved, as
             states of random numbers and steps of optimizers were not. None leaves all on the CPU.
+        copied: is called with a leaf before its bytes are copied to another order or device.
     """
     place = None if device is None else device_of(device)
     # A placed tensor may be a copy of its leaf, so each is made once. Leaves are known by their
@@ -199,6 +208,8 @@ def tree_makers(*, device: Any = None) -> dict[str, Callable[[Any], Any]]:
         if key not in values:
             where = " ".join(word for word in words.split() if word != _GRADIENT)
             if (id(leaf), where) not in placed:
+                if where:
+                    copied(leaf)
                 placed[id(leaf), where] = leaf, _placed(leaf, where, place)
             values[key] = _of_kind(
                 kind, placed[id(leaf), where][1], needs_gradient=_GRADIENT in words.split()

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def separate(leaves: dict[str, Any]) -> None:
+def separate(leaves: dict[str, Any]) -> set[str]:
     """Copy each leaf whose memory begins within that of another; the first keeps its own.
+
+    Returns:
+        The names of those that were copied.
 
     Args:
         leaves: names to arrays and `ztensor.Tensor`s, changed in place.
@@ -27,13 +30,15 @@ def separate(leaves: dict[str, Any]) -> None:
         names.append(name)
         spans.append((start, start + nbytes))
     if len(spans) < 2:
-        return
+        return set()
     starts, ends = np.array(spans, np.uint64).T
     order = np.lexsort((np.arange(len(starts)), starts))
     reach = np.maximum.accumulate(ends[order])
     inside = order[1:][starts[order][1:] < reach[:-1]]
-    for name in {names[place] for place in inside.tolist()}:
+    copied = {names[place] for place in inside.tolist()}
+    for name in copied:
         leaves[name] = copy.deepcopy(leaves[name])
+    return copied
 
 
 def _spans(leaves: dict[str, Any]) -> Iterator[tuple[str, int, int]]:
