@@ -218,6 +218,17 @@ def test_hostile_values_of_types_of_torch(tmp_path: Path, name: str) -> None:
             maker(value)
 
 
+@pytest.mark.parametrize("kind", ["torch.Tensor", "torch.nn.Parameter"])
+@pytest.mark.parametrize("words", ["requires_grad", "channels_last", "channels_last_3d"])
+def test_a_tensor_that_cannot_be_what_a_file_says_is_damage(
+    words: str, kind: str, tmp_path: Path
+) -> None:
+    leaf = Leaf(torch.ones(2, dtype=torch.int8), None, "torch")  # no gradient, and no four axes
+    save_tree({"x": Made(kind, (leaf, words))}, tmp_path / "a.zt")
+    with pytest.raises(ztensor.FormatError):
+        load_tree(tmp_path / "a.zt")
+
+
 # --- The matrix of runs that are resumed ------------------------------------------------------
 
 OPTIMIZERS: dict[str, list[dict[str, Any]]] = {
