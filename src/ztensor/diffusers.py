@@ -64,8 +64,8 @@ def from_pretrained(
             default weights have the type of the file, and are views of it.
         variant: of the weights: "fp16" for `diffusion_pytorch_model.fp16.zt`.
         subfolder: a folder in `folder` that is meant.
-        copy: True gives weights memory of their own, checked against their digests.
-        verify: None checks digests of what is copied, True of views as well, False of nothing.
+        copy: True gives weights memory of their own.
+        verify: None and True check the digest of every weight, of views as well; False of none.
         storage: how the store of a URL is opened; see `ztensor.Reader`.
         cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
         options: of a pipeline: components to take instead of those in the folder, such as
@@ -179,7 +179,8 @@ def _model(
     with place.open_weights([STEM, "model"], variant=variant, verify=verify):
         pass
     weights = place.weights(STEM, variant=variant) or place.weights("model", variant=variant)
-    load_model(model, weights or place.name, assign=True, copy=copy, verify=verify)
+    checks = verify is not False
+    load_model(model, weights or place.name, assign=True, copy=copy, verify=checks)
     if dtype is not None:
         _cast(model, dtype)
     with words_of("diffusers", place.name):

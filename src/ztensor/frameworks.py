@@ -138,12 +138,22 @@ class TreeAdapter(Protocol):
         """
         ...
 
-    def tree_leaf(self, stored: Any, /) -> Any:
-        """Return a leaf that was the framework's as its value: from an array or a `Tensor`."""
+    def tree_leaf(self, stored: Any, copied: Callable[[], None] = ..., /) -> Any:
+        """Return a leaf that was the framework's as its value: from an array or a `Tensor`.
+
+        Args:
+            stored: the array, or the `Tensor`.
+            copied: is called before bytes of it are copied, so that they are checked.
+        """
         ...
 
     def tree_makers(self, **options: Any) -> dict[str, Callable[[Any], Any]]:
-        """Return what makes values of the framework's types, by the names `tree_form` gave them."""
+        """Return what makes values of the framework's types, by the names `tree_form` gave them.
+
+        Args:
+            options: the framework's own, such as a device; and `copied`, which is called with a
+                leaf before its bytes are copied.
+        """
         ...
 
 

@@ -203,7 +203,7 @@ class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
         return {key: _as_text(value) for key, value in attributes.items()} or None
 
     def get_tensor(self, name: str) -> Value:
-        """Return one object as a tensor of the framework.
+        """Return one object as a tensor of the framework: a view of the file, unchecked, or a copy.
 
         Raises:
             ObjectNotFoundError: no object of that name.

@@ -102,7 +102,7 @@ def load_state(model: Any, filename: Openable, **options: Any) -> None:
     Args:
         model: a `keras.Model` that was built.
         filename: the file.
-        options: those of `ztensor.load_tree`.
+        options: those of `ztensor.load_tree`, without `copy`.
 
     Raises:
         ArgumentTypeError: it is no model of Keras, or the file no state.
@@ -111,6 +111,7 @@ def load_state(model: Any, filename: Openable, **options: Any) -> None:
         ZTensorError: what `ztensor.load_tree` raises.
     """
     _model(model)
+    options["copy"] = True  # Keras copies it into the model's own memory: so it is checked
     set_state(model, load_tree(filename, **options))
 
 

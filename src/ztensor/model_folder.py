@@ -169,6 +169,9 @@ class ModelFolder:
     ) -> Reader:
         """Open the weights of the first of several names that is there; see `weights`.
 
+        Whatever is read of them is checked, views as well, unless `verify` is False: libraries cast
+        and move what they are handed.
+
         Raises:
             SourceNotFoundError: there are none.
             NotZTensorError: a file is called `.zt` or `.safetensors`, and is a pickle.
@@ -177,7 +180,7 @@ class ModelFolder:
         for stem in names:
             place = self.weights(stem, variant=variant, pickled=pickled)
             if place is not None:
-                reader = open_files(place, verify=verify)
+                reader = open_files(place, verify=verify is not False)
                 try:
                     require_plain(reader, pickled=pickled)
                 except BaseException:

@@ -148,9 +148,9 @@ def load_file(
 
     Args:
         filename: the file; or an index, a folder or a list of paths, as `ztensor.open` takes them.
-        copy: False gives views of the file if the data is raw: nothing is read until it is used,
-            writing to an array never changes the file, and the file must not be changed in place
-            meanwhile. True gives each tensor its own memory and checks its digest.
+        copy: False gives views of the file if the data is raw, unchecked: nothing is read until it
+            is used, writing to an array never changes the file, and the file must not be changed in
+            place meanwhile. True gives each tensor its own memory, aligned, and checks its digest.
         verify: None checks digests on what is copied, True on everything, False on nothing.
         threads: how many read or decompress; by default as many as there are cores, four at most,
             or what `ZTENSOR_NUM_THREADS` says. Shards are loaded one after the other.

@@ -176,8 +176,8 @@ class Reader(ObjectReader):
     ) -> JaxArray | Any | dict[str, JaxArray | Any]:
         """Return objects as JAX values: a `jax.Array`, or `BCOO` or `BCSR` where they are sparse.
 
-        In the CPU's memory they share that of the arrays this reader gives where they can: write
-        to neither.
+        In the CPU's memory they share that of the arrays this reader gives where they can,
+        unchecked: write to neither. What JAX copies whole is checked against its digest.
 
         Args:
             name: one name, or several for a dict.
@@ -212,8 +212,9 @@ class Reader(ObjectReader):
     ) -> TorchTensor | dict[str, TorchTensor]:
         """Return objects as torch tensors: dense ones of their shape, sparse ones sparse.
 
-        On the CPU, raw data is a view of the file, as with `read_numpy`. For other devices it is
-        read, and checked against its digest, while what was read before is on its way.
+        On the CPU, raw data is a view of the file, unchecked, as with `read_numpy`. For other
+        devices it is read, and checked against its digest, while what was read before is on its
+        way. What torch cannot have as a view is copied and checked, too.
 
         Args:
             name: one name, or several for a dict.

@@ -51,7 +51,7 @@ def from_pretrained(
         subfolder: a folder in `folder` that is meant.
         pickled: True takes `adapter_model.bin` where there is nothing else. It is read by a reader
             that makes tensors only, and runs nothing.
-        verify: None checks digests of what is copied, True of views as well, False of nothing.
+        verify: None and True check the digest of every weight, of views as well; False of none.
         storage: how the store of a URL is opened; see `ztensor.Reader`.
         cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
 

@@ -85,7 +85,8 @@ def to_dlpack(
         max_version: the newest version the consumer understands; from (1, 0) on the capsule says
             whether the memory may be written to.
         dl_device: where the consumer wants it; the CPU, or None.
-        copy: True gives new, writable memory; False and None give the array's own.
+        copy: True gives new, writable memory; False and None give the array's own. None copies an
+            array whose address is no multiple of its elements' width.
 
     Raises:
         BufferExportError: DLPack, or the consumer's version of it, cannot describe the array.
@@ -101,6 +102,13 @@ def to_dlpack(
         raise BufferExportError(
             "the CPU has no streams", expected="stream None", found=describe(stream)
         )
+    if array.size and array.__array_interface__["data"][0] % array.itemsize:
+        if copy is False:
+            raise BufferExportError(
+                "the array is at an address that is no multiple of its elements' width, which "
+                "consumers take for granted; export it with copy=None or True"
+            )
+        array = array.copy()
     code = _CODES.get(array.dtype.name)
     plain = array if code is None else array.view(f"u{array.itemsize}")
     try:

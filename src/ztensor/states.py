@@ -7,6 +7,7 @@ verb of the command, and every program that reads the format, sees the tensors o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
@@ -30,6 +31,7 @@ from ztensor.model.formats import written_as
 from ztensor.model.showing import counted
 from ztensor.notebook import Keyed, Shown
 from ztensor.opening import open as open_files
+from ztensor.reading.filling import require_copied
 from ztensor.reading.loading import load_all, load_files
 from ztensor.reading.names import keeps
 from ztensor.reading.overlaps import lie_apart
@@ -235,9 +237,9 @@ def load_tree(
     Args:
         filename: the file; also what else `ztensor.open` takes.
         copy: True gives memory of its own, each tensor checked against its digest. False gives
-            views of the file where the data is raw: nothing is read until it is touched, writing
-            copies the page and never reaches the file, and the file must not be changed in place
-            meanwhile.
+            views of the file where the data is raw, unchecked: nothing is read until it is touched,
+            writing copies the page and never reaches the file, and the file must not be changed in
+            place meanwhile.
         only: a pattern, or several, with `*`, `?` and `[...]`, such as `"model.*"`: loads the
             values whose keys, joined by dots, match one, and whatever is in them. What is left out
             is missing in dicts, and None in lists, tuples and fields.
@@ -368,7 +370,18 @@ def read_tree(
         ZTensorError: what `load_tree` raises.
     """
     objects = reader.objects
-    homes = _Homes(framework, options)
+    made: dict[LeafAt, Any] = {}
+    names: dict[int, str] = {}  # of the objects that values are of, by the ids of these
+
+    def copied(name: str) -> None:
+        if not copy:  # else it was checked when it was read
+            require_copied(objects.part(name), name)
+
+    def copied_value(value: Any) -> None:
+        if id(value) in names:
+            copied(names[id(value)])
+
+    homes = _Homes(framework, {**options, "copied": copied_value})
     keep = None if only is None else keeps([only] if isinstance(only, str) else only)
     used: dict[str, None] = {}
     if keep is not None:  # which objects are needed is known once the shape was gone through
@@ -377,8 +390,8 @@ def read_tree(
         objects = objects.select(used)
     arrays = load_files(objects, load_all, progress, copy=copy, threads=threads)
     if not all(map(lie_apart, objects.parts())):
-        separate(arrays)
-    made: dict[LeafAt, Any] = {}
+        for name in separate(arrays):
+            copied(name)
 
     def value_of(leaf: LeafAt) -> Any:
         value = made.get(leaf)
@@ -388,8 +401,9 @@ def read_tree(
                 raise _missing(leaf.name, reader)
             home = homes.of(leaf.framework)
             if home is not None:
-                value = home.tree_leaf(value)
+                value = home.tree_leaf(value, functools.partial(copied, leaf.name))
             made[leaf] = value
+            names[id(value)] = leaf.name
         return value
 
     return _decoded(reader, value_of, keep=keep, types=types, maker_of=homes.maker_of).tree
@@ -453,7 +467,7 @@ class LazyTree(Shown, Keyed, Mapping[str, Any]):
         self.attributes, _ = split_tree(reader.attributes)
 
     def __getitem__(self, path: str) -> Any:
-        """Return a plain value, or a leaf: a view of the file where that is possible.
+        """Return a plain value, or a leaf: a view of the file, unchecked, where that is possible.
 
         Raises:
             ObjectNotFoundError: no value of that path.

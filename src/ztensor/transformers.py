@@ -69,8 +69,9 @@ def from_pretrained(
 ) -> Any:
     """Load a model from a folder with `.zt` or `.safetensors` weights, as the library does.
 
-    On the CPU, weights in the type of the file are views of it: nothing is read until it is used,
-    and the file must not be changed in place meanwhile.
+    On the CPU, weights in the type of the file are views of it: the file must not be changed in
+    place meanwhile. Every weight is checked against its digest before the model gets it, also where
+    it is a view, is cast or is moved; `verify=False` leaves that out.
 
     Args:
         folder: a folder, or its URL: `config.json`, and weights called `model.zt`, or shards of it
@@ -88,8 +89,8 @@ def from_pretrained(
         strict: True raises where weights of the model are missing from the file, or the other way
             around. False leaves it to the library, which lists them in its log and makes new
             weights for what is missing.
-        copy: True gives weights memory of their own, checked against their digests.
-        verify: None checks digests of what is copied, True of views as well, False of nothing.
+        copy: True gives weights memory of their own.
+        verify: None and True check the digest of every weight, of views as well; False of none.
         pickled: True takes `pytorch_model.bin` where there is nothing else. It is read by a reader
             that makes tensors only, and runs nothing.
         output_loading_info: True returns the model and the library's dict of missing, unexpected

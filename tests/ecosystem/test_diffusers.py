@@ -207,8 +207,10 @@ def test_missing_keys_are_named(tmp_path: Path) -> None:
     refused(tmp_path, diffusers.UNet2DModel, "conv_in.weight", "stranger")
 
 
-def test_a_flipped_bit_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+def test_a_flipped_bit_is_named(dtype: str | None, tmp_path: Path) -> None:
     import diffusers
+    import torch
 
     from ztensor.diffusers import save_pretrained
 
@@ -219,7 +221,8 @@ def test_a_flipped_bit_is_named(tmp_path: Path) -> None:
     data = bytearray(file.read_bytes())
     data[offset] ^= 1
     file.write_bytes(data)
-    refused(tmp_path, diffusers.UNet2DModel, file.name, "conv_in.weight", verify=True)
+    options = {} if dtype is None else {"dtype": getattr(torch, dtype)}
+    refused(tmp_path, diffusers.UNet2DModel, file.name, "conv_in.weight", **options)
 
 
 @pytest.mark.parametrize(

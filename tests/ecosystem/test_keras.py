@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, FormatError
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    DigestMismatchError,
+    FormatError,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,3 +122,17 @@ def test_what_is_wrong_is_told_and_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.zt").write_bytes((tmp_path / "a.zt").read_bytes()[:-9])
     with pytest.raises(FormatError):
         ztensor.keras.load_state(first, tmp_path / "a.zt")
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_flipped_bit_is_noticed(copy: bool, tmp_path: Path) -> None:
+    made = fitted(model())
+    path = tmp_path / "a.zt"
+    ztensor.keras.save_state(made, path)
+    with ztensor.open(path) as reader:
+        offset = reader.location(next(iter(reader))).offset
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DigestMismatchError):
+        ztensor.keras.load_state(made, path, copy=copy)

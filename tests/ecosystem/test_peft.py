@@ -141,6 +141,21 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
     refused(tmp_path, "layers.0.self_attn")
 
 
+@pytest.mark.parametrize("is_trainable", [False, True])
+def test_a_flipped_bit_is_named(is_trainable: bool, tmp_path: Path) -> None:
+    from ztensor.peft import save_pretrained
+
+    save_pretrained(adapted(), tmp_path)
+    file = tmp_path / "adapter_model.zt"
+    with ztensor.open(file) as reader:
+        name = next(iter(reader))
+        offset = reader.location(name).offset
+    data = bytearray(file.read_bytes())
+    data[offset] ^= 1
+    file.write_bytes(data)
+    refused(tmp_path, file.name, name, is_trainable=is_trainable)
+
+
 @pytest.mark.parametrize("values", [{}, {"peft_type": "NOTHING"}, {"peft_type": "LORA", "r": "x"}])
 def test_a_config_that_says_nothing_sensible(tmp_path: Path, values: dict[str, Any]) -> None:
     from ztensor.peft import save_pretrained

@@ -30,7 +30,9 @@ from ztensor.errors import (
 from ztensor.model.dtype import element_count
 from ztensor.opening import open as open_files
 from ztensor.opening import reader_of_bytes
+from ztensor.reading.filling import require_copied
 from ztensor.reading.loading import load_all, load_files
+from ztensor.reading.row_slices import slice_of
 from ztensor.tensor import Tensor
 from ztensor.threads import run_jobs, worth
 from ztensor.writing.saving import attributes_given
@@ -42,7 +44,15 @@ except ImportError as error:
 
 from ztensor.jax.sharded import leaf_names, save_sharded
 from ztensor.jax.tree import load_tree, save_tree
-from ztensor.jax.values import is_value, named_device, no_jax_value, placed, require_held, stored
+from ztensor.jax.values import (
+    is_copied,
+    is_value,
+    named_device,
+    no_jax_value,
+    placed,
+    require_held,
+    stored,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,11 +209,11 @@ def load_file(
             a dense object's name and its `jax.ShapeDtypeStruct`. Each device then reads only its
             part. Where a mapping has no entry or a function gives None, JAX's default device is
             used; a function is not asked about what is not dense.
-        copy: False lets arrays on the CPU be views of the mapped file: nothing is read until it is
-            used, and the file must not be changed in place meanwhile. True gives each array its
-            own memory; digests of whole objects are checked.
-        verify: None checks digests of whole objects that are copied, True on everything, False
-            on nothing.
+        copy: False lets large arrays on the CPU be views of the mapped file, unchecked: nothing is
+            read until it is used, and the file must not be changed in place meanwhile. True gives
+            each array its own memory.
+        verify: None checks digests of whole objects that are copied, to a device, too; no digest of
+            a view and of a part of an object. True checks all of these, False nothing.
         threads: how many read or decompress; by default as many as there are cores, four at most,
             or what `ZTENSOR_NUM_THREADS` says.
         storage: how the store of a URL is opened; see `ztensor.Reader`.
@@ -333,8 +343,23 @@ def _load(
     if sharding is not None:
         return _read(reader, reader.keys(), device, sharding, copy=copy, threads=threads)
     target = named_device(device)
+    copy = copy or not _is_on_cpu(target)
     arrays = load_files(reader.objects, load_all, copy=copy, threads=threads)
+    if not copy:
+        _require_copied(reader, arrays)
     return placed(arrays, target, reader.name)
+
+
+def _is_on_cpu(target: Any) -> bool:
+    """Return whether values go to the CPU; what is sent elsewhere is read, not mapped."""
+    return bool((jax.default_backend() if target is None else target.platform) == "cpu")
+
+
+def _require_copied(reader: ObjectReader, values: Mapping[str, Any]) -> None:
+    """Check the digests of those views that JAX is going to copy."""
+    for name, value in values.items():
+        if is_copied(value):
+            require_copied(reader.objects.part(name), name)
 
 
 def _read(
@@ -350,8 +375,7 @@ def _read(
     if device is not None and sharding is not None:
         raise ArgumentValueError("device and sharding both say where to; pass one of them")
     choose, target = _chooser(reader, sharding), named_device(device)
-    # What is sent elsewhere is read, not mapped: nobody gets a view.
-    copy = copy or (jax.default_backend() if target is None else target.platform) != "cpu"
+    copy = copy or not _is_on_cpu(target)
     result: dict[str, Any] = {}
     whole: dict[str, Any] = {}
     for name in names:
@@ -364,6 +388,8 @@ def _read(
             whole[name] = reader.read_numpy(name, copy=copy)
         else:
             whole[name] = reader.read(name, copy=copy)
+    if not copy:
+        _require_copied(reader, whole)
     result.update(placed(whole, target, reader.name))
     return result
 
@@ -407,8 +433,16 @@ def _as_sharding(chosen: Any, name: str) -> Any:
 
 
 def _slices(reader: ObjectReader, name: str, *, copy: bool) -> Callable[[Any], Array]:
-    lazy = reader.get_slice(name)
-    return lambda index: lazy[index].copy() if copy else lazy[index]
+    file = reader.objects.part(name)
+    lazy = slice_of(file, name, copy=copy)
+
+    def read(index: Any) -> Array:
+        part: Array = lazy[index]
+        if not copy and part.shape == lazy.shape and is_copied(part):
+            require_copied(file, name)
+        return part
+
+    return read
 
 
 def _boxes(reader: ObjectReader, name: str, struct: Any) -> Callable[[Any], Array] | None:

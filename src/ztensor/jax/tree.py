@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 
 from ztensor.boundary import public
 from ztensor.errors import UnsupportedError, describe
-from ztensor.jax.values import is_value, stored, value_of
+from ztensor.jax.values import is_copied, is_value, stored, value_of
 from ztensor.source.urls import with_storage
 from ztensor.states import loaded_tree, save_tree
 from ztensor.tensor import Tensor
@@ -93,17 +94,21 @@ def tree_form(value: Any) -> Leaf | Made | None:
     return Leaf(stored(value), ("jax", id(value)), "jax")
 
 
-def tree_leaf(value: Any) -> Any:
+def tree_leaf(value: Any, copied: Callable[[], None] = lambda: None) -> Any:
     """Return a leaf as an array of JAX on its default device."""
+    if is_copied(value) or jax.default_backend() != "cpu":
+        copied()
     return value_of(value if isinstance(value, Tensor) else Tensor(value))
 
 
-def tree_makers() -> dict[str, Callable[[Any], Any]]:
-    """Return what makes values of JAX's types."""
-    return {_KEY: _key}
+def tree_makers(
+    *, copied: Callable[[Any], None] = lambda leaf: None
+) -> dict[str, Callable[[Any], Any]]:
+    """Return what makes values of JAX's types; `copied` as `tree_makers` of the protocol has it."""
+    return {_KEY: functools.partial(_key, copied)}
 
 
-def _key(value: object) -> Any:
+def _key(copied: Callable[[Any], None], value: object) -> Any:
     if (
         type(value) is not tuple
         or len(value) != 2
@@ -111,6 +116,7 @@ def _key(value: object) -> Any:
         or not isinstance(value[1], np.ndarray)
     ):
         raise malformed("a key is made of something else", describe(value, 40))
+    copied(value[1])
     try:
         return jax.random.wrap_key_data(value[1], impl=value[0])
     except (ValueError, TypeError) as error:

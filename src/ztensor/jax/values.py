@@ -15,6 +15,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
+from ztensor.model.rules import ALIGNMENT
 from ztensor.tensor import Tensor
 
 try:
@@ -142,6 +143,18 @@ def placed(values: dict[str, Any], target: Any, file: str | None = None) -> dict
         else _sparse(name, value, target, file)
         for name, value in values.items()
     }
+
+
+def is_copied(value: Any) -> bool:
+    """Return whether JAX copies what is put on the CPU, or may: it takes over aligned arrays only.
+
+    Args:
+        value: an array; or a `Tensor`, whose indices are made anew.
+    """
+    if not isinstance(value, np.ndarray) or value.nbytes <= _SMALL_BYTES:
+        return True
+    place: int = value.__array_interface__["data"][0]
+    return bool(place % ALIGNMENT)
 
 
 def require_held(dtype: np.dtype[Any], name: str, file: str | None) -> None:

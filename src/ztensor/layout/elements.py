@@ -172,6 +172,11 @@ def typed_array(component: Component, data: memoryview | Array) -> Array:
     return array.view(numpy_dtype(logical.long_name))
 
 
+def is_copy(array: Array, data: memoryview) -> bool:
+    """Return whether elements that `typed_array` made are no view of the bytes."""
+    return not np.may_share_memory(array, np.asarray(data))
+
+
 def require_bools(stored: Array, position: int = 0) -> None:
     """Raise where a byte is neither 0 nor 1.
 

@@ -27,7 +27,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.layout import LAYOUTS, View
-from ztensor.layout.elements import blocks, require_known, typed_array, whole_elements
+from ztensor.layout.elements import blocks, is_copy, require_known, typed_array, whole_elements
 from ztensor.layout.lengths import known_entries, known_length, roles_in_order
 from ztensor.layout.sparse_once import require_entries_once
 from ztensor.limits import DEFAULT_LIMITS, Limits
@@ -555,6 +555,8 @@ class FileObjects:
                     expected = layout.expected_length(tensor_object, role, entries)
                 data = stored.decoded(expected)
             array = typed_array(component, data)
+            if isinstance(data, memoryview) and self.verify is None and is_copy(array, data):
+                stored.check(once=True)
             if role == "data" and tensor_object.format == "dense":
                 packed = component.logical
                 if packed is not None and packed.elements_per_storage > 1:

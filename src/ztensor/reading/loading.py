@@ -355,6 +355,7 @@ def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str,
     order = np.argsort(offsets, kind="stable")
     in_file = rows if (order[1:] > order[:-1]).all() else rows.take(order)
     values: list[Array | None] = []
+    shifted: list[int] = []
     jobs: list[Callable[[], None]] = []
     arriving: list[tuple[int, memoryview, Callable[[], None]]] = []
     for group in _groups(in_file.table, separate=separate):
@@ -368,6 +369,7 @@ def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str,
             jobs.extend(_fill_apart(file, part, packed, slab.data))
             continue
         slab = aligned(span)
+        shifted += [len(values) + row for row in _shifted(part, start)]
         values += _lay(part, slab.data, start)
         if file.source.prefers_long_reads:
             if len(table) > 1:
@@ -384,6 +386,8 @@ def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str,
             jobs.append(functools.partial(_fill_one, file, table.names[0], slab.data))
     fill_arriving(file.source, arriving)
     run_jobs(jobs, workers)
+    for place in shifted:
+        values[place] = None if (value := values[place]) is None else value.copy()
     # In the order of the file's names, which need not be that of its bytes.
     result = _in_order(objects, in_file.table.names, values)
     if in_file is not rows:
@@ -409,6 +413,14 @@ def _groups(table: Table, *, separate: bool) -> Iterable[Ints]:
             after = max(after, first + 1)
             yield np.arange(first, after)
             first = after
+
+
+def _shifted(rows: _Rows, start: int) -> list[int]:
+    """Return the rows whose elements are no multiple of their width away from an offset."""
+    widths = np.array([dtype.itemsize for dtype in rows.dtypes])
+    table = rows.table
+    found: list[int] = np.flatnonzero((table.offsets - start) % widths[table.types]).tolist()
+    return found
 
 
 def _packed(rows: _Rows) -> tuple[_Rows, Array]:

@@ -180,7 +180,8 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
     def __getitem__(self, name: str) -> Array | Any:
         """Return a dense object as an array, and one of another layout as a `Tensor`.
 
-        Raw data is a view of the file, copied only where it is written to; see `read_numpy`.
+        Raw data is a view of the file, unchecked, and copied only where it is written to; see
+        `read_numpy`.
         """
         try:
             views = self.objects.quick
@@ -229,7 +230,8 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
 
         Args:
             name: one name, or several for a dict.
-            copy: False gives views of the file where the data is raw; True always new memory.
+            copy: False gives views of the file where the data is raw, unchecked; True always new
+                memory, checked against its digest.
 
         Raises:
             ObjectNotFoundError: no object of that name.
@@ -257,9 +259,10 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
     ) -> Array | dict[str, Array]:
         """Return dense objects as arrays of their shape, in native byte order.
 
-        Raw little-endian data is a view of the file that outlives the reader; writing to it
-        copies the page and never reaches the file. Compressed data is new memory. bfloat16, fp8
-        and fp4 come as the types of ml_dtypes; a scalar is a 0-d array.
+        Raw little-endian data is a view of the file, unchecked, that outlives the reader; writing
+        to it copies the page and never reaches the file. A file of another format may have it at
+        any address, which `flags.aligned` of the array tells. Compressed data is new memory.
+        bfloat16, fp8 and fp4 come as the types of ml_dtypes; a scalar is a 0-d array.
 
         Args:
             name: one name, or several for a dict.

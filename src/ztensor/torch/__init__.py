@@ -220,10 +220,11 @@ def load_file(
         filename: the file; or an index, a folder or a list of paths, as `ztensor.open` takes them.
         device: where the tensors go: a name, a number or a `torch.device`. On `"meta"` they have
             shape and type, and nothing is read.
-        copy: False gives views of the file if the data is raw and the device is the CPU: nothing
-            is read until it is used, writing to a tensor never changes the file, and the file must
-            not be changed in place meanwhile. True gives each tensor its own memory and checks its
-            digest.
+        copy: False gives views of the file if the data is raw and the device is the CPU, unchecked:
+            nothing is read until it is used, writing to a tensor never changes the file, and the
+            file must not be changed in place meanwhile. True gives each tensor its own memory and
+            checks its digest; so does False where torch cannot have a view, such as of bytes at an
+            address that is no multiple of the elements' width.
         verify: as in `ztensor.numpy.load_file`, like all that follow.
         threads: how many read or decompress.
         progress: called after each file with the bytes of the files loaded so far and of all.
@@ -326,9 +327,10 @@ def load_model(
             that is not persistent is in no file, and has to be made anew on a device.
         device: where tensors are loaded to before they are copied into the model.
         copy: as in `load_file`.
-        assign: False copies into the model's parameters; True puts the loaded tensors in their
-            place, as a model on the meta device needs. What was tied stays tied.
-        verify: as in `load_file`.
+        assign: False copies into the model's parameters, and checks the digest of what is copied,
+            whatever `copy` says; True puts the loaded tensors in their place, as a model on the
+            meta device needs, unchecked where they are views. What was tied stays tied.
+        verify: True checks views as well, False nothing.
         threads: as in `load_file`.
         storage: as in `load_file`.
         cache: as in `load_file`.
@@ -351,6 +353,8 @@ def load_model(
     own = _module(model).state_dict(keep_vars=True)
     groups = tied(own)
     place = with_storage(filename, storage, cache)
+    if verify is None and not assign:
+        verify = True  # what is copied into the model's own memory is checked
     state = load_file(place, device, copy, verify=verify, threads=threads)
     is_meta = device_of(device).type == "meta"
     for names in groups:  # other tools keep one name of each

@@ -10,11 +10,12 @@ import torch
 from ztensor.collecting import no_collection
 from ztensor.errors import ArgumentTypeError, ZTensorError, describe
 from ztensor.layout.group_profiles import PROFILES
+from ztensor.reading.filling import require_copied
 from ztensor.reading.loading import load_all
 from ztensor.reading.objects import several
 from ztensor.threads import thread_count
 from ztensor.torch.devices import device_of, read_meta, read_onto
-from ztensor.torch.values import SPARSE, array_to_torch, to_torch
+from ztensor.torch.values import SPARSE, array_to_torch, to_torch, view_in_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,13 +38,27 @@ def load_onto(file: FileObjects, device: Any, *, copy: bool, threads: int | None
         with no_collection():
             for name, value in result.items():
                 if type(value) is np.ndarray:
-                    result[name] = array_to_torch(value)
+                    result[name] = _of_array(file, name, value)
                 elif value.format in SPARSE:
-                    result[name] = to_torch(value)
+                    result[name] = _of_sparse(file, name, value)
     except ZTensorError as error:
         error.locate(file=file.name, object_name=name)
         raise
     return result
+
+
+def _of_array(file: FileObjects, name: str, array: Any) -> Any:
+    """Return an array of a file as a tensor; bytes that are copied are checked."""
+    view = view_in_torch(array)
+    if view is not None:
+        return view
+    require_copied(file, name)
+    return array_to_torch(array)
+
+
+def _of_sparse(file: FileObjects, name: str, tensor: Any) -> Any:
+    require_copied(file, name)  # indices are read by torch, and mostly copied
+    return to_torch(tensor)
 
 
 _PLACES = (str, torch.device)
@@ -57,8 +72,9 @@ def read_torch(
     if isinstance(name, str) and not copy and isinstance(device, _PLACES) and device in _CPU:
         views = objects.quick
         array = objects.part(name).plain(name) if views is None else views.view(name)
-        if array is not None:
-            return array_to_torch(array)
+        view = None if array is None else view_in_torch(array)
+        if view is not None:
+            return view
     place = device_of(device)
     names = [name] if isinstance(name, str) else list(several(name, objects.name))
     homes: dict[FileObjects, list[str]] = {}
@@ -84,7 +100,10 @@ def read_torch(
         if place.type == "cpu":
             for one in some:
                 with file.located(one):
-                    found[one] = to_torch(file.tensor(one, copy=copy))
+                    if file.object(one).format == "dense":
+                        found[one] = _of_array(file, one, file.array(one, copy=copy))
+                    else:
+                        found[one] = _of_sparse(file, one, file.tensor(one, copy=copy))
         elif place.type == "meta":
             found.update({one: read_meta(file, one) for one in some})
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,8 +12,16 @@ from ztensor.boundary import public
 from ztensor.errors import UnsupportedError, describe
 from ztensor.source.urls import with_storage
 from ztensor.states import loaded_tree, save_tree
-from ztensor.torch.devices import device_of
-from ztensor.torch.values import PLAIN, array_to_torch, from_torch, numpy_type, to_torch
+from ztensor.torch.devices import device_of, moved
+from ztensor.torch.values import (
+    PLAIN,
+    array_to_torch,
+    first_line,
+    from_torch,
+    numpy_type,
+    to_torch,
+    view_in_torch,
+)
 from ztensor.tree.columns import malformed
 from ztensor.tree.encode import memory_of
 from ztensor.tree.kinds import Leaf, Made
@@ -113,12 +122,13 @@ def _of_tensor(tensor: Any, kind: type) -> Leaf | Made:
     is_cpu = tensor.is_cpu
     if is_cpu or tensor.layout is not torch.strided or tensor.is_meta:
         stored = from_torch(tensor)
-        memory = _memory_of(tensor, stored) if kind in PLAIN else None
+        memory = _memory_of(tensor, stored)
     else:  # the writer fetches it when its turn comes
         numpy_type(tensor.dtype)
         stored = tensor.detach()
-        place = tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
-        memory = place if tensor.numel() else None
+        memory = tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+        if not tensor.numel():
+            memory = "torch", id(tensor)
     leaf = Leaf(stored, memory, "torch")
     if kind not in PLAIN:
         raise UnsupportedError(
@@ -137,9 +147,9 @@ def _of_tensor(tensor: Any, kind: type) -> Leaf | Made:
 
 
 def _memory_of(tensor: Any, stored: Any) -> object:
-    """Return what is equal for tensors over the same elements; None where that is not asked."""
+    """Return what is equal for tensors over the same elements, or only for one tensor itself."""
     if type(stored) is not np.ndarray or not stored.size:
-        return None
+        return "torch", id(tensor)
     if tensor.is_conj() or tensor.is_neg():  # stored is a copy of what they stand for
         return memory_of(stored, "torch")
     # The tuples of NumPy, unlike those of torch, cost no collection of garbage anything.
@@ -156,21 +166,36 @@ def _is_in(tensor: Any, order: Any) -> bool:
     )
 
 
-def tree_leaf(stored: Any) -> Any:
+def tree_leaf(stored: Any, copied: Callable[[], None] = lambda: None) -> Any:
     """Return a leaf as a tensor on the CPU, over the same memory where that can be."""
-    return to_torch(stored) if hasattr(stored, "components") else array_to_torch(stored)
+    is_array = not hasattr(stored, "components")
+    view = view_in_torch(stored) if is_array else None
+    if view is not None:
+        return view
+    copied()
+    return array_to_torch(stored) if is_array else to_torch(stored)
 
 
-def tree_makers(*, device: Any = None) -> dict[str, Callable[[Any], Any]]:
-    """Return what makes values of torch's types.
+def tree_makers(
+    *, device: Any = None, copied: Callable[[Any], None] = lambda leaf: None
+) -> dict[str, Callable[[Any], Any]]:
+    """Return what makes values of torch's types, for one tree.
+
+    Values that were over the same elements are over the same elements again, wherever they are
+    placed; those that were also alike in all else are one object.
 
     Args:
         device: where tensors go that were on another device than the CPU when they were saved, as
             states of random numbers and steps of optimizers were not. None leaves all on the CPU.
+        copied: is called with a leaf before its bytes are copied to another order or device.
     """
     place = None if device is None else device_of(device)
+    # A placed tensor may be a copy of its leaf, so each is made once. Leaves are known by their
+    # ids: a value here holds its leaf, so that no id is given out again.
+    placed: dict[tuple[int, str], tuple[Any, Any]] = {}
+    values: dict[tuple[int, str, object], Any] = {}
 
-    def made(value: object) -> tuple[Any, list[str]]:
+    def made(kind: Any, value: object) -> Any:
         if (
             type(value) is not tuple
             or len(value) != 2
@@ -178,29 +203,45 @@ def tree_makers(*, device: Any = None) -> dict[str, Callable[[Any], Any]]:
             or not isinstance(value[1], str)
         ):
             raise malformed("a tensor is made of something else", describe(value, 40))
-        tensor, words = value[0], value[1].split()
-        for word in words:
-            if word in _ORDERS:
-                tensor = _in_order(tensor, _ORDERS[word])
-            elif word != _GRADIENT and place is not None:
-                tensor = tensor.to(place)
-        return tensor, words
-
-    def tensor(value: object) -> Any:
-        result, words = made(value)
-        return result.detach().requires_grad_(_GRADIENT in words)
-
-    def parameter(value: object) -> Any:
-        result, words = made(value)
-        return torch.nn.Parameter(result, requires_grad=_GRADIENT in words)
+        leaf, words = value
+        key = id(leaf), words, kind
+        if key not in values:
+            where = " ".join(word for word in words.split() if word != _GRADIENT)
+            if (id(leaf), where) not in placed:
+                if where:
+                    copied(leaf)
+                placed[id(leaf), where] = leaf, _placed(leaf, where, place)
+            values[key] = _of_kind(
+                kind, placed[id(leaf), where][1], needs_gradient=_GRADIENT in words.split()
+            )
+        return values[key]
 
     return {
-        _TENSOR: tensor,
-        _PARAMETER: parameter,
+        _TENSOR: functools.partial(made, torch.Tensor),
+        _PARAMETER: functools.partial(made, torch.nn.Parameter),
         _SIZE: _size,
         _DTYPE: _dtype,
         _DEVICE: _device,
     }
+
+
+def _placed(tensor: Any, words: str, place: Any) -> Any:
+    """Return a leaf in the memory format and on the device that the words call for."""
+    for word in words.split():
+        if word in _ORDERS:
+            tensor = _in_order(tensor, _ORDERS[word])
+        elif place is not None:
+            tensor = moved(tensor, place)
+    return tensor
+
+
+def _of_kind(kind: Any, tensor: Any, *, needs_gradient: bool) -> Any:
+    try:
+        if kind is torch.nn.Parameter:
+            return torch.nn.Parameter(tensor, requires_grad=needs_gradient)
+        return tensor.detach().requires_grad_(needs_gradient)
+    except RuntimeError as error:
+        raise malformed(f"a tensor cannot be what it was: {first_line(error)}") from error
 
 
 def _in_order(tensor: Any, order: Any) -> Any:

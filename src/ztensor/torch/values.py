@@ -66,6 +66,7 @@ class _Form(NamedTuple):
 
     dtype: Any
     carrier: np.dtype[Any] | None
+    is_packed: bool
 
 
 _FORMS: dict[np.dtype[Any], _Form] = {}
@@ -143,10 +144,30 @@ def first_line(error: BaseException) -> str:
 
 
 def array_to_torch(array: Array) -> Any:
-    """Return a dense array as a torch tensor on the CPU.
+    """Return a dense array as a torch tensor on the CPU: a view where there can be one, or a copy.
 
-    The tensor shares the array's memory, but for arrays that are read-only, byte-swapped, of
-    negative strides, or of packed 4-bit elements, which are copied: torch has no such tensors.
+    Raises:
+        UnsupportedError: torch has no such element type.
+    """
+    view = view_in_torch(array)
+    if view is not None:
+        return view
+    form = _FORMS[array.dtype]
+    if form.is_packed:
+        packed = stored_form(array).reshape(torch_shape(array.dtype, array.shape))
+        return torch.from_numpy(packed).view(form.dtype)
+    copied = np.array(array, array.dtype.newbyteorder("="), order="C")
+    if form.carrier is not None:
+        return torch.from_numpy(copied.view(form.carrier)).view(form.dtype)
+    return torch.from_numpy(copied)
+
+
+def view_in_torch(array: Array) -> Any:
+    """Return a dense array as a torch tensor over the same memory; None where torch has no such.
+
+    That is so for arrays that are read-only, byte-swapped, of negative strides, of packed 4-bit
+    elements, or at an address that is no multiple of their elements' width: torch takes that for
+    granted, and its vector code ends the process where it is not so.
 
     Raises:
         UnsupportedError: torch has no such element type.
@@ -154,28 +175,22 @@ def array_to_torch(array: Array) -> Any:
     form = _FORMS.get(array.dtype)
     if form is None:
         form = _new_form(array.dtype)
-    if form.dtype is _TORCH_DTYPES.get(PACKED):
-        packed = stored_form(array).reshape(torch_shape(array.dtype, array.shape))
-        return torch.from_numpy(packed).view(form.dtype)
-    if not (array.flags.writeable and array.dtype.isnative):
-        array = array.astype(array.dtype.newbyteorder("="))
-    if form.carrier is not None:
-        return _shared(array.view(form.carrier)).view(form.dtype)
-    return _shared(array)
-
-
-def _shared(array: Array) -> Any:
+    if not (array.flags.writeable and array.dtype.isnative) or form.is_packed:
+        return None
     try:
-        return torch.from_numpy(array)
+        tensor = torch.from_numpy(array if form.carrier is None else array.view(form.carrier))
     except ValueError:  # strides torch has not
-        return torch.from_numpy(np.array(array, order="C"))
+        return None
+    if tensor.data_ptr() % array.itemsize:
+        return None
+    return tensor if form.carrier is None else tensor.view(form.dtype)
 
 
 def _new_form(dtype: np.dtype[Any]) -> _Form:
     carrier: np.dtype[Any] | None = None
     if dtype.name in _CARRIED:
         carrier = _CARRIERS[dtype.itemsize][0]
-    form = _FORMS[dtype] = _Form(torch_dtype(dtype), carrier)
+    form = _FORMS[dtype] = _Form(torch_dtype(dtype), carrier, dtype.name == PACKED)
     return form
 
 

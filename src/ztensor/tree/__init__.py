@@ -5,10 +5,12 @@ Here it becomes its *leaves*, which are saved as the objects of an ordinary file
 bytes that say what lies around them. Nothing is pickled, and no class is imported by its name.
 
 Read `columns.py` (the bytes of a shape), `kinds.py` (what is kept of each exact type, one table),
-`encode.py` and `decode.py` (both loops with a stack: depth costs nothing), `names.py` (what leaves
-are called, and where a value is), `record.py` (classes that a file only names), `fitting.py` (a
-loaded tree laid over a live one), `flattening.py` (its values by path), `stored.py` (the attribute
-of a file that is a tree). The module `ztensor.states` saves and loads files with these.
+`keys.py` (how deep keys may be, and how alike), `encode.py` and `decode.py` (both loops with a
+stack: depth costs nothing), `names.py` (what leaves are called, and where a value is), `record.py`
+(classes that a file only names), `fitting.py` (a loaded tree laid over a live one), `flattening.py`
+(its values by path), `separating.py` (leaves that a file stores once and the tree does not share),
+`stored.py` (the attribute of a file that is a tree). The module `ztensor.states` saves and loads
+files with these.
 
 A framework's types are told by its adapter: see `ztensor.frameworks.TreeAdapter`.
 """

@@ -134,12 +134,7 @@ class Cursor:
     __slots__ = ("byte_strings", "counts", "floats", "ints", "kinds", "leaves", "words")
 
     def __init__(self, data: bytes | memoryview, budget: Budget, stored: int) -> None:
-        columns = _columns(data, budget)
-        cost = sum(
-            _COSTS[name] * len(columns[name]) // np.dtype(kind).itemsize
-            for name, kind in {**_INTEGERS, **_LENGTHS, "floats": "<f8"}.items()
-        )
-        budget.charge_bytes(max(0, cost - _FREE_FACTOR * stored))
+        columns = charged(data, budget, stored)
         try:
             text = columns["text"].decode()
         except UnicodeDecodeError as error:
@@ -169,6 +164,22 @@ class Cursor:
         for column in (self.counts, self.words, self.ints, self.floats, self.byte_strings):
             if next(column, None) is not None:
                 raise malformed("a column has values that no node takes")
+
+
+def charged(data: bytes | memoryview, budget: Budget, stored: int) -> dict[str, bytes]:
+    """Return the columns of a shape; charge what their values take beside `stored` bytes of a file.
+
+    Raises:
+        FormatError: it is no map of columns.
+        LimitError: it would take more memory than the budget has.
+    """
+    columns = _columns(data, budget)
+    cost = sum(
+        _COSTS[name] * len(columns[name]) // np.dtype(kind).itemsize
+        for name, kind in {**_INTEGERS, **_LENGTHS, "floats": "<f8"}.items()
+    )
+    budget.charge_bytes(max(0, cost - _FREE_FACTOR * stored))
+    return columns
 
 
 def with_leaves_renamed(

@@ -6,13 +6,12 @@ the table of `kinds.py`, in a framework's adapter, and among the classes that th
 
 from __future__ import annotations
 
-import collections
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.collecting import no_collection
 from ztensor.errors import FormatError, UsageError, describe
 from ztensor.tree.columns import Cursor, Node, malformed, several
-from ztensor.tree.encode import KEY_DEPTH
+from ztensor.tree.keys import KEY_DEPTH, are_spread
 from ztensor.tree.kinds import HASHING, MAKERS
 from ztensor.tree.names import named
 from ztensor.tree.record import DATACLASS, ENUM, NAMEDTUPLE, OTHER, Classes, Record
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 _SORTS = frozenset([NAMEDTUPLE, DATACLASS, ENUM, OTHER])
 # In place of what was not asked for.
 _ABSENT: Any = object()
-# So many keys of one dict may have one hash: the integers of 64 bits have eight at most.
-_MOST_ALIKE = 64
 
 _CONSTANTS = {Node.NONE: None, Node.FALSE: False, Node.TRUE: True}
 # Those whose inside is nodes.
@@ -290,8 +287,8 @@ class _Decoder:
 
     def _dict(self, keys: list[Any], values: list[Any]) -> dict[Any, Any]:
         try:
-            if len(keys) > _MOST_ALIKE:
-                _require_spread(keys)
+            if not are_spread(keys):
+                raise malformed("its keys were chosen to have one hash")
             result = dict(zip(keys, values, strict=True))
         except TypeError as error:
             raise malformed("a key cannot be hashed") from error
@@ -336,10 +333,3 @@ class _Decoder:
 def _is_material(frame: _Frame) -> bool:
     """Return whether it is the tuple that something is made of."""
     return frame.is_made and frame.node == Node.TUPLE
-
-
-def _require_spread(keys: list[Any]) -> None:
-    """Raise where so many keys have one hash that a dict of them would take quadratic time."""
-    hashes = collections.Counter(map(hash, keys))
-    if len(hashes) != len(keys) and max(hashes.values()) > _MOST_ALIKE:
-        raise malformed("its keys were chosen to have one hash")

@@ -14,6 +14,7 @@ from ztensor.frameworks import adapter_of, tree_adapter_beside
 from ztensor.layout.elements import spell
 from ztensor.tensor import Tensor
 from ztensor.tree.columns import Columns, Node
+from ztensor.tree.keys import KEY_DEPTH, MOST_ALIKE, are_spread
 from ztensor.tree.kinds import Leaf, Made, form_of
 from ztensor.tree.names import ROOT, Place, key_step, named, unique
 from ztensor.tree.record import fields_of
@@ -21,8 +22,6 @@ from ztensor.tree.record import fields_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-# Keys and elements of sets are hashed, which recurses: deeper ones are not kept.
-KEY_DEPTH = 32
 # From here on numbers of one type are told together.
 _LEAST_PACKED = 4
 _INT64 = range(-(1 << 63), 1 << 63)
@@ -65,7 +64,8 @@ def encode(tree: object) -> Encoded:
 
 
 class _Encoder:
-    def __init__(self) -> None:
+    def __init__(self, alones: dict[int, bytes] | None = None) -> None:
+        self._alones = {} if alones is None else alones  # by ids of keys, which the tree holds
         self._columns = Columns()
         self._leaves: dict[str, Any] = {}
         self._numbers: dict[object, int] = {}
@@ -153,8 +153,10 @@ class _Encoder:
         return zip(value, repeat(None), value.values())
 
     def _with_keys(self, value: dict[Any, Any], place: Place) -> Any:
+        _require_spread(value, place)
+        seen: set[bytes] = set()
         for key, item in value.items():
-            self._key(key, place, 1)
+            self._whole_key(key, place, 1, seen)
             yield key, None, item
 
     def _items(self, value: Any, kind: type) -> Any:
@@ -177,8 +179,10 @@ class _Encoder:
         self._made(_SETS[kind])
         self._columns.kinds.append(Node.TUPLE)
         self._columns.counts.append(len(value))
-        for item in _sorted(value):
-            self._key(item, place, 1)
+        _require_spread(value, place)
+        seen: set[bytes] = set()
+        for item in self._sorted(value, place, 2):
+            self._whole_key(item, place, 2, seen)
 
     def _made(self, name: str) -> None:
         self._columns.kinds.append(Node.MADE)
@@ -232,27 +236,92 @@ class _Encoder:
         columns.counts.append(number)
         columns.words.append(columns.word(leaf.framework))
 
+    def _whole_key(self, key: Any, place: Place, depth: int, seen: set[bytes]) -> None:
+        """Append a key that no other of the dict or set is like once it is loaded.
+
+        Args:
+            key: the key.
+            place: where the dict or set is.
+            depth: as `_key` takes it.
+            seen: what keys with records were encoded as, which is added to.
+        """
+        kinds = self._columns.kinds
+        start = len(kinds)
+        self._key(key, place, depth)
+        if Node.RECORD in kinds[start:]:  # a class may tell values apart that have equal fields
+            alone = self._alone(key, place, depth)
+            if alone in seen:
+                raise _refused(place, "two keys are one once they are saved", key)
+            seen.add(alone)
+
     def _key(self, key: Any, place: Place, depth: int) -> None:
-        """Append a key of a dict or an element of a set, which recurses as its hash does."""
-        if depth > KEY_DEPTH:
-            raise _refused(place, f"a key is nested deeper than {KEY_DEPTH} levels", key)
-        kind = type(key)
+        """Append a key of a dict or an element of a set, which recurses as its hash does.
+
+        Args:
+            key: the key, or what is in one.
+            place: where the dict or set is.
+            depth: which open node of the key it is, as `KEY_DEPTH` counts them.
+        """
+        columns, kind = self._columns, type(key)
         inner: Iterable[Any]
         if kind is tuple:
-            self._columns.kinds.append(Node.TUPLE)
-            self._columns.counts.append(len(key))
-            inner = key
+            _require_depth(depth, key, place)
+            columns.kinds.append(Node.TUPLE)
+            columns.counts.append(len(key))
+            inner, depth = key, depth + 1
         elif kind is frozenset:
+            _require_depth(depth, key, place)
             self._made("frozenset")
-            self._key(tuple(_sorted(key)), place, depth + 1)
+            self._key(tuple(self._sorted(key, place, depth + 2)), place, depth + 1)
             return
         else:
+            start = len(columns.kinds)
             entries = self._node(key, None, key_step(key), place)
-            if self._columns.kinds[-1] == Node.LEAF:
+            if columns.kinds[-1] == Node.LEAF:
                 raise _refused(place, "a key cannot be a tensor", key)
-            inner = () if entries is None else (item for _, _, item in entries)
+            if entries is None:
+                return
+            depth += len(columns.kinds) - start
+            _require_depth(depth - 1, key, place)
+            inner = [item for _, _, item in entries]
+            _require_hashed(inner, place)
         for item in inner:
-            self._key(item, place, depth + 1)
+            self._key(item, place, depth)
+
+    def _sorted(self, elements: Any, place: Place, depth: int) -> list[Any]:
+        """Return the elements of a set in an order that is the same for equal sets."""
+        kinds = set(map(type, elements))
+        if len(kinds) == 1 and kinds <= {int, str, bytes}:
+            return sorted(elements)
+        return sorted(elements, key=lambda element: self._alone(element, place, depth))
+
+    def _alone(self, key: Any, place: Place, depth: int) -> bytes:
+        """Return what a key is encoded as by itself; each once, as sets are in one another."""
+        found = self._alones.get(id(key))
+        if found is None:
+            encoder = _Encoder(self._alones)
+            encoder._key(key, place, depth)
+            found = self._alones[id(key)] = encoder._columns.packed()
+        return found
+
+
+def _require_depth(depth: int, key: object, place: Place) -> None:
+    if depth > KEY_DEPTH:
+        raise _refused(place, f"a key is nested deeper than {KEY_DEPTH} levels", key)
+
+
+def _require_hashed(items: Iterable[Any], place: Place) -> None:
+    """Raise where a loaded key could not be hashed, which is hashed by its fields."""
+    for item in items:
+        try:
+            hash(item)
+        except TypeError:
+            raise _refused(place, "a key has a value in it that cannot be hashed", item) from None
+
+
+def _require_spread(keys: Any, place: Place) -> None:
+    if not are_spread(keys):
+        raise _refused(place, f"more than {MOST_ALIKE} of its keys have one hash", keys)
 
 
 def _told_by(value: Any) -> Callable[[Any], Leaf | Made | None]:
@@ -270,7 +339,7 @@ def _told_by(value: Any) -> Callable[[Any], Leaf | Made | None]:
 
 def _array_form(value: Any) -> Leaf | None:
     home = adapter_of(value)  # one without types of its own in trees: its arrays are NumPy's
-    return None if home is None else Leaf(home.stored(value), None, "numpy")
+    return None if home is None else Leaf(home.stored(value), ("", id(value)), "numpy")
 
 
 def _array_leaf(array: Any, place: Place, key: object, step: str | None) -> Leaf:
@@ -312,17 +381,3 @@ def _refused(place: Place, why: str, value: object) -> NotRepresentableError:
 def _type_of(value: object) -> str:
     kind = type(value)
     return f"a {kind.__module__}.{kind.__qualname__}"
-
-
-def _sorted(elements: Any) -> list[Any]:
-    """Return the elements of a set in an order that is the same for equal sets."""
-    kinds = set(map(type, elements))
-    if len(kinds) == 1 and kinds <= {int, str, bytes}:
-        return sorted(elements)
-    return sorted(elements, key=_encoded_alone)
-
-
-def _encoded_alone(element: Any) -> bytes:
-    encoder = _Encoder()
-    encoder._key(element, ROOT, 1)
-    return encoder._columns.packed()

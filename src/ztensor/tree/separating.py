@@ -15,14 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-def separate(leaves: dict[str, Any]) -> None:
+def separate(leaves: dict[str, Any]) -> set[str]:
     """Copy each leaf whose memory begins within that of another; the first keeps its own.
+
+    Returns:
+        The names of those that were copied.
 
     Args:
         leaves: names to arrays and `ztensor.Tensor`s, changed in place.
     """
-    for name in begun_inside(_spans(leaves)):
+    copied = begun_inside(_spans(leaves))
+    for name in copied:
         leaves[name] = copy.deepcopy(leaves[name])
+    return copied
 
 
 def begun_inside(spans: Iterable[tuple[str, int, int]]) -> set[str]:

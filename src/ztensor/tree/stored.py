@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ztensor.encoding import ENCODINGS
-from ztensor.errors import ManifestError, Reason, UnsupportedError, describe
+from ztensor.errors import LimitError, ManifestError, Reason, UnsupportedError, describe
+from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.source.base import Range
 from ztensor.source.memory import MemorySource
 from ztensor.tree import columns
@@ -13,8 +14,6 @@ from ztensor.tree.names import key_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from ztensor.limits import Budget
 
 ATTRIBUTE = "tree"
 _VERSION = 1
@@ -28,7 +27,13 @@ def stored_shape(shape: bytes) -> dict[str, object]:
     if len(shape) <= _PLAIN_BYTES:
         return {"version": _VERSION, "shape": shape}
     stored = b"".join(ENCODINGS["zstd"].encode(memoryview(shape), level=_LEVEL))
-    return {"version": _VERSION, "shape": stored, "encoding": "zstd", "length": len(shape)}
+    compressed = {"version": _VERSION, "shape": stored, "encoding": "zstd", "length": len(shape)}
+    try:  # what is alike compresses to so little that it looks like an attack when it is loaded
+        budget = Budget(DEFAULT_LIMITS, len(stored))
+        columns.charged(shape_of(compressed, budget)[0], budget, len(stored))
+    except LimitError:
+        return {"version": _VERSION, "shape": shape}
+    return compressed
 
 
 def split_tree(attributes: Mapping[str, Any]) -> tuple[dict[str, Any], object]:

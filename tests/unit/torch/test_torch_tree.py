@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import copy
+import functools
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ from ztensor.errors import NotRepresentableError, UnsupportedError
 torch = pytest.importorskip("torch")
 
 from ztensor.torch import load_tree, save_tree  # noqa: E402
+from ztensor.tree.kinds import Leaf, Made  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +73,100 @@ def test_tied_weights_are_stored_once_and_tied_again(tmp_path: Path) -> None:
     assert found["b"][0, 0] == found["c"][0, 0] == 5
 
 
+ORDERS = {
+    "row-major": lambda: torch.rand(2, 3),
+    "channels_last": lambda: torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    "channels_last_3d": lambda: torch.rand(2, 3, 4, 5, 6).to(memory_format=torch.channels_last_3d),
+    "expanded": lambda: torch.rand(3).expand(2, 3),
+    "empty": lambda: torch.zeros(0, 3),
+    "sparse": lambda: torch.eye(3).to_sparse().coalesce(),
+}
+# Two names of one tensor, and whether they were one object.
+PAIRS: dict[str, tuple[Callable[[Any], tuple[Any, Any]], bool]] = {
+    "a tensor twice": (lambda one: (one, one), True),
+    "a tensor with a gradient twice": (lambda one: (one.requires_grad_(),) * 2, True),
+    "a parameter twice": (lambda one: (torch.nn.Parameter(one),) * 2, True),
+    "a parameter and its data": (lambda one: (torch.nn.Parameter(one), one), False),
+    "two parameters": (lambda one: (torch.nn.Parameter(one), torch.nn.Parameter(one)), False),
+    "a tensor and a view": (lambda one: (one.requires_grad_(), one.detach()), False),
+}
+CONTAINERS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any], tuple[Any, Any]]]] = {
+    "dict": (lambda a, b: {"a": a, "b": b}, lambda tree: tuple(tree.values())),
+    "nested": (lambda a, b: [{1: (a,)}, {"x": [b]}], lambda tree: (tree[0][1][0], tree[1]["x"][0])),
+    "ordered": (
+        lambda a, b: collections.OrderedDict(a=a, b={"x": b}),
+        lambda tree: (tree["a"], tree["b"]["x"]),
+    ),
+}
+
+
+def restored(tree: Any, folder: Path) -> Any:
+    with ztensor.CheckpointManager(folder / "steps") as manager:
+        manager.save(1, tree)
+        manager.wait()
+        found = manager.restore()
+    assert found is not None
+    return found.tree
+
+
+def loaded(tree: Any, folder: Path, **options: Any) -> Any:
+    save_tree(tree, folder / "a.zt")
+    return load_tree(folder / "a.zt", **options)
+
+
+LOADERS: dict[str, Callable[[Any, Path], Any]] = {
+    "load_tree": loaded,
+    "load_tree of views": functools.partial(loaded, copy=False),
+    "load_tree onto the CPU": functools.partial(loaded, device="cpu"),
+    "load_tree of 2.1": lambda tree, folder: (
+        save_tree(tree, folder / "a.zt", version="2.1", compression=True),
+        load_tree(folder / "a.zt"),
+    )[1],
+    "load_tree into a live one": lambda tree, folder: loaded(tree, folder, into=tree),
+    "restore": restored,
+}
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("loader", LOADERS)
+def test_what_was_tied_is_tied_after_every_load(
+    loader: str, order: str, pair: str, tmp_path: Path
+) -> None:
+    make, were_one = PAIRS[pair]
+    one, other = make(ORDERS[order]())
+    for number, (tree_of, pair_of) in enumerate(CONTAINERS.values()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found = pair_of(LOADERS[loader](tree_of(one, other), folder))
+        assert_alike(found[0], one)
+        assert_alike(found[1], other)
+        if were_one:
+            assert found[0] is found[1]
+        if one.layout is torch.strided:
+            with torch.no_grad():
+                found[0].add_(1)
+            assert torch.equal(found[0], found[1])
+            assert found[0].stride() == found[1].stride()
+
+
+@pytest.mark.parametrize("order", ["", "channels_last"])
+@pytest.mark.parametrize("device", [None, "cpu", "meta"])
+@pytest.mark.parametrize("kind", ["torch.Tensor", "torch.nn.Parameter"])
+def test_what_was_tied_on_another_device_is_tied_where_it_is_loaded(
+    kind: str, device: str | None, order: str, tmp_path: Path
+) -> None:
+    # As a machine with a GPU writes it.
+    weight = torch.rand(2, 3, 4, 5)
+    leaf, words = Leaf(weight, None, "torch"), f"cuda {order}".strip()
+    one, other = Made(kind, (leaf, words)), Made(kind, (leaf, f"{words} requires_grad"))
+    save_tree([one, other, one], tmp_path / "a.zt")
+    found = load_tree(tmp_path / "a.zt", device=device)
+    assert found[0] is found[2]
+    assert {tensor.device.type for tensor in found} == {device or "cpu"}
+    assert found[0].untyped_storage()._cdata == found[1].untyped_storage()._cdata
+
+
 def test_equal_tensors_that_are_not_shared_stay_apart(tmp_path: Path) -> None:
     save_tree({"a": torch.zeros(3), "b": torch.zeros(3)}, tmp_path / "a.zt")
     for how in (True, False):
@@ -119,6 +216,17 @@ def test_hostile_values_of_types_of_torch(tmp_path: Path, name: str) -> None:
     for value in (None, 1, "x", (1.5,), ("a", "b"), (np.zeros(1), "x"), [1], {"a": 1}):
         with pytest.raises(ztensor.ZTensorError):
             maker(value)
+
+
+@pytest.mark.parametrize("kind", ["torch.Tensor", "torch.nn.Parameter"])
+@pytest.mark.parametrize("words", ["requires_grad", "channels_last", "channels_last_3d"])
+def test_a_tensor_that_cannot_be_what_a_file_says_is_damage(
+    words: str, kind: str, tmp_path: Path
+) -> None:
+    leaf = Leaf(torch.ones(2, dtype=torch.int8), None, "torch")  # no gradient, and no four axes
+    save_tree({"x": Made(kind, (leaf, words))}, tmp_path / "a.zt")
+    with pytest.raises(ztensor.FormatError):
+        load_tree(tmp_path / "a.zt")
 
 
 # --- The matrix of runs that are resumed ------------------------------------------------------

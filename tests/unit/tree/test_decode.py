@@ -22,7 +22,7 @@ from tests.unit.tree.alike import assert_alike
 from ztensor.errors import LimitError, ManifestError, UsageError, ZTensorError
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.tree import Encoded, Record, decode, encode
-from ztensor.tree.columns import Node
+from ztensor.tree.columns import Columns, Node
 from ztensor.wire.cbor import decode as decode_cbor
 from ztensor.wire.cbor import encode as encode_cbor
 
@@ -310,9 +310,14 @@ def test_keys_nested_deep_do_not_exhaust_the_stack() -> None:
 
 def test_keys_of_one_hash_are_refused_in_linear_time() -> None:
     step = (1 << 61) - 1  # numbers that differ by it have one hash
-    tree = {"x": dict.fromkeys((step * number for number in range(100)), 0)}
+    columns = Columns()
+    columns.kinds.append(Node.DICT)
+    columns.counts.append(100)
+    for number in range(100):
+        columns.kinds += bytes([Node.MADE, Node.TEXT, Node.NONE])
+        columns.words += [columns.word("int"), columns.word(hex(step * number))]
     with pytest.raises(ManifestError, match="chosen to have one hash"):
-        back(encode(tree))
+        decode(columns.packed(), Budget(DEFAULT_LIMITS, 1 << 24), lambda leaf: leaf)
 
 
 @pytest.mark.slow
