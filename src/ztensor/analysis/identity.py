@@ -6,7 +6,6 @@ how many files, has no part in it. `docs/formats.md` has the definition for othe
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import threading
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from ztensor.layout.lengths import known_length
 from ztensor.reading.objects import order_of_bytes
 from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.portable import portable_chunks, portable_object
-from ztensor.threads import WINDOWS, thread_count, worth
+from ztensor.threads import WINDOWS, Pool, thread_count, worth
 from ztensor.wire import cbor
 
 if TYPE_CHECKING:
@@ -189,7 +188,7 @@ def _ids(
         return {name: found[name] for name in sizes}
     # The largest first, so that none is left alone at the end.
     order = sorted(sizes, key=lambda name: -sizes[name])
-    with concurrent.futures.ThreadPoolExecutor(workers, "ztensor") as pool:
+    with Pool(workers) as pool:
         found = dict(zip(order, pool.map(id_of, order), strict=True))
     return {name: found[name] for name in sizes}
 

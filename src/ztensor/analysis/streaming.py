@@ -5,7 +5,6 @@ Memory stays the same whatever an object's size, but for foreign encodings that 
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import threading
@@ -20,7 +19,7 @@ from ztensor.model.dtype import element_count
 from ztensor.opening import open as open_reader
 from ztensor.reading.reader import ObjectReader
 from ztensor.reading.row_slices import QuantizedSlice, slice_of
-from ztensor.threads import WINDOWS, thread_count, worth
+from ztensor.threads import WINDOWS, Pool, thread_count, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -222,7 +221,7 @@ def share_out(
     if count < 2:
         done = {name: whole(name) for name in by_size}
     else:
-        with concurrent.futures.ThreadPoolExecutor(count, "ztensor") as pool:
+        with Pool(count) as pool:
             futures = {name: pool.submit(whole, name) for name in by_size}
             try:
                 done = {name: future.result() for name, future in futures.items()}

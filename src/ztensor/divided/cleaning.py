@@ -30,7 +30,7 @@ from ztensor.errors import (
 )
 from ztensor.source import locking
 from ztensor.source.upload import remove
-from ztensor.threads import pool, run_jobs, thread_count
+from ztensor.threads import Pool, run_jobs, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -122,7 +122,7 @@ def _compact_store(
     def is_ours(name: str) -> bool:
         return is_of_a_process(place.remote(name))
 
-    with pool(REQUESTS) as workers:
+    with Pool(REQUESTS) as workers:
         gone = [name for name, ours in zip(old, workers.map(is_ours, old), strict=True) if ours]
         if not dry_run:
             list(workers.map(remove, map(place.remote, gone)))

@@ -28,7 +28,7 @@ from ztensor.source.base import Range
 from ztensor.source.sink import FileSink
 from ztensor.source.targets import shown
 from ztensor.source.upload import RemoteSink, copy, is_there
-from ztensor.threads import pool
+from ztensor.threads import Pool
 
 if TYPE_CHECKING:
     from ztensor.chunks.table import ChunkTable
@@ -155,7 +155,7 @@ def _keep_path(path: str) -> str:
 def _table_of_files(place: Place) -> ChunkTable:
     folder = place.name
     names = list(place.parts())
-    with pool(REQUESTS if place.is_remote else 1) as workers:
+    with Pool(REQUESTS if place.is_remote else 1) as workers:
         found = workers.map(functools.partial(_table_of_file, place), names)
         tables = [table for table in found if table is not None]
     if not tables:

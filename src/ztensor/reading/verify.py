@@ -36,7 +36,7 @@ from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.small import checked_small
 from ztensor.reading.walking import ComponentWalk
 from ztensor.source.base import PIECE_BYTES
-from ztensor.threads import WINDOWS, pool, worth
+from ztensor.threads import WINDOWS, Pool, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -217,7 +217,7 @@ def verify_file(
     if workers <= 1 or len(objects) < 2:
         findings = [walk(item) for item in objects]
     else:
-        with pool(workers) as crew:
+        with Pool(workers) as crew:
             findings = list(crew.map(walk, objects))
     whole = len(chosen) - len(objects) - len(damaged)  # that were checked in runs
     sums = _Sums(file)

@@ -9,7 +9,6 @@ that is full, read-only or gone: reading goes on from the network.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import hashlib
 import logging
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.buffers import new_bytes
 from ztensor.errors import ArgumentValueError, describe, without_secrets
+from ztensor.threads import Pool
 
 if TYPE_CHECKING:
     import datetime
@@ -141,7 +141,7 @@ class VersionCache:
 
     def _fill_batch(self, batch: list[_Wanted], fetch: Callable[..., None]) -> None:
         if len(batch) > 1:
-            with concurrent.futures.ThreadPoolExecutor(min(_THREADS, len(batch))) as pool:
+            with Pool(min(_THREADS, len(batch))) as pool:
                 kept = list(pool.map(self._read_block, batch))
         else:
             kept = [self._read_block(block) for block in batch]

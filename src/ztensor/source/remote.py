@@ -25,6 +25,7 @@ from ztensor.source.failures import changed, failure, require_process
 from ztensor.source.local import FileSource
 from ztensor.source.pieces import PART_BYTES, Piece, plan, scatter
 from ztensor.source.urls import Remote, is_option_store, path_of_file_url, place_of
+from ztensor.threads import Pool
 
 if TYPE_CHECKING:
     import datetime
@@ -129,7 +130,7 @@ class RemoteSource(Arriving):
 
     def _open_at_once(self, head_bytes: int, tail_bytes: int) -> _Version:
         for _ in range(2):  # once more where it was replaced between the two
-            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            with Pool(1) as pool:
                 later = pool.submit(self._first, {"range": (0, head_bytes)})
                 tail = self._first({"range": {"suffix": tail_bytes}})
                 head = later.result()
@@ -148,7 +149,7 @@ class RemoteSource(Arriving):
             if start <= head_bytes:
                 _, _, head = self._first({"range": (0, version.size)}, version)
                 return self._keep(version, head, 0, head)
-            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            with Pool(1) as pool:
                 later = pool.submit(self._first, {"range": (0, head_bytes)}, version)
                 _, _, tail = self._first({"range": (start, version.size)}, version)
                 _, _, head = later.result()
@@ -385,7 +386,7 @@ class RemoteSource(Arriving):
                 fetch(piece)
                 yield from piece.targets
             return
-        with concurrent.futures.ThreadPoolExecutor(min(THREADS, len(pieces))) as pool:
+        with Pool(min(THREADS, len(pieces))) as pool:
             jobs = {pool.submit(fetch, piece): piece for piece in pieces}
             try:
                 for job in concurrent.futures.as_completed(jobs):

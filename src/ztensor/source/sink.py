@@ -30,6 +30,7 @@ from ztensor.source.stream import StreamSink
 from ztensor.source.table import remote_of
 from ztensor.source.targets import no_folder, require_own_link, require_place, shown
 from ztensor.source.upload import RemoteSink
+from ztensor.threads import note_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -147,6 +148,7 @@ class FileSink(Gatherer):
         self._unstarted = 0  # bytes that the disk was not told of
         self._is_reserving = True
         self._folder = os.path.dirname(path)
+        note_write(self)
         try:
             if is_derived or is_new:
                 folder, name = os.path.split(path)
@@ -170,6 +172,11 @@ class FileSink(Gatherer):
             raise SourceError.from_os(
                 error, f"cannot create a temporary file in {describe(self._folder)}", path
             ) from error
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether it is neither committed nor aborted."""
+        return self._open is not None
 
     @property
     def _descriptor(self) -> int:
