@@ -11,7 +11,7 @@ from ztensor.boundary import public
 from ztensor.checkpoints.listing import Listing
 from ztensor.checkpoints.place import Prefix, file_name, whole_or_damaged
 from ztensor.checkpoints.rules import mode_of, ranked
-from ztensor.checkpoints.step import Checkpoint, is_damage, told_by
+from ztensor.checkpoints.step import Checkpoint, is_damage, is_unreadable, told_by
 from ztensor.checkpoints.whole import read_divided
 from ztensor.errors import (
     ArgumentTypeError,
@@ -200,8 +200,9 @@ class History:
         `sharding=`.
 
         Args:
-            step: the step; None for the newest. A damaged one is then skipped, which is logged
-                and told in `skipped`, and the one before it taken.
+            step: the step; None for the newest. One that is damaged, or says that it is of a newer
+                version or longer than is allowed, is then skipped, which is logged and told in
+                `skipped`, and the one before it taken.
             into: as for `ztensor.load_tree`, like all that follow.
             only: patterns of keys joined by dots.
             types: classes of records.
@@ -213,6 +214,7 @@ class History:
         Raises:
             ObjectNotFoundError: there is no such step.
             FormatError: the step, or every step, is damaged.
+            UnsupportedVersionError: no step is readable, and one needs a newer release.
             ArgumentValueError: the step has another tree than `into`.
             SourceError: the folder or a file cannot be read, which is not taken for damage.
             ZTensorError: what else `ztensor.load_tree` raises.
@@ -228,7 +230,7 @@ class History:
                 except FileNotFoundError:  # another manager removed it, having saved a newer one
                     break
                 except ZTensorError as error:
-                    if not is_damage(error):
+                    if not is_unreadable(error):
                         raise
                     self._skip(entry, error)
                     skipped[entry.step] = error
@@ -240,6 +242,9 @@ class History:
         if not skipped:
             return None
         newest = skipped[max(skipped)]
+        for step in sorted(skipped, reverse=True):
+            if not is_damage(skipped[step]):
+                raise skipped[step]
         raise FormatError(
             f"no step is whole; {counted(len(skipped), 'step')} tried, the newest: {newest}",
             reason=newest.reason,
@@ -249,7 +254,7 @@ class History:
     def _skip(self, entry: Entry, error: ZTensorError) -> None:
         self._listing.note_damage(entry, error)
         place = describe(self._place.name, 200)
-        _LOG.warning("%s: step %d is damaged and is skipped: %s", place, entry.step, error)
+        _LOG.warning("%s: step %d cannot be read and is skipped: %s", place, entry.step, error)
 
     def _entry(self, step: int) -> Entry:
         for entry in self._listing.entries():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ztensor.checkpoints.place import whole_or_damaged
-from ztensor.checkpoints.step import Checkpoint, is_damage, told_by, told_by_root
+from ztensor.checkpoints.step import Checkpoint, is_unreadable, told_by, told_by_root
 from ztensor.divided.opened import DividedObjects
 from ztensor.errors import FormatError, Reason, UnsupportedError, ZTensorError
 from ztensor.opening import open as open_files
@@ -110,7 +110,7 @@ class Listing:
                 told |= _checked(reader) if whole else {}
             return self._of(entry, **told)
         except ZTensorError as error:
-            if not is_damage(error) and not isinstance(error, UnsupportedError):
+            if not is_unreadable(error) and not isinstance(error, UnsupportedError):
                 raise
             return self._of(entry, problem=error)
 

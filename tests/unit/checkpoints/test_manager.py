@@ -190,7 +190,7 @@ def test_damaged_steps_are_skipped_and_said(
     assert_alike(found.tree, state(1))
     assert [step for step, _ in found.skipped] == [3, 2]
     assert all(isinstance(error, FormatError) for _, error in found.skipped)
-    assert "step 3 is damaged" in caplog.text
+    assert "step 3 cannot be read" in caplog.text
     # The run goes on from there: what is damaged is in nobody's way, and is replaced in time.
     manager.save(2, state(2))
     manager.wait()
