@@ -175,6 +175,10 @@ class Turns:
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self.renew()
+
+    def renew(self) -> None:
+        """Have nothing lent, as in a forked child, which has none of the threads that wait."""
         self._lent = 0
         self._changed = threading.Condition()
         self._own = threading.local()
@@ -213,7 +217,7 @@ class Turns:
         finally:
             own.has_some = False
             with self._changed:
-                self._lent -= nbytes
+                self._lent = max(0, self._lent - nbytes)  # renewed since
                 self._changed.notify_all()
 
 
@@ -354,6 +358,7 @@ class Background:
 _BACKGROUND: set[Background] = set()
 if hasattr(os, "register_at_fork"):  # a child has none of the threads
     os.register_at_fork(after_in_child=_BACKGROUND.clear)
+    os.register_at_fork(after_in_child=WINDOWS.renew)
 
 
 class Write(Protocol):

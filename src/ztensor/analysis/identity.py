@@ -7,7 +7,6 @@ how many files, has no part in it. `docs/formats.md` has the definition for othe
 from __future__ import annotations
 
 import dataclasses
-import threading
 from typing import TYPE_CHECKING, Any
 
 from ztensor.analysis.streaming import opened
@@ -16,6 +15,7 @@ from ztensor.container.v2 import emit_content
 from ztensor.digest import ALGORITHMS, CONTENT_ALGORITHMS, digest_of
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
 from ztensor.layout.lengths import known_length
+from ztensor.locks import Lock
 from ztensor.reading.objects import order_of_bytes
 from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.portable import portable_chunks, portable_object
@@ -163,7 +163,7 @@ def _ids(
     progress: Progress | None,
 ) -> dict[str, str]:
     sizes = {name: reader.objects.part(name).object(name).stored_nbytes for name in names}
-    total, done, lock = sum(sizes.values()), 0, threading.Lock()
+    total, done, lock = sum(sizes.values()), 0, Lock()
     overlaps = Overlaps(
         (reader.objects.part(name), component)
         for name in names

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
 from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import require_known, storage_dtype, typed_array
+from ztensor.locks import Lock
 from ztensor.model.dtype import element_count
 from ztensor.opening import open as open_reader
 from ztensor.reading.reader import ObjectReader
@@ -243,7 +243,7 @@ class Meter:
         self._total = total
         self._progress = progress
         self._done = 0
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def part(self, most: int) -> Callable[[int], None]:
         """Return what takes the bytes of one object as they are done, `most` of them at most."""

@@ -26,6 +26,7 @@ from ztensor.errors import (
 )
 from ztensor.layout import LAYOUTS
 from ztensor.layout.lengths import known_entries, roles_in_order
+from ztensor.locks import Lock
 from ztensor.model.dtype import element_count
 from ztensor.model.problem import Problem
 from ztensor.model.showing import counted, short_repr
@@ -193,7 +194,7 @@ def verify_file(
         objects = _described(file, file.in_file_order(chosen), damaged)
         total = sum(one.stored_nbytes for _, one in objects)
     done = 0
-    lock = threading.Lock()
+    lock = Lock()
 
     def report(count: int) -> None:
         nonlocal done

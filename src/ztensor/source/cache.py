@@ -16,13 +16,13 @@ import os
 import re
 import stat
 import struct
-import threading
 import urllib.parse
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.buffers import new_bytes
 from ztensor.errors import ArgumentValueError, describe, without_secrets
+from ztensor.locks import Lock
 from ztensor.threads import Pool
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class _Room:
 
     def __init__(self, folder: str, limit: int) -> None:
         self.folder, self.limit = folder, limit
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._left = 0  # bytes that may be written before the folder is looked at again
         self._failures = 0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-import threading
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -19,6 +18,7 @@ from ztensor.errors import (
     SourceNotFoundError,
     SourceNotRegularError,
 )
+from ztensor.locks import Lock
 from ztensor.source import locking
 from ztensor.source.base import ReadOneByOne, read_bytes, shrunk
 from ztensor.source.descriptor import Descriptor
@@ -115,7 +115,7 @@ class FileSource(ReadOneByOne):
         self._is_end: Callable[[bytes], bool] = bool
         self._mapped = mapped
         self._view: memoryview | None = None
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def _not_regular(self, what: str) -> SourceNotRegularError:
         return _not_regular(self.name, what)
@@ -476,7 +476,7 @@ class FileObjectSource(ReadOneByOne):
 
     def __init__(self, file: BinaryFile) -> None:
         self._file = file
-        self._lock = threading.Lock()
+        self._lock = Lock()
         name = getattr(file, "name", None)
         self.name = name if isinstance(name, str) else f"<{type(file).__name__}>"
         self.path: str | None = None

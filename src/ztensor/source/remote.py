@@ -13,12 +13,12 @@ import collections
 import concurrent.futures
 import os
 import re
-import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ztensor.errors import ClosedError, SourceError, SourceNotFoundError
+from ztensor.locks import Lock
 from ztensor.source.base import Arriving, shrunk
 from ztensor.source.cache import cache_of
 from ztensor.source.failures import changed, failure, require_process
@@ -82,7 +82,7 @@ class RemoteSource(Arriving):
         self.name = self._place.name
         self.path: str | None = None
         self.requests = 0
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._is_closed = False
         self._fixed: list[tuple[int, memoryview]] = []  # head and tail
         self._whole: memoryview | None = None

@@ -8,7 +8,6 @@ import os
 import re
 import secrets
 import stat
-import threading
 import time
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -18,6 +17,7 @@ from ztensor.errors import (
     SourceError,
     describe,
 )
+from ztensor.locks import RLock
 from ztensor.source import locking
 from ztensor.source.base import shrunk
 from ztensor.source.descriptor import Descriptor
@@ -138,7 +138,7 @@ class FileSink(Gatherer):
             )
         self.name = path
         self._durable = durable
-        self._lock = threading.RLock()  # a signal handler may abort while an abort is under way
+        self._lock = RLock()  # a signal handler may abort while an abort is under way
         self._open: Descriptor | None = None
         self._temporary: str | None = None
         self._is_new = is_new
