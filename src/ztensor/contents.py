@@ -24,6 +24,7 @@ from ztensor.errors import (
     FormatError,
     NotZTensorError,
     Reason,
+    SourceError,
     SourceNotRegularError,
     UsageError,
     ZTensorError,
@@ -98,6 +99,14 @@ def open_file(
                 break
             opened.close()
             time.sleep(_RETRY_SECONDS / 20)
+        except SourceError as error:
+            # A change that was given up, or took less room than it had made, was cut off between
+            # looking at the file and reading it.
+            opened.close()
+            until = time.monotonic() + _RETRY_SECONDS if until is None else until
+            is_cut = error.reason is Reason.SOURCE_CHANGED and isinstance(opened, FileSource)
+            if not is_cut or time.monotonic() > until:
+                raise
         except BaseException:
             opened.close()
             raise

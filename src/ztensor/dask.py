@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import importlib
-import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from ztensor.errors import (
     SourceError,
     describe,
 )
+from ztensor.locks import Lock
 from ztensor.opening import open as open_reader
 from ztensor.reading.row_slices import slice_of
 from ztensor.reading.runs import RunReader
@@ -159,7 +159,7 @@ class StoredChunks:
 
 
 _open: collections.OrderedDict[object, StoredChunks] = collections.OrderedDict()
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def _reopened(

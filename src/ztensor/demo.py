@@ -6,7 +6,6 @@ original ones bit for bit, and the damaged copy must be refused; `Outcome.failur
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import functools
@@ -33,6 +32,7 @@ from ztensor.opening import open as open_file
 from ztensor.source.paths import path_text
 from ztensor.source.removal import remove_file, stamp_of
 from ztensor.tensor import Tensor
+from ztensor.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -122,7 +122,7 @@ def build_checkpoint(
         # A generator for each tensor: whichever thread makes it, the numbers are the same.
         return _weights(np.random.Generator(np.random.SFC64([seed, index])), name, shapes[name])
 
-    with concurrent.futures.ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+    with Pool(min(4, os.cpu_count() or 1)) as pool:
         done = 0
         for name, array in zip(shapes, pool.map(make, enumerate(shapes)), strict=True):
             tensors[name] = array

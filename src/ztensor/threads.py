@@ -1,16 +1,25 @@
-"""How many threads work is shared out to, and the threads themselves."""
+"""How many threads work is shared out to, and the threads themselves.
+
+Every thread of the package that reads, computes or writes is made here: so work that was begun
+ends, also where the interpreter is about to end and starts no more threads.
+"""
 
 from __future__ import annotations
 
+import atexit
 import collections
 import concurrent.futures
 import contextlib
+import functools
 import itertools
+import logging
 import os
+import sys
 import threading
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+import weakref
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
-from ztensor.errors import ArgumentValueError, describe
+from ztensor.errors import ArgumentValueError, SourceError, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +31,8 @@ _T = TypeVar("_T")
 _MOST = 4
 # Jobs that are handed over before one is waited for, by the thread: what they hold is bounded.
 _AHEAD = 4
+
+_LOG = logging.getLogger("ztensor")
 
 _own = threading.local()
 
@@ -37,9 +48,68 @@ def at_most(count: int) -> Iterator[None]:
         _own.most = before
 
 
-def pool(workers: int) -> concurrent.futures.ThreadPoolExecutor:
-    """Return threads that share out nothing of their own work: others are at work beside them."""
-    return concurrent.futures.ThreadPoolExecutor(workers, "ztensor", _work_alone)
+class Pool(concurrent.futures.ThreadPoolExecutor):
+    """Threads for a piece of work.
+
+    While the interpreter ends, or where the system has no more threads, the caller does the work.
+
+    Args:
+        workers: how many threads.
+        are_alone: False has them share out their own work, too, as if no others worked beside them.
+    """
+
+    def __init__(self, workers: int, *, are_alone: bool = True) -> None:
+        super().__init__(workers, "ztensor", _work_alone if are_alone else None)
+
+    def submit(
+        self, work: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> concurrent.futures.Future[_T]:
+        """Start work on a thread, or do it at once where no thread can be had."""
+        future = self.begun(work, *args, **kwargs)
+        if future is None:
+            future = concurrent.futures.Future()
+            try:
+                with at_most(1):
+                    future.set_result(work(*args, **kwargs))
+            except Exception as error:  # noqa: BLE001  # raised where the result is asked for
+                future.set_exception(error)
+        return future
+
+    def begun(
+        self, work: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> concurrent.futures.Future[_T] | None:
+        """Start work on a thread; return None where no thread can be had, and nothing was begun.
+
+        For work that waits for what the caller does next, and so cannot be done at once.
+        """
+        job = _Job(functools.partial(work, *args, **kwargs))
+        try:
+            return super().submit(job)
+        except RuntimeError:  # raised before or after the job was queued for threads there are
+            return None if job.is_taken_back() else job.future
+
+
+class _Job(Generic[_T]):
+    """Work that is done once, by a thread, unless the caller takes it back before."""
+
+    def __init__(self, work: Callable[[], _T]) -> None:
+        self._work = work
+        self._turn = threading.Lock()
+        self.future: concurrent.futures.Future[_T] = concurrent.futures.Future()
+
+    def is_taken_back(self) -> bool:
+        return self._turn.acquire(blocking=False)
+
+    def __call__(self) -> _T:
+        if not self._turn.acquire(blocking=False):
+            raise concurrent.futures.CancelledError
+        try:
+            value = self._work()
+        except BaseException as error:
+            self.future.set_exception(error)
+            raise
+        self.future.set_result(value)
+        return value
 
 
 def _work_alone() -> None:
@@ -105,6 +175,10 @@ class Turns:
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self.renew()
+
+    def renew(self) -> None:
+        """Have nothing lent, as in a forked child, which has none of the threads that wait."""
         self._lent = 0
         self._changed = threading.Condition()
         self._own = threading.local()
@@ -143,7 +217,7 @@ class Turns:
         finally:
             own.has_some = False
             with self._changed:
-                self._lent -= nbytes
+                self._lent = max(0, self._lent - nbytes)  # renewed since
                 self._changed.notify_all()
 
 
@@ -160,15 +234,24 @@ class Crew:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._pool: concurrent.futures.ThreadPoolExecutor | None = None
+        self._pool: Pool | None = None
 
     def submit(
         self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
     ) -> concurrent.futures.Future[_T]:
-        """Start work on one of the threads."""
+        """Start work on one of the threads; see `Pool.submit`."""
+        return self._threads().submit(work, *args, **kwargs)
+
+    def begun(
+        self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
+    ) -> concurrent.futures.Future[_T] | None:
+        """Start work on one of the threads, or return None; see `Pool.begun`."""
+        return self._threads().begun(work, *args, **kwargs)
+
+    def _threads(self) -> Pool:
         if self._pool is None:
-            self._pool = pool(self.count)
-        return self._pool.submit(work, *args, **kwargs)
+            self._pool = Pool(self.count)
+        return self._pool
 
     def close(self) -> None:
         """Wait for what is running, drop what is not, and end the threads."""
@@ -194,7 +277,7 @@ def run_jobs(jobs: Iterable[Callable[[], None]], workers: int) -> None:
             job()
         return
     begun: collections.deque[concurrent.futures.Future[None]] = collections.deque()
-    with pool(workers) as threads:
+    with Pool(workers) as threads:
         try:
             for job in itertools.chain(first, left):
                 begun.append(threads.submit(job))
@@ -205,3 +288,149 @@ def run_jobs(jobs: Iterable[Callable[[], None]], workers: int) -> None:
         except BaseException:
             threads.shutdown(cancel_futures=True)
             raise
+
+
+class Background:
+    """A write in a thread of its own that ends although the program does.
+
+    Python waits for the thread before it ends, and so does this where Ctrl-C broke that off. A
+    failure that `end` has not raised by then is reported, and the program exits with 120: Python's
+    own number for an error that comes when the exit status is settled already.
+
+    Args:
+        work: what is done.
+        name: what it writes, for messages.
+    """
+
+    def __init__(self, work: Callable[[], None], name: str) -> None:
+        self.name = name
+        self._work: Callable[[], None] | None = work
+        self._thread = threading.Thread(target=self._run, name=f"ztensor {name}")
+        self._failure: BaseException | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether it has begun and not ended."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Begin; where the interpreter ends, do it all before this returns.
+
+        Raises:
+            Exception: what the work raises where it is done at once.
+        """
+        _BACKGROUND.add(self)
+        if threading.main_thread().is_alive():  # else Python no longer waits for threads
+            try:
+                self._thread.start()
+            except RuntimeError:  # the interpreter or the system starts no more
+                pass
+            else:
+                return
+        self._run()
+        self.end()
+
+    def end(self) -> None:
+        """Wait until it has ended.
+
+        Raises:
+            BaseException: what the work raised; once.
+        """
+        if self._thread.ident is not None:
+            self._thread.join()
+        _BACKGROUND.discard(self)
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _run(self) -> None:
+        work, self._work = self._work, None
+        try:
+            if work is not None:
+                work()
+        except BaseException as error:  # noqa: BLE001  # raised by `end`
+            self._failure = error
+            _LOG.error("%s was not saved: %s", self.name, error)
+        else:
+            _BACKGROUND.discard(self)
+
+
+_BACKGROUND: set[Background] = set()
+if hasattr(os, "register_at_fork"):  # a child has none of the threads
+    os.register_at_fork(after_in_child=_BACKGROUND.clear)
+    os.register_at_fork(after_in_child=WINDOWS.renew)
+
+
+class Write(Protocol):
+    """What is written to until it is committed or aborted."""
+
+    @property
+    def name(self) -> str:
+        """Return the path or URL."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether it is neither committed nor aborted."""
+        ...
+
+
+_WRITES: weakref.WeakKeyDictionary[Write, threading.Thread] = weakref.WeakKeyDictionary()
+
+
+def note_write(write: Write) -> None:
+    """Note that this thread writes something, in case it is a daemon that dies with the program."""
+    if threading.current_thread().daemon:
+        _WRITES[write] = threading.current_thread()
+
+
+class _FailingAtExit:
+    """Standard output whose last flush raises an error.
+
+    Python reports that error by `sys.unraisablehook`, and exits with 120. Everything else that is
+    done at exit is done.
+    """
+
+    def __init__(self, stream: Any, error: BaseException) -> None:
+        self._stream = stream
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @property
+    def closed(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        if self._stream is not None and not self._stream.closed:
+            self._stream.flush()
+        if sys.is_finalizing():
+            raise self._error
+
+
+@atexit.register
+def _end_writes() -> None:
+    """Wait for what is written in the background, and report what is lost."""
+    lost: list[BaseException] = []
+    for background in list(_BACKGROUND):
+        try:
+            background.end()
+        except KeyboardInterrupt as error:
+            lost.append(_lost(background.name, "it was interrupted"))
+            lost[-1].__cause__ = error
+        except BaseException as error:  # noqa: BLE001  # reported at the end
+            lost.append(error)
+    for reference in _WRITES.keyrefs():  # a list: daemons go on
+        write = reference()
+        thread = None if write is None else _WRITES.get(write)
+        if write is not None and write.is_open and thread is not None and thread.is_alive():
+            lost.append(_lost(write.name, "its thread is a daemon, which ends with the program"))
+    if lost:
+        sys.stdout = _FailingAtExit(sys.stdout, lost[0])
+
+
+def _lost(name: str, why: str) -> SourceError:
+    error = SourceError(f"the write had not ended when the program did: {why}", file=name)
+    _LOG.error("%s", error)
+    return error

@@ -20,7 +20,6 @@ from ztensor.checkpoints import CheckpointManager
 from ztensor.errors import (
     ArgumentTypeError,
     MissingDependencyError,
-    ObjectNotFoundError,
     SourceError,
     UsageError,
     describe,
@@ -37,6 +36,9 @@ __all__ = ["CheckpointCallback", "unpack"]
 
 _STATE = "trainer_state"
 _PARTS = ("model", "optimizer", "scheduler", "random", _STATE)
+# The file that marks a folder as one that `unpack` made, and what it says.
+_MARK = "unpacked.txt"
+_SAYS = "ztensor.trainer.unpack made this folder of a step, and writes it anew for another.\n"
 
 
 @public
@@ -51,7 +53,7 @@ class SavesSteps:
     scaler of fp16 is not handed to callbacks and is not in the step; bf16 has none.
 
     Args:
-        manager: where steps go; it is closed when training ends.
+        manager: where steps go; the last one is there when training ends.
     """
 
     def __init__(self, manager: CheckpointManager) -> None:
@@ -149,7 +151,9 @@ else:
 
 
 @public
-def unpack(source: CheckpointManager | Path, folder: Path, *, step: int | None = None) -> str:
+def unpack(
+    source: CheckpointManager | Path, folder: Path, *, step: int | None = None
+) -> str | None:
     """Write the folder that `Trainer` resumes from, of a step that `CheckpointCallback` saved.
 
         trainer.train(resume_from_checkpoint=ztensor.trainer.unpack(manager, "resumed"))
@@ -157,15 +161,17 @@ def unpack(source: CheckpointManager | Path, folder: Path, *, step: int | None =
     Args:
         source: the manager, of which the newest step is taken whose every byte is right; or the
             file of a step.
-        folder: where to; it is made, and must not be there, or be empty.
+        folder: where to; it is made. If it is there, it must be empty, or made by `unpack` before:
+            its files are then replaced.
         step: another step of the manager.
 
     Returns:
         The folder: `model.safetensors`, `optimizer.pt`, `scheduler.pt`, `rng_state.pth`,
         `trainer_state.json`, and configurations. The pickles are written here, of plain values.
+        None where the manager has no step at all, as in a new run: the trainer then begins anew.
 
     Raises:
-        ObjectNotFoundError: there is no such step, or none at all.
+        ObjectNotFoundError: there is no such step.
         UsageError: the folder is not empty, or the step is none of a `CheckpointCallback`.
         FormatError: the step is damaged, or all are.
         SourceError: something cannot be read or written.
@@ -175,7 +181,7 @@ def unpack(source: CheckpointManager | Path, folder: Path, *, step: int | None =
     if isinstance(source, CheckpointManager):
         restored = source.restore(step)
         if restored is None:
-            raise ObjectNotFoundError("the run has no step yet")
+            return None
         tree = restored.tree
     else:
         tree = load_tree(source)
@@ -184,17 +190,19 @@ def unpack(source: CheckpointManager | Path, folder: Path, *, step: int | None =
     place = path_text(folder)
     try:
         os.makedirs(place, exist_ok=True)
-        if os.listdir(place):
-            raise UsageError("the folder is not empty", file=place)
+        _require_own(place, has_scheduler=tree["scheduler"] is not None)
+        _write(place, _MARK, _SAYS)
         # What makes it a folder that `Trainer` takes is written last.
         torch.save(tree["optimizer"], os.path.join(place, "optimizer.pt"))
         if tree["scheduler"] is not None:
             torch.save(tree["scheduler"], os.path.join(place, "scheduler.pt"))
         torch.save(tree["random"], os.path.join(place, "rng_state.pth"))
-        _write(place, "trainer_state.json", json.dumps(tree[_STATE], indent=2, default=_as_json))
+        _write(
+            place, "trainer_state.json", json.dumps(tree[_STATE], indent=2, default=_as_json) + "\n"
+        )
         for name in ("config", "generation_config"):
             if tree.get(name) is not None:
-                _write(place, f"{name}.json", tree[name])
+                _write(place, f"{name}.json", tree[name] + "\n")
     except OSError as error:
         if isinstance(error, SourceError):
             raise
@@ -210,9 +218,23 @@ def unpack(source: CheckpointManager | Path, folder: Path, *, step: int | None =
     return place
 
 
+def _require_own(place: str, *, has_scheduler: bool) -> None:
+    """Refuse a folder that is not empty, unless `unpack` made it, of a step of such a run."""
+    names = os.listdir(place)
+    if not names:
+        return
+    mark = os.path.join(place, _MARK)
+    if _MARK in names and os.path.isfile(mark):
+        with open(mark, encoding="utf-8", errors="replace") as file:
+            is_own = file.read(len(_SAYS) + 1) == _SAYS
+        if is_own and (has_scheduler or "scheduler.pt" not in names):
+            return
+    raise UsageError("the folder is not empty, and of something else", file=place)
+
+
 def _write(folder: str, name: str, text: str) -> None:
     with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-        file.write(text + "\n")
+        file.write(text)
 
 
 def _as_json(value: Any) -> Any:

@@ -99,8 +99,7 @@ def test_what_is_wrong_is_told(tmp_path: Path) -> None:
     manager = ztensor.CheckpointManager(tmp_path / "steps", background=False)
     with pytest.raises(ArgumentTypeError, match="not a manager"):
         ztensor.trainer.CheckpointCallback(tmp_path)  # type: ignore[arg-type]
-    with pytest.raises(ObjectNotFoundError, match="no step"):
-        ztensor.trainer.unpack(manager, tmp_path / "new")
+    assert ztensor.trainer.unpack(manager, tmp_path / "new") is None
     manager.save(1, {"model": {}})
     with pytest.raises(UsageError, match="none of"):
         ztensor.trainer.unpack(manager, tmp_path / "new")

@@ -6,9 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from unittest import mock
 
 import numpy as np
@@ -23,6 +24,9 @@ from ztensor import edit
 from ztensor.numpy import load_file, save_file
 from ztensor.reading.plain import LOOK_SECONDS
 from ztensor.source import guards
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SECONDS = amount(4, full=10) / 10
 VERSIONS = pytest.mark.parametrize("version", ["1.2.0", "2.1"])
@@ -269,6 +273,98 @@ def test_a_reader_that_came_in_the_middle_of_an_append_is_not_alarmed(
         assert len(seen[0]) == 4
         seen[0].close()
     assert seen or (end == "abort" and not is_long)
+
+
+class Stepped:
+    """A change to a file, made by a thread that stops before each call that writes or cuts."""
+
+    def __init__(self, change: Callable[[], object]) -> None:
+        self._arrived = threading.Semaphore(0)
+        self._go = threading.Semaphore(0)
+        self.is_over = False
+        self._thread = threading.Thread(target=self._run, args=(change,))
+
+    def _run(self, change: Callable[[], object]) -> None:
+        try:
+            change()
+        finally:
+            self.is_over = True
+            self._arrived.release()
+
+    def stopping(self, call: Any) -> Any:
+        def replaced(*arguments: Any) -> Any:
+            if threading.current_thread() is self._thread:
+                self._arrived.release()
+                self._go.acquire()
+            return call(*arguments)
+
+        return replaced
+
+    def start(self) -> None:
+        self._thread.start()
+        self._arrived.acquire()
+
+    def advance(self, steps: int) -> None:
+        for _ in range(steps):
+            if self.is_over:
+                return
+            self._go.release()
+            self._arrived.acquire()
+
+
+def _append(path: Path, end: str) -> None:
+    writer = ztensor.Writer.append(path)
+    for number in range(3):
+        writer.write(f"new {number}", NEW)
+    getattr(writer, end)()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "preadv"), reason="reads are met at that call")
+@pytest.mark.parametrize("end", ["finish", "abort"])
+@pytest.mark.parametrize("is_long", [False, True])
+@VERSIONS
+def test_whatever_a_writer_does_between_two_calls_of_open(
+    version: str, is_long: bool, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file may grow, be cut, or be committed between `fstat` and any of the reads."""
+    if is_long:
+        monkeypatch.setattr(guards, "_PIECE_BYTES", 5000)
+    path, preadv = tmp_path / TARGET, os.preadv
+    begun, is_last = 0, False
+    while not is_last:
+        for read in range(6):
+            for steps in (1, 1000):
+                save_file(tensors(3), path, version=version, durable=False)
+                change = Stepped(lambda: _append(path, end))
+                left = read
+
+                def meet(*arguments: Any, change: Stepped = change, steps: int = steps) -> int:
+                    nonlocal left
+                    if left == 0:
+                        change.advance(steps)
+                    left -= 1
+                    return preadv(*arguments)
+
+                with monkeypatch.context() as patch:
+                    patch.setattr(os, "pwrite", change.stopping(os.pwrite))
+                    patch.setattr(os, "ftruncate", change.stopping(os.ftruncate))
+                    change.start()
+                    change.advance(begun)
+                    is_last = change.is_over
+                    patch.setattr(os, "preadv", meet)
+                    try:
+                        with ztensor.open(path) as reader:
+                            assert len(reader) in ((4, 7) if end == "finish" else (4,))
+                            # A change to 1.x that is given up within the length that a reader
+                            # found looks to that reader like one in place.
+                            if version == "2.1" or end == "finish":
+                                for more in (0, 1, 1000):
+                                    change.advance(more)
+                                    assert (reader["t1"] == 3).all()
+                    finally:
+                        change.advance(1000)
+        begun += 1
 
 
 @pytest.mark.parametrize("how", ["cut", "changed"])

@@ -16,7 +16,6 @@ import pytest
 import ztensor
 from ztensor import fleet
 from ztensor.errors import SourceError, SourceNotFoundError, UsageError, ZTensorError
-from ztensor.fleet.processes import Processes
 from ztensor.fleet.running import each
 from ztensor.numpy import load_file, save_file
 
@@ -225,7 +224,7 @@ def test_a_file_that_kills_its_worker_alone_has_the_only_error(tmp_path: Path) -
     sources = [str(tmp_path / name) for name in ("a", "b", "deadly", "c", "d", "e")]
     for source in sources:
         Path(source).write_bytes(bytes(len(source)))
-    with Processes(2) as executor:
+    with fleet.Processes(2) as executor:
         pairs = list(each(size_unless_deadly, sources, {}, executor, 2, "collect", None, None))
         assert sorted(source for source, _ in pairs) == sorted(sources)
         found = dict(pairs)
@@ -234,6 +233,20 @@ def test_a_file_that_kills_its_worker_alone_has_the_only_error(tmp_path: Path) -
         assert error.file == sources[2]
         assert found == {source: len(source) for source in found}
         assert executor.submit(os.path.getsize, sources[0]).result() == len(sources[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", FUNCTIONS)
+def test_a_killed_worker_costs_no_file(verb: str, files: list[str]) -> None:
+    others = multiprocessing.active_children()
+    alone = {source: type(found) for source, found in FUNCTIONS[verb](files)}
+    with fleet.Processes(2) as executor:
+        pairs = FUNCTIONS[verb](files, executor=executor)
+        found = dict([next(pairs)])
+        child = next(one for one in multiprocessing.active_children() if one not in others)
+        child.kill()
+        found.update(pairs)
+    assert {source: type(one) for source, one in found.items()} == alone
 
 
 class Refusing(concurrent.futures.Executor):

@@ -88,3 +88,39 @@ def test_processes_of_a_machine_share_its_cores(
     assert thread_count(3, processes=processes) == 3  # who asks for so many gets them
     monkeypatch.setenv("ZTENSOR_NUM_THREADS", "7")
     assert thread_count(processes=processes) == 7
+
+
+# --- Where the system, or an interpreter that ends, starts no more threads ---------------------
+
+
+def _calls(folder: Path, arrays: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "raw": lambda: ztensor.numpy.save_file(arrays, folder / "raw.zt"),
+        "compressed": lambda: ztensor.numpy.save_file(arrays, folder / "c.zt", compression=True),
+        "2.1": lambda: ztensor.numpy.save_file(arrays, folder / "2.zt", version="2.1"),
+        "loaded": lambda: ztensor.numpy.load_file(folder / "old.zt", copy=True),
+        "converted": lambda: ztensor.convert(folder / "old.npz", folder / "new.zt", threads=3),
+        "exported": lambda: ztensor.convert(folder / "old.zt", folder / "new.npz", threads=3),
+        "verified": lambda: ztensor.open(folder / "old.zt").verify(deep=True, threads=3),
+        "step": lambda: ztensor.CheckpointManager(folder / "run").save(1, arrays),
+    }
+
+
+@pytest.mark.parametrize("name", list(_calls(Path(), {})))
+def test_work_is_done_where_no_thread_starts(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(2)
+    arrays = {f"t{i}": rng.integers(0, 9, 2 * MIB, np.uint8) for i in range(4)}
+    ztensor.numpy.save_file(arrays, tmp_path / "old.zt", compression=True)
+    np.savez_compressed(tmp_path / "old.npz", allow_pickle=False, **arrays)
+
+    def refused(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    _calls(tmp_path, arrays)[name]()
+    monkeypatch.undo()
+    for written in (*tmp_path.glob("*.zt"), *tmp_path.glob("run/*.zt")):
+        loaded = ztensor.numpy.load_file(written)
+        assert all(np.array_equal(loaded[one], arrays[one]) for one in arrays)

@@ -6,9 +6,7 @@ how many files, has no part in it. `docs/formats.md` has the definition for othe
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
-import threading
 from typing import TYPE_CHECKING, Any
 
 from ztensor.analysis.streaming import opened
@@ -17,10 +15,11 @@ from ztensor.container.v2 import emit_content
 from ztensor.digest import ALGORITHMS, CONTENT_ALGORITHMS, digest_of
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
 from ztensor.layout.lengths import known_length
+from ztensor.locks import Lock
 from ztensor.reading.objects import order_of_bytes
 from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.portable import portable_chunks, portable_object
-from ztensor.threads import WINDOWS, thread_count, worth
+from ztensor.threads import WINDOWS, Pool, thread_count, worth
 from ztensor.wire import cbor
 
 if TYPE_CHECKING:
@@ -164,7 +163,7 @@ def _ids(
     progress: Progress | None,
 ) -> dict[str, str]:
     sizes = {name: reader.objects.part(name).object(name).stored_nbytes for name in names}
-    total, done, lock = sum(sizes.values()), 0, threading.Lock()
+    total, done, lock = sum(sizes.values()), 0, Lock()
     overlaps = Overlaps(
         (reader.objects.part(name), component)
         for name in names
@@ -189,7 +188,7 @@ def _ids(
         return {name: found[name] for name in sizes}
     # The largest first, so that none is left alone at the end.
     order = sorted(sizes, key=lambda name: -sizes[name])
-    with concurrent.futures.ThreadPoolExecutor(workers, "ztensor") as pool:
+    with Pool(workers) as pool:
         found = dict(zip(order, pool.map(id_of, order), strict=True))
     return {name: found[name] for name in sizes}
 

@@ -5,10 +5,8 @@ Memory stays the same whatever an object's size, but for foreign encodings that 
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
-import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -16,11 +14,12 @@ import numpy as np
 from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
 from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import require_known, storage_dtype, typed_array
+from ztensor.locks import Lock
 from ztensor.model.dtype import element_count
 from ztensor.opening import open as open_reader
 from ztensor.reading.reader import ObjectReader
 from ztensor.reading.row_slices import QuantizedSlice, slice_of
-from ztensor.threads import WINDOWS, thread_count, worth
+from ztensor.threads import WINDOWS, Pool, thread_count, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -222,7 +221,7 @@ def share_out(
     if count < 2:
         done = {name: whole(name) for name in by_size}
     else:
-        with concurrent.futures.ThreadPoolExecutor(count, "ztensor") as pool:
+        with Pool(count) as pool:
             futures = {name: pool.submit(whole, name) for name in by_size}
             try:
                 done = {name: future.result() for name, future in futures.items()}
@@ -244,7 +243,7 @@ class Meter:
         self._total = total
         self._progress = progress
         self._done = 0
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def part(self, most: int) -> Callable[[int], None]:
         """Return what takes the bytes of one object as they are done, `most` of them at most."""

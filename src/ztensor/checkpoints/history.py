@@ -11,7 +11,13 @@ from ztensor.boundary import public
 from ztensor.checkpoints.listing import Listing
 from ztensor.checkpoints.place import Prefix, file_name, judged
 from ztensor.checkpoints.rules import mode_of, ranked
-from ztensor.checkpoints.step import Checkpoint, is_damage, told_by, why_not_a_step
+from ztensor.checkpoints.step import (
+    Checkpoint,
+    is_damage,
+    is_unreadable,
+    told_by,
+    why_not_a_step,
+)
 from ztensor.checkpoints.whole import read_divided
 from ztensor.errors import (
     ArgumentTypeError,
@@ -200,9 +206,10 @@ class History:
         `sharding=`.
 
         Args:
-            step: the step; None for the newest. A damaged one is then skipped, which is logged
-                and told in `skipped`, and the one before it taken. An intact file that is not a
-                step, and only has the name of one, is passed over, which is logged.
+            step: the step; None for the newest. One that is damaged, or says that it is of a newer
+                version or longer than is allowed, is then skipped, which is logged and told in
+                `skipped`, and the one before it taken. An intact file that is not a step, and only
+                has the name of one, is passed over, which is logged.
             into: as for `ztensor.load_tree`, like all that follow.
             only: patterns of keys joined by dots.
             types: classes of records.
@@ -215,6 +222,7 @@ class History:
             ObjectNotFoundError: there is no such step.
             FormatError: the step, or every step, is damaged; or no file is the step that its name
                 says, and one is another step.
+            UnsupportedVersionError: no step is readable, and one needs a newer release.
             ArgumentValueError: the step has another tree than `into`.
             SourceError: the folder or a file cannot be read, which is not taken for damage.
             ZTensorError: what else `ztensor.load_tree` raises.
@@ -234,7 +242,7 @@ class History:
                     if why_not_a_step(error) is not None:
                         others[entry.step] = error
                         continue
-                    if not is_damage(error):
+                    if not is_unreadable(error):
                         raise
                     self._skip(entry, error)
                     skipped[entry.step] = error
@@ -248,6 +256,9 @@ class History:
             _pass_over(others.values(), is_new=True)
             return None
         newest = skipped[max(skipped)]
+        for step in sorted(skipped, reverse=True):
+            if not is_damage(skipped[step]):
+                raise skipped[step]
         raise FormatError(
             f"no step is whole; {counted(len(skipped), 'step')} tried, the newest: {newest}",
             reason=newest.reason,
@@ -257,7 +268,7 @@ class History:
     def _skip(self, entry: Entry, error: ZTensorError) -> None:
         self._listing.note_damage(entry, error)
         place = describe(self._place.name, 200)
-        _LOG.warning("%s: step %d is damaged and is skipped: %s", place, entry.step, error)
+        _LOG.warning("%s: step %d cannot be read and is skipped: %s", place, entry.step, error)
 
     def _entry(self, step: int) -> Entry:
         for entry in self._listing.entries():

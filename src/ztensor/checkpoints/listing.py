@@ -8,7 +8,7 @@ from ztensor.checkpoints.place import judged
 from ztensor.checkpoints.step import (
     NO_ROOT,
     Checkpoint,
-    is_damage,
+    is_unreadable,
     not_a_step,
     told_by,
     told_by_root,
@@ -113,7 +113,7 @@ class Listing:
                 told |= _checked(reader) if whole else {}
             return self._of(entry, **told)
         except ZTensorError as error:
-            if not isinstance(error, (FormatError, UnsupportedError)) and not is_damage(error):
+            if not isinstance(error, (FormatError, UnsupportedError)) and not is_unreadable(error):
                 raise
             return self._of(entry, problem=error)
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import sys
-import threading
 from typing import TYPE_CHECKING, Any, Self, SupportsFloat
 
 from ztensor.boundary import public
@@ -36,6 +34,7 @@ from ztensor.hints import Hinted
 from ztensor.notebook import Shown
 from ztensor.opening import open as open_files
 from ztensor.states import save_encoded, save_encoded_divided
+from ztensor.threads import Background
 from ztensor.tree.encode import encode
 
 if TYPE_CHECKING:
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     from ztensor.source.sink import Durable
     from ztensor.tree.encode import Encoded
     from ztensor.typing import Path, Storage
-
-_LOG = logging.getLogger("ztensor")
 
 
 @public
@@ -128,8 +125,7 @@ class CheckpointManager(Shown, Hinted, History):
             )
         self._increments = increments
         self._staging = Staging()
-        self._thread: threading.Thread | None = None
-        self._failure: BaseException | None = None
+        self._saving: Background | None = None
         self._process = os.getpid()
         self._is_closed = False
         self._last: int | None = None  # saved here; older ones are an older run
@@ -186,14 +182,9 @@ class CheckpointManager(Shown, Hinted, History):
             self._commit(step, encoded, told)
             return True
         encoded = self._staging.copied(encoded)
-        self._thread = threading.Thread(
-            target=self._commit_aside, args=(step, encoded, told), name=f"ztensor save {step}"
-        )
-        try:
-            self._thread.start()
-        except RuntimeError:  # the interpreter ends, and no thread begins any more
-            self._thread = None
-            self._commit(step, encoded, told)
+        commit = functools.partial(self._commit, step, encoded, told)
+        self._saving = Background(commit, f"{describe(self._place.name)}: step {step}")
+        self._saving.start()
         if self.interrupted:
             self._settle()
         return True
@@ -309,23 +300,12 @@ class CheckpointManager(Shown, Hinted, History):
 
     def _settle(self, *, wait: bool = True) -> None:
         """Wait for the thread, and raise what it failed with."""
-        thread = self._thread
-        if thread is None or self._process != os.getpid():
+        saving = self._saving
+        if saving is None or self._process != os.getpid():
             return
-        if thread.is_alive() and not wait:
-            return
-        thread.join()
-        self._thread = None
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
-
-    def _commit_aside(self, step: int, encoded: Encoded, told: dict[str, object]) -> None:
-        try:
-            self._commit(step, encoded, told)
-        except BaseException as error:  # noqa: BLE001  # raised where someone can see it
-            self._failure = error
-            _LOG.error("%s: step %d was not saved: %s", describe(self._place.name), step, error)
+        if wait or not saving.is_running:
+            saving.end()
+            self._saving = None
 
     def _commit(self, step: int, encoded: Encoded, told: dict[str, object]) -> None:
         self._place.prepare(durable=self._options["durable"] is True)

@@ -21,7 +21,7 @@ from ztensor.source.removal import OpenFolder, is_link, remove_object
 from ztensor.source.sink import sweep
 from ztensor.source.table import remote_of
 from ztensor.source.urls import Remote, with_storage
-from ztensor.threads import pool
+from ztensor.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -358,7 +358,7 @@ class Prefix:
         found = [one for one in listed(self._remote) if step_of(one.name) is not None]
         files = [(one.name, one) for one in found if one.nbytes >= 0 and one.name.endswith(SUFFIX)]
         names = [one.name for one in found if one.nbytes < 0 and not one.name.endswith(SUFFIX)]
-        with pool(REQUESTS) as workers:
+        with Pool(REQUESTS) as workers:
             roots = workers.map(lambda name: look(self.path(f"{name}/{ROOT}")), names)
             folders = [(name, root) for name, root in zip(names, roots, strict=True) if root]
         return _by_step(

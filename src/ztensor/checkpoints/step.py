@@ -11,9 +11,11 @@ from ztensor.divided.root import STEP
 from ztensor.errors import (
     ArgumentTypeError,
     FormatError,
+    LimitError,
     ManifestError,
     Reason,
     SourceError,
+    UnsupportedVersionError,
     ZTensorError,
     describe,
 )
@@ -175,6 +177,17 @@ def is_damage(error: BaseException) -> bool:
     if isinstance(error, SourceError):
         return error.errno == errno.EIO or error.reason is Reason.SOURCE_CHANGED
     return isinstance(error, FormatError)
+
+
+def is_unreadable(error: BaseException) -> bool:
+    """Return whether nothing can be read of a file as it is, for which an older step can stand in.
+
+    It is damaged, or says that it is of a newer version or longer than is allowed: a damaged footer
+    says so, too. Only damage is a reason to remove it.
+    """
+    is_newer = isinstance(error, UnsupportedVersionError)
+    is_long = isinstance(error, LimitError) and error.reason is Reason.LIMIT_MANIFEST
+    return is_newer or is_long or is_damage(error)
 
 
 def metrics_of(given: Mapping[str, SupportsFloat] | None) -> dict[str, float]:

@@ -16,6 +16,7 @@ from ztensor.chunks.boxes import find_misfit, touching
 from ztensor.digest import ALGORITHMS
 from ztensor.errors import FormatError, Reason, ZTensorError
 from ztensor.layout.elements import result_dtype, storage_dtype
+from ztensor.locks import cached_property
 from ztensor.model.dtype import element_count
 from ztensor.model.manifest import Component
 from ztensor.model.showing import counted
@@ -138,18 +139,18 @@ class ChunkTable:
         """Return how many chunks there are."""
         return len(self.tensor)
 
-    @functools.cached_property
+    @cached_property
     def tensor_of(self) -> Mapping[str, int]:
         """Return the number of each tensor by its name."""
         return {name: number for number, name in enumerate(self.names)}
 
-    @functools.cached_property
+    @cached_property
     def ranks(self) -> Array:
         """Return the number of axes of each tensor."""
         count = len(self.shapes)
         return np.fromiter((len(shape) for shape in self.shapes), np.int64, count)
 
-    @functools.cached_property
+    @cached_property
     def _first_rows(self) -> Array:
         dtype = self.tensor.dtype  # numbers of another one would have all rows copied
         known = min(len(self.names), int(np.iinfo(dtype).max) + 1)
@@ -157,7 +158,7 @@ class ChunkTable:
         found[:known] = np.searchsorted(self.tensor, np.arange(known).astype(dtype))
         return found
 
-    @functools.cached_property
+    @cached_property
     def _first_axes(self) -> Array:
         """Return where the boxes of each tensor begin in `offsets` and `sizes`."""
         counts = np.diff(self._first_rows) * self.ranks

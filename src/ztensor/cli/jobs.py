@@ -36,10 +36,10 @@ def executing(how: Jobs, files: Sequence[str]) -> Iterator[dict[str, Any]]:
     if count < 2:
         yield {}
         return
-    from ztensor.fleet.processes import Processes
+    from ztensor.fleet import Processes
 
     with Processes(count) as pool:
-        yield {"executor": pool, "workers": count}
+        yield {"executor": pool}
 
 
 def _of_scheduler(address: str) -> Iterator[dict[str, Any]]:

@@ -292,14 +292,36 @@ def _root(
     pass
 
 
+def _open_missing_streams() -> None:
+    """Open the standard streams that the process was started without.
+
+    Input and output then fail where they are used, like those on a full disk. Messages are dropped.
+    No file that a verb opens gets their numbers.
+    """
+    for name, flags, mode in (
+        ("stdin", os.O_WRONLY, "r"),
+        ("stdout", os.O_RDONLY, "w"),
+        ("stderr", os.O_WRONLY, "w"),
+    ):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, flags)
+            setattr(sys, name, open(nowhere, mode, encoding="utf-8"))  # noqa: SIM115
+
+
 def main() -> None:
     """Run the command; `SystemExit` carries the exit code."""
+    _open_missing_streams()
     mixed = mixture()
     if mixed is not None:  # said on each call: the next change to the installation breaks it
         print(mixed.message, file=sys.stderr)
         if mixed.is_broken:
             raise SystemExit(ExitCode.FAILED)
-    app()
+    try:
+        app()
+    except OSError as error:  # of help: a verb handles its own
+        from ztensor.cli.verb import code_without_output
+
+        raise SystemExit(code_without_output(error)) from None
 
 
 if __name__ == "__main__":

@@ -272,9 +272,19 @@ class Terminal:
 
     def finish(self) -> None:
         """Hand everything printed to the system, so that a full disk or closed pipe is noticed."""
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                stream.flush()
+        sys.stdout.flush()
+        try:
+            sys.stderr.flush()
+        except OSError:  # nobody can be told
+            let_go(sys.stderr)
+
+
+def let_go(stream: IO[str]) -> None:
+    """Point a stream nowhere: Python flushes it once more when it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def message_of(error: BaseException) -> str:

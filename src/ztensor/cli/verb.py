@@ -16,7 +16,7 @@ import typer
 
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.options import Output
-from ztensor.cli.terminal import Terminal, message_of
+from ztensor.cli.terminal import Terminal, let_go, message_of
 from ztensor.errors import InternalError, ManifestError, SourceError, ZTensorError
 
 if TYPE_CHECKING:
@@ -124,12 +124,8 @@ def running(*, json: bool, quiet: bool) -> Iterator[Terminal]:
         except Exception as error:  # noqa: BLE001  # a bug: its text may be a stranger's, too
             _tell(terminal, error)
         terminal.finish()
-    except OSError as error:  # what was printed could not be handed on
-        _let_go_of_output()
-        if error.errno == errno.EPIPE or (os.name == "nt" and error.errno == errno.EINVAL):
-            raise typer.Exit(ExitCode.BROKEN_PIPE) from None
-        terminal.error(SourceError.from_os(error, "cannot write", "standard output"))
-        raise typer.Exit(ExitCode.FAILED) from None
+    except OSError as error:
+        raise typer.Exit(code_without_output(error)) from None
     if terminal.exit_code:
         raise typer.Exit(terminal.exit_code)
 
@@ -144,12 +140,16 @@ def _tell(terminal: Terminal, error: Exception) -> None:
         terminal.result({"error": error_as_json(error)})
 
 
-def _let_go_of_output() -> None:
-    """Point standard output nowhere: Python flushes it once more when it ends."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+def code_without_output(error: OSError) -> ExitCode:
+    """Tell that what was printed could not be handed on, and return the exit code for that."""
+    let_go(sys.stdout)
+    if error.errno == errno.EPIPE or (os.name == "nt" and error.errno == errno.EINVAL):
+        return ExitCode.BROKEN_PIPE
+    terminal = Terminal()
+    terminal.error(SourceError.from_os(error, "cannot write", "standard output"))
+    with contextlib.suppress(OSError):
+        terminal.finish()
+    return ExitCode.FAILED
 
 
 def open_file(file: str) -> Reader:

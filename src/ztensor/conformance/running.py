@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import concurrent.futures
 import dataclasses
 import json
 import os
@@ -17,6 +16,7 @@ from ztensor.conformance.judging import Outcome, Verdict, judge
 from ztensor.conformance.reader import read_file
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, FormatError, SourceError, describe
 from ztensor.source.paths import path_text
+from ztensor.threads import Pool
 
 if TYPE_CHECKING:
     from ztensor.typing import Path
@@ -103,7 +103,7 @@ def run_corpus(
     places = [_place(path, entry) for entry in entries]
     workers = 1 if reader is None or callable(reader) else jobs
     verdicts = []
-    with concurrent.futures.ThreadPoolExecutor(workers, "ztensor") as pool:
+    with Pool(workers) as pool:
         futures = [pool.submit(call, place) for place in places]
         try:
             for entry, future in zip(entries, futures, strict=True):

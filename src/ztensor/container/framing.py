@@ -190,6 +190,10 @@ def _locate_2(tail: bytes, file_size: int, limits: Limits) -> Frame:
         if offset or digest:
             raise _no_manifest_there("zeros for offset and hash where there is no manifest", footer)
         return Frame(Container.V2, 0, 0, file_size, 0)
+    if offset % PAGE_2 or offset < PAGE_2:
+        raise _no_manifest_there(f"a multiple of {PAGE_2}, at least {PAGE_2}", footer)
+    if offset + length > file_size - FOOTER_2_BYTES:
+        raise _no_manifest_there("the manifest to end before the footer", footer)
     if length > min(limits.manifest_bytes, MANIFEST_2_MOST):
         raise LimitError(
             "the manifest is larger than Limits.manifest_bytes, or than 1 GiB",
@@ -198,10 +202,6 @@ def _locate_2(tail: bytes, file_size: int, limits: Limits) -> Frame:
             found=f"{length}",
             section=_SECTION_2,
         )
-    if offset % PAGE_2 or offset < PAGE_2:
-        raise _no_manifest_there(f"a multiple of {PAGE_2}, at least {PAGE_2}", footer)
-    if offset + length > file_size - FOOTER_2_BYTES:
-        raise _no_manifest_there("the manifest to end before the footer", footer)
     return Frame(Container.V2, offset, length, file_size, digest)
 
 

@@ -30,7 +30,7 @@ from ztensor.errors import (
 from ztensor.source import locking
 from ztensor.source.removal import OpenFolder, remove_object
 from ztensor.source.urls import Remote
-from ztensor.threads import pool, run_jobs, thread_count
+from ztensor.threads import Pool, run_jobs, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -203,7 +203,7 @@ def _remove_objects(place: Place, names: Iterable[str], *, dry_run: bool = False
         return remove_object(place.remote(name), is_of_a_process)
 
     parts = sorted(filter(is_part_name, names))
-    with pool(REQUESTS) as workers:
+    with Pool(REQUESTS) as workers:
         return [
             name
             for name, is_gone in zip(parts, workers.map(remove_one, parts), strict=True)

@@ -7,12 +7,12 @@ made of stays as the root has it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ztensor.divided.root import BOXES, PATHS, SAVE_ID, STEP, values_kept
 from ztensor.frameworks import FRAMEWORKS
+from ztensor.locks import Lock
 from ztensor.tree.encode import encode
 from ztensor.tree.kinds import Leaf
 from ztensor.tree.names import unique
@@ -36,7 +36,7 @@ class RootAttributes(Mapping[str, object]):
         self._root = root
         self._arrays = arrays
         self._found: Mapping[str, object] | None = None
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def __getitem__(self, key: str) -> object:
         return self._all()[key]

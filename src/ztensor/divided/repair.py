@@ -39,7 +39,7 @@ from ztensor.source.base import Range
 from ztensor.source.sink import FileSink
 from ztensor.source.targets import shown
 from ztensor.source.upload import RemoteSink, copy, is_there
-from ztensor.threads import pool
+from ztensor.threads import Pool
 
 if TYPE_CHECKING:
     from ztensor.chunks.table import ChunkTable
@@ -173,7 +173,7 @@ def _keep_path(path: str) -> str:
 
 def _files_of(place: Place) -> list[FileOfPart]:
     names = list(place.parts())
-    with pool(REQUESTS if place.is_remote else 1) as workers:
+    with Pool(REQUESTS if place.is_remote else 1) as workers:
         found = workers.map(functools.partial(_file_of, place), names)
         files = [file for file in found if file is not None]
     if not files:

@@ -54,6 +54,7 @@ from ztensor.errors import (
 )
 from ztensor.frameworks import tree_adapter
 from ztensor.limits import Budget
+from ztensor.locks import cached_property
 from ztensor.sharded.naming import ROOT
 from ztensor.tree.decode import decode
 from ztensor.tree.encode import encode
@@ -110,17 +111,17 @@ class Root:
         """Return the whole shape of each tensor."""
         return self.table.shapes
 
-    @functools.cached_property
+    @cached_property
     def dtypes(self) -> Sequence[str]:
         """Return the storage type of each tensor, such as `"f32"`."""
         return [self.table.kinds[number].dtype for number in self.table.kind.tolist()]
 
-    @functools.cached_property
+    @cached_property
     def types(self) -> Sequence[str | None]:
         """Return the logical type of each tensor, such as `"bf16"`, or None."""
         return [self.table.kinds[number].type for number in self.table.kind.tolist()]
 
-    @functools.cached_property
+    @cached_property
     def layouts(self) -> Sequence[str]:
         """Return the layout of each tensor, such as `"dense"`."""
         return [self.table.kinds[number].format for number in self.table.kind.tolist()]
@@ -130,7 +131,7 @@ class Root:
         """Return the files of the processes: name, size, and digest of the manifest."""
         return self.table.files
 
-    @functools.cached_property
+    @cached_property
     def values(self) -> Mapping[str, Any]:
         """Return the values that are no tensors, by their names; read when first asked for.
 

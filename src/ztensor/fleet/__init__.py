@@ -5,7 +5,7 @@ An executor is what `concurrent.futures` calls one: a pool of threads or process
 this room, a path and plain options, and what comes back is a report: no bytes of a file travel.
 Each file is done by one thread, since files are what is done side by side.
 
-    with concurrent.futures.ProcessPoolExecutor() as pool:
+    with ztensor.fleet.Processes() as pool:
         for path, found in ztensor.fleet.verify_files(paths, executor=pool):
             ...
 
@@ -14,6 +14,7 @@ with one result), `naming.py` (where new files go), and `processes.py` (worker p
 where one dies).
 """
 
+from ztensor.fleet.processes import Processes
 from ztensor.fleet.verbs import (
     FileHash,
     convert_files,
@@ -22,7 +23,14 @@ from ztensor.fleet.verbs import (
     verify_files,
 )
 
-__all__ = ["FileHash", "convert_files", "hash_files", "stats_files", "verify_files"]
+__all__ = [
+    "FileHash",
+    "Processes",
+    "convert_files",
+    "hash_files",
+    "stats_files",
+    "verify_files",
+]
 
 
 def __dir__() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import multiprocessing
+import os
 import signal
 from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,15 +16,24 @@ _T = TypeVar("_T")
 
 
 class Processes(concurrent.futures.Executor):
-    """Worker processes. Where one dies, all that were given something lose it; new ones follow.
+    """Worker processes of this machine, of which one that dies takes no file of others with it.
+
+    Of a `concurrent.futures.ProcessPoolExecutor` all workers end where one is killed, and all files
+    that they had been given are errors. Here new processes follow, and each of these files is done
+    once more by a process that does nothing else. Processes are spawned, so the program's own
+    module must not begin its work where it is imported: `if __name__ == "__main__":`.
 
     Args:
-        count: how many there are at a time.
+        count: how many there are at a time; as many as there are processors by default.
+
+    Raises:
+        ValueError: `count` is not positive.
     """
 
-    def __init__(self, count: int) -> None:
-        self._count = count
+    def __init__(self, count: int | None = None) -> None:
         self._pool = _pool(count)
+        # As other executors name it; see `_most` in `running.py`.
+        self._max_workers = os.cpu_count() or 1 if count is None else count
 
     def submit(
         self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any
@@ -33,7 +43,7 @@ class Processes(concurrent.futures.Executor):
             return self._pool.submit(fn, *args, **kwargs)
         except BrokenProcessPool:
             self._pool.shutdown(wait=False)
-            self._pool = _pool(self._count)
+            self._pool = _pool(self._max_workers)
             return self._pool.submit(fn, *args, **kwargs)
 
     def alone(self, job: Callable[[], _T]) -> _T:
@@ -51,7 +61,7 @@ class Processes(concurrent.futures.Executor):
         self._pool.shutdown(*how, **options)
 
 
-def _pool(count: int) -> ProcessPoolExecutor:
+def _pool(count: int | None) -> ProcessPoolExecutor:
     # Not forked: a copy of this process would have its locks, but not its threads.
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(

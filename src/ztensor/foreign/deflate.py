@@ -10,13 +10,13 @@ A long stream can be entered in its midst: one pass over it keeps the state of z
 from __future__ import annotations
 
 import bisect
-import threading
 import zlib
 from array import array
 from typing import TYPE_CHECKING, Any
 
 from ztensor.encoding.base import Runs
 from ztensor.errors import EncodingError, Reason, describe
+from ztensor.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -114,7 +114,7 @@ class Stream:
         self._check = check
         self._entries: list[Inflater] | None = None
         self._failed: EncodingError | None = None
-        self._entering = threading.Lock()
+        self._entering = Lock()
 
     def pieces(self, stored: Stored, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         """Yield the bytes from `start` to `stop`, at most 1 MiB at a time.

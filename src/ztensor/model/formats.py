@@ -6,12 +6,12 @@ what is read. A new format is a module in `foreign/` and a line of `FORMATS`.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import ArgumentValueError, describe
+from ztensor.locks import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ class Look:
         self.read = read
         self.head = read(0, min(_HEAD_BYTES, size))
 
-    @functools.cached_property
+    @cached_property
     def tail(self) -> bytes:
         """The last bytes, where archives have the names of their members."""
         length = min(_TAIL_BYTES, self.size)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ZTensorError
+from ztensor.locks import Lock
 from ztensor.model.manifest import TensorObject
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class LaterObjects(Mapping[str, TensorObject]):
         self.extents = extents
         self._found: dict[str, TensorObject | None] = dict.fromkeys(names)
         self._make = make
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._found)

@@ -123,8 +123,10 @@ class Ahead:
             if key is None:
                 return
             stream = _Stream(key)
+            if self._crew.begun(self._decode, stream) is None:
+                self._left = iter(())  # no thread can be had: each is decoded when asked for
+                return
             self._under_way.append(stream)
-            self._crew.submit(self._decode, stream)
 
     def _next(self, stream: _Stream) -> memoryview | None:
         with self._changed:

@@ -8,7 +8,6 @@ bytes, can they decode to the size they must, do they decode to exactly that.
 from __future__ import annotations
 
 import functools
-import threading
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -90,7 +89,6 @@ class Fetching:
         self.verify = verify
         self.runs = RunCache()
         self._checked: set[tuple[int, int, Digest]] = set()
-        self._lock = threading.Lock()
 
     def with_encodings(self, encodings: Mapping[str, Encoding]) -> Fetching:
         """Return the same source with other encodings, nothing of it checked so far."""
@@ -106,8 +104,7 @@ class Fetching:
 
     def note_checked(self, key: tuple[int, int, Digest]) -> None:
         """Note that it has."""
-        with self._lock:
-            self._checked.add(key)
+        self._checked.add(key)
 
 
 class StoredComponent:

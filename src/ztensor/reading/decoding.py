@@ -8,8 +8,9 @@ computes it over all that are ready, while they are in the processor's cache.
 from __future__ import annotations
 
 import functools
-import threading
 from typing import TYPE_CHECKING
+
+from ztensor.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +44,7 @@ class InOrder:
         self._ready = [False] * len(pieces)
         self._next = 0
         self._is_busy = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def ready(self, number: int) -> None:
         """Note that a piece is ready, and hash those whose turn it is.

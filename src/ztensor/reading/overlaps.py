@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import array
 import concurrent.futures
-import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import LimitError, Reason, describe
+from ztensor.locks import Lock
 from ztensor.model.table import TableObjects
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Overlaps:
         self._seen: set[tuple[Place, str]] = set()
         self._found: dict[Hashable, concurrent.futures.Future[object]] = {}
         self._left: dict[FileObjects, int] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @property
     def are_any(self) -> bool:

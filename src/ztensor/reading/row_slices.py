@@ -6,7 +6,6 @@ them.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,7 @@ from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.layout.group_profiles import PROFILES
 from ztensor.layout.quantization import GroupScheme, require_sizes
 from ztensor.layout.sparse import require_in_range
+from ztensor.locks import cached_property
 from ztensor.model.dtype import element_count
 from ztensor.reading.stored_array import StoredArray
 
@@ -47,11 +47,11 @@ class CsrSlice(RowSlice):
 
     _main_role = "values"
 
-    @functools.cached_property
+    @cached_property
     def _pointers(self) -> StoredArray:
         return self._part("indptr", (self.shape[0] + 1,))
 
-    @functools.cached_property
+    @cached_property
     def _entries(self) -> int:
         count = known_count(self._object, "indices")
         if count is None:
@@ -62,7 +62,7 @@ class CsrSlice(RowSlice):
                 raise _broken("0 or more as the last", count)
         return count
 
-    @functools.cached_property
+    @cached_property
     def _parts(self) -> dict[str, StoredArray]:
         count = self._entries
         return {role: self._part(role, (count,), count) for role in ("indices", "values")}
@@ -122,7 +122,7 @@ class CooSlice(RowSlice):
 
     _main_role = "values"
 
-    @functools.cached_property
+    @cached_property
     def _parts(self) -> tuple[StoredArray, StoredArray]:
         rank = len(self.shape)
         count = known_count(self._object, "coords", rank)
@@ -174,11 +174,11 @@ class QuantizedSlice(RowSlice):
 
     _main_role = "packed_weight"
 
-    @functools.cached_property
+    @cached_property
     def _scheme(self) -> GroupScheme:
         return GroupScheme.from_attributes(self._object.attributes, self.dtype, self.shape)
 
-    @functools.cached_property
+    @cached_property
     def _parts(self) -> dict[str, StoredArray]:
         scheme, shape, components = self._scheme, self.shape, self._object.components
         shapes: Mapping[str, tuple[int, ...]] = {
@@ -274,7 +274,7 @@ class ProfileSlice(QuantizedSlice):
 
     _main_role = "data"
 
-    @functools.cached_property
+    @cached_property
     def _groups(self) -> Groups:
         return PROFILES[self._object.format].groups(self.shape, self._object.attributes or {})
 

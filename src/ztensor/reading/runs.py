@@ -10,12 +10,12 @@ from __future__ import annotations
 import bisect
 import collections
 import functools
-import threading
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from ztensor.buffers import empty_array, new_bytes
+from ztensor.locks import Lock
 from ztensor.source.ahead import exact
 from ztensor.threads import run_jobs, thread_count
 
@@ -43,7 +43,7 @@ class RunCache:
     """What a reader found out about runs, and the runs it decoded last; safe to share."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._tables: collections.OrderedDict[Hashable, Runs] = collections.OrderedDict()
         self._decoded: collections.OrderedDict[Hashable, Array] = collections.OrderedDict()
         self._table_bytes = self._decoded_bytes = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from ztensor.reading.row_slices import slice_of
 from ztensor.reading.stored_array import StoredArray
 from ztensor.source.ahead import exact
 from ztensor.source.at_once import AtOnce
+from ztensor.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -85,6 +85,6 @@ class _Asking:
             for at_once in self._of_file.values():
                 at_once.end()
             return
-        with concurrent.futures.ThreadPoolExecutor(min(_MOST_FILES, len(self._of_file))) as pool:
+        with Pool(min(_MOST_FILES, len(self._of_file))) as pool:
             for job in [pool.submit(at_once.end) for at_once in self._of_file.values()]:
                 job.result()

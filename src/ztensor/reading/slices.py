@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import functools
 import sys
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
 
@@ -25,6 +24,7 @@ from ztensor.errors import (
 from ztensor.layout.base import View
 from ztensor.layout.elements import as_type, result_dtype
 from ztensor.layout.sparse_once import require_entries_once
+from ztensor.locks import cached_property
 from ztensor.model.dtype import element_count
 from ztensor.notebook import Shown
 from ztensor.protocols import DLPackExporter, require_buffer_type, to_buffer
@@ -186,7 +186,7 @@ class DenseSlice(TensorSlice):
         super().__init__(file, name, file.require_dense(name).shape, copy=copy)
         self.dtype = self._data.dtype
 
-    @functools.cached_property
+    @cached_property
     def _data(self) -> StoredArray:
         with self._file.located(self.name, "data"):
             found = self._file.object(self.name)

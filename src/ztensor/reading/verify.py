@@ -26,6 +26,7 @@ from ztensor.errors import (
 )
 from ztensor.layout import LAYOUTS
 from ztensor.layout.lengths import known_entries, roles_in_order
+from ztensor.locks import Lock
 from ztensor.model.dtype import element_count
 from ztensor.model.problem import Problem
 from ztensor.model.showing import counted, short_repr
@@ -36,7 +37,7 @@ from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.small import checked_small
 from ztensor.reading.walking import ComponentWalk
 from ztensor.source.base import PIECE_BYTES
-from ztensor.threads import WINDOWS, pool, worth
+from ztensor.threads import WINDOWS, Pool, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -193,7 +194,7 @@ def verify_file(
         objects = _described(file, file.in_file_order(chosen), damaged)
         total = sum(one.stored_nbytes for _, one in objects)
     done = 0
-    lock = threading.Lock()
+    lock = Lock()
 
     def report(count: int) -> None:
         nonlocal done
@@ -217,7 +218,7 @@ def verify_file(
     if workers <= 1 or len(objects) < 2:
         findings = [walk(item) for item in objects]
     else:
-        with pool(workers) as crew:
+        with Pool(workers) as crew:
             findings = list(crew.map(walk, objects))
     whole = len(chosen) - len(objects) - len(damaged)  # that were checked in runs
     sums = _Sums(file)

@@ -7,7 +7,6 @@ what they were when they were opened: what changed meanwhile is said, and never 
 from __future__ import annotations
 
 import dataclasses
-import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ztensor.analysis.beside import compared
@@ -19,6 +18,7 @@ from ztensor.analysis.singular import singular_values
 from ztensor.analysis.slicing import Cut, seen
 from ztensor.analysis.statistics import Asked, survey
 from ztensor.errors import ArgumentValueError, FormatError, SourceError
+from ztensor.locks import Lock
 from ztensor.model.showing import visible
 from ztensor.page.packing import short
 from ztensor.page.report import live_page, sentence_of
@@ -50,9 +50,9 @@ class Viewed:
         self._files = files
         self._insight: Insight | None = None
         self._is_whole = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._page: tuple[str, str] | None = None
-        self._page_lock = threading.Lock()
+        self._page_lock = Lock()
 
     @property
     def insight(self) -> Insight:

@@ -12,6 +12,7 @@ import socket
 import threading
 from typing import TYPE_CHECKING
 
+from ztensor.locks import Lock
 from ztensor.reading.watching import OpenedFiles
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class ViewServer:
         self._readers = [first] if second is None else [first, second]
         self._files = OpenedFiles(self._readers)
         self._viewed: Viewed | None = None
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._idle = idle
         self._ending = threading.Event()
         # Said to be TCP, as asyncio asks for no delay of what is: else answers take 40 ms each.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import threading
 import time
 from typing import TYPE_CHECKING, TypeVar
+
+from ztensor.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -58,7 +59,7 @@ class Workers:
     """Threads that do the work."""
 
     def __init__(self) -> None:
-        self._pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE, "ztensor-view")
+        self._pool = Pool(AT_ONCE, are_alone=False)
         self._jobs: set[Job] = set()
 
     @property

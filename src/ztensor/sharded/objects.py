@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import threading
 from typing import TYPE_CHECKING, Any, Self
 
 from ztensor.contents import open_file
@@ -20,6 +19,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.locks import Lock
 from ztensor.model.account import Unrepresented
 from ztensor.model.showing import counted
 from ztensor.reading.objects import not_found
@@ -83,7 +83,7 @@ class ShardedObjects:
             "verify": verify, "mmap": mmap, "limits": limits, "recover": recover,
         }  # fmt: skip
         self.is_closed = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._opened: dict[str, FileObjects] = {}
         self.set: FileSet = find_set(source, DEFAULT_LIMITS if limits is None else limits)
         self._state = state_of(self.set.index)

@@ -14,12 +14,12 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-import threading
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ztensor.buffers import new_bytes
+from ztensor.locks import Lock
 from ztensor.source.base import Arriving, read_arriving
 from ztensor.source.heads import Heads
 
@@ -88,7 +88,7 @@ class AheadSource(Arriving):
         self._find = find
         self._heads: Heads | None = None
         self._extents = Extents(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._windows: list[list[tuple[int, memoryview]]] = []
         self._next = -1  # the number of the extent that is read next where all are
         self._budget = 0

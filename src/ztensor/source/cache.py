@@ -9,21 +9,21 @@ here raises for a folder that is full, read-only or gone: reading goes on from t
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import logging
 import os
 import re
 import stat
 import struct
-import threading
 import zlib
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from ztensor.buffers import new_bytes
 from ztensor.errors import ArgumentValueError, describe
+from ztensor.locks import Lock
 from ztensor.source import locking, removal
 from ztensor.source.identity import object_id, text_digest
+from ztensor.threads import Pool
 
 if TYPE_CHECKING:
     import datetime
@@ -137,7 +137,7 @@ class VersionCache:
 
     def _fill_batch(self, batch: list[_Wanted], fetch: Callable[..., None]) -> None:
         if len(batch) > 1:
-            with concurrent.futures.ThreadPoolExecutor(min(_THREADS, len(batch))) as pool:
+            with Pool(min(_THREADS, len(batch))) as pool:
                 kept = list(pool.map(self._read_block, batch))
         else:
             kept = [self._read_block(block) for block in batch]
@@ -225,7 +225,7 @@ class _Room:
 
     def __init__(self, folder: str, limit: int) -> None:
         self.folder, self.limit = folder, limit
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._left = 0  # bytes that may be written before the folder is looked at again
         self._failures = 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import FormatError, SourceNotFoundError, SourcePermissionError
@@ -11,6 +10,7 @@ from ztensor.source.hub import Tree, headers, parse_hub_url, tree_url
 from ztensor.source.prefixes import one_level
 from ztensor.source.upload import asked, is_there
 from ztensor.source.urls import Remote, is_option_store, place_of
+from ztensor.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -105,7 +105,7 @@ def there(folder: Remote, names: Iterable[str]) -> list[str]:
             return False
 
     names = list(names)
-    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
+    with Pool(_THREADS) as pool:
         return [
             name for name, is_found in zip(names, pool.map(look, names), strict=True) if is_found
         ]

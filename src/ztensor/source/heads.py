@@ -6,12 +6,12 @@ for the one before, and most of that is the way to a server and back.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ztensor.buffers import new_bytes
+from ztensor.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ class Heads:
         self._starts = self._stops = np.empty(0, np.int64)
         self._kept: dict[int, memoryview] = {}
         self._next = -1
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Fill `destination` from `offset`.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import collections
 import functools
 import os
-import threading
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ClosedError, SourceError
+from ztensor.locks import Lock
 from ztensor.source.ahead import exact
 from ztensor.source.base import ReadOneByOne
 from ztensor.source.failures import changed
@@ -196,7 +196,7 @@ class _Pool:
     """The open ones of some files."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._open: collections.OrderedDict[LaterFile, Source] = collections.OrderedDict()
 
     def opened(self, file: LaterFile, open: Callable[[], Source]) -> Source:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-import threading
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -19,6 +18,7 @@ from ztensor.errors import (
     SourceNotFoundError,
     SourceNotRegularError,
 )
+from ztensor.locks import Lock
 from ztensor.source import locking
 from ztensor.source.base import ReadOneByOne, read_bytes, shrunk
 from ztensor.source.descriptor import Descriptor
@@ -41,6 +41,8 @@ _OPEN_FLAGS = (
 PAGE_BYTES = mmap.PAGESIZE
 # As many bytes are copied twice, which is faster than a copy that goes slowly.
 _COPIED_BYTES = 256 << 10
+# How often the end of a file is read again that changes while it is read.
+_LOOKS = 20
 
 # Linux refuses a private writable map larger than free memory unless it reserves no swap.
 _MAP_NORESERVE = (
@@ -113,7 +115,7 @@ class FileSource(ReadOneByOne):
         self._is_end: Callable[[bytes], bool] = bool
         self._mapped = mapped
         self._view: memoryview | None = None
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def _not_regular(self, what: str) -> SourceNotRegularError:
         return _not_regular(self.name, what)
@@ -357,14 +359,25 @@ class FileSource(ReadOneByOne):
 
     def _is_committed(self, status: os.stat_result) -> bool:
         """Return whether a commit, or one that was given up, is all that happened to the file."""
-        size, length = status.st_size, len(self._end)
-        if not length or size < self._least + length:
-            return False
-        end = bytes(read_bytes(self, size - length, length))
-        if not self._is_end(end) or (size == self.size and end == self._end):
-            return False
-        self._end, self.size, self._changed_at = end, size, status.st_mtime_ns
-        return True
+        length = len(self._end)
+        for _ in range(_LOOKS):
+            size, changed_at = status.st_size, status.st_mtime_ns
+            if not length or size < self._least + length:
+                return False
+            try:
+                end = bytes(read_bytes(self, size - length, length))
+            except SourceError as error:
+                if error.reason is not Reason.SOURCE_CHANGED:
+                    raise
+                end = b""
+            status = self.status()
+            if (size, changed_at) != (status.st_size, status.st_mtime_ns):
+                continue  # changed since: what was read belongs to another length or time
+            if not self._is_end(end) or (size == self.size and end == self._end):
+                return False
+            self._end, self.size, self._changed_at = end, size, changed_at
+            return True
+        return False
 
     def _is_being_written(self) -> bool:
         descriptor = self._require_open()
@@ -463,7 +476,7 @@ class FileObjectSource(ReadOneByOne):
 
     def __init__(self, file: BinaryFile) -> None:
         self._file = file
-        self._lock = threading.Lock()
+        self._lock = Lock()
         name = getattr(file, "name", None)
         self.name = name if isinstance(name, str) else f"<{type(file).__name__}>"
         self.path: str | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +14,7 @@ from ztensor.errors import (
 )
 from ztensor.source.upload import asked, place_to_write
 from ztensor.source.urls import Remote, place_of
+from ztensor.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -200,7 +200,7 @@ def one_level(library: Any, store: Any, key: str, name: str) -> dict[str, Any]:
         waiting = library.list_with_delimiter_async(store, key or None)
         return await asyncio.wait_for(waiting, _LEVEL_SECONDS)
 
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:  # this thread may have a loop
+    with Pool(1) as pool:  # this thread may have a loop
         try:
             found: dict[str, Any] = pool.submit(asyncio.run, ask()).result()
         except TimeoutError:

@@ -13,12 +13,12 @@ import collections
 import concurrent.futures
 import os
 import re
-import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ztensor.errors import ClosedError, SourceError, SourceNotFoundError, describe
+from ztensor.locks import Lock
 from ztensor.source.base import Arriving, shrunk
 from ztensor.source.cache import cache_of
 from ztensor.source.failures import changed, ends_of, failure, require_process
@@ -26,6 +26,7 @@ from ztensor.source.identity import object_id
 from ztensor.source.local import FileSource
 from ztensor.source.pieces import PART_BYTES, Piece, plan, scatter
 from ztensor.source.urls import Remote, is_option_store, path_of_file_url, place_of
+from ztensor.threads import Pool
 
 if TYPE_CHECKING:
     import datetime
@@ -86,7 +87,7 @@ class RemoteSource(Arriving):
         self.name = self._place.name
         self.path: str | None = None
         self.requests = 0
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._is_closed = False
         self._fixed: list[tuple[int, memoryview]] = []  # head and tail
         self._whole: memoryview | None = None
@@ -138,7 +139,7 @@ class RemoteSource(Arriving):
 
     def _open_at_once(self, head_bytes: int, tail_bytes: int) -> _Version:
         for _ in range(2):  # once more where it was replaced between the two
-            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            with Pool(1) as pool:
                 later = pool.submit(self._first, {"range": (0, head_bytes)})
                 tail = self._first({"range": {"suffix": tail_bytes}})
                 head = later.result()
@@ -157,7 +158,7 @@ class RemoteSource(Arriving):
             if start <= head_bytes:
                 _, _, head = self._first({"range": (0, version.size)}, version)
                 return self._keep(version, head, 0, head)
-            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            with Pool(1) as pool:
                 later = pool.submit(self._first, {"range": (0, head_bytes)}, version)
                 _, _, tail = self._first({"range": (start, version.size)}, version)
                 _, _, head = later.result()
@@ -431,7 +432,7 @@ class RemoteSource(Arriving):
                 fetch(piece)
                 yield from piece.targets
             return
-        with concurrent.futures.ThreadPoolExecutor(min(THREADS, len(pieces))) as pool:
+        with Pool(min(THREADS, len(pieces))) as pool:
             jobs = {pool.submit(fetch, piece): piece for piece in pieces}
             try:
                 for job in concurrent.futures.as_completed(jobs):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+from ztensor.locks import Lock
 
-_LOCK = threading.Lock()
+_LOCK = Lock()
 _made = [0]
 
 

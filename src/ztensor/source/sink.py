@@ -8,7 +8,6 @@ import os
 import re
 import secrets
 import stat
-import threading
 import time
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -18,6 +17,7 @@ from ztensor.errors import (
     SourceError,
     describe,
 )
+from ztensor.locks import RLock
 from ztensor.source import locking, removal
 from ztensor.source.base import shrunk
 from ztensor.source.descriptor import Descriptor
@@ -30,6 +30,7 @@ from ztensor.source.stream import StreamSink
 from ztensor.source.table import remote_of
 from ztensor.source.targets import no_folder, require_own_link, require_place, shown
 from ztensor.source.upload import RemoteSink
+from ztensor.threads import note_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -139,7 +140,7 @@ class FileSink(Gatherer):
             )
         self.name = path
         self._durable = durable
-        self._lock = threading.RLock()  # a signal handler may abort while an abort is under way
+        self._lock = RLock()  # a signal handler may abort while an abort is under way
         self._open: Descriptor | None = None
         self._stamp: removal.Stamp | None = None  # which file it is, also once it is closed
         self._temporary: str | None = None
@@ -151,6 +152,7 @@ class FileSink(Gatherer):
         self._unstarted = 0  # bytes that the disk was not told of
         self._is_reserving = True
         self._folder = os.path.dirname(path)
+        note_write(self)
         try:
             if is_derived or is_new:
                 folder, name = os.path.split(path)
@@ -174,6 +176,11 @@ class FileSink(Gatherer):
             raise SourceError.from_os(
                 error, f"cannot create a temporary file in {describe(self._folder)}", path
             ) from error
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether it is neither committed nor aborted."""
+        return self._open is not None
 
     @property
     def _descriptor(self) -> int:

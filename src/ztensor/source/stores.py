@@ -12,8 +12,9 @@ import collections
 import datetime
 import os
 import re
-import threading
 from typing import TYPE_CHECKING, Any
+
+from ztensor.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
@@ -22,7 +23,7 @@ _MOST = 16
 _VARIABLES = re.compile(r"AWS_.*|.*_PROXY|SSL_CERT_.*", re.IGNORECASE)
 _PLAIN = (str, bytes, int, float, bool, type(None), datetime.timedelta)
 
-_lock = threading.Lock()
+_lock = Lock()
 _kept: collections.OrderedDict[Hashable, Any] = collections.OrderedDict()
 
 

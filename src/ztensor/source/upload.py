@@ -26,6 +26,7 @@ from ztensor.source.failures import WRITING, failure, require_process
 from ztensor.source.paths import is_url
 from ztensor.source.remote import RemoteSource
 from ztensor.source.urls import has_folders, is_option_store, place_of
+from ztensor.threads import note_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,6 +61,7 @@ class RemoteSink:
     Attributes:
         name: the URL without secrets.
         position: how many bytes were written so far.
+        is_open: whether it is neither committed nor aborted.
 
     Raises:
         SourceError: the store cannot be reached, or there is an object and `is_new` is set.
@@ -88,7 +90,8 @@ class RemoteSink:
         self._parts = 0
         self._upload: Any = None
         self._before: tuple[int, str | None] | None = None
-        self._is_open = True
+        self.is_open = True
+        note_write(self)
 
     # --- Bytes ------------------------------------------------------------------------------
 
@@ -172,7 +175,7 @@ class RemoteSink:
         except BaseException:
             self.abort()
             raise
-        self._is_open = False
+        self.is_open = False
         if self._made is not None:
             self._made.note_object(self._remote)
 
@@ -207,7 +210,7 @@ class RemoteSink:
 
     def abort(self) -> None:
         """Forget what was written; may be called again, and after `commit`, without effect."""
-        upload, self._upload, self._is_open = self._upload, None, False
+        upload, self._upload, self.is_open = self._upload, None, False
         self._part, self._filled = np.empty(0, np.uint8), 0
         if upload is None:
             return
@@ -241,7 +244,7 @@ class RemoteSink:
             raise taken(self.name)
 
     def _require_open(self) -> None:
-        if not self._is_open:
+        if not self.is_open:
             raise ClosedError("the file was closed or given up", file=self.name)
 
     def _ask(self, ask: Callable[[Any], Any]) -> Any:

@@ -385,6 +385,60 @@ def test_output_that_cannot_be_stored_is_an_error(model: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
+def closed(*numbers: int) -> Any:
+    """Return what a child does first: close standard streams, as `>&-` does."""
+
+    def close() -> None:
+        for number in numbers:
+            os.close(number)
+
+    return close
+
+
+PRINTING = [("ls",), ("ls", "--json"), ("info",), ("verify",), ("stats",), ("hash",)]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no shell that closes streams")
+@pytest.mark.parametrize(
+    "words", [*PRINTING, ("--version",), ("--help",), ("ls", "--help")], ids=" ".join
+)
+@pytest.mark.parametrize("how", ["closed", "full"])
+def test_output_that_nothing_takes_is_one_error(
+    model: Path, words: tuple[str, ...], how: str
+) -> None:
+    command = [sys.executable, "-m", "ztensor", *words]
+    if words in PRINTING:
+        command.append(str(model))
+    if how == "closed":
+        done = subprocess.run(
+            command, stderr=subprocess.PIPE, check=False, preexec_fn=closed(1), text=True
+        )
+    elif not os.path.exists("/dev/full"):
+        pytest.skip("only Linux has a full device")
+    else:
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run(
+                command, stdout=full, stderr=subprocess.PIPE, check=False, text=True
+            )
+    assert done.returncode == ExitCode.FAILED
+    assert done.stderr.startswith("error: standard output")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no shell that closes streams")
+@pytest.mark.parametrize(("name", "code"), [("model", 0), ("missing", 1)])
+def test_messages_that_nobody_takes_change_no_exit_code(model: Path, name: str, code: int) -> None:
+    file = str(model) if name == "model" else "missing.zt"
+    command = [sys.executable, "-m", "ztensor", "ls", file]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, check=False, preexec_fn=closed(2), text=True
+    )
+    assert done.returncode == code
+    assert bool(done.stdout) == (name == "model")
+
+
 @pytest.mark.slow
 def test_letters_the_output_cannot_show_become_escapes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -104,8 +104,8 @@ def _parse(
     if regular is not None and not of_objects and regular[0].keys() == _USUAL:
         usual = regular[0]["version"]  # nothing else can be wrong with such a root
         if isinstance(usual, str):
-            _require_major(usual)
             commit = parse_commit(regular[0]["commit"], data)
+            _require_major(usual)  # behind the digest: a damaged version is damage
             return Manifest(usual, regular[1], None, commit)
     problems: list[Problem] = []
     root_value: object
@@ -119,11 +119,11 @@ def _parse(
     if root is None:
         raise manifest_error(problems)
     version = root.text("version")
+    commit = parse_commit(root.ignorable("commit"), data)
     if version is not None:
         _require_major(version)
     attributes = root.attributes("attributes")
     entries = root.mapping("objects")
-    commit = parse_commit(root.ignorable("commit"), data)
     objects: Mapping[str, TensorObject]
     if regular is None:
         objects = _parse_objects(entries or {}, frame, budget, problems, is_1_1=is_1_1(version))

@@ -10,7 +10,7 @@ from ztensor.errors import Reason, SourceNotFoundError, UnsupportedError, descri
 from ztensor.source.beneath import files_in, length_beneath, open_beneath
 from ztensor.source.later import LaterFile
 from ztensor.source.remote import RemoteSource
-from ztensor.threads import pool
+from ztensor.threads import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,7 +95,7 @@ class InStore:
             SourceError: the store does not answer.
         """
         places = [self._root.beside("/".join(parts)) for parts in wanted]
-        with pool(REQUESTS) as workers:
+        with Pool(REQUESTS) as workers:
             lengths = list(workers.map(self._length, wanted, places))
         return [
             (

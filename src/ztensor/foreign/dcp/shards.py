@@ -26,7 +26,7 @@ from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
 from ztensor.source.beneath import open_beneath
 from ztensor.source.directory import RemoteFolderSource
 from ztensor.source.remote import RemoteSource
-from ztensor.threads import pool
+from ztensor.threads import Pool
 from ztensor.wire.json import charge as json_charge
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _project_remote(source: RemoteFolderSource, limits: Limits) -> Projection:
     folder, names = source.files.folder, sorted(source.files.names)
     budget = Budget(limits, 0)
     shards = _Shards(budget)
-    with pool(REQUESTS) as workers:
+    with Pool(REQUESTS) as workers:
         for start in range(0, len(names), REQUESTS):
             some = names[start : start + REQUESTS]
             opened = list(workers.map(RemoteSource, map(folder.beside, some)))

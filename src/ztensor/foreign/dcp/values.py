@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, ZTensorError, describe
 from ztensor.foreign.dcp.records import read_value
 from ztensor.foreign.pt.objects import LONE_VALUE
+from ztensor.locks import Lock
 from ztensor.model.account import Tally
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class LaterAttributes(Mapping[str, object]):
         self._stored = stored
         self._source = source
         self._limits = limits
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._left = Tally()
         self._wrong: Mapping[str, ZTensorError] = {}
         self._found: dict[str, object] | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from array import array
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from ztensor.errors import (
 from ztensor.foreign.base import ForeignEncoding
 from ztensor.foreign.onnx.protobuf import PIECE_BYTES, SECTION, VARINT_BYTES
 from ztensor.foreign.onnx.tensors import Type
+from ztensor.locks import Lock
 from ztensor.model.dtype import STORAGE_TYPES
 from ztensor.source.base import read_bytes
 from ztensor.source.beneath import open_beneath
@@ -50,7 +50,7 @@ class Neighbours:
     def __init__(self, beside: str | Remote) -> None:
         self._beside = beside
         self._kept: dict[tuple[str, ...], Source] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @contextlib.contextmanager
     def opened(self, parts: tuple[str, ...]) -> Iterator[Source]:
