@@ -83,8 +83,6 @@ def peer_function(peer: Any, name: str) -> Any:
         Lacks: it has none.
     """
     found = getattr(peer, name, None)
-    if name == "keys_of_new":  # for those that keep nothing from one time to the next
-        found = found or peer.keys
     if found is None:
         raise Lacks(getattr(peer, "LACKS", {}).get(name, "has no such function"))
     return found

@@ -40,9 +40,7 @@ _ALL = (
     Operation("start", "new interpreter: start, import, open, list", "start", "START"),
     Operation("first", "new interpreter: open, list, after import", "first", "START"),
     Operation("keys", "open, list the names", "read", "keys", is_repeated=True),
-    Operation(
-        "keys-new", "the same of a file that is new", "read", "keys_of_new", is_repeated=True
-    ),
+    Operation("keys-new", "the same of a file that is new", "read", "keys", is_repeated=True),
     Operation("one", "open, sum one tensor", "read", "one", is_touching=True),
     Operation("mapped", "load all, untouched", "read", "mapped", is_repeated=True),
     Operation("touched", "load all, sum every byte", "read", "mapped", is_touching=True),

@@ -12,63 +12,12 @@ _LONG_WAY = "the value at the edge is read the long way, with the same result"
 _CLOCK = "the clock stands there for no moment that anyone could wait for"
 
 EQUAL: dict[str, dict[str, str]] = {
-    "container/rows.py": {
-        "0 < count": "where there are no objects none is found, and all is read the long way",
-        "count <= self._few + (len(data) - first_name) // _LEAST_BYTES": _LONG_WAY,
-        "elements <= _MOST_ELEMENTS": _LONG_WAY,
-        "elements[some.index] <= _MOST_ELEMENTS": _LONG_WAY,
-        "end > stop": "the name is returned before where both are the same",
-        "failed > 2 * self._few": _LONG_WAY,
-        "len(word) <= MOST_CHOICE": _LONG_WAY,
-    },
-    "container/v1/object.py": {
-        "0 <= dim": _LONG_WAY,
-        "dim <= cbor.UINT64_MAX": _LONG_WAY,
-        "length < 0": _LONG_WAY,
-        "offset + length > frame.manifest_offset": _LONG_WAY,
-        "offset < 64": _LONG_WAY,
-    },
-    "container/v1/pieces.py": {
-        "count <= len(data)": "so many objects do not lie in so few bytes, which is noticed soon",
-        "len(component) > _MOST_WORDS": _LONG_WAY,
-        "len(pieces) <= width * count": "of so many objects there is always one piece more",
-        "length > blobs_end": "so long a blob ends too late wherever it begins",
-        "objects.find(_DIGEST + digest[0] + digest[1], start, end) > 0": (
-            "no digest lies before all objects"
-        ),
-        "rank <= _MOST_RANK": _LONG_WAY,
-        "size > _MOST_BYTES": _LONG_WAY,
-    },
-    "container/v1/root.py": {
-        "key == 'commit'": _SPEED,
-    },
-    "container/v1/schema.py": {
-        "len(data) <= PIECES_BYTES": _SPEED,
-        "len(data) >= REGULAR_BYTES": _SPEED,
-        "pairs > (len(data) - start) // 2": _LONG_WAY,
-        "pos - start > _LONG": _ESTIMATE,
+    "container/walk.py": {
+        "count >= least": _SPEED,
+        "nbytes > _LONG": _ESTIMATE,
     },
     "container/v2/emit.py": {
         "component is None": _SPEED,
-    },
-    "container/v2/regular.py": {
-        "depth < PLAIN_DEPTH - 2": _LONG_WAY,
-        "int(lengths.max()) <= 1024": _LONG_WAY,
-    },
-    "container/v2/schema.py": {
-        "len(self._data) < REGULAR_BYTES": _SPEED,
-        "pos - start > _LONG": _ESTIMATE,
-    },
-    "container/v2/small.py": {
-        "LEAST_OBJECTS <= count": _SPEED,
-        "count <= len(data)": "so many objects do not lie in so few bytes, which is noticed soon",
-        "depth < PLAIN_DEPTH - 2": _LONG_WAY,
-        "elements > _MOST_BYTES": _LONG_WAY,
-        "int(offsets.max()) > _MOST_BYTES": _LONG_WAY,
-        "len(shape) > _MOST_RANK": _LONG_WAY,
-        "max(stored, held) > _MOST_BYTES": _LONG_WAY,
-        "number > _MOST_BYTES": _LONG_WAY,
-        "size > 1": "so small an offset lies in the first page, as 0 does: neither is taken",
     },
     "edit/editor.py": {
         "kinds <= {*(emitter.form.checksums or writable())}": "no version has one kind alone",
@@ -325,7 +274,6 @@ EQUAL: dict[str, dict[str, str]] = {
         "workers > 1": _SPEED,
     },
     "reading/listing.py": {
-        "frame.manifest_length > remembering.MOST_BYTES": _SPEED,
         "one.encoding != 'raw'": "how much is read ahead of who asks",
         "start >= 0": _SPEED,
     },
@@ -506,10 +454,6 @@ EQUAL: dict[str, dict[str, str]] = {
     "wire/json.py": {
         "cost > budget.bytes_left": _ESTIMATE,
         "stop - start > _SHORT": _ESTIMATE,
-    },
-    "wire/lockstep.py": {
-        "largest > 27": _SPEED,
-        "low + room > len(data)": _SPEED,
     },
     "writing/blob.py": {
         "algorithm is not None": _SPEED,

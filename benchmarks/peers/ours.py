@@ -9,7 +9,6 @@ import numpy as np
 
 import ztensor
 from ztensor.numpy import load_file, save_file
-from ztensor.reading import remembering
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 START = ("ztensor, ztensor.numpy", "ztensor.open(PATH).keys()")
@@ -35,12 +34,6 @@ def keys(path: str) -> list[str]:
     with ztensor.open(path) as reader:
         names: list[str] = reader.keys()
         return names
-
-
-def keys_of_new(path: str) -> list[str]:
-    """List the names as of a file that was not opened a moment ago, of which nothing is kept."""
-    remembering.forget()
-    return keys(path)
 
 
 def one(path: str, name: str, *, verify: bool | None = None) -> Any:

@@ -16,7 +16,6 @@ LACKS = {
 }
 
 keys = ours.keys
-keys_of_new = ours.keys_of_new
 one = functools.partial(ours.one, verify=False)
 mapped = functools.partial(ours.mapped, verify=False)
 owned = functools.partial(ours.owned, verify=False)

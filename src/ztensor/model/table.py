@@ -22,14 +22,6 @@ Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Uints: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
 
 
-# How deep a plain object nests, counted from the root of a manifest.
-PLAIN_DEPTH = 5
-
-
-class IrregularError(Exception):
-    """A manifest is no table, or not only: it is for the general decoder."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Table:
     """Plain objects: row i of every column is about the i-th of them.
