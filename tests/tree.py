@@ -134,7 +134,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "unit/source/test_local_unchanged.py",
         "unit/test_buffers.py",
         "unit/test_handle.py",
-        "unit/reading/test_plain.py",
+        "unit/reading/test_places.py",
     ),
     "source/prefixes.py": (
         "remote/test_google.py",
@@ -169,7 +169,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "encoding/zstd/frames.py": (
         "unit/encoding/test_zstd_frames.py",
         "unit/encoding/test_zstd.py",
-        "unit/reading/test_small.py",
+        "unit/reading/test_bulk.py",
         "property/test_zstd.py",
     ),
     "encoding/zstd/codec.py": (
@@ -316,7 +316,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "unit/browsing/test_lines.py",
     ),
     "model/table.py": ("unit/container/test_kinds.py", "unit/reading/test_loading.py"),
-    "reading/small.py": (
+    "reading/bulk.py": (
         "unit/divided/test_nested.py",
         "unit/reading/test_verify.py",
     ),
@@ -348,10 +348,9 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "unit/writing/test_writer.py",
         "unit/edit/test_dividing.py",
     ),
-    "reading/loading.py": ("unit/test_sharded.py",),
+    "reading/loading.py": ("unit/test_sharded.py", "unit/reading/test_bulk.py"),
     "reading/listing.py": ("unit/container/test_kinds.py", "unit/reading/test_reader.py"),
     "reading/names.py": ("unit/cli/test_convert.py", "unit/test_converting.py"),
-    "reading/each.py": ("unit/reading/test_decoding.py", "unit/reading/test_small.py"),
     "reading/overlaps.py": ("attacks/test_decoding.py",),
     "reading/locating.py": ("unit/reading/test_reader.py",),
     "reading/walking.py": ("unit/reading/test_verify.py",),

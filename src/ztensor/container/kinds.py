@@ -16,7 +16,7 @@ None, and the general reader reads all and says what is wrong.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -66,20 +66,23 @@ class _Kind(NamedTuple):
     """The first of a kind, and how long the parts behind its length are.
 
     Attributes:
-        component: its component.
-        shape: its shape.
+        first: the object.
         middle: bytes from behind the length to the digits.
         digits: digits of the digest.
         behind: bytes behind the digits.
         fixed: length of the digest's text before the digits.
     """
 
-    component: Component
-    shape: tuple[int, ...]
+    first: TensorObject
     middle: int
     digits: int
     behind: int
     fixed: int
+
+    @property
+    def component(self) -> Component:
+        """Return its component."""
+        return self.first.components["data"]
 
 
 def read_kinds(
@@ -157,7 +160,7 @@ class _Reading:
         rows, kind_of = rows[kind_of >= 0], kind_of[kind_of >= 0]
         if not len(rows):
             raise _OtherwiseError
-        sizes = np.array([kind[2:] for kind in kinds])[kind_of]
+        sizes = np.array([kind[1:] for kind in kinds])[kind_of]
         digits = after[rows] + sizes[:, 0]
         ends = digits + sizes[:, 1] + sizes[:, 2]
         is_raw = np.array([kind.component.encoding == "raw" for kind in kinds])[kind_of]
@@ -167,9 +170,14 @@ class _Reading:
         if self._count - len(rows) > self._few:
             raise _OtherwiseError
         names, order, others, end = self._names(pos, starts[rows], ends)
-        starts_of_digests = digits - sizes[good, 3]
-        table = _table(
-            self._data, names, kinds, kind_of, offsets[rows], lengths[rows], starts_of_digests
+        table = Table(
+            names,
+            [kind.first for kind in kinds],
+            kind_of,
+            offsets[rows],
+            lengths[rows],
+            digits - sizes[good, 3],
+            self._data,
         )
         return TableObjects(table, others, order), end
 
@@ -257,7 +265,7 @@ class _Reading:
             found = codes[groups]
             plain = np.flatnonzero(found >= 0)
             here, there = rows[plain], firsts[groups[plain]]
-            sizes = np.array([kind[2:5] for kind in kinds], np.int64).reshape(-1, 3)
+            sizes = np.array([kind[1:4] for kind in kinds], np.int64).reshape(-1, 3)
             middle, digits, behind = sizes[found[plain]].T
             past = middle + digits
             same = prefixes[here] == prefixes[there]
@@ -299,7 +307,7 @@ class _Reading:
         middle = at + fixed - after
         if end - after > _LONGEST:
             return None
-        return _Kind(component, made.shape, middle, digits, end - after - middle - digits, fixed)
+        return _Kind(made, middle, digits, end - after - middle - digits, fixed)
 
     def _is_plain(self, made: TensorObject, component: Component) -> bool:
         """Return whether nothing is left to check of an object but its bytes."""
@@ -397,58 +405,3 @@ def _texts(data: bytes, starts: Ints, stops: Ints) -> list[str]:
                 raise _OtherwiseError from error
         texts += block
     return texts
-
-
-def _table(
-    data: bytes,
-    names: list[str],
-    kinds: list[_Kind],
-    kind_of: Ints,
-    offsets: Ints,
-    lengths: Ints,
-    digests: Ints,
-) -> Table:
-    """Return a table of objects whose kinds are these."""
-    some = kinds[0].component
-    spellings = {
-        spelling: place
-        for place, spelling in enumerate(
-            dict.fromkeys((kind.component.dtype, kind.component.type) for kind in kinds)
-        )
-    }
-    dims: list[int] = []
-    rows: list[tuple[Any, ...]] = []
-    for kind in kinds:
-        one = kind.component
-        decoded = -1 if one.decoded_length is None else one.decoded_length
-        rows.append(
-            (
-                spellings[one.dtype, one.type],
-                len(kind.shape),
-                len(dims),
-                one.encoding == "raw",
-                decoded,
-                kind.fixed + kind.digits,
-            )
-        )
-        dims += kind.shape
-    types, ranks, dim_starts, is_raw, decoded_lengths, digest_lengths = np.array(rows)[kind_of].T
-    return Table(
-        names,
-        offsets,
-        lengths,
-        types,
-        tuple(spellings),
-        ranks,
-        np.array(dims, np.uint64),
-        dim_starts,
-        is_raw.astype(np.bool_),
-        decoded_lengths,
-        digests,
-        digest_lengths,
-        digest_text=data,
-        digest_may_cover_decoded=some.digest_may_cover_decoded,
-        digest_covers_decoded=some.digest_covers_decoded,
-        is_exact=some.is_exact,
-        packed=next((k.component.encoding for k in kinds if k.component.encoding != "raw"), "zstd"),
-    )

@@ -117,7 +117,7 @@ def component_extents(manifest: Manifest) -> Extents:
         table = objects.table
         offsets = np.concatenate((offsets, table.offsets))
         lengths = np.concatenate((lengths, table.lengths))
-        is_encoded = np.concatenate((is_encoded, ~table.is_raw))
+        is_encoded = np.concatenate((is_encoded, ~table.is_raw()))
     return extents_of(offsets, lengths, is_encoded)
 
 

@@ -19,7 +19,6 @@ from ztensor.errors import DigestMismatchError
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.model.table import TableObjects
 from ztensor.numpy import load, load_file, save, save_file
-from ztensor.reading import loading
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import component_extents, read_manifest
 from ztensor.reading.loading import load_all
@@ -78,16 +77,13 @@ def test_any_dict(
     tensors: dict[str, Any], checksum: str | None, compression: bool, threads: int
 ) -> None:
     data = save(tensors, checksum=checksum, compression=compression)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loading, "_LEAST_RUN", 8)
-        patch.setattr(loading, "_LEAST_FOR_RUNS", 8)
-        with ztensor.open(data) as reader:
-            require_same(load_all(reader.objects.parts()[0], copy=False, threads=threads), reader)
-            require_same(load_all(reader.objects.parts()[0], copy=True, threads=threads), reader)
-            require_same(
-                load_all(reader.objects.parts()[0], copy=True, threads=threads, separate=True),
-                reader,
-            )
+    with ztensor.open(data) as reader:
+        require_same(load_all(reader.objects.parts()[0], copy=False, threads=threads), reader)
+        require_same(load_all(reader.objects.parts()[0], copy=True, threads=threads), reader)
+        require_same(
+            load_all(reader.objects.parts()[0], copy=True, threads=threads, separate=True),
+            reader,
+        )
 
 
 def some(count: int) -> dict[str, Any]:
