@@ -81,7 +81,6 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "unit/container/test_v2.py",
     ),
     "container/kinds.py": (
-        "unit/container/test_kinds.py",
         "unit/container/test_v2_kinds.py",
         "property/test_kinds.py",
     ),
