@@ -85,7 +85,7 @@ def peer_function(peer: Any, name: str) -> Any:
         Lacks: it has none.
     """
     found = getattr(peer, name, None)
-    if name.endswith("_of_new"):  # for those that keep nothing from one time to the next
+    if name.endswith("_of_new"):  # no library keeps what it read before
         found = found or getattr(peer, name.removesuffix("_of_new"))
     if found is None:
         raise Lacks(getattr(peer, "LACKS", {}).get(name, "has no such function"))

@@ -47,9 +47,7 @@ _ALL = (
     Operation("process-ls", "new process: ls", "process", "LS"),
     Operation("process-verify", "new process: verify", "process", "VERIFY"),
     Operation("keys", "open, list the names", "read", "keys", is_repeated=True),
-    Operation(
-        "keys-new", "the same of a file that is new", "read", "keys_of_new", is_repeated=True
-    ),
+    Operation("keys-new", "the same of a file that is new", "read", "keys", is_repeated=True),
     Operation("one", "open, sum one tensor", "read", "one", is_touching=True),
     Operation("mapped", "load all, untouched", "read", "mapped", is_repeated=True),
     Operation(

@@ -32,9 +32,7 @@ import second
 from pieces import Pieces
 
 import ztensor
-from ztensor.container import Container
-from ztensor.container.v1 import schema
-from ztensor.container.v2 import schema as schema_2
+from ztensor.container import Container, v1, v2
 from ztensor.encoding.zstd import Held, Zstd
 from ztensor.errors import NotZTensorError, SourceNotFoundError
 from ztensor.foreign import project
@@ -69,7 +67,7 @@ SHAPES = {
     "zt-1.2": ["zt 1.2", "zt columns"],
     "columns": ["zt 1.2", "zt columns"],
     "zt-2": ["zt 2"],
-    "columns-2": ["zt 2"],
+    "kinds-2": ["zt 2"],
     "pt": ["pt zip", "pt legacy"],
 }
 
@@ -567,8 +565,8 @@ TARGETS: dict[str, Target] = {
             "zt-2", 6, second.seeds, manifest_listed, exercised, second.change, second.cut,
         ),
         Target(
-            "columns-2", 2, second.seeds,
-            functools.partial(second.both_ways, schema_2, LIMITS), None,
+            "kinds-2", 2, second.seeds,
+            functools.partial(second.both_ways, v2.parse_manifest, LIMITS), None,
             second.change, second.cut, room=8 << 20,
         ),
         Target(
@@ -579,8 +577,8 @@ TARGETS: dict[str, Target] = {
             "edit-2", 1, second.seeds, edited, None, second.change, second.cut, room=64 << 20,
         ),
         Target(
-            "columns", 1, functools.partial(ours, "1.2"),
-            functools.partial(second.both_ways, schema, LIMITS), None, manifest_changed,
+            "kinds", 1, functools.partial(ours, "1.2"),
+            functools.partial(second.both_ways, v1.parse_manifest, LIMITS), None, manifest_changed,
             manifest_pieces, room=8 << 20,
         ),
         Target(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from typing import TYPE_CHECKING
 
 # Before NumPy and torch are loaded, here and in processes that tests start: there is a process of
@@ -51,13 +50,6 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
         gc.collect()
         gc.freeze()
-
-
-@pytest.fixture(autouse=True)
-def _nothing_remembered() -> None:
-    """Let no test see a manifest that another one read, whose settings may have been others."""
-    if room := sys.modules.get("ztensor.reading.remembering"):
-        room.forget()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

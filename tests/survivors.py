@@ -12,63 +12,12 @@ _LONG_WAY = "the value at the edge is read the long way, with the same result"
 _CLOCK = "the clock stands there for no moment that anyone could wait for"
 
 EQUAL: dict[str, dict[str, str]] = {
-    "container/rows.py": {
-        "0 < count": "where there are no objects none is found, and all is read the long way",
-        "count <= self._few + (len(data) - first_name) // _LEAST_BYTES": _LONG_WAY,
-        "elements <= _MOST_ELEMENTS": _LONG_WAY,
-        "elements[some.index] <= _MOST_ELEMENTS": _LONG_WAY,
-        "end > stop": "the name is returned before where both are the same",
-        "failed > 2 * self._few": _LONG_WAY,
-        "len(word) <= MOST_CHOICE": _LONG_WAY,
-    },
-    "container/v1/object.py": {
-        "0 <= dim": _LONG_WAY,
-        "dim <= cbor.UINT64_MAX": _LONG_WAY,
-        "length < 0": _LONG_WAY,
-        "offset + length > frame.manifest_offset": _LONG_WAY,
-        "offset < 64": _LONG_WAY,
-    },
-    "container/v1/pieces.py": {
-        "count <= len(data)": "so many objects do not lie in so few bytes, which is noticed soon",
-        "len(component) > _MOST_WORDS": _LONG_WAY,
-        "len(pieces) <= width * count": "of so many objects there is always one piece more",
-        "length > blobs_end": "so long a blob ends too late wherever it begins",
-        "objects.find(_DIGEST + digest[0] + digest[1], start, end) > 0": (
-            "no digest lies before all objects"
-        ),
-        "rank <= _MOST_RANK": _LONG_WAY,
-        "size > _MOST_BYTES": _LONG_WAY,
-    },
-    "container/v1/root.py": {
-        "key == 'commit'": _SPEED,
-    },
-    "container/v1/schema.py": {
-        "len(data) <= PIECES_BYTES": _SPEED,
-        "len(data) >= REGULAR_BYTES": _SPEED,
-        "pairs > (len(data) - start) // 2": _LONG_WAY,
-        "pos - start > _LONG": _ESTIMATE,
+    "container/walk.py": {
+        "count >= least": _SPEED,
+        "nbytes > _LONG": _ESTIMATE,
     },
     "container/v2/emit.py": {
         "component is None": _SPEED,
-    },
-    "container/v2/regular.py": {
-        "depth < PLAIN_DEPTH - 2": _LONG_WAY,
-        "int(lengths.max()) <= 1024": _LONG_WAY,
-    },
-    "container/v2/schema.py": {
-        "len(self._data) < REGULAR_BYTES": _SPEED,
-        "pos - start > _LONG": _ESTIMATE,
-    },
-    "container/v2/small.py": {
-        "LEAST_OBJECTS <= count": _SPEED,
-        "count <= len(data)": "so many objects do not lie in so few bytes, which is noticed soon",
-        "depth < PLAIN_DEPTH - 2": _LONG_WAY,
-        "elements > _MOST_BYTES": _LONG_WAY,
-        "int(offsets.max()) > _MOST_BYTES": _LONG_WAY,
-        "len(shape) > _MOST_RANK": _LONG_WAY,
-        "max(stored, held) > _MOST_BYTES": _LONG_WAY,
-        "number > _MOST_BYTES": _LONG_WAY,
-        "size > 1": "so small an offset lies in the first page, as 0 does: neither is taken",
     },
     "edit/editor.py": {
         "kinds <= {*(emitter.form.checksums or writable())}": "no version has one kind alone",
@@ -319,42 +268,17 @@ EQUAL: dict[str, dict[str, str]] = {
     "reading/decoding.py": {
         "decoded[run] - decoded[first] >= _JOB_BYTES": _SPEED,
     },
-    "reading/each.py": {
-        "len(found.shape) > self._file.limits.rank": _LONG_WAY,
-        "size < OWN_BYTES": _ESTIMATE,
-        "workers > 1": _SPEED,
-    },
     "reading/listing.py": {
-        "frame.manifest_length > remembering.MOST_BYTES": _SPEED,
         "one.encoding != 'raw'": "how much is read ahead of who asks",
         "start >= 0": _SPEED,
     },
     "reading/loading.py": {
-        "2 * int(rows.table.lengths.sum()) < file.source.size": _SPEED,
-        "check == OTHER_CHECK": "a digest of an unknown kind is looked at once more, for nothing",
-        "count < _LEAST_FOR_RUNS": _SPEED,
-        "len(table) > 1": _SPEED,
-        "len(table.spellings) <= _FEW_TYPES": _SPEED,
-        "len(tensor_object.shape) <= most_rank": _LONG_WAY,
-        "len(tensor_object.shape) > most_rank": _LONG_WAY,
-        "order[1:] > order[:-1]": "no place stands twice in an order",
-        "span > _MOST_SPREAD * int(table.lengths.sum())": _SPEED,
-        "stop - start >= _LEAST_RUN": _SPEED,
-        "table.ranks <= most_rank": _LONG_WAY,
+        "2 * int(rows.lengths.sum()) < file.source.size": _SPEED,
+        "span > _MOST_SPREAD * int(rows.lengths.sum())": _SPEED,
         "workers > 1": _SPEED,
     },
     "reading/overlaps.py": {
         "left < 0": _ESTIMATE,
-    },
-    "reading/plain.py": {
-        "len(found.shape) > self._most_rank": _LONG_WAY,
-        "len(self._digests) >= _MOST_KNOWN": "how many digests are remembered",
-        "len(self._places) >= _MOST_KNOWN": "how many places are remembered",
-        "length >= LEAST_BYTES": _SPEED,
-        "number < _TAKEN": "of digests of 64 bits one; nobody has bytes that have it",
-        "place[3] > _MOST_AT_ONCE": _LONG_WAY,
-        "ranks <= self._most_rank": _LONG_WAY,
-        "row is None": _SPEED,
     },
     "reading/recovery.py": {
         "at >= 0": "what is looked for begins behind the first byte",
@@ -385,20 +309,6 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "reading/slices.py": {
         "whole is not None": _SPEED,
-    },
-    "reading/small.py": {
-        "counts * sizes <= most": _LONG_WAY,
-        "int(small.nbytes.sum()) > _LEAST_FOR_THREADS * len(small.names)": _SPEED,
-        "len(names) < len(objects) // _FEW": _SPEED,
-        "len(packed) >= _LEAST_PACKED": _SPEED,
-        "len(rows) < _LEAST_PACKED": _SPEED,
-        "lengths <= _MOST_STORED": _LONG_WAY,
-        "lengths > 0": "no bytes are right in runs as they are by themselves",
-        "nbytes > _LEAST_FOR_THREADS * count": _SPEED,
-        "offsets[rows][1:] >= reach[:-1]": _LONG_WAY,
-        "table.lengths[rows] <= _MOST_STORED": _LONG_WAY,
-        "table.lengths[rows] > 0": _LONG_WAY,
-        "table.ranks <= file.limits.rank": _LONG_WAY,
     },
     "reading/stored_array.py": {
         "integers < rank": _SPEED,
@@ -506,10 +416,6 @@ EQUAL: dict[str, dict[str, str]] = {
     "wire/json.py": {
         "cost > budget.bytes_left": _ESTIMATE,
         "stop - start > _SHORT": _ESTIMATE,
-    },
-    "wire/lockstep.py": {
-        "largest > 27": _SPEED,
-        "low + room > len(data)": _SPEED,
     },
     "writing/blob.py": {
         "algorithm is not None": _SPEED,

@@ -87,19 +87,17 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "unit/container/test_v1.py",
         "unit/container/test_v2.py",
     ),
-    "container/rows.py": (
-        "unit/container/test_regular.py",
-        "unit/container/test_v2_regular.py",
-        "property/test_lockstep.py",
+    "container/kinds.py": (
+        "unit/container/test_v2_kinds.py",
+        "property/test_kinds.py",
     ),
+    "container/walk.py": ("unit/container/test_v1.py", "unit/container/test_v2.py"),
     "container/plain_rows.py": ("unit/container/test_v2_emit.py", "unit/container/test_v1.py"),
     "container/v2/emit.py": ("unit/container/test_v2_emit.py",),
     "container/v2/content.py": ("unit/analysis/test_content_digest.py",),
-    "container/v2/regular.py": ("unit/container/test_v2_regular.py",),
-    "container/v2/small.py": ("unit/container/test_v2_regular.py",),
     "container/v2/places.py": (
         "unit/container/test_v2.py",
-        "unit/container/test_v2_regular.py",
+        "unit/container/test_v2_kinds.py",
         "conformance/test_corpus2.py",
     ),
     "container/v2/object.py": (
@@ -113,19 +111,18 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "conformance/test_corpus2.py",
     ),
     "container/v2": ("unit/container/test_v2.py", "conformance/test_corpus2.py"),
-    "container/v1/pieces.py": ("property/test_lockstep.py",),
     "container/v1/emit.py": ("unit/container/test_v1.py",),
     "container/v1/object.py": (
         "unit/container/test_v1.py",
-        "unit/container/test_regular.py",
+        "unit/container/test_kinds.py",
         "unit/container/v1/test_schema.py",
     ),
     "container/v1/schema.py": (
         "unit/container/test_v1.py",
-        "unit/container/test_regular.py",
+        "unit/container/test_kinds.py",
         "attacks/test_budget_manifests.py",
     ),
-    "container/v1": ("unit/container/test_v1.py", "unit/container/test_regular.py"),
+    "container/v1": ("unit/container/test_v1.py", "unit/container/test_kinds.py"),
     "cli/folders.py": ("unit/test_convert_folder.py",),
     "converting/folders.py": ("unit/test_convert_folder.py",),
     "source/appending.py": ("unit/source/test_guards.py",),
@@ -143,7 +140,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "unit/source/test_local_unchanged.py",
         "unit/test_buffers.py",
         "unit/test_handle.py",
-        "unit/reading/test_plain.py",
+        "unit/reading/test_places.py",
     ),
     "source/prefixes.py": (
         "remote/test_google.py",
@@ -178,7 +175,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "encoding/zstd/frames.py": (
         "unit/encoding/test_zstd_frames.py",
         "unit/encoding/test_zstd.py",
-        "unit/reading/test_small.py",
+        "unit/reading/test_bulk.py",
         "property/test_zstd.py",
     ),
     "encoding/zstd/codec.py": (
@@ -328,8 +325,8 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "unit/test_results.py",
         "unit/browsing/test_lines.py",
     ),
-    "model/table.py": ("unit/container/test_regular.py", "unit/reading/test_loading.py"),
-    "reading/small.py": (
+    "model/table.py": ("unit/container/test_kinds.py", "unit/reading/test_loading.py"),
+    "reading/bulk.py": (
         "unit/divided/test_nested.py",
         "unit/reading/test_verify.py",
     ),
@@ -365,10 +362,9 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "unit/writing/test_writer.py",
         "unit/edit/test_dividing.py",
     ),
-    "reading/loading.py": ("unit/test_sharded.py",),
-    "reading/listing.py": ("unit/container/test_regular.py", "unit/reading/test_reader.py"),
+    "reading/loading.py": ("unit/test_sharded.py", "unit/reading/test_bulk.py"),
+    "reading/listing.py": ("unit/container/test_kinds.py", "unit/reading/test_reader.py"),
     "reading/names.py": ("unit/cli/test_convert.py", "unit/test_converting.py"),
-    "reading/each.py": ("unit/reading/test_decoding.py", "unit/reading/test_small.py"),
     "reading/overlaps.py": ("attacks/test_decoding.py",),
     "reading/locating.py": ("unit/reading/test_reader.py",),
     "reading/walking.py": ("unit/reading/test_verify.py",),
@@ -442,10 +438,6 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "torch/loading.py": ("unit/torch/test_values.py", "unit/torch/test_devices.py"),
     "torch/adapter.py": ("unit/torch/test_values.py", "unit/torch/test_devices.py"),
     "v2": ("unit/v2/test_programs.py",),
-    "wire/lockstep.py": (
-        "unit/container/test_regular.py",
-        "unit/container/test_v2_regular.py",
-    ),
     "wire/cbor/form.py": ("unit/wire/test_form.py", "unit/wire/test_cbor.py"),
     "wire/cbor/decoding.py": (
         "unit/wire/test_cbor.py",

@@ -10,7 +10,6 @@ from benchmarks.operations import AGAIN
 
 import ztensor
 from ztensor.numpy import load_file, save_file
-from ztensor.reading import remembering
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 START = ("ztensor, ztensor.numpy", "ztensor.open(PATH).keys()")
@@ -41,12 +40,6 @@ def keys(path: str) -> list[str]:
     with ztensor.open(path) as reader:
         names: list[str] = reader.keys()
         return names
-
-
-def keys_of_new(path: str) -> list[str]:
-    """List the names as of a file that was not opened a moment ago, of which nothing is kept."""
-    remembering.forget()
-    return keys(path)
 
 
 def one(path: str, name: str, *, verify: bool | None = None) -> Any:
@@ -83,11 +76,6 @@ def each_described(path: str) -> dict[str, Any]:
 
 def mapped(path: str, *, verify: bool | None = None) -> dict[str, Any]:
     return load_file(path, verify=verify)
-
-
-def mapped_of_new(path: str, *, verify: bool | None = None) -> dict[str, Any]:
-    remembering.forget()
-    return mapped(path, verify=verify)
 
 
 def owned(path: str, *, verify: bool | None = None) -> dict[str, Any]:

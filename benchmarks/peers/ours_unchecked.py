@@ -18,10 +18,8 @@ LACKS = {
 }
 
 keys = ours.keys
-keys_of_new = ours.keys_of_new
 one = functools.partial(ours.one, verify=False)
 mapped = functools.partial(ours.mapped, verify=False)
-mapped_of_new = functools.partial(ours.mapped_of_new, verify=False)
 owned = functools.partial(ours.owned, verify=False)
 each = functools.partial(ours.each, verify=False)
 each_owned = functools.partial(ours.each_owned, verify=False)

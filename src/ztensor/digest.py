@@ -190,6 +190,9 @@ class Algorithm:
         """Return what makes the manifest's text for one C-contiguous buffer, cheaply."""
         if self.name == "crc32c":
             return _whole_crc32c()
+        if self.name == "xxh3":
+            function = xxh3_function()
+            return lambda data: f"xxh3:{function(data):016x}"
         return lambda data: digest_of(self, (memoryview(data).cast("B"),))
 
 

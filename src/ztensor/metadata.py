@@ -132,27 +132,30 @@ def describe_object(name: str, tensor_object: TensorObject) -> TensorMetadata:
 
 def describe_row(name: str, table: Table, row: int) -> TensorMetadata:
     """Return what users see of an object in a table: as `describe_object` of it, in fewer steps."""
-    dtype, logical = table.spellings[table.types.item(row)]
-    length, decoded = table.lengths.item(row), table.decoded_lengths.item(row)
-    is_raw, shape, word = table.is_raw.item(row), Shape(table.shape(row)), _long(dtype)
-    nbytes = length if is_raw else decoded
-    if nbytes < 0:  # told by the shape alone
-        nbytes = decoded_size(dtype, logical, shape) or length
+    kind = table.kinds[table.kind_of.item(row)]
+    like = kind.components["data"]
+    length, decoded = table.lengths.item(row), like.decoded_length
+    shape, word = Shape(kind.shape), _long(like.dtype)
+    nbytes = length
+    if like.encoding != "raw":
+        nbytes = (
+            decoded_size(like.dtype, like.type, shape) or length if decoded is None else decoded
+        )
     component = ComponentMetadata(
         word,
-        logical,
+        like.type,
         table.offsets.item(row),
         length,
-        "raw" if is_raw else table.packed,
+        like.encoding,
         table.digest(row),
-        None if decoded < 0 else decoded,
+        decoded,
     )
     return TensorMetadata(
         name,
         word,
         shape,
         "dense",
-        type=logical,
+        type=like.type,
         components={"data": component},
         attributes={},
         nbytes=nbytes,

@@ -31,8 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # started by path
 import numpy as np
 
 import ztensor
-import ztensor.container.v1.regular  # loaded when first used, which would look like a file's cost
-import ztensor.container.v2.regular
+import ztensor.container.kinds  # loaded when first used, which would look like a file's cost
 import ztensor.numpy
 import ztensor.reading.recovery
 from tests.attacks.shapes import FORMATS, Made, load

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from unittest import mock
@@ -22,7 +21,6 @@ from tests.faults.operations import NEW, OPERATIONS, OTHER, TARGET, dense, start
 from tests.faults.worker import ELEMENTS, tensors
 from ztensor import edit
 from ztensor.numpy import load_file, save_file
-from ztensor.reading.plain import LOOK_SECONDS
 from ztensor.source import guards
 
 if TYPE_CHECKING:
@@ -380,8 +378,7 @@ def test_what_is_read_without_a_map_is_out_of_reach(how: str, tmp_path: Path) ->
 
 
 def _change(path: Path, how: str) -> None:
-    """Do what no writer of ours does, longer after the last look than that counts."""
-    time.sleep(2 * LOOK_SECONDS)
+    """Do what no writer of ours does."""
     if how == "cut":
         os.truncate(path, 100)
         return

@@ -18,8 +18,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from ztensor.container.framing import MAGIC_0_1
+from ztensor.container.walk import nesting, read_array
 from ztensor.digest import check_digest
-from ztensor.errors import LimitError, ManifestError, NotRepresentableError, Reason, describe
+from ztensor.errors import ManifestError, NotRepresentableError, Reason, describe
 from ztensor.model.dtype import BY_LONG_NAME, STORAGE_TYPES
 from ztensor.model.manifest import COMPONENT_COST, OBJECT_COST, Component, Manifest, TensorObject
 from ztensor.model.problem import MOST_PROBLEMS, Problem, manifest_error
@@ -28,13 +29,15 @@ from ztensor.wire import cbor
 from ztensor.wire.record import Record, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from ztensor.container.framing import Frame
     from ztensor.limits import Budget
 
 SECTION = "0.1 section 4"
 VERSION = "0.1.0"
+
+_ARRAY = 4
 
 _FIELDS = frozenset(
     [
@@ -63,46 +66,16 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
         ManifestError: it is not one well-formed CBOR array of maps, or breaks rules.
         LimitError: it nests too deep.
     """
-    before = budget.bytes_left
-    try:
-        return _parse(_one_by_one(data, budget), frame, budget)
-    except _OtherwiseError:
-        budget.release_to(before)
-    entries = cbor.decode(data, depth=budget.limits.depth, budget=budget)
-    if type(entries) is not list:
+    if data[:1] and data[0] >> 5 != _ARRAY:
         raise ManifestError(
             "the index is not an array",
             reason=Reason.FIELD_TYPE,
             expected="a CBOR array of maps",
-            found=kind_of(entries),
+            found=kind_of(cbor.decode(data, depth=budget.limits.depth, budget=budget)),
             section="0.1 section 3.3.1",
         )
-    return _parse(((entry, 0) for entry in entries), frame, budget)
-
-
-class _OtherwiseError(Exception):
-    """The index is no plain array of well-formed items: decoded at once, it says what is wrong."""
-
-
-def _one_by_one(data: bytes, budget: Budget) -> Iterator[tuple[Any, int]]:
-    """Yield what the index has, and what each was charged; it is let go before the next.
-
-    Of an index of many tensors that is half of the memory.
-    """
-    try:
-        count, pos = cbor.array_head(data, 0)
-        for _ in range(count):
-            before = budget.bytes_left
-            entry, pos = cbor.decode_item(data, pos, depth=budget.limits.depth - 1, budget=budget)
-            yield entry, before - budget.bytes_left
-    except ManifestError as error:
-        raise _OtherwiseError from error
-    except LimitError as error:
-        if error.reason is Reason.LIMIT_DEPTH:  # all at once says how deep that is
-            raise _OtherwiseError from error
-        raise
-    if pos != len(data):
-        raise _OtherwiseError
+    with nesting(budget.limits.depth):
+        return _parse(read_array(data, depth=budget.limits.depth, budget=budget), frame, budget)
 
 
 def _parse(entries: Iterable[tuple[Any, int]], frame: Frame, budget: Budget) -> Manifest:

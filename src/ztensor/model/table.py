@@ -22,66 +22,37 @@ Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Uints: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
 
 
-# How deep a plain object nests, counted from the root of a manifest.
-PLAIN_DEPTH = 5
-
-
-class IrregularError(Exception):
-    """A manifest is no table, or not only: it is for the general decoder."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Table:
     """Plain objects: row i of every column is about the i-th of them.
 
-    They are dense with the one component `data`, little-endian and without attributes, and all
-    is right with them that can be seen without their bytes: types and encodings are known, blobs
-    lie where they may, sizes fit the shapes.
+    They are dense with the one component `data`, without attributes, and all is right with them
+    that can be seen without their bytes: types and encodings are known, blobs are where they may
+    be, sizes fit the shapes.
 
     Attributes:
         names: in the order of the file.
-        offsets: first byte in the file.
-        lengths: bytes on disk.
-        types: places in `spellings`.
-        spellings: pairs of storage type and logical type (None for none), as the model has them;
-            those nothing refers to need not make sense.
-        ranks: how many dimensions.
-        dims: the dimensions of all objects; some of it may belong to none.
-        dim_starts: where in `dims` an object's own begin.
-        is_raw: whether the encoding is `raw`; else it is `packed`.
-        decoded_lengths: bytes after decoding as the file says, -1 where it does not.
-        digest_text: what the texts of digests lie in, each as a writer of ours spells it.
-        digest_starts: where in it an object's digest begins.
-        digest_lengths: how long it is, 0 where there is none.
-        digest_may_cover_decoded: as `Component` has it, for all of them, like the next two.
-        digest_covers_decoded: likewise.
-        is_exact: likewise.
-        packed: the encoding of those that are not raw.
+        kinds: objects, of which a row has all but offset, length and digits of the digest.
+        kind_of: (count,) places in `kinds`.
+        offsets: (count,) first bytes in the file.
+        lengths: (count,) bytes on disk.
+        digests: (count,) where in `text` the text of a digest begins, as long as the kind's.
+        text: what the digests are in.
     """
 
     names: list[str]
+    kinds: Sequence[TensorObject]
+    kind_of: Ints
     offsets: Ints
     lengths: Ints
-    types: Ints
-    spellings: tuple[tuple[str, str | None], ...]
-    ranks: Ints
-    dims: Uints
-    dim_starts: Ints
-    is_raw: Bools
-    decoded_lengths: Ints
-    digest_starts: Ints
-    digest_lengths: Ints
-    digest_text: bytes = b""
-    digest_may_cover_decoded: bool = False
-    digest_covers_decoded: bool = False
-    is_exact: bool = False
-    packed: str = "zstd"
+    digests: Ints
+    text: bytes = b""
 
     @classmethod
     def of_raw(
         cls,
         names: list[str],
-        kinds: list[tuple[tuple[str, str | None], tuple[int, ...]]],
+        kinds: Sequence[tuple[tuple[str, str | None], tuple[int, ...]]],
         codes: Sequence[int] | Ints,
         offsets: Ints,
         lengths: Ints,
@@ -90,90 +61,57 @@ class Table:
 
         Args:
             names: in the order of the file.
-            kinds: the pairs of spelling and shape there are, fewer than objects.
+            kinds: the pairs of types (storage, logical or None) and shape there are.
             codes: (count,) places in `kinds`.
             offsets: (count,) first bytes in the file.
             lengths: (count,) bytes.
         """
-        count = len(names)
-        spellings = {
-            spelling: place for place, spelling in enumerate(dict.fromkeys(k for k, _ in kinds))
-        }
-        dims: list[int] = []
-        rows = []
-        for spelling, shape in kinds:
-            rows.append((spellings[spelling], len(shape), len(dims)))
-            dims += shape
-        of_kinds = np.array(rows, np.int64).reshape(-1, 3)
-        types, ranks, dim_starts = of_kinds[np.array(codes, np.int64)].T
-        none = np.zeros(count, np.int64)
-        return cls(
-            names,
-            offsets,
-            lengths,
-            types,
-            tuple(spellings),
-            ranks,
-            np.array(dims, np.uint64),
-            dim_starts,
-            is_raw=np.ones(count, np.bool_),
-            decoded_lengths=none - 1,
-            digest_starts=none,
-            digest_lengths=none,
-        )
+        made = [
+            TensorObject(shape, "dense", {"data": Component(dtype, 0, 0, logical)})
+            for (dtype, logical), shape in kinds
+        ]
+        none = np.zeros(len(names), np.int64)
+        return cls(names, made, np.array(codes, np.int64), offsets, lengths, none)
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def shape(self, row: int) -> tuple[int, ...]:
-        """Return the shape of one object."""
-        start = self.dim_starts.item(row)
-        return tuple(self.dims[start : start + self.ranks.item(row)].tolist())
+    def column(self, fact: Callable[[TensorObject, Component], Any], dtype: Any) -> Any:
+        """Return (count,) what each row's kind gives, as an array of this type."""
+        facts = [fact(kind, kind.components["data"]) for kind in self.kinds]
+        return np.array(facts, dtype)[self.kind_of]
+
+    def is_raw(self) -> Bools:
+        """Return (count,) whether the encoding is `raw`."""
+        found: Bools = self.column(lambda _, component: component.encoding == "raw", np.bool_)
+        return found
 
     def digest(self, row: int) -> str | None:
         """Return the text of one's digest, or None."""
-        length = self.digest_lengths.item(row)
-        if not length:
+        like = self.kinds[self.kind_of.item(row)].components["data"].digest
+        if like is None:
             return None
-        start = self.digest_starts.item(row)
-        return self.digest_text[start : start + length].decode("ascii")
+        start = self.digests.item(row)
+        return self.text[start : start + len(like)].decode("ascii")
 
     def object(self, row: int) -> TensorObject:
         """Return the object that a row is about."""
-        dtype, logical = self.spellings[self.types[row]]
-        decoded_length = self.decoded_lengths.item(row)
+        kind = self.kinds[self.kind_of.item(row)]
+        like = kind.components["data"]
         component = Component(
-            dtype,
+            like.dtype,
             self.offsets.item(row),
             self.lengths.item(row),
-            logical,
-            "raw" if self.is_raw[row] else self.packed,
+            like.type,
+            like.encoding,
             self.digest(row),
-            None if decoded_length < 0 else decoded_length,
-            digest_may_cover_decoded=self.digest_may_cover_decoded,
-            digest_covers_decoded=self.digest_covers_decoded,
-            is_exact=self.is_exact,
+            like.decoded_length,
+            like.byte_order,
+            digest_may_cover_decoded=like.digest_may_cover_decoded,
+            digest_covers_decoded=like.digest_covers_decoded,
+            is_exact=like.is_exact,
         )
-        return TensorObject(self.shape(row), "dense", {"data": component})
-
-    def take(self, rows: Ints) -> Table:
-        """Return some of the objects."""
-        names = self.names
-        some: dict[str, Any] = {key: getattr(self, key)[rows] for key in _COLUMNS}
-        return dataclasses.replace(self, names=[names[row] for row in rows.tolist()], **some)
-
-
-_COLUMNS = (
-    "offsets",
-    "lengths",
-    "types",
-    "ranks",
-    "dim_starts",
-    "is_raw",
-    "decoded_lengths",
-    "digest_starts",
-    "digest_lengths",
-)
+        return TensorObject(kind.shape, "dense", {"data": component})
 
 
 class _Names(KeysView[str]):

@@ -2,9 +2,9 @@
 
 Read `listing.py` (the checked manifest), `objects.py` (what one file and a set of files have in
 common), `file.py` (the objects of one file; `locating.py` tells errors where they are from),
-`component.py` (one component; the order of all checks), `plain.py` (the short way to plain
-tensors), then `loading.py` (every object at once; `small.py` has its small ones, by runs) and
-`reader.py` (what users call). `filling.py` fills memory of the caller, `portable.py` has objects as
+`component.py` (one component; the order of all checks), `places.py` (where plain tensors are),
+`bulk.py` (many of them at once), then `loading.py` (every object at once) and `reader.py` (what
+users call). `filling.py` fills memory of the caller, `portable.py` has objects as
 1.2 does. `selection.py`, `stored_array.py`, `slices.py` and `row_slices.py` read parts of an
 object, in that order from an index to arrays; `several_slices.py` reads those of several together.
 `names.py` chooses objects by patterns, `ahead.py` has other threads decode what will be asked for

@@ -36,7 +36,7 @@ from ztensor.model.later import LaterObjects
 from ztensor.reading.component import Fetching
 from ztensor.reading.locating import Located
 from ztensor.reading.objects import not_found
-from ztensor.reading.plain import Views
+from ztensor.reading.places import Places
 from ztensor.source.ahead import exact
 from ztensor.source.base import Range
 from ztensor.source.joined import JoinedSource, files_of, identity_of
@@ -121,7 +121,7 @@ class FileObjects:
         self.faults = faults
         self.fetching = Fetching(source, encodings, limits, verify=verify)
         self.is_closed = False
-        self.quick: Views | None = None
+        self.quick: Places | None = None
         self._account = account
         self._reopen = reopen
 
@@ -441,17 +441,17 @@ class FileObjects:
 
     # --- Their elements ---------------------------------------------------------------------
 
-    def views(self) -> Views:
-        """Return what gives plain tensors one at a time, in the fewest steps.
+    def places(self) -> Places:
+        """Return where the plain tensors are.
 
         Raises:
             ClosedError: the file was given back.
         """
-        views = self.quick
-        if views is None:
+        places = self.quick
+        if places is None:
             self.require_open()
-            views = self.quick = Views(self.manifest.objects, self.fetching, self.name)
-        return views
+            places = self.quick = Places(self)
+        return places
 
     def value(self, name: str, *, copy: bool) -> Any:
         """Return a dense object as an array, one of another layout as a `Tensor`."""
@@ -483,8 +483,8 @@ class FileObjects:
             ClosedError: the file was given back.
             SourceError: the file is not what it was.
         """
-        views = self.quick or self.views()
-        return views.copied(name) if copy else views.view(name)
+        places = self.quick or self.places()
+        return places.copied(name) if copy else places.view(name)
 
     def tensor(self, name: str, *, copy: bool) -> Tensor:
         """Return an object of any layout with all its components; see `Reader.read`."""

@@ -14,7 +14,6 @@ from ztensor.limits import Budget
 from ztensor.model.manifest import CheckedObjects
 from ztensor.model.problem import MOST_PROBLEMS, Problem, manifest_error
 from ztensor.model.table import TableObjects
-from ztensor.reading import remembering
 from ztensor.source.ahead import Extents, extents_of
 from ztensor.source.base import read_bytes
 
@@ -42,34 +41,12 @@ def read_manifest(source: Source, limits: Limits) -> tuple[Frame, Manifest]:
     try:
         length = LOOK_BYTES if source.prefers_long_reads else END_BYTES
         frame, end = _find(source, limits, length)
-        return frame, _said_in(source, frame, limits, end)
+        start = frame.manifest_offset - (frame.file_size - len(end))
+        data = end[start : start + frame.manifest_length] if start >= 0 else None
+        return frame, parse_frame(source, frame, Budget(limits, source.size), data)
     except ZTensorError as error:
         error.locate(file=source.name)
         raise
-
-
-def _said_in(source: Source, frame: Frame, limits: Limits, end: bytes) -> Manifest:
-    """Return what the manifest in a frame says, which is not parsed where it was a moment ago.
-
-    Args:
-        source: the file.
-        frame: where its manifest lies.
-        limits: the caps in force.
-        end: the last bytes of the file.
-    """
-    if frame.manifest_length > remembering.MOST_BYTES:
-        return parse_frame(source, frame, Budget(limits, source.size))
-    start = frame.manifest_offset - (frame.file_size - len(end))
-    if start >= 0:
-        data = end[start : start + frame.manifest_length]
-    else:
-        data = bytes(read_bytes(source, frame.manifest_offset, frame.manifest_length))
-    key = data, frame, limits
-    manifest = remembering.recall(key)
-    if manifest is None:
-        manifest = parse_frame(source, frame, Budget(limits, source.size), data)
-        remembering.remember(key, manifest)
-    return manifest
 
 
 def find_manifest(source: Source, limits: Limits) -> Frame:
@@ -140,7 +117,7 @@ def component_extents(manifest: Manifest) -> Extents:
         table = objects.table
         offsets = np.concatenate((offsets, table.offsets))
         lengths = np.concatenate((lengths, table.lengths))
-        is_encoded = np.concatenate((is_encoded, ~table.is_raw))
+        is_encoded = np.concatenate((is_encoded, ~table.is_raw()))
     return extents_of(offsets, lengths, is_encoded)
 
 

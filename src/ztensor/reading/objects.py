@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ztensor.model.account import Unrepresented
     from ztensor.reading.file import FileObjects
-    from ztensor.reading.plain import Views
+    from ztensor.reading.places import Places
     from ztensor.source.rights import Rights
 
 
@@ -34,7 +34,7 @@ class Objects(Protocol):
     is_set: bool
 
     @property
-    def quick(self) -> Views | None:
+    def quick(self) -> Places | None:
         """Return what gives plain tensors in few steps; None for several files, and at first."""
         ...
 

@@ -352,7 +352,7 @@ def slice_of(file: FileObjects, name: str, *, copy: bool = False) -> TensorSlice
         LimitError: a dense object has more dimensions than `Limits.rank`.
         UnsupportedError: the storage type is unknown.
     """
-    plain = file.views().place(name)
+    plain = file.places().of(name)
     if plain is not None:  # dense, and nothing of it has to be looked at
         return DenseSlice(file, name, plain=plain, copy=copy)
     tensor_object = file.object(name)

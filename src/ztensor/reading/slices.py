@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ztensor.layout.base import Array
     from ztensor.model.manifest import TensorObject
     from ztensor.reading.file import FileObjects
-    from ztensor.reading.plain import Place
+    from ztensor.reading.places import Place
     from ztensor.reading.selection import Indices
     from ztensor.tensor import Tensor
     from ztensor.typing import Index
@@ -198,7 +198,7 @@ class DenseSlice(TensorSlice):
             if self._copy:
                 return self._data.owned(key)
             if type(key) is slice or gives_view(key, len(self.shape)):
-                whole = (self._file.quick or self._file.views()).view(self.name)
+                whole = (self._file.quick or self._file.places()).view(self.name)
                 if whole is not None:
                     try:
                         return whole[cast("Any", key)]

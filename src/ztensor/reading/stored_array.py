@@ -289,7 +289,7 @@ class StoredArray:
         """Ask for the bytes that an index needs, and return what makes the part of them."""
         selection = select(key, self.shape)
         if selection.is_whole:
-            plain = self._file.views().place(self._name)
+            plain = self._file.places().of(self._name)
             if plain is not None and plain[3] == element_count(self.shape) * self.dtype.itemsize:
                 whole = empty_array(self.shape, self.dtype)
                 memory = whole.reshape(-1).view(np.uint8).data

@@ -32,9 +32,9 @@ from ztensor.model.problem import Problem
 from ztensor.model.showing import counted, short_repr
 from ztensor.model.table import TableObjects
 from ztensor.notebook import Shown
+from ztensor.reading.bulk import right_names
 from ztensor.reading.component import digest_of, lengths_of, require_declared
 from ztensor.reading.overlaps import Overlaps
-from ztensor.reading.small import checked_small
 from ztensor.reading.walking import ComponentWalk
 from ztensor.source.base import PIECE_BYTES
 from ztensor.threads import WINDOWS, Pool, worth
@@ -209,7 +209,7 @@ def verify_file(
 
     workers = file.thread_count(threads)
     if isinstance(every, TableObjects):
-        right = checked_small(file, every, chosen, report, workers)
+        right = right_names(file, chosen, report, workers)
         left = file.in_file_order(name for name in chosen if name not in right)
         objects = [(name, file.object(name)) for name in left]
     overlaps = Overlaps((file, c) for _, o in objects for c in o.components.values())

@@ -1,4 +1,4 @@
-"""Many items at once to CBOR, as text of one character a byte: `lockstep.py` walked backwards.
+"""Many items at once to CBOR, as text of one character a byte.
 
 Text, since joining it takes half the time that joining bytes does; `encode("latin-1")` makes bytes
 of it in the end.

@@ -8,9 +8,7 @@ import pytest
 
 from ztensor.container import EMITTERS, SCHEMAS, Container, Frame, locate
 from ztensor.container.framing import HEAD_BYTES, LOOK_BYTES, MAGIC_1, TAIL_BYTES
-from ztensor.container.v1 import object as v1_object
 from ztensor.container.v1 import parse_manifest
-from ztensor.container.v1.commit import read_commit
 from ztensor.errors import (
     DigestMismatchError,
     FormatError,
@@ -23,7 +21,6 @@ from ztensor.errors import (
 )
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.model.manifest import Component, Manifest, TensorObject
-from ztensor.wire import cbor
 
 END = 4096  # where the blobs of these tests end
 
@@ -276,27 +273,6 @@ def test_attributes_of_a_1_1_file_are_text(value: object) -> None:
 # --- The commit record --------------------------------------------------------------------------
 
 NUMBERS = (0, 1, 23, 24, 255, 256, 65535, 65536, 2**32 - 1, 2**32, 2**64 - 1)
-
-
-@pytest.mark.parametrize("prev", NUMBERS)
-def test_a_record_that_is_read_at_once_is_what_the_decoder_reads(prev: int) -> None:
-    for end in NUMBERS:
-        record = cbor.map_of(
-            (
-                ("prev", cbor.encode_uint(prev)),
-                ("end", cbor.encode_uint(end)),
-                ("digest", cbor.encode_text("crc32c:0x01234ABC")),
-            )
-        )
-        fields = {"prev": prev, "end": end, "digest": "crc32c:0x01234ABC"}
-        assert read_commit(b"before" + record, 6) == (fields, 6 + len(record))
-        for place in range(len(record)):  # whatever is wrong is left to the decoder
-            for byte in (0x00, 0x17, 0x18, 0x1B, 0x30, 0x61, 0xFF):
-                other = record[:place] + bytes([byte]) + record[place + 1 :]
-                found = read_commit(other, 0)
-                assert found is None or found == cbor.decode_item(other, 0)
-        assert read_commit(record + b"0", 0) is None
-        assert read_commit(record[:-1], 0) is None
 
 
 @pytest.mark.parametrize(
@@ -617,52 +593,3 @@ def test_a_torn_file_lacks_its_footer_wherever_it_was_cut() -> None:
             parse_file(file[:length])
         expected = Reason.FOOTER_MAGIC if length >= 24 else Reason.TRUNCATED
         assert caught.value.reason is expected, length
-
-
-# --- The shortcut for plain objects ---------------------------------------------------------
-
-ODD: tuple[Any, ...] = (
-    ABSENT, None, True, False, 0, 1, -1, 63, 64, 65, 128, END - 8, END, 2**63, 2**64 - 1, 2**64,
-    -(2**64), 1.0, "", "f32", "f8_e4m3", "complex64", "dense", "sparse_csr", "raw",
-    "crc32c:0x0000000A", "crc32c:1", "sha256:" + "0" * 64, "md5:1", b"f32", [], [2], [-1],
-    [True], [1.0], [2**64 - 1], [2**64], [None], {}, {"data": DATA}, {"data": []},
-    {"data": DATA, "more": DATA},
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("version", ["1.1.0", "1.2.0"])
-@pytest.mark.parametrize("build", [obj, component], ids=["object", "component"])
-@pytest.mark.parametrize(
-    "field",
-    [
-        "shape",
-        "format",
-        "components",
-        "attributes",
-        "dtype",
-        "type",
-        "offset",
-        "length",
-        "digest",
-        "encoding",
-        "uncompressed_length",
-        "later",
-    ],
-)
-def test_the_shortcut_for_plain_objects_changes_nothing(
-    field: str, build: Any, version: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    manifests = [
-        cbor2.dumps(root({"w": build(**{field: value})}, version=version)) for value in ODD
-    ]
-    usual = [outcome_of(manifest) for manifest in manifests]
-    monkeypatch.setattr(v1_object, "_parse_plain", lambda *_, **__: None)
-    assert usual == [outcome_of(manifest) for manifest in manifests]
-
-
-def outcome_of(manifest: bytes) -> Any:
-    """Return what a manifest says, or what is wrong with it."""
-    try:
-        return parse(manifest)
-    except FormatError as error:
-        return type(error), str(error), getattr(error, "problems", None)

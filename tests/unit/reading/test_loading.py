@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 
 import ztensor
 from ztensor import Tensor
-from ztensor.container.v1 import schema
 from ztensor.contents import open_file
 from ztensor.errors import DigestMismatchError
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.model.table import TableObjects
 from ztensor.numpy import load, load_file, save, save_file
-from ztensor.reading import loading
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import component_extents, read_manifest
 from ztensor.reading.loading import load_all
@@ -68,7 +66,6 @@ def dicts(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("as_columns", [False, True], ids=["few", "columns"])
 @settings(max_examples=60)
 @given(
     tensors=dicts(),
@@ -77,21 +74,16 @@ def dicts(draw: st.DrawFn) -> dict[str, Any]:
     threads=st.sampled_from([1, 3]),
 )
 def test_any_dict(
-    as_columns: bool, tensors: dict[str, Any], checksum: str | None, compression: bool, threads: int
+    tensors: dict[str, Any], checksum: str | None, compression: bool, threads: int
 ) -> None:
     data = save(tensors, checksum=checksum, compression=compression)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schema, "PIECES_BYTES", -1)
-        patch.setattr(schema, "REGULAR_BYTES", 0 if as_columns else 1 << 40)
-        patch.setattr(loading, "_LEAST_RUN", 8)
-        patch.setattr(loading, "_LEAST_FOR_RUNS", 8)
-        with ztensor.open(data) as reader:
-            require_same(load_all(reader.objects.parts()[0], copy=False, threads=threads), reader)
-            require_same(load_all(reader.objects.parts()[0], copy=True, threads=threads), reader)
-            require_same(
-                load_all(reader.objects.parts()[0], copy=True, threads=threads, separate=True),
-                reader,
-            )
+    with ztensor.open(data) as reader:
+        require_same(load_all(reader.objects.parts()[0], copy=False, threads=threads), reader)
+        require_same(load_all(reader.objects.parts()[0], copy=True, threads=threads), reader)
+        require_same(
+            load_all(reader.objects.parts()[0], copy=True, threads=threads, separate=True),
+            reader,
+        )
 
 
 def some(count: int) -> dict[str, Any]:
@@ -143,7 +135,7 @@ def test_neighbours_that_are_not_quite_alike_stay_what_they_are(unlike: str) -> 
 @pytest.mark.parametrize(
     ("count", "more", "kind"),
     [
-        (20, {}, TableObjects),
+        (20, {}, dict),
         (20, {"odd": Tensor.csr([1.0], [2], [0, 1], (1, 3))}, dict),
         (1000, {}, TableObjects),
     ],

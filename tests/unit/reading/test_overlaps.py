@@ -65,6 +65,7 @@ def test_only_what_begins_inside_of_another_costs_the_budget(
 
 def test_objects_without_bytes_lie_over_nobody() -> None:
     tensors = {"a": np.zeros(0), "b": np.arange(9), "c": np.zeros((3, 0)), "d": np.arange(7)}
+    tensors |= {f"w{number:02}": np.arange(8) + number for number in range(10, 40)}
     for names, is_apart in ((tensors, True), ({**tensors, "e": tensors["b"]}, False)):
         with ztensor.open(save(names, version="2.1")) as reader:
             assert lie_apart(reader.objects.parts()[0]) is is_apart

@@ -15,9 +15,8 @@ and that is the two emitters at the end.
 | `dtype`, `offset`, `length`, `encoding`, `digest` | yes | yes |
 | `type`, `uncompressed_length` | dtype words `f8_e4m3` ... instead; none | yes |
 
-`schema.py` reads the manifest, `object.py` one object of it, `root.py` those of plain objects as a
-table: small manifests in pieces (`pieces.py`), large ones by columns (`regular.py`). `commit.py` is
-the record that guards the manifest; `emit.py` writes both versions.
+`schema.py` reads the manifest, `object.py` one object of it. `commit.py` is the record that guards
+the manifest; `emit.py` writes both versions.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from ztensor.container.framing import MAGIC_1, TAIL_BYTES
 from ztensor.digest import ALGORITHMS, digest_of, early_crc32c
 from ztensor.errors import DigestMismatchError, Reason, describe
@@ -19,37 +17,7 @@ _NO_DIGITS = b"0" * _CHECK.digits
 _MARK_COMMIT, _MARK_PREV = cbor.encode_text("commit") + b"\xa3", cbor.encode_text("prev")
 _MARK_END = cbor.encode_text("end")
 _MARK_DIGEST = cbor.encode_text("digest") + cbor.encode_text(_CHECK.spell("0" * 8))[:-8]
-_NUMBER = rb"([\x00-\x17]|\x18.|\x19..|\x1a.{4}|\x1b.{8})"
-_RECORD = re.compile(
-    re.escape(b"\xa3" + _MARK_PREV)
-    + _NUMBER
-    + re.escape(_MARK_END)
-    + _NUMBER
-    + re.escape(_MARK_DIGEST)
-    + rb"([0-9A-F]{8})",
-    re.DOTALL,
-)
-_PREFIX = _CHECK.spell("")
 _UINT_HEADS = {1: bytes(range(24)), 2: b"\x18", 3: b"\x19", 5: b"\x1a", 9: b"\x1b"}
-
-
-def read_commit(data: bytes, start: int) -> tuple[dict[str, object], int] | None:
-    """Return our record where it is all that is left of a manifest, and where it ends; else None.
-
-    Args:
-        data: the manifest's bytes.
-        start: where the record's map begins.
-    """
-    found = _RECORD.fullmatch(data, start)
-    if found is None:
-        return None
-    prev, end, digits = found.groups()
-    digest = _PREFIX + digits.decode("ascii")
-    return {"prev": _number(prev), "end": _number(end), "digest": digest}, len(data)
-
-
-def _number(item: bytes) -> int:
-    return int.from_bytes(item[1:] or item, "big")  # the head of a small one is the number
 
 
 def parse_commit(value: object, data: bytes) -> Commit | None:

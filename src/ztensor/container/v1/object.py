@@ -8,7 +8,6 @@ from ztensor.digest import check_digest
 from ztensor.model.manifest import COMPONENT_COST, OBJECT_COST, Component, TensorObject
 from ztensor.model.problem import MOST_PROBLEMS, Problem
 from ztensor.model.rules import check_place
-from ztensor.wire import cbor
 from ztensor.wire.record import Record
 
 if TYPE_CHECKING:
@@ -43,10 +42,6 @@ def parse_object(
 ) -> TensorObject | None:
     """Return one object, or None and problems where it breaks rules."""
     budget.charge_bytes(OBJECT_COST)
-    if type(entry) is dict and entry.keys() == _PLAIN_OBJECT:
-        plain = _parse_plain(entry, frame, is_1_1=is_1_1)
-        if plain is not None:
-            return plain
     found: list[Problem] = []
     path = ("objects", name)
     record = Record.of(entry, found, path, SECTION_OBJECT, "a map describing one object")
@@ -74,47 +69,6 @@ def parse_object(
         problems.extend(problem.about(name) for problem in found)
         return None
     return result
-
-
-_PLAIN_OBJECT = frozenset(("shape", "format", "components"))
-_BARE_COMPONENT = frozenset(("dtype", "offset", "length"))
-_PLAIN_COMPONENT = _BARE_COMPONENT | {"digest"}
-
-
-def _parse_plain(entry: dict[str, object], frame: Frame, *, is_1_1: bool) -> TensorObject | None:
-    """Return an object of the commonest form, whose fields are as they should be, else None.
-
-    It is a shortcut, half as long as the way that says what is wrong.
-    """
-    shape, layout, components = entry["shape"], entry["format"], entry["components"]
-    if layout != "dense" or type(components) is not dict or components.keys() != {"data"}:
-        return None
-    fields = components["data"]
-    if type(fields) is not dict or type(shape) is not list:
-        return None
-    if fields.keys() != _PLAIN_COMPONENT and fields.keys() != _BARE_COMPONENT:
-        return None
-    dtype, digest = fields["dtype"], fields.get("digest", "")
-    offset, length = fields["offset"], fields["length"]
-    if (
-        type(dtype) is not str
-        or type(digest) is not str
-        or type(offset) is not int
-        or type(length) is not int
-        or offset % 64
-        or offset < 64
-        or length < 0
-        or offset + length > frame.manifest_offset
-        or not all(type(dim) is int and 0 <= dim <= cbor.UINT64_MAX for dim in shape)
-        or (digest and check_digest(digest))
-        or (not digest and "digest" in fields)
-    ):
-        return None
-    dtype, logical = types_of(dtype, None)
-    component = Component(
-        dtype, offset, length, logical, "raw", digest or None, digest_may_cover_decoded=is_1_1
-    )
-    return TensorObject(tuple(shape), "dense", {"data": component})
 
 
 def _parse_component(

@@ -21,9 +21,8 @@
 | `encoding`, `decoded_length` | text, u64 | both or neither |
 
 Read `schema.py` (the root, and what holds for all objects), `object.py` (one object and its
-parts), `layouts.py` (which layout of ours a word of 2.x is) and `places.py` (where blobs may lie);
-`small.py` reads small manifests by a pattern, `regular.py` large ones by columns. `emit.py` writes,
-by the same words.
+parts), `layouts.py` (which layout of ours a word of 2.x is) and `places.py` (where blobs may be).
+`emit.py` writes, by the same words.
 """
 
 from __future__ import annotations

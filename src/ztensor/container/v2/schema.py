@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, NoReturn
 
+import numpy as np
+
+from ztensor.container.framing import FOOTER_2_BYTES, PAGE_2
 from ztensor.container.v2.object import (
+    MOST_NAME,
     attributes_of,
     fields_of,
     is_name,
@@ -13,17 +19,19 @@ from ztensor.container.v2.object import (
     parse_object,
 )
 from ztensor.container.v2.places import Places
-from ztensor.container.v2.small import read_small
+from ztensor.container.walk import LEAST_OBJECTS, Form, nesting, read_map, read_objects
 from ztensor.digest import parse_strict_digest, xxh3
 from ztensor.errors import FormatError, LimitError, ManifestError, Reason, describe
-from ztensor.model.manifest import COMPONENT_COST, OBJECT_COST, Manifest, Shard
+from ztensor.model.manifest import Manifest, Shard
 from ztensor.model.problem import MOST_PROBLEMS, Problem, manifest_error
+from ztensor.model.table import TableObjects
 from ztensor.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ztensor.container.framing import Frame
+    from ztensor.container.walk import Parse
     from ztensor.limits import Budget
     from ztensor.model.manifest import TensorObject
 
@@ -32,20 +40,21 @@ SECTION_ROOT = "2.1 section 3.2"
 SECTION_SHARDS = "2.1 section 7.1"
 DEPTH = 32  # levels of nesting, the root among them
 LEAST_SHARD = 48  # bytes
-# From this size on columns are tried, which in a fresh process takes 3 ms to begin with.
-REGULAR_BYTES = 32 << 10
 
 _SHARD_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}\Z")
-_DIMENSION_COST, _LONG_FACTOR, _LONG = 40, 4, 1024  # as of an object of 1.x
+_MAP = 5
 
 
-def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
+def parse_manifest(
+    data: bytes, frame: Frame, budget: Budget, *, least: int = LEAST_OBJECTS
+) -> Manifest:
     """Return what the manifest says; nothing where there is none, as in a data shard.
 
     Args:
         data: the manifest's bytes.
         frame: where they lay, and their hash.
         budget: what the file may cost; of its limits, `depth` is used.
+        least: as many objects are read side by side.
 
     Raises:
         ManifestError: it is not what was written, not one CBOR map in deterministic form, or breaks
@@ -65,7 +74,9 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
             section="2.1 section 2.3",
         )
     try:
-        return _Reading(data, frame, budget).manifest()
+        with nesting(min(budget.limits.depth, DEPTH)):
+            root = _Root(data, frame, budget, least)
+        return root.manifest()
     except LimitError as error:
         if error.reason is Reason.LIMIT_DEPTH and budget.limits.depth >= DEPTH:
             _refuse_depth(error)
@@ -82,143 +93,91 @@ def _refuse_depth(error: LimitError) -> NoReturn:
     ) from error
 
 
-class _Reading:
-    """Reads one manifest, item after item: what an object was decoded to is let go before the next.
+class _Root:
+    """Reads the root of one manifest.
 
     Args:
         data: the manifest's bytes.
-        frame: where they lay.
+        frame: where they were in the file.
         budget: what the file may cost.
+        least: as many objects are read side by side.
     """
 
-    def __init__(self, data: bytes, frame: Frame, budget: Budget) -> None:
-        self._data = data
-        self._frame = frame
-        self._budget = budget
+    def __init__(self, data: bytes, frame: Frame, budget: Budget, least: int) -> None:
+        self._data, self._frame, self._budget, self._least = data, frame, budget, least
         self._depth = min(budget.limits.depth, DEPTH)
         self._problems: list[Problem] = []
+        self._fields: dict[str, object] = {}
+        self._objects: Mapping[str, TensorObject] | None = None
+        self._places = Places(frame.file_size, {}, budget)
+        if data[0] >> 5 != _MAP:  # what it is instead, or whether it is anything, the decoder says
+            value = cbor.decode(data, depth=self._depth, budget=budget, strict=True)
+            fields_of(value, self._problems, (), SECTION_ROOT, "a map as the manifest's root")
+            raise manifest_error(self._problems)
+        end = read_map(
+            data, 0, self._fields, self._field, depth=self._depth, budget=budget, strict=True
+        )
+        if end < len(data):
+            raise cbor.trailing(end, len(data))
+
+    def _field(self, key: object, pos: int) -> tuple[object, int]:
+        data, budget, depth = self._data, self._budget, self._depth - 1
+        if key != "objects":
+            return cbor.decode_item(data, pos, depth=depth, budget=budget, strict=True)
+        if pos >= len(data) or data[pos] >> 5 != _MAP:
+            value, pos = cbor.decode_item(data, pos, depth=depth, budget=budget, strict=True)
+            fields_of(value, self._problems, ("objects",), SECTION_ROOT, "a map of objects")
+            self._objects = {}
+            return value, pos
+        # The table of shards comes before the objects: its name is shorter.
+        shards = self._shards(self._fields.get("shards", _ABSENT))
+
+        def begin(problems: list[Problem]) -> Parse:
+            places = self._places = Places(self._frame.file_size, dict(shards), budget)
+
+            def parse(name: object, entry: object) -> TensorObject | None:
+                if not isinstance(name, str) or not is_name(name):
+                    problems.append(name_problem(name, ("objects",)))
+                    return None
+                return parse_object(name, entry, places, budget, problems)
+
+            return parse
+
+        form = _form(self._frame.file_size - FOOTER_2_BYTES)
+        self._objects, problems, end = read_objects(
+            data, pos, begin, form, depth=depth, budget=budget, least=self._least
+        )
+        self._problems += problems
+        return {}, end
 
     def manifest(self) -> Manifest:
-        """Return what it says."""
-        data, problems = self._data, self._problems
-        root: dict[str, object] = {}
-        objects_at = None
-        if data[0] >> 5 != 5:  # what it is instead, or whether it is anything, the decoder says
-            value = cbor.decode(data, depth=self._depth, budget=self._budget, strict=True)
-            fields_of(value, problems, (), SECTION_ROOT, "a map as the manifest's root")
-            raise manifest_error(problems)
-        pairs, pos = cbor.map_head(data, 0, strict=True)
-        before = b""
-        for _ in range(pairs):
-            key, end = self._key(pos, before, self._depth - 1)
-            before = data[pos:end]
-            pos = end
-            if key == "objects":
-                objects_at = pos
-                # Shards are told before objects: their name is shorter.
-                shards = self._shards(root.get("shards", _ABSENT))
-                places = Places(self._frame.file_size, dict(shards), self._budget)
-                rows = self._rows(pos, places)
-                if rows is None:
-                    places = Places(self._frame.file_size, shards, self._budget)
-                    rows = self._objects(pos, places)
-                objects, pos = rows
-            else:
-                value, pos = self._item(pos, self._depth - 1)
-                if isinstance(key, str):
-                    root[key] = value
-        if pos < len(data):
-            raise _trailing(pos, len(data))
-        if objects_at is None:
+        """Return what it says.
+
+        Raises:
+            ManifestError: it breaks rules.
+        """
+        problems, places, objects = self._problems, self._places, self._objects
+        if objects is None:
             message = "expected a map of objects, found no such field"
             raise manifest_error(
                 [Problem(Reason.FIELD_MISSING, message, ("objects",), SECTION_ROOT)]
             )
-        self._frame_blob(places)
-        record = fields_of(root, problems, (), SECTION_ROOT, "a map")
+        if isinstance(objects, TableObjects):
+            places.add_rows(objects.table.offsets, objects.table.lengths)
+        places.add(self._frame.manifest_offset, self._frame.manifest_length, None)
+        record = fields_of(self._fields, problems, (), SECTION_ROOT, "a map")
         attributes: Mapping[str, object] | None = None
         extra = None
         if record is not None:
             record.ignorable("shards")
-            attributes = attributes_of(record, root.get("attributes"), problems, ())
+            record.ignorable("objects")
+            attributes = attributes_of(record, self._fields.get("attributes"), problems, ())
             extra = record.rest()
         if not problems:
             problems += places.check_overlaps()
         if problems:
             raise manifest_error(problems)
         return Manifest(VERSION, objects, attributes, None, extra, places.shards)
-
-    def _frame_blob(self, places: Places) -> None:
-        places.add(self._frame.manifest_offset, self._frame.manifest_length, None)
-
-    def _item(self, pos: int, depth: int) -> tuple[object, int]:
-        return cbor.decode_item(self._data, pos, depth=depth, budget=self._budget, strict=True)
-
-    def _key(self, pos: int, before: bytes, depth: int) -> tuple[object, int]:
-        """Return the key at `pos` and where it ends; it has to come behind the one before."""
-        key, end = self._item(pos, depth)
-        form = self._data[pos:end]
-        if form <= before:
-            is_same = form == before
-            raise ManifestError(
-                f"the manifest is not in deterministic form at byte {pos}",
-                reason=Reason.CBOR_DUPLICATE_KEY if is_same else Reason.CBOR_FORM,
-                expected="each key once, in the order of their encoded bytes",
-                found=f"the key {describe(key)} {'a second time' if is_same else 'too late'}",
-                section="2.1 section 3.1",
-            )
-        return key, end
-
-    # --- Objects ----------------------------------------------------------------------------
-
-    def _rows(self, pos: int, places: Places) -> tuple[Mapping[str, TensorObject], int] | None:
-        """Return what `_objects` does, where most objects are plain and nothing is wrong."""
-        if len(self._data) < REGULAR_BYTES:
-            read = read_small
-        else:
-            from ztensor.container.v2.regular import read_objects as read  # not for small files
-
-        return read(self._data, pos, self._frame, self._budget, places, depth=self._depth - 2)
-
-    def _objects(self, pos: int, places: Places) -> tuple[dict[str, TensorObject], int]:
-        """Return the objects of the map at `pos`, and where it ends."""
-        data, budget, problems = self._data, self._budget, self._problems
-        objects: dict[str, TensorObject] = {}
-        if pos >= len(data) or data[pos] >> 5 != 5:
-            value, pos = self._item(pos, self._depth - 1)
-            fields_of(value, problems, ("objects",), SECTION_ROOT, "a map of objects")
-            return objects, pos
-        words: dict[bytes, str] = {}
-        count, pos = cbor.map_head(data, pos, strict=True)
-        before = b""
-        for _ in range(count):
-            name, end = self._key(pos, before, self._depth - 2)
-            before, pos = data[pos:end], end
-            left, start = budget.bytes_left, pos
-            entry, pos = cbor.decode_item(
-                data, pos, depth=self._depth - 2, budget=budget, words=words, strict=True
-            )
-            if len(problems) >= MOST_PROBLEMS:
-                budget.release_to(left)
-                continue
-            if not isinstance(name, str) or not is_name(name):
-                problems.append(name_problem(name, ("objects",)))
-                budget.release_to(left)
-                continue
-            parsed = parse_object(name, entry, places, budget, problems)
-            if parsed is None:
-                budget.release_to(left)
-                continue
-            if not _has_more(parsed):
-                budget.release_to(left)
-                budget.charge_bytes(
-                    OBJECT_COST
-                    + 2 * COMPONENT_COST * len(parsed.components)
-                    + _DIMENSION_COST * len(parsed.shape)
-                    + (_LONG_FACTOR * (pos - start) if pos - start > _LONG else 0)
-                )
-            objects[name] = parsed
-        return objects, pos
 
     # --- Shards -----------------------------------------------------------------------------
 
@@ -266,18 +225,30 @@ class _Reading:
 _ABSENT = object()
 
 
-def _trailing(pos: int, size: int) -> ManifestError:
-    return ManifestError(
-        f"the manifest is not valid CBOR at byte {pos}",
-        reason=Reason.CBOR_TRAILING,
-        expected="the manifest's end",
-        found=f"{size - pos} more bytes",
-        section="RFC 8949 section 3",
+def _form(blobs_end: int) -> Form:
+    """Return how plain objects are written in a file whose blobs end there."""
+    return Form(
+        start=b"\xa3" + cbor.encode_text("parts"),
+        place=cbor.encode_text("blob") + b"\x82",
+        between=b"",
+        has_tail=True,
+        alignment=PAGE_2,
+        blobs_end=blobs_end,
+        packed="zt.zstd-seekable/1",
+        are_names=_are_names,
+        is_strict=True,
     )
 
 
-def _has_more(tensor_object: TensorObject) -> bool:
-    """Return whether an object keeps decoded values of any kind."""
-    if tensor_object.attributes is not None or tensor_object.extra is not None:
-        return True
-    return any(one.extra is not None for one in tensor_object.components.values())
+def _are_names(texts: list[str]) -> bool:
+    """Return whether texts are names, in the order of their encoded bytes, each once."""
+    whole = "".join(texts)
+    if whole.isascii():
+        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+        are_names = "\0" not in whole and int(lengths.min()) > 0 and int(lengths.max()) <= MOST_NAME
+    else:
+        lengths = np.fromiter((len(name.encode()) for name in texts), np.int64, len(texts))
+        are_names = all(map(is_name, texts))
+    steps = np.diff(lengths)
+    rising = np.fromiter(map(operator.lt, texts, islice(texts, 1, None)), np.bool_, len(steps))
+    return are_names and bool(((steps > 0) | ((steps == 0) & rising)).all())

@@ -10,7 +10,17 @@ Neither direction recurses: no nesting, and no caller deep in its own stack, exh
 others, and `decoding.py` reads any of them, or that one alone.
 """
 
-from ztensor.wire.cbor.decoding import array_head, decode, decode_item, map_head
+from ztensor.wire.cbor.decoding import (
+    array_head,
+    decode,
+    decode_item,
+    duplicate_key,
+    map_head,
+    tag_head,
+    too_deep,
+    trailing,
+    truncated,
+)
 from ztensor.wire.cbor.encoding import (
     ENCODE_DEPTH,
     UINT_SIZES,
@@ -45,6 +55,7 @@ __all__ = [
     "array_of",
     "decode",
     "decode_item",
+    "duplicate_key",
     "encode",
     "encode_text",
     "encode_uint",
@@ -52,5 +63,9 @@ __all__ = [
     "map_head",
     "map_of",
     "map_parts",
+    "tag_head",
+    "too_deep",
+    "trailing",
+    "truncated",
     "with_dicts",
 ]

@@ -92,8 +92,7 @@ def decode(
     data = bytes(data)  # no copy where it is bytes already
     value, end = _decode(data, 0, depth, budget, strict=strict)
     if end < len(data):
-        found = f"{len(data) - end} more bytes"
-        raise _error(Reason.CBOR_TRAILING, end, "the manifest's end", found, _HEADS)
+        raise trailing(end, len(data))
     return value
 
 
@@ -142,31 +141,38 @@ def _short_text(data: bytes, start: int, budget: Budget | None) -> tuple[str, in
 def map_head(data: bytes, start: int, *, strict: bool = False) -> tuple[int, int]:
     """Return how many pairs the map at `start` has, and where the first of them begins.
 
+    The count is -1 where a break ends the map. Else so many pairs fit into the bytes left.
+
     Raises:
-        ManifestError: no map of definite length begins there, it is cut, or, where `strict`, its
-            head is not the shortest.
+        ManifestError: no map begins there, it is cut, or, where `strict`, its head is not the
+            shortest of a definite length.
     """
     return _container_head(data, start, 5, strict=strict)
 
 
 def array_head(data: bytes, start: int) -> tuple[int, int]:
-    """Return how many items the array at `start` has, and where the first of them begins.
+    """Return how many items the array at `start` has, and where they begin; as `map_head`."""
+    return _container_head(data, start, 4, strict=False)
+
+
+def tag_head(data: bytes, start: int) -> tuple[int, int]:
+    """Return the number of the tag at `start`, and where its item begins.
 
     Raises:
-        ManifestError: no array of definite length begins there, or it is cut.
+        ManifestError: its head is cut, or its number is left open.
     """
-    return _container_head(data, start, 4, strict=False)
+    return _definite(data, start)
 
 
 def _container_head(data: bytes, start: int, major: int, *, strict: bool) -> tuple[int, int]:
     expected = _KINDS[major]
     if not 0 <= start < len(data):
-        raise _truncated(start, expected, len(data))
+        raise truncated(start, expected, len(data))
     if data[start] >> 5 != major:
         raise _error(Reason.CBOR_MALFORMED, start, expected, _KINDS[data[start] >> 5], _HEADS)
     if strict:
         require_form(data, start)
-    return _definite(data, start)
+    return _count(data, start)
 
 
 def _decode(
@@ -221,7 +227,7 @@ def _decode(
                 elif label is None:
                     if not stack:
                         if pos > size:
-                            raise _truncated(start, "a text", size)
+                            raise truncated(start, "a text", size)
                         if budget is not None:
                             budget.charge_bytes(before - room)
                         return items[0], pos
@@ -279,7 +285,7 @@ def _decode(
                     fields = None
                 if fields is not None:
                     if label in fields and pos <= size:
-                        raise _duplicate(start, label)
+                        raise duplicate_key(start, label)
                     if strict and fields and key_order(label) < key_order(next(reversed(fields))):
                         raise unsorted(start)
                     start = pos
@@ -313,7 +319,7 @@ def _decode(
                 if count > 0x17:
                     count, pos = _count(data, start)
                 if len(stack) >= depth:
-                    raise _too_deep(start, depth)
+                    raise too_deep(start, depth)
                 if strict and first > 0xBF:
                     raise other_form(start, "no tag", "a tag")
                 if first > 0xBF:
@@ -367,10 +373,10 @@ def _decode(
                 items.append(value)
             left -= 1
     except (IndexError, struct.error):
-        raise _truncated(min(start, size), "an item", size) from None
+        raise truncated(min(start, size), "an item", size) from None
     except UnicodeDecodeError as error:  # of a short text: _scalar answers for the others
         if end > size:
-            raise _truncated(start, "a text", size) from None
+            raise truncated(start, "a text", size) from None
         raise _not_utf8(error, end - len(raw)) from None
 
 
@@ -382,7 +388,7 @@ def _head(data: bytes, start: int) -> tuple[int, int]:
     if info < 28:
         end = start + 1 + (1 << (info - 24))
         if end > len(data):
-            raise _truncated(start, "a head", len(data))
+            raise truncated(start, "a head", len(data))
         return int.from_bytes(data[start + 1 : end], "big"), end
     if info == 31:
         return -1, start + 1
@@ -410,7 +416,7 @@ def _count(data: bytes, start: int) -> tuple[int, int]:
     count, pos = _head(data, start)
     if count * (major - 3) > len(data) - pos:
         what = f"{_KINDS[major]} of {count} {'items' if major == 4 else 'pairs'}"
-        raise _truncated(start, what, len(data))
+        raise truncated(start, what, len(data))
     return count, pos
 
 
@@ -443,7 +449,7 @@ def _string(data: bytes, start: int, room: int, budget: Budget | None) -> tuple[
     major = data[start] >> 5
     end = pos + length
     if end > len(data):
-        raise _truncated(start, f"{_KINDS[major]} of {length} bytes", len(data))
+        raise truncated(start, f"{_KINDS[major]} of {length} bytes", len(data))
     if budget is not None and 2 * length > room:
         raise budget.exceeded()
     raw = data[pos:end]
@@ -501,7 +507,7 @@ def _pairs(
             pos, before = label  # walk there a second time; the text keys before are all different
             for _ in range(2 * (index - before)):
                 _, pos = _decode(data, pos, depth, None)
-            raise _duplicate(pos, key)
+            raise duplicate_key(pos, key)
         seen.add(identity)
     if budget is not None:
         budget.release_bytes(len(items) // 2 * _IDENTITY)
@@ -555,7 +561,14 @@ def _error(reason: Reason, offset: int, expected: str, found: str, section: str)
     )
 
 
-def _truncated(offset: int, expected: str, size: int) -> ManifestError:
+def trailing(offset: int, size: int) -> ManifestError:
+    """Return the error for bytes behind the item."""
+    found = f"{size - offset} more bytes"
+    return _error(Reason.CBOR_TRAILING, offset, "the manifest's end", found, _HEADS)
+
+
+def truncated(offset: int, expected: str, size: int) -> ManifestError:
+    """Return the error for an item that goes on behind the end."""
     found = f"the manifest's end at byte {size}"
     return _error(Reason.CBOR_TRUNCATED, offset, expected, found, _HEADS)
 
@@ -565,7 +578,8 @@ def _not_utf8(error: UnicodeDecodeError, start: int) -> ManifestError:
     return _error(Reason.CBOR_UTF8, start + error.start, "UTF-8", found, _TEXTS)
 
 
-def _duplicate(offset: int, key: object) -> ManifestError:
+def duplicate_key(offset: int, key: object) -> ManifestError:
+    """Return the error for a key that a map has twice."""
     if not is_container(key):
         what = describe(key)
     elif isinstance(key, (dict, Pairs)):
@@ -576,7 +590,8 @@ def _duplicate(offset: int, key: object) -> ManifestError:
     return _error(Reason.CBOR_DUPLICATE_KEY, offset, "each key of a map once", found, _KEYS)
 
 
-def _too_deep(offset: int, depth: int) -> LimitError:
+def too_deep(offset: int, depth: int) -> LimitError:
+    """Return the error for a container inside of `depth` others."""
     return LimitError(
         f"the manifest nests deeper than Limits.depth at byte {offset}",
         reason=Reason.LIMIT_DEPTH,

@@ -1,19 +1,17 @@
-"""Columns, a pattern, and item by item are one: in what they read, and in what they refuse."""
+"""Kinds and the general reader are one in 2.x: in what they read, and in what they refuse."""
 
 from __future__ import annotations
 
 import random
-from pathlib import Path
-from typing import Any, Literal
-from unittest import mock
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
 from tests.extent import amount
-from ztensor.container.framing import Container, Frame, locate
-from ztensor.container.v2 import schema, small
+from ztensor.container.framing import Container, Frame
+from ztensor.container.v2 import parse_manifest
 from ztensor.digest import xxh3
 from ztensor.errors import Reason, ZTensorError
 from ztensor.limits import DEFAULT_LIMITS, Budget
@@ -22,40 +20,29 @@ from ztensor.model.table import TableObjects
 from ztensor.testing.builder_2 import File2, dense
 from ztensor.wire import cbor
 
-CORPUS = Path(__file__).parents[2] / "corpus2"
+NEVER = 1 << 60
 
 
-Way = Literal["columns", "pattern", "items"]
-TABLES: tuple[Way, ...] = ("columns", "pattern")
-
-
-def parse(data: bytes, size: int, way: Way, offset: int | None = None) -> Manifest:
+def parse(data: bytes, size: int, least: int, offset: int | None = None) -> Manifest:
     """Read a manifest, which lies last where nothing else is said."""
     if offset is None:
         offset = size - 40 - len(data)
     frame = Frame(Container.V2, offset, len(data), size, xxh3(data))
-    with (
-        mock.patch.object(schema, "REGULAR_BYTES", 0 if way == "columns" else 1 << 62),
-        mock.patch.object(small, "LEAST_OBJECTS", 1 if way == "pattern" else 1 << 62),
-    ):
-        return schema.parse_manifest(data, frame, Budget(DEFAULT_LIMITS, size))
+    return parse_manifest(data, frame, Budget(DEFAULT_LIMITS, size), least=least)
 
 
-def outcome(data: bytes, size: int, way: Way) -> tuple[Any, bool]:
+def outcome(data: bytes, size: int, least: int) -> tuple[Any, bool]:
     """Return what a manifest says, or why it is refused, and whether a table was read."""
     try:
-        found = parse(data, size, way)
+        found = parse(data, size, least)
     except ZTensorError as error:
         return (error.reason, str(error)), False
     is_table = isinstance(found.objects, TableObjects)
     return (repr(dict(found.objects)), repr(found.attributes), found.extra, found.shards), is_table
 
 
-def many(way: Way, count: int = 40) -> tuple[dict[str, Any], int]:
-    """Return the root of a file of many plain objects, and its size.
-
-    A few others are among them where columns are to be read.
-    """
+def many(count: int = 40) -> tuple[dict[str, Any], int]:
+    """Return the root of a file of many plain objects, and its size."""
     file = File2()
     objects: dict[str, Any] = {}
     kinds: list[Any] = [np.zeros((2, 3), np.float32), np.zeros(300, np.uint16), np.zeros((), "i1")]
@@ -73,32 +60,29 @@ def many(way: Way, count: int = 40) -> tuple[dict[str, Any], int]:
         "tied": objects["layer.0.weight"],
         "n" * 30: objects["layer.1.weight"],
     }
-    if way == "columns":
-        objects |= {
-            "bool": dense(file.part(np.zeros(3, np.bool_)), [3]),
-            "noted": dense(fp8, [2, 4], attributes={"a": [1, None]}),
-        }
+    objects |= {
+        "bool": dense(file.part(np.zeros(3, np.bool_)), [3]),
+        "noted": dense(fp8, [2, 4], attributes={"a": [1, None]}),
+    }
     root = {"objects": objects, "attributes": {"x": 1}, "zzzzzzzzzzzzzz": 2}
     manifest = cbor.encode(root)
     file.data += bytes(-len(file.data) % 4096)
     return root, len(file.data) + len(manifest) + 40
 
 
-@pytest.mark.parametrize("way", TABLES)
-def test_tables_say_what_the_other_way_says(way: Way) -> None:
-    root, size = many(way)
+def test_tables_say_what_the_other_way_says() -> None:
+    root, size = many()
     data = cbor.encode(root)
-    found, is_table = outcome(data, size, way)
+    found, is_table = outcome(data, size, 1)
     assert is_table
-    expected, is_other_table = outcome(data, size, "items")
+    expected, is_other_table = outcome(data, size, NEVER)
     assert not is_other_table
     assert found == expected
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", TABLES)
-def test_whatever_is_wrong_is_said_in_the_same_words(way: Way) -> None:
-    root, size = many(way)
+def test_whatever_is_wrong_is_said_in_the_same_words() -> None:
+    root, size = many()
     data = cbor.encode(root)
     dice = random.Random(7)
     seen, tables, tries = set(), 0, amount(100, full=1500)
@@ -115,29 +99,13 @@ def test_whatever_is_wrong_is_said_in_the_same_words(way: Way) -> None:
                 del wrong[at : at + dice.randrange(1, 9)]
             else:
                 wrong[at:at] = wrong[dice.randrange(len(wrong)) :][: dice.randrange(1, 9)]
-        found, is_table = outcome(bytes(wrong), size, way)
-        expected, _ = outcome(bytes(wrong), size, "items")
+        found, is_table = outcome(bytes(wrong), size, 1)
+        expected, _ = outcome(bytes(wrong), size, NEVER)
         assert found == expected
         tables += is_table
         seen.add(found[0] if len(found) == 2 else None)
     assert tables > tries // 75
     assert len(seen) > amount(5, full=8)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("folder", ["real", "spec", "border", "reject"])
-def test_every_file_of_the_corpus_by_both_ways(folder: str) -> None:
-    for path in sorted((CORPUS / folder).rglob("*.zt")):
-        file = path.read_bytes()
-        try:
-            frame = locate(file[:8], file[-40:], len(file))
-        except ZTensorError:
-            continue
-        manifest = file[frame.manifest_offset :][: frame.manifest_length]
-        if frame.container is Container.V2 and manifest:
-            ways: tuple[Way, ...] = (*TABLES, "items")
-            *tables, items = (outcome(manifest, len(file), way)[0] for way in ways)
-            assert all(table == items for table in tables), path
 
 
 def test_arrays_of_columns_are_those_of_the_file() -> None:
@@ -170,37 +138,34 @@ def test_arrays_of_columns_are_those_of_the_file() -> None:
         (b"\x19\x10\x00", b"\x1a\x00\x00\x10\x00"),
     ],
 )
-def test_what_no_pattern_takes_is_said_item_by_item(old: bytes, new: bytes) -> None:
-    root, size = many("pattern")
+def test_what_is_of_no_kind_comes_to_the_same(old: bytes, new: bytes) -> None:
+    root, size = many()
     data = cbor.encode(root)
     assert old in data
-    found, is_table = outcome(data.replace(old, new), size, "pattern")
-    assert not is_table
-    assert found == outcome(data.replace(old, new), size, "items")[0]
+    found, _ = outcome(data.replace(old, new), size, 1)
+    assert found == outcome(data.replace(old, new), size, NEVER)[0]
 
 
 @pytest.mark.parametrize("digest", ["xxh3", "sha256", None])
-@pytest.mark.parametrize("way", TABLES)
-def test_objects_whose_digests_are_of_one_kind(digest: str | None, way: Way) -> None:
+def test_objects_whose_digests_are_of_one_kind(digest: str | None) -> None:
     file = File2()
     values = [np.arange(count, dtype=np.uint8) for count in range(1, 20)]
     objects = {f"{len(v):02}": dense(file.part(v, digest=digest), v.shape) for v in values}
     data = cbor.encode({"objects": objects})
     size = len(file.data) + len(data) + 40
-    found, is_table = outcome(data, size, way)
+    found, is_table = outcome(data, size, 1)
     assert is_table
-    assert found == outcome(data, size, "items")[0]
+    assert found == outcome(data, size, NEVER)[0]
 
 
 def test_blobs_may_touch_and_an_empty_one_may_lie_anywhere() -> None:
     blobs = {"a": [4096, 12288], "b": [8192, 0], "c": [4096, 0], "d": [16384, 0], "e": [16384, 8]}
     objects = {name: dense({"dtype": "u8", "blob": blobs[name]}, blobs[name][1:]) for name in blobs}
     data = cbor.encode({"objects": objects})
-    for way in TABLES:
-        found, is_table = outcome(data, 20480 + len(data) + 40, way)
-        assert is_table
-        assert len(found) == 4
-        assert found == outcome(data, 20480 + len(data) + 40, "items")[0]
+    found, is_table = outcome(data, 20480 + len(data) + 40, 1)
+    assert is_table
+    assert len(found) == 4
+    assert found == outcome(data, 20480 + len(data) + 40, NEVER)[0]
 
 
 @pytest.mark.parametrize("lengths", [(8, 4), (4, 8), (8, 8, 4), (0, 8, 4)])
@@ -210,9 +175,8 @@ def test_blobs_that_overlap_are_told_from_the_shorter_one_on(lengths: tuple[int,
         for at, length in enumerate(lengths)
     }
     data = cbor.encode({"objects": objects})
-    ways: tuple[Way, ...] = (*TABLES, "items")
-    for way in ways:
-        (reason, text), _ = outcome(data, 8192 + len(data) + 40, way)
+    for least in (1, NEVER):
+        (reason, text), _ = outcome(data, 8192 + len(data) + 40, least)
         assert reason is Reason.BLOB_OVERLAP
         assert "found [4096, 4100] and [4096, 4104]" in text
 
@@ -221,9 +185,9 @@ def test_blobs_that_overlap_are_told_from_the_shorter_one_on(lengths: tuple[int,
 def test_names_of_tables_are_as_long_as_their_heads_say(length: int) -> None:
     entry = dense({"dtype": "u8", "blob": [4096, 0]}, [0])
     data = cbor.encode({"objects": {"n" * length: entry, "o" * length: entry}})
-    found, is_table = outcome(data, 8192 + len(data) + 40, "pattern")
+    found, is_table = outcome(data, 8192 + len(data) + 40, 1)
     assert is_table
-    assert found == outcome(data, 8192 + len(data) + 40, "items")[0]
+    assert found == outcome(data, 8192 + len(data) + 40, NEVER)[0]
 
 
 @pytest.mark.parametrize(
@@ -247,19 +211,18 @@ def test_what_is_no_name_is_refused_in_the_same_words(name: bytes, at: int) -> N
     names = [b"\x61a", name] if at else [name, b"\x79\x01\0" + b"z" * 256]
     pairs = b"".join(one + entry for one in names)
     data = b"\xa1" + cbor.encode_text("objects") + b"\xa2" + pairs
-    found, is_table = outcome(data, 8192 + len(data) + 40, "pattern")
+    found, is_table = outcome(data, 8192 + len(data) + 40, 1)
     assert not is_table
     assert len(found) == 2
-    assert found == outcome(data, 8192 + len(data) + 40, "items")[0]
+    assert found == outcome(data, 8192 + len(data) + 40, NEVER)[0]
 
 
-@pytest.mark.parametrize("way", TABLES)
-def test_plain_objects_lie_between_the_first_page_and_the_footer(way: Way) -> None:
+def test_plain_objects_lie_between_the_first_page_and_the_footer() -> None:
     """The manifest may lie before, or between them."""
     size = 4 * 4096 + 40
     blobs = {"a": [4096, 8], "b": [12288, 4096], "c": [16384, 0]}
     objects = {name: dense({"dtype": "u8", "blob": blobs[name]}, blobs[name][1:]) for name in blobs}
-    found = parse(cbor.encode({"objects": objects}), size, way, 8192).objects
+    found = parse(cbor.encode({"objects": objects}), size, 1, 8192).objects
     assert isinstance(found, TableObjects)
     assert found.table.names == ["a", "b", "c"]
     assert [one.components["data"].offset for one in found.values()] == [4096, 12288, 16384]

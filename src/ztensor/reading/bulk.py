@@ -1,0 +1,309 @@
+"""Many plain tensors at once: neighbours are read together, and each is checked in the cache.
+
+Loading keeps what was read (`loading.py`), `verify` does not. Small encoded tensors are decoded by
+runs: what each takes by itself is longer than the work. Whatever is wrong, or of another form, is
+left to the general way, which looks at each and says what it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ztensor.buffers import aligned, new_bytes
+from ztensor.digest import ALGORITHMS
+from ztensor.encoding.base import EncodingOfSmall
+from ztensor.model.rules import align
+from ztensor.threads import run_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from typing_extensions import Buffer
+
+    from ztensor.model.table import Bools
+    from ztensor.reading.file import FileObjects
+    from ztensor.reading.places import Place
+
+    Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+# Dead bytes between two tensors that are cheaper to read than to jump over.
+_GAP_BYTES = 64 << 10
+# Neighbours are read together up to this long, which also is the unit threads share.
+RUN_BYTES = 4 << 20
+# Small: of so many bytes at most, stored and decoded; larger ones are looked at one by one.
+_SMALL_BYTES = 128 << 10
+# So much is read for a run of encoded ones: it is still in the cache when it is decoded.
+_PACKED_RUN_BYTES = 512 << 10
+# Of fewer encoded ones each is looked at by itself: arrays of few numbers cost what one does.
+_LEAST_PACKED = 6
+# Threads pay where the work on a tensor takes longer than to hand it over, which holds the
+# interpreter.
+_LEAST_FOR_THREADS = 4 << 10
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Plain tensors in the order of their bytes.
+
+    Attributes:
+        names: their names.
+        places: where they are.
+        offsets: (count,) their first bytes in the file.
+        lengths: (count,) their bytes.
+    """
+
+    names: Sequence[str]
+    places: Sequence[Place]
+    offsets: Ints
+    lengths: Ints
+
+    @classmethod
+    def of(cls, places: Collection[tuple[str, Place]]) -> Self:
+        """Return tensors in the order of their bytes."""
+        found = sorted(places, key=lambda one: one[1].offset)
+        offsets = np.fromiter((one.offset for _, one in found), np.int64, len(found))
+        lengths = np.fromiter((one.length for _, one in found), np.int64, len(found))
+        return cls([name for name, _ in found], [one for _, one in found], offsets, lengths)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def part(self, start: int, stop: int) -> Rows:
+        """Return the rows from `start` to `stop`."""
+        rows = slice(start, stop)
+        return Rows(self.names[rows], self.places[rows], self.offsets[rows], self.lengths[rows])
+
+    def runs(self, most: int, alone: int) -> Iterator[Rows]:
+        """Yield neighbours that are read together, at most so many bytes.
+
+        Args:
+            most: bytes from the first byte of a run to its last; a longer tensor is a run.
+            alone: tensors of so many bytes are runs by themselves.
+        """
+        if not len(self):
+            return
+        ends = np.maximum.accumulate(self.offsets + self.lengths)
+        is_alone = self.lengths >= alone
+        is_border = is_alone[1:] | is_alone[:-1] | (self.offsets[1:] > ends[:-1] + _GAP_BYTES)
+        borders = [0, *(np.flatnonzero(is_border) + 1).tolist(), len(self)]
+        for start, stop in itertools.pairwise(borders):
+            first = start
+            while first < stop:
+                bound = self.offsets[first] + most
+                after = first + int(np.searchsorted(ends[first:stop], bound, "right"))
+                yield self.part(first, max(after, first + 1))
+                first = max(after, first + 1)
+
+
+def require_right(file: FileObjects, rows: Rows, memory: memoryview, starts: Sequence[int]) -> None:
+    """Check the digests of tensors that were read.
+
+    Args:
+        file: the file.
+        rows: the tensors.
+        memory: their bytes are here.
+        starts: where in memory each begins.
+
+    Raises:
+        DigestMismatchError: one does not match its digest.
+    """
+    if file.verify is False:
+        return
+    for name, place, start in zip(rows.names, rows.places, starts, strict=True):
+        stored = memory[start : start + place.length]
+        if place.digest is not None and not _is_right(place.digest, stored):
+            with file.located(name, "data"):
+                file.stored(file.object(name).components["data"]).require_copy(stored)
+
+
+def _is_right(text: str, memory: memoryview) -> bool:
+    """Return whether bytes have a digest, spelled as our writers do; the general way tells more."""
+    whole = _whole(text.partition(":")[0])
+    return whole is not None and whole(memory) == text
+
+
+@functools.cache
+def _whole(algorithm: str) -> Callable[[Buffer], str] | None:
+    known = ALGORITHMS.get(algorithm)
+    return None if known is None else known.whole()
+
+
+# --- Small ones ------------------------------------------------------------------------------
+
+
+def packed_jobs(
+    file: FileObjects,
+    places: Iterable[tuple[str, Place | None]],
+    result: dict[str, Any],
+    *,
+    separate: bool,
+) -> tuple[list[Callable[[], None]], bool]:
+    """Return what decodes small encoded tensors, and whether threads are worth it.
+
+    Those of another form, or with anything wrong, are left out of the result.
+
+    Args:
+        file: an open file, on this machine.
+        places: where its tensors are.
+        result: takes the arrays by name.
+        separate: whether each gets memory of its own.
+    """
+    jobs: list[Callable[[], None]] = []
+    nbytes = count = 0
+    for encoding, rows in _packed(file, places):
+        nbytes, count = nbytes + sum(one.nbytes for one in rows.places), count + len(rows)
+        jobs += [
+            functools.partial(_decode_run, file, encoding, run, result, separate=separate)
+            for run in rows.runs(_PACKED_RUN_BYTES, _SMALL_BYTES + 1)
+        ]
+    return jobs, nbytes > _LEAST_FOR_THREADS * count
+
+
+def _packed(
+    file: FileObjects, places: Iterable[tuple[str, Place | None]]
+) -> Iterator[tuple[EncodingOfSmall, Rows]]:
+    """Yield the small encoded tensors of each encoding that decodes many at once."""
+    found: dict[str, list[tuple[str, Place]]] = {}
+    most = min(_SMALL_BYTES, file.limits.decoded_bytes)
+    for name, place in places:
+        if place is None or place.encoding == "raw" or place.length > _SMALL_BYTES:
+            continue
+        if 0 < place.nbytes <= most:
+            found.setdefault(place.encoding, []).append((name, place))
+    for word, some in found.items():
+        encoding = file.encodings.get(word)
+        if isinstance(encoding, EncodingOfSmall) and len(some) >= _LEAST_PACKED:
+            yield encoding, Rows.of(some)
+
+
+def _decode_run(
+    file: FileObjects,
+    encoding: EncodingOfSmall,
+    run: Rows,
+    result: dict[str, Any],
+    *,
+    separate: bool,
+) -> None:
+    sizes = [place.nbytes for place in run.places]
+    if separate:
+        targets = [new_bytes(size) for size in sizes]
+    else:
+        rooms = align(np.array(sizes))
+        starts = (np.cumsum(rooms) - rooms).tolist()
+        slab = aligned(int(rooms.sum())).data
+        targets = [slab[at : at + size] for at, size in zip(starts, sizes, strict=True)]
+    right = _decoded(file, encoding, run, targets)
+    for name, place, target, is_right in zip(run.names, run.places, targets, right, strict=True):
+        if is_right:
+            result[name] = place.array(target, 0)
+
+
+def _decoded(
+    file: FileObjects, encoding: EncodingOfSmall, run: Rows, targets: list[memoryview]
+) -> list[bool]:
+    """Decode a run; return which tensors passed, the memory of the others is undefined."""
+    memory, starts = _read(file, run)
+    covers_decoded = file.object(run.names[0]).components["data"].digest_covers_decoded
+    right = np.ones(len(run), np.bool_)
+    if not covers_decoded:
+        ends = (starts + run.lengths).tolist()
+        stored = zip(starts.tolist(), ends, strict=True)
+        right &= _are_right(file, run, [memory[begin:end] for begin, end in stored])
+    some = np.flatnonzero(right)
+    into = [targets[number] for number in some.tolist()]
+    right[some] = encoding.decode_small(memory, starts[some], run.lengths[some], into, file.limits)
+    if covers_decoded:
+        right &= _are_right(file, run, targets)
+    found: list[bool] = right.tolist()
+    return found
+
+
+def _are_right(file: FileObjects, run: Rows, covered: Sequence[memoryview]) -> Bools:
+    """Return which tensors have no digest to check, or match it with the bytes it covers."""
+    is_checked = file.verify is not False
+    return np.array(
+        [
+            place.digest is None or not is_checked or _is_right(place.digest, memory)
+            for place, memory in zip(run.places, covered, strict=True)
+        ],
+        np.bool_,
+    )
+
+
+def _read(file: FileObjects, run: Rows) -> tuple[memoryview, Ints]:
+    """Return the bytes of a run, and where in them each tensor begins."""
+    start = run.offsets.item(0)
+    memory = new_bytes(int((run.offsets + run.lengths).max()) - start)
+    with file.located(run.names[0]):
+        file.source.require_unchanged()
+        file.source.read_into(start, memory)
+    return memory, run.offsets - start
+
+
+def right_names(
+    file: FileObjects, names: Collection[str], report: Callable[[int], None], workers: int
+) -> set[str]:
+    """Return the small plain tensors of which every byte was looked at and found right.
+
+    Those that are not returned may be right as well.
+
+    Args:
+        file: an open file whose digests are checked.
+        names: those to look at.
+        report: called with stored bytes that were checked.
+        workers: how many threads to use where they pay.
+    """
+    wanted = frozenset(names)
+    places = [
+        (name, place)
+        for name, place in file.places().every().items()
+        if name in wanted
+        and place is not None
+        and place.digest is not None
+        and place.length <= _SMALL_BYTES
+        and place.dtype != np.bool_  # any other byte is a number
+    ]
+    raw = _apart(Rows.of([one for one in places if one[1].encoding == "raw"]))
+    right: set[str] = set()
+
+    def check(run: Rows) -> None:
+        memory, starts = _read(file, run)
+        ends = (starts + run.lengths).tolist()
+        stored = zip(starts.tolist(), ends, strict=True)
+        note(run, _are_right(file, run, [memory[begin:end] for begin, end in stored]).tolist())
+
+    def check_packed(encoding: EncodingOfSmall, run: Rows) -> None:
+        targets = [new_bytes(place.nbytes) for place in run.places]
+        note(run, _decoded(file, encoding, run, targets))
+
+    def note(run: Rows, found: list[bool]) -> None:
+        right.update(itertools.compress(run.names, found))
+        report(int(run.lengths[np.array(found, np.bool_)].sum()))
+
+    jobs: list[Callable[[], None]] = [
+        functools.partial(check, run) for run in raw.runs(RUN_BYTES, RUN_BYTES)
+    ]
+    nbytes, count = int(raw.lengths.sum()), len(raw)
+    for encoding, some in _packed(file, places):
+        rows = _apart(some)
+        nbytes, count = nbytes + sum(one.nbytes for one in rows.places), count + len(rows)
+        jobs += [
+            functools.partial(check_packed, encoding, run)
+            for run in rows.runs(_PACKED_RUN_BYTES, _SMALL_BYTES + 1)
+        ]
+    run_jobs(jobs, workers if nbytes > _LEAST_FOR_THREADS * count else 1)
+    return right
+
+
+def _apart(rows: Rows) -> Rows:
+    """Return the first of tensors that have bytes in common, and those that have none."""
+    if not len(rows):
+        return rows
+    reach = np.maximum.accumulate(rows.offsets + rows.lengths)
+    apart = np.flatnonzero(np.append(True, rows.offsets[1:] >= reach[:-1])).tolist()
+    return Rows.of([(rows.names[row], rows.places[row]) for row in apart])

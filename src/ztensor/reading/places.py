@@ -1,0 +1,210 @@
+"""Where the plain tensors of a file are: all that NumPy needs to give one.
+
+Plain is a dense object whose decoded bytes are its elements as NumPy has them. If it is raw, too, a
+view is an array over the map, a copy the same over memory that was read, a row an offset more.
+Every other object is fetched, checked and decoded; `file.py` does that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ztensor.buffers import empty_array
+from ztensor.errors import ClosedError, ZTensorError
+from ztensor.layout.elements import is_native, result_dtype
+from ztensor.model.dtype import element_count
+from ztensor.model.table import TableObjects
+
+if TYPE_CHECKING:
+    from ztensor.layout.base import Array
+    from ztensor.model.manifest import Component, TensorObject
+    from ztensor.model.table import Table
+    from ztensor.reading.file import FileObjects
+
+# Places that are remembered: more are looked up anew.
+_MOST_KNOWN = 1 << 16
+
+
+class Place(NamedTuple):
+    """A plain tensor.
+
+    Attributes:
+        shape: its shape.
+        dtype: the type of its elements.
+        offset: its first byte in the file.
+        length: its bytes on disk, at least one.
+        digest: its digest as the file spells it, or None.
+        encoding: how the bytes are stored, such as `raw`.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offset: int
+    length: int
+    digest: str | None
+    encoding: str
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of the array."""
+        return element_count(self.shape) * self.dtype.itemsize
+
+    def array(self, memory: memoryview, start: int) -> Array | None:
+        """Return the array whose bytes begin there in memory; None where NumPy has none such."""
+        try:
+            return np.ndarray(self.shape, self.dtype, memory, start)
+        except (ValueError, TypeError):
+            return None
+
+
+class Places:
+    """The plain tensors of one file.
+
+    Args:
+        file: the file.
+    """
+
+    def __init__(self, file: FileObjects) -> None:
+        self._file = file
+        self._objects = file.manifest.objects
+        self._source = file.source
+        self._most_rank = file.limits.rank
+        self._is_viewed = file.verify is not True  # else every view is checked first
+        self._dtypes: dict[tuple[object, ...], np.dtype[Any] | None] = {}
+        self._known: dict[str, Place | None] = {}
+
+    # --- Where they are ---------------------------------------------------------------------
+
+    def of(self, name: str) -> Place | None:
+        """Return the place of a raw plain tensor; None for other objects, and for other names."""
+        try:
+            return self._known[name]
+        except KeyError:
+            pass
+        except TypeError:  # not even a name
+            return None
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        objects = self._objects
+        row = objects.row(name) if isinstance(objects, TableObjects) else None
+        if isinstance(objects, TableObjects) and row is not None:
+            found = self._of_rows(objects.table, slice(row, row + 1))[0]
+        else:
+            found = self._of_object(objects.get(name))
+        if found is not None and found.encoding != "raw":
+            found = None
+        self._known[name] = found
+        return found
+
+    def every(self) -> dict[str, Place | None]:
+        """Return the places of all objects by name, in the order of the file, encoded ones too."""
+        objects = self._objects
+        if not isinstance(objects, TableObjects):
+            return {name: self._of_object(one) for name, one in objects.items()}
+        places = self._of_rows(objects.table, slice(None))
+        found = dict(zip(objects.table.names, places, strict=True))
+        if not objects.others:
+            return found
+        found |= {name: self._of_object(one) for name, one in objects.others.items()}
+        return {name: found[name] for name in objects}
+
+    def _of_object(self, found: TensorObject | None) -> Place | None:
+        kind = None if found is None else self._kind(found)
+        if found is None or kind is None:
+            return None
+        component = found.components["data"]
+        if not component.length:  # there may be no map of it
+            return None
+        return Place(
+            *kind, component.offset, component.length, component.digest, component.encoding
+        )
+
+    def _of_rows(self, table: Table, rows: slice) -> list[Place | None]:
+        """Return the places of some rows of a table."""
+        kinds: dict[int, tuple[tuple[tuple[int, ...], np.dtype[Any]] | None, int, str]] = {}
+        text = table.text
+        found: list[Place | None] = []
+        for code, offset, length, start in zip(
+            table.kind_of[rows].tolist(),
+            table.offsets[rows].tolist(),
+            table.lengths[rows].tolist(),
+            table.digests[rows].tolist(),
+            strict=True,
+        ):
+            if code not in kinds:
+                like = table.kinds[code].components["data"]
+                kind = self._kind(table.kinds[code])
+                kinds[code] = kind, len(like.digest or ""), like.encoding
+            kind, digits, encoding = kinds[code]
+            if kind is None or not length:
+                found.append(None)
+                continue
+            digest = text[start : start + digits].decode("ascii") if digits else None
+            found.append(Place(kind[0], kind[1], offset, length, digest, encoding))
+        return found
+
+    def _kind(self, found: TensorObject) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
+        """Return shape and element type of an object that may be plain; None for others."""
+        if found.format != "dense" or len(found.shape) > self._most_rank:
+            return None
+        component = found.components["data"]
+        key = (
+            component.dtype,
+            component.type,
+            component.byte_order,
+            component.nonzero_is_true,
+            component.is_exact,
+        )
+        if key not in self._dtypes:
+            self._dtypes[key] = native_dtype(component)
+        dtype = self._dtypes[key]
+        return None if dtype is None else (found.shape, dtype)
+
+    # --- One of them ------------------------------------------------------------------------
+
+    def view(self, name: str) -> Array | None:
+        """Return a plain tensor as a view of the map; None where that takes more.
+
+        Raises:
+            SourceError: the file is not what it was.
+        """
+        place = self.of(name)
+        whole = self._source.view() if self._is_viewed else None  # None once it is closed
+        if place is None or whole is None:
+            return None
+        try:
+            self._source.require_unchanged()
+        except ZTensorError as error:
+            if not isinstance(error, ClosedError):  # which is so whatever is asked for
+                error.locate(file=self._file.name, object_name=name)
+            raise
+        return place.array(whole, place.offset)
+
+    def copied(self, name: str) -> Array | None:
+        """Return a plain tensor as new memory, its digest checked; None for others.
+
+        Raises:
+            DigestMismatchError: the bytes do not match their digest.
+            SourceError: they could not be read.
+        """
+        place = self.of(name)
+        if place is None:
+            return None
+        with self._file.located(name, "data"):
+            memory = empty_array((place.length,), np.dtype(np.uint8)).data
+            self._file.stored(self._objects[name].components["data"]).fill(memory)
+        return place.array(memory, 0)
+
+
+def native_dtype(component: Component) -> np.dtype[Any] | None:
+    """Return the type of elements that decoded bytes are as they are; None where they are not."""
+    if component.type is not None and component.logical is None:
+        return None
+    if not is_native(component):
+        return None
+    try:
+        return result_dtype(component)
+    except ZTensorError:
+        return None  # reading it says why
