@@ -94,7 +94,9 @@ def _parts(folder: Path, number: int = 0, **options: Any) -> list[divided.PartRe
     """Let two processes write half of a matrix each, and one of them a tensor of its own."""
     records = []
     for process in range(2):
-        with divided.PartWriter(folder, process=process, **options) as writer:
+        with divided.PartWriter(
+            folder, process=process, processes=2, save_id="golden", **options
+        ) as writer:
             half = floats(2, 3) + process
             writer.add("w", half, shape=(4, 3), offsets=(2 * process, 0))
             if process == 0:
