@@ -73,6 +73,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     "chunks/blocks.py": ("unit/foreign/test_hdf5.py", "unit/foreign/test_npz.py"),
     "chunks/assembling.py": ("unit/divided/test_opened.py",),
+    "chunks/sums.py": ("unit/divided/test_opened.py",),
     "chunks/staging.py": ("unit/divided/test_opened.py",),
     "chunks/table.py": ("unit/divided/test_opened.py", "unit/divided/test_root.py"),
     "browsing/lists.py": ("unit/browsing/test_app.py",),

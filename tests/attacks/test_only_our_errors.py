@@ -23,6 +23,7 @@ import sys
 import traceback
 import zipfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -1380,6 +1381,9 @@ def test_wrong_arguments(files: Files, name: str) -> None:
     assert not escapes, "\n".join(f"{shown}: {wrong}" for shown, wrong in escapes.items())
 
 
+PLAIN = (Exception, str, tuple)
+
+
 def public_names() -> Iterator[str]:
     """Yield every public function, and every public method and property of a public class."""
     spaces = {
@@ -1400,7 +1404,8 @@ def public_names() -> Iterator[str]:
             value = getattr(space, name)
             if inspect.isfunction(value):
                 yield prefix + name
-            elif inspect.isclass(value) and not issubclass(value, (Exception, str, tuple)):
+            # The errors of an executor are those of `concurrent.futures`.
+            elif inspect.isclass(value) and not issubclass(value, (*PLAIN, Executor)):
                 kinds[prefix + name] = value
     for name, kind in kinds.items():
         for base in kind.__mro__:

@@ -79,16 +79,16 @@ def test_tensors_of_torch_are_made_without_it(
 ) -> None:
     pytest.importorskip("torch")
     from ztensor.torch import load_file, loading
-    from ztensor.torch.values import array_to_torch
+    from ztensor.torch.values import view_in_torch
 
     save_file({"a": np.zeros(3, np.float32)}, tmp_path / "m.zt")
     seen = []
 
     def noted(array: np.ndarray[Any, Any]) -> Any:
         seen.append(gc.isenabled())
-        return array_to_torch(array)
+        return view_in_torch(array)
 
-    monkeypatch.setattr(loading, "array_to_torch", noted)
+    monkeypatch.setattr(loading, "view_in_torch", noted)
     load_file(tmp_path / "m.zt")
     assert seen == [False]
     assert gc.isenabled()

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from ztensor.container.framing import MAGIC_0_1
-from ztensor.container.walk import nesting, read_array
+from ztensor.container.walk import Nesting, read_array
 from ztensor.digest import check_digest
 from ztensor.errors import ManifestError, NotRepresentableError, Reason, describe
 from ztensor.model.dtype import BY_LONG_NAME, STORAGE_TYPES
@@ -74,7 +74,7 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
             found=kind_of(cbor.decode(data, depth=budget.limits.depth, budget=budget)),
             section="0.1 section 3.3.1",
         )
-    with nesting(budget.limits.depth):
+    with Nesting(budget.limits.depth):
         return _parse(read_array(data, depth=budget.limits.depth, budget=budget), frame, budget)
 
 

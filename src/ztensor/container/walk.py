@@ -6,7 +6,6 @@ of a manifest of many objects that is half of the memory.
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import LimitError, ManifestError, Reason, describe
@@ -221,12 +220,20 @@ def _cost(tensor_object: TensorObject, nbytes: int) -> int:
     )
 
 
-@contextlib.contextmanager
-def nesting(depth: int) -> Iterator[None]:
-    """Have an error about nesting say how deep the whole manifest may nest."""
-    try:
-        yield
-    except LimitError as error:
-        if error.reason is Reason.LIMIT_DEPTH:
-            error.expected = f"at most {depth} levels"
-        raise
+class Nesting:
+    """A context in which an error about nesting says how deep the whole manifest may nest.
+
+    Args:
+        depth: so deep.
+    """
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+
+    def __enter__(self) -> None:
+        """Begin; nothing is done."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Fill in the depth."""
+        if isinstance(error, LimitError) and error.reason is Reason.LIMIT_DEPTH:
+            error.expected = f"at most {self._depth} levels"

@@ -7,11 +7,12 @@ import multiprocessing
 import os
 import signal
 from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
@@ -36,7 +37,7 @@ class Processes(concurrent.futures.Executor):
         self._max_workers = os.cpu_count() or 1 if count is None else count
 
     def submit(
-        self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any
+        self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
     ) -> concurrent.futures.Future[_T]:
         """Give work to a process; see `concurrent.futures.Executor`."""
         try:
@@ -56,9 +57,14 @@ class Processes(concurrent.futures.Executor):
         with _pool(1) as pool:
             return pool.submit(job).result()
 
-    def shutdown(self, *how: Any, **options: Any) -> None:
+    def shutdown(  # as of the base class
+        self,
+        wait: bool = True,  # noqa: FBT001, FBT002
+        *,
+        cancel_futures: bool = False,
+    ) -> None:
         """End the processes; see `concurrent.futures.Executor`."""
-        self._pool.shutdown(*how, **options)
+        self._pool.shutdown(wait, cancel_futures=cancel_futures)
 
 
 def _pool(count: int | None) -> ProcessPoolExecutor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import (
     Reason,
@@ -15,8 +16,12 @@ from ztensor.errors import (
     SourceNotFoundError,
     SourcePermissionError,
     UsageError,
+    ZTensorError,
 )
 from ztensor.source.requested import note_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 WRITING = "cannot write"  # an attempt, as `failure` takes it
 _STATUS = re.compile(r"\b(?:status(?: code)?|HTTP error)\W{1,4}([1-5]\d\d)\b", re.IGNORECASE)
@@ -206,3 +211,29 @@ def require_process(name: str) -> None:
             'or multiprocessing.get_context("spawn")'
         )
         raise error
+
+
+def asked(ask: Callable[[Any], Any], doing: str, name: str) -> Any:
+    """Make a request; what the library raises is one error of ours.
+
+    Args:
+        ask: called with the library.
+        doing: what is done, as an error says it.
+        name: the URL without secrets.
+
+    Raises:
+        SourceError: it failed.
+    """
+    import obstore
+
+    require_process(name)
+    try:
+        return ask(obstore)
+    except ZTensorError as error:
+        error.locate(file=name)
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        problem = failure(error, doing, name)
+    raise problem  # here, where the library's error is no more: it holds the whole URL

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import FormatError, SourceNotFoundError, SourcePermissionError
 from ztensor.source.beneath import parts_of
+from ztensor.source.failures import asked
 from ztensor.source.hub import Tree, headers, parse_hub_url, tree_url
 from ztensor.source.prefixes import one_level
-from ztensor.source.upload import asked, is_there
+from ztensor.source.upload import is_there
 from ztensor.source.urls import Remote, is_option_store, place_of
 from ztensor.threads import Pool
 

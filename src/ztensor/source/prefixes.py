@@ -12,7 +12,8 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.source.upload import asked, place_to_write
+from ztensor.source.failures import asked
+from ztensor.source.upload import place_to_write
 from ztensor.source.urls import Remote, place_of
 from ztensor.threads import Pool
 

@@ -214,7 +214,7 @@ def remove_object(remote: Remote, is_ours: Callable[[Remote], bool] | None) -> b
     Raises:
         SourceError: it could not be removed, or not be looked into.
     """
-    from ztensor.source.upload import asked  # most files are on disk
+    from ztensor.source.failures import asked  # most files are on disk
     from ztensor.source.urls import place_of
 
     place = place_of(remote)

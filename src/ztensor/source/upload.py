@@ -19,10 +19,9 @@ from ztensor.errors import (
     SourceError,
     SourceNotFoundError,
     UsageError,
-    ZTensorError,
     without_secrets,
 )
-from ztensor.source.failures import WRITING, failure, require_process
+from ztensor.source.failures import WRITING, asked
 from ztensor.source.paths import is_url
 from ztensor.source.remote import RemoteSource
 from ztensor.source.urls import has_folders, is_option_store, place_of
@@ -280,32 +279,6 @@ def part_bytes_of(expected: int | None) -> int:
     """
     least = -(-(expected or 0) // _PLANNED_PARTS)
     return max(PART_BYTES, -(-least >> 20) << 20)
-
-
-def asked(ask: Callable[[Any], Any], doing: str, name: str) -> Any:
-    """Make a request; what the library raises is one error of ours.
-
-    Args:
-        ask: called with the library.
-        doing: what is done, as an error says it.
-        name: the URL without secrets.
-
-    Raises:
-        SourceError: it failed.
-    """
-    import obstore
-
-    require_process(name)
-    try:
-        return ask(obstore)
-    except ZTensorError as error:
-        error.locate(file=name)
-        raise
-    except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        problem = failure(error, doing, name)
-    raise problem  # here, where the library's error is no more: it holds the whole URL
 
 
 def taken(name: str) -> UsageError:

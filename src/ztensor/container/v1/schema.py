@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.container.v1.commit import parse_commit
 from ztensor.container.v1.object import is_1_1, parse_object
-from ztensor.container.walk import LEAST_OBJECTS, Form, nesting, read_map, read_objects
+from ztensor.container.walk import LEAST_OBJECTS, Form, Nesting, read_map, read_objects
 from ztensor.errors import Reason, UnsupportedVersionError, describe
 from ztensor.model.manifest import Manifest
 from ztensor.model.problem import MOST_PROBLEMS, Problem, manifest_error
@@ -49,7 +49,7 @@ def parse_manifest(
         LimitError: it nests too deep.
     """
     before = budget.bytes_left
-    with nesting(budget.limits.depth):
+    with Nesting(budget.limits.depth):
         root = _Root(data, frame, budget, least)
         version = root.fields.get("version")
         if is_1_1(version) and not root.is_1_1:

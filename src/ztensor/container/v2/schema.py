@@ -19,7 +19,7 @@ from ztensor.container.v2.object import (
     parse_object,
 )
 from ztensor.container.v2.places import Places
-from ztensor.container.walk import LEAST_OBJECTS, Form, nesting, read_map, read_objects
+from ztensor.container.walk import LEAST_OBJECTS, Form, Nesting, read_map, read_objects
 from ztensor.digest import parse_strict_digest, xxh3
 from ztensor.errors import FormatError, LimitError, ManifestError, Reason, describe
 from ztensor.model.manifest import Manifest, Shard
@@ -74,7 +74,7 @@ def parse_manifest(
             section="2.1 section 2.3",
         )
     try:
-        with nesting(min(budget.limits.depth, DEPTH)):
+        with Nesting(min(budget.limits.depth, DEPTH)):
             root = _Root(data, frame, budget, least)
         return root.manifest()
     except LimitError as error:
