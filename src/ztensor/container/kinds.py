@@ -92,6 +92,7 @@ def read_kinds(
     form: Form,
     read_object: ReadObject,
     *,
+    blobs_end: int,
     depth: int,
     budget: Budget,
 ) -> tuple[TableObjects, int] | None:
@@ -103,13 +104,14 @@ def read_kinds(
         count: how many objects the map has.
         form: how plain objects of the version are written.
         read_object: `(name, start) -> (object or None, end)`, the general reader.
+        blobs_end: where in the file no blob goes on.
         depth: how deep the map may nest, itself counted.
         budget: what the file may cost.
     """
     before = budget.bytes_left
     try:
         budget.charge_bytes(len(data) + count * _ROW_COST)
-        found = _Reading(data, form, count, read_object, budget, depth).read(pos)
+        found = _Reading(data, form, count, read_object, budget, depth).read(pos, blobs_end)
     except (_OtherwiseError, ManifestError, LimitError):
         budget.release_to(before)
         return None
@@ -141,7 +143,7 @@ class _Reading:
         self._budget = budget
         self._depth = depth
 
-    def read(self, pos: int) -> tuple[TableObjects, int]:
+    def read(self, pos: int, blobs_end: int) -> tuple[TableObjects, int]:
         """Return the objects, and where they end."""
         form = self._form
         starts = self._find(form.start, pos, 2 * self._count)
@@ -152,7 +154,7 @@ class _Reading:
         good &= self._same_as(after, form.between)
         lengths, after, is_number = self._number(after + len(form.between))
         good &= is_number & (offsets >= form.alignment) & (offsets % form.alignment == 0)
-        good &= (offsets + lengths <= form.blobs_end) & (places - starts <= _LONGEST)
+        good &= (offsets + lengths <= blobs_end) & (places - starts <= _LONGEST)
         rows = np.flatnonzero(good)
         if not len(rows):
             raise _OtherwiseError

@@ -40,7 +40,6 @@ class Form(NamedTuple):
         between: what is between offset and length, at most eight bytes.
         has_tail: whether the shape follows the component, so that bytes follow the length.
         alignment: of offsets, and the least of them.
-        blobs_end: where in the file no blob goes on.
         packed: the encoding beside `raw`.
         are_names: whether texts may be the names of all objects, in their order.
         is_strict: whether only the deterministic form of CBOR is taken.
@@ -51,7 +50,6 @@ class Form(NamedTuple):
     between: bytes
     has_tail: bool
     alignment: int
-    blobs_end: int
     packed: str
     are_names: Callable[[list[str]], bool]
     is_strict: bool = False
@@ -150,6 +148,7 @@ def read_objects(
     begin: Callable[[list[Problem]], Parse],
     form: Form,
     *,
+    blobs_end: int,
     depth: int,
     budget: Budget,
     least: int = LEAST_OBJECTS,
@@ -165,6 +164,7 @@ def read_objects(
         begin: returns what parses entries, and adds to the problems it is given. It is called again
             where objects are read anew.
         form: how plain objects of the version are written.
+        blobs_end: where in the file no blob goes on.
         depth: how deep the map may nest, itself counted.
         budget: what the file may cost.
         least: as many objects are tried side by side.
@@ -192,7 +192,16 @@ def read_objects(
     if count >= least:
         from ztensor.container.kinds import read_kinds  # small files need none of it
 
-        found = read_kinds(data, first, count, form, read_object, depth=depth, budget=budget)
+        found = read_kinds(
+            data,
+            first,
+            count,
+            form,
+            read_object,
+            blobs_end=blobs_end,
+            depth=depth,
+            budget=budget,
+        )
         if found is not None:
             return found[0], problems, found[1]
         problems.clear()

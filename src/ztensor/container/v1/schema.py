@@ -112,7 +112,8 @@ class _Root:
                     data,
                     pos,
                     self._begin,
-                    _form(self._frame.manifest_offset),
+                    FORM,
+                    blobs_end=self._frame.manifest_offset,
                     depth=depth,
                     budget=self._budget,
                     least=self._least,
@@ -169,22 +170,19 @@ def _is_major(version: str) -> bool:
     return match is None or match[1].lstrip("0") == "1"
 
 
-def _form(blobs_end: int) -> Form:
-    """Return how plain objects are written in a file whose blobs end there."""
-    return Form(
-        start=b"\xa3" + cbor.encode_text("shape"),
-        place=cbor.encode_text("offset"),
-        between=cbor.encode_text("length"),
-        has_tail=False,
-        alignment=ALIGNMENT,
-        blobs_end=blobs_end,
-        packed="zstd",
-        are_names=_are_unique,
-    )
-
-
 def _are_unique(names: list[str]) -> bool:
     """Return whether each name is there once."""
     # Writers sort names: to see that is four times faster than to hash them.
     is_sorted = all(map(operator.lt, names, islice(names, 1, None)))
     return is_sorted or len(set(names)) == len(names)
+
+
+FORM = Form(
+    start=b"\xa3" + cbor.encode_text("shape"),
+    place=cbor.encode_text("offset"),
+    between=cbor.encode_text("length"),
+    has_tail=False,
+    alignment=ALIGNMENT,
+    packed="zstd",
+    are_names=_are_unique,
+)

@@ -143,9 +143,15 @@ class _Root:
 
             return parse
 
-        form = _form(self._frame.file_size - FOOTER_2_BYTES)
         self._objects, problems, end = read_objects(
-            data, pos, begin, form, depth=depth, budget=budget, least=self._least
+            data,
+            pos,
+            begin,
+            FORM,
+            blobs_end=self._frame.file_size - FOOTER_2_BYTES,
+            depth=depth,
+            budget=budget,
+            least=self._least,
         )
         self._problems += problems
         return {}, end
@@ -225,21 +231,6 @@ class _Root:
 _ABSENT = object()
 
 
-def _form(blobs_end: int) -> Form:
-    """Return how plain objects are written in a file whose blobs end there."""
-    return Form(
-        start=b"\xa3" + cbor.encode_text("parts"),
-        place=cbor.encode_text("blob") + b"\x82",
-        between=b"",
-        has_tail=True,
-        alignment=PAGE_2,
-        blobs_end=blobs_end,
-        packed="zt.zstd-seekable/1",
-        are_names=_are_names,
-        is_strict=True,
-    )
-
-
 def _are_names(texts: list[str]) -> bool:
     """Return whether texts are names, in the order of their encoded bytes, each once."""
     whole = "".join(texts)
@@ -252,3 +243,15 @@ def _are_names(texts: list[str]) -> bool:
     steps = np.diff(lengths)
     rising = np.fromiter(map(operator.lt, texts, islice(texts, 1, None)), np.bool_, len(steps))
     return are_names and bool(((steps > 0) | ((steps == 0) & rising)).all())
+
+
+FORM = Form(
+    start=b"\xa3" + cbor.encode_text("parts"),
+    place=cbor.encode_text("blob") + b"\x82",
+    between=b"",
+    has_tail=True,
+    alignment=PAGE_2,
+    packed="zt.zstd-seekable/1",
+    are_names=_are_names,
+    is_strict=True,
+)
