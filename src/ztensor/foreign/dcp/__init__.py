@@ -8,7 +8,8 @@ Read without torch and without running anything. Two kinds of folder are read:
 | `shard-00001-model-00001-of-00001.safetensors`, ... | `DCP_SHARDING_INFO` in each file |
 
 `folders.py` says which folder is one, and `projecting.py` begins there. `vocabulary.py` has what
-the pickle may say, `metadata.py` makes a checked table of it (`table.py`), `chunks.py` has the
+the pickle may say, `columns.py` with `lanes.py` takes its long runs of records as columns,
+`metadata.py` makes a checked table of it (`table.py`), `chunks.py` has the
 chunks as columns and finds where each lies, `records.py` finds the elements of one box in a
 `.distcp` file, which is files of `torch.save` one behind the other. `assembling.py` is the encoding
 that puts a tensor together when it is read, `values.py` reads what is no tensor, and

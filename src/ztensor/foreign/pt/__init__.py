@@ -2,8 +2,7 @@
 
 `projecting.py` finds the pickle in an archive, a tar or a bare file; `pickle_reader.py` reads it
 (`pickle_machine.py` is what its instructions do, `pickle_rows.py` takes rows of long tables at
-once, `pickle_columns.py` with `pickle_lanes.py` whole runs of them as columns, `pickled.py` is what
-they make); `vocabulary.py` is the closed table of what it may call,
+once, `pickled.py` is what they make); `vocabulary.py` is the closed table of what it may call,
 `values.py` what those calls give; `objects.py` turns tensors into objects, with `encodings.py` for
 those whose elements are no run of the file.
 """

@@ -99,7 +99,7 @@ def _followed(machine: Machine, most: int, *, by_columns: bool) -> tuple[object,
     rows: Rows | None = Rows(machine)
     columns = None
     if by_columns:
-        from ztensor.foreign.pt.pickle_columns import Columns  # few formats have them
+        from ztensor.foreign.dcp.columns import Columns  # few formats have them
 
         columns = Columns(machine)
     for _ in range(most):

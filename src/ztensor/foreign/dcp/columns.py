@@ -1,6 +1,6 @@
 """Long runs of rows in a pickle as columns: no object of Python is made for a row.
 
-`pickle_lanes.py` finds the rows of a part of the pickle. A run of rows is taken where it is all
+`lanes.py` finds the rows of a part of the pickle. A run of rows is taken where it is all
 that is appended to a list, or put into a dict, up to the instruction that does so: nothing else can
 have used a row on the stack. What the rows remember is made when it is asked for; a record or a
 dict that is asked for is why the pickle is read again without columns (`IrregularError`).
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from ztensor.foreign.pt.pickle_lanes import BEGIN, Kind, read_lanes
+from ztensor.foreign.dcp.lanes import BEGIN, Kind, read_lanes
 from ztensor.foreign.pt.pickle_machine import MARK, PLACE, ROUNDED, IrregularError
 from ztensor.foreign.pt.pickled import Buildable, Items
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ztensor.foreign.pt.pickle_lanes import Field, Lanes
+    from ztensor.foreign.dcp.lanes import Field, Lanes
     from ztensor.foreign.pt.pickle_machine import Machine, Memo
 
     Array = NDArray[Any]
