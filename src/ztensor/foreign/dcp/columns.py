@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 import numpy as np
 
 from ztensor.foreign.dcp.lanes import BEGIN, Kind, read_lanes
-from ztensor.foreign.pt.pickle_machine import MARK, PLACE, ROUNDED, IrregularError
+from ztensor.foreign.dcp.memo import IrregularError
+from ztensor.foreign.pt.pickle_machine import MARK, PLACE, ROUNDED
 from ztensor.foreign.pt.pickled import Buildable, Items
 
 if TYPE_CHECKING:
@@ -25,17 +26,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ztensor.foreign.dcp.lanes import Field, Lanes
-    from ztensor.foreign.pt.pickle_machine import Machine, Memo
+    from ztensor.foreign.dcp.memo import Memo
+    from ztensor.foreign.pt.pickle_machine import Machine
+    from ztensor.limits import Budget
 
     Array = NDArray[Any]
 
 _PART_BYTES = 1 << 20  # read at a time
-_LEAST = 48  # rows that are worth it
+_LEAST = 8  # rows that are worth it
 _LEAST_FRAME = 1 << 12  # a shorter one is the last
 _FRAME_BYTES = 9
 _TAIL_BYTES = 1 << 12  # at the end of a part, where a row may be cut
 _ROW_COST, _SPARE_COST = 64, 600  # bytes of memory of a row that is kept, and while it is read
-_BLOCK_COST = 1000
+_BLOCK_COST, _COLUMN_COST = 1400, 500  # of a run, and of one of its fields
 _NUMBER_COST = 300  # of a text
 _MOST_RANK, _BEYOND = 64, 1 << 63
 
@@ -44,12 +47,13 @@ class _Texts:
     """The texts of rows, each once, by number.
 
     Args:
-        machine: the pickle, whose budget is charged.
+        memo: what the pickle remembers.
+        budget: what is charged.
     """
 
-    def __init__(self, machine: Machine) -> None:
-        self._budget = machine.budget
-        self._memo: Memo = machine.memo
+    def __init__(self, memo: Memo, budget: Budget) -> None:
+        self._budget = budget
+        self._memo = memo
         self._numbers: dict[bytes, int] = {}
         self._got: dict[int, object] = {}
         self.texts: list[str] = []
@@ -92,6 +96,11 @@ class Column(NamedTuple):
     counts: Array
     axes: Array
     texts: _Texts
+
+    def every(self, step: int, first: int) -> Column:
+        """Return every so many rows, from one on."""
+        kinds, values, counts = (one[first::step] for one in self[:3])
+        return Column(kinds, values, counts, self.axes, self.texts)
 
     def is_none(self) -> bool:
         """Return whether no row has a value."""
@@ -290,11 +299,13 @@ class Columns:
 
     Args:
         machine: the pickle that is being read.
+        memo: what it remembers.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, memo: Memo) -> None:
         self._machine = machine
-        self._texts = _Texts(machine)
+        self._memo = memo
+        self._texts = _Texts(memo, machine.budget)
         self._frames = _frames(machine.data, machine.start)
         machine.budget.charge_bytes(8 * len(self._frames))
         self._part: _Part | None = None
@@ -323,15 +334,17 @@ class Columns:
         if found is None:
             return None
         part, first, stop = found
-        blocks = self._blocks(part, first, stop, step)
+        columns = [self._column(field, slice(first, stop)) for field in part.lanes.fields]
+        blocks = self._blocks(part, first, stop, step, columns)
         end = int(part.lanes.ends[stop - 1])
         closing = part.data[end : end + 1]
         if blocks is None or closing != (b"e" if step == 1 else b"u"):
             self._before = part.outside(end)
             return None
-        columns = [self._column(field, slice(first, stop)) for field in part.lanes.fields]
-        machine.memo.add(_Remembered(columns, part.lanes.places[first : stop + 1].copy()))
-        machine.cost += _BLOCK_COST + PLACE * (len(stack) + step) - MARK
+        self._memo.add(_Remembered(columns, part.lanes.places[first : stop + 1].copy()))
+        machine.cost += (
+            _BLOCK_COST + step * len(columns) * _COLUMN_COST + PLACE * (len(stack) + step) - MARK
+        )
         if type(target) is list:
             target += [*stack, *blocks]
         else:
@@ -387,13 +400,15 @@ class Columns:
         breaks = np.flatnonzero(~lanes.chained)
         return _Part(position, max(stop, at), frames, cuts, data, lanes, breaks, changes)
 
-    def _blocks(self, part: _Part, first: int, stop: int, step: int) -> list[Block] | None:
-        """Return the rows of a run as columns; None where they are not all of one kind."""
-        lanes, memo = part.lanes, self._machine.memo
+    def _blocks(
+        self, part: _Part, first: int, stop: int, step: int, columns: list[Column]
+    ) -> list[Block] | None:
+        """Return the rows of a run as blocks; None where they are not all of one kind."""
+        lanes, memo = part.lanes, self._memo
         changes = part.changes[step - 1]
         if (stop - first) % step or changes[np.searchsorted(changes, first)] < stop - step:
             return None
-        if lanes.reach[first:stop].max() >= memo.count - int(lanes.places[first]):
+        if lanes.reach[first:stop].max() >= len(memo) - int(lanes.places[first]):
             return None  # who follows the instructions is told what is not there
         least, most = (
             int(one) for one in (lanes.calls[0][first:stop].min(), lanes.calls[1][first:stop].max())
@@ -408,10 +423,11 @@ class Columns:
             made = self._kinds[kind]
             if made is None:
                 return None
-            rows = slice(start, stop, step)
-            columns = [self._column(field, rows) for field in lanes.fields[: len(made.names)]]
-            count = len(range(start, stop, step))
-            blocks.append(Block(dict(zip(made.names, columns, strict=True)), made.make, count))
+            own = columns[: len(made.names)]
+            if step > 1:
+                own = [column.every(step, start - first) for column in own]
+            count = (stop - first) // step
+            blocks.append(Block(dict(zip(made.names, own, strict=True)), made.make, count))
         return blocks
 
     def _column(self, field: Field, rows: slice) -> Column:
@@ -420,12 +436,12 @@ class Columns:
         )
 
     def _is_shape(self, place: int) -> bool:
-        call = self._machine.calls.get(id(self._machine.memo.get(place)))
+        call = self._machine.calls.get(id(self._memo.get(place)))
         return call is not None and call.is_shape
 
     def _made(self, kind: tuple[int, ...]) -> _Made | None:
         """Return what rows of a kind become; None where that is not to be done at once."""
-        memo, place = self._machine.memo, kind[0]
+        memo, place = self._memo, kind[0]
         call = self._machine.calls.get(id(memo.get(place)))
         if call is None or call.becomes_plain or call.least:
             return None
