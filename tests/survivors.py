@@ -120,7 +120,15 @@ EQUAL: dict[str, dict[str, str]] = {
     "foreign/dcp/chunks.py": {
         "(int(code.max()) + 1) * (int(other.max()) + 1) >= _MOST_CODE": _LONG_WAY,
     },
-    "foreign/dcp/columns.py": {
+    "foreign/dcp/lanes.py": {
+        "before == short": "a row whose beginning is guessed wrongly is read the long way",
+        "cut < ends[row]": "where a row ends an instruction does",
+        "len(reading.fields) < _MOST_FIELDS": "rows of one more field are columns, with its values",
+        "self._at[rows] <= len(self._data)": "no run is taken that ends where the bytes do",
+        "start + length < len(self._data)": "behind a text at the very end nothing follows",
+        "width > 0": "only the codes of numbers come here, and each has a width",
+    },
+    "foreign/dcp/pickles.py": {
         "frame >= stop": "a frame at the very end cuts nothing",
         "length < _LEAST_FRAME": _LONG_WAY,
         "part.start < position": "the same part is read again",
@@ -130,14 +138,6 @@ EQUAL: dict[str, dict[str, str]] = {
         "position < self._before": _LONG_WAY,
         "self.lanes.ends[row - 1] > len(self.data) - _TAIL_BYTES": _SPEED,
         "stop - first < _LEAST": _SPEED,
-    },
-    "foreign/dcp/lanes.py": {
-        "before == short": "a row whose beginning is guessed wrongly is read the long way",
-        "cut < ends[row]": "where a row ends an instruction does",
-        "len(reading.fields) < _MOST_FIELDS": "rows of one more field are columns, with its values",
-        "self._at[rows] <= len(self._data)": "no run is taken that ends where the bytes do",
-        "start + length < len(self._data)": "behind a text at the very end nothing follows",
-        "width > 0": "only the codes of numbers come here, and each has a width",
     },
     "foreign/dcp/projecting.py": {
         "metadata.size > _LONG_BYTES": _SPEED,

@@ -12,10 +12,9 @@ import pytest
 
 from tests.extent import amount
 from ztensor.errors import FormatError, ZTensorError
-from ztensor.foreign.dcp import columns
-from ztensor.foreign.dcp.columns import Block
+from ztensor.foreign.dcp import pickles
+from ztensor.foreign.dcp.columns import Block, IrregularError
 from ztensor.foreign.dcp.lanes import read_lanes
-from ztensor.foreign.dcp.memo import IrregularError
 from ztensor.foreign.dcp.metadata import read_table
 from ztensor.foreign.dcp.pickles import read_columns
 from ztensor.foreign.dcp.table import Table
@@ -136,7 +135,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         ("_LEAST", 4),
         ("_LEAST_FRAME", 8),
     ):
-        monkeypatch.setattr(columns, name, value)
+        monkeypatch.setattr(pickles, name, value)
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -217,8 +216,8 @@ def test_a_long_run_goes_over_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         read.append(len(data))
         return read_lanes(data, *given)
 
-    monkeypatch.setattr(columns, "_PART_BYTES", 30_000)
-    monkeypatch.setattr(columns, "read_lanes", noted)
+    monkeypatch.setattr(pickles, "_PART_BYTES", 30_000)
+    monkeypatch.setattr(pickles, "read_lanes", noted)
     data = pickled(checkpoint(1, 700, 1)) + pickled(checkpoint(2, 700, 2))
     found = followed(data, by_columns=True)
     assert found[:2] == followed(data, by_columns=False)[:2]
@@ -560,7 +559,7 @@ def test_a_frame_may_begin_anywhere(first: int) -> None:
 
 def test_what_is_no_row_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is read by its instructions; the rows behind it are columns again."""
-    monkeypatch.setattr(columns, "_PART_BYTES", 2000)
+    monkeypatch.setattr(pickles, "_PART_BYTES", 2000)
     rows, lone = 20 * row(b"h\3K\1"), b"h\2)\x81"
     lists = (b"]\x94(" + lone + rows + b"e" + b"]\x94(" + rows + lone + b"e") * 12
     _, _, count = same(HEAD + b"(" + lists + b"e.")

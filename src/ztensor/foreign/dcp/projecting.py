@@ -9,8 +9,8 @@ from ztensor.collecting import no_collection
 from ztensor.errors import LimitError, Reason
 from ztensor.foreign.dcp.beside import InStore, Nowhere, OnDisk
 from ztensor.foreign.dcp.checkpoint import Checkpoint
+from ztensor.foreign.dcp.columns import IrregularError
 from ztensor.foreign.dcp.folders import DATA, root_of
-from ztensor.foreign.dcp.memo import IrregularError
 from ztensor.foreign.dcp.metadata import read_table
 from ztensor.foreign.dcp.pickles import read_columns
 from ztensor.foreign.dcp.shards import project_shards
