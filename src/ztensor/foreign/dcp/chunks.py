@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import FormatError, Reason, describe
+from ztensor.foreign.dcp.columns import Block
 from ztensor.foreign.dcp.table import NO_PLACE, Form, Place
 from ztensor.foreign.dcp.vocabulary import Record, items_of, record_of
-from ztensor.foreign.pt.pickle_columns import Block
 from ztensor.foreign.pt.pickled import misfit
 from ztensor.foreign.pt.values import counts
 from ztensor.source.beneath import parts_of
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ztensor.foreign.dcp.columns import Column
     from ztensor.foreign.dcp.table import Table
-    from ztensor.foreign.pt.pickle_columns import Column
     from ztensor.limits import Budget
 
     Array = NDArray[Any]

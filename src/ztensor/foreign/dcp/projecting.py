@@ -9,11 +9,12 @@ from ztensor.collecting import no_collection
 from ztensor.errors import LimitError, Reason
 from ztensor.foreign.dcp.beside import InStore, Nowhere, OnDisk
 from ztensor.foreign.dcp.checkpoint import Checkpoint
+from ztensor.foreign.dcp.columns import IrregularError
 from ztensor.foreign.dcp.folders import DATA, root_of
 from ztensor.foreign.dcp.metadata import read_table
+from ztensor.foreign.dcp.pickles import read_columns
 from ztensor.foreign.dcp.shards import project_shards
 from ztensor.foreign.dcp.vocabulary import VOCABULARY
-from ztensor.foreign.pt.pickle_machine import IrregularError
 from ztensor.foreign.pt.pickle_reader import read_pickle
 from ztensor.limits import Budget
 from ztensor.model.account import Tally
@@ -91,7 +92,8 @@ def _read(
     pickle = bytes(read_bytes(metadata, 0, metadata.size))
     left = Tally()
     least = length // _BYTES_PER_STEP
-    value, end = read_pickle(pickle, VOCABULARY, budget, least=least, by_columns=by_columns)
+    read = read_columns if by_columns else read_pickle
+    value, end = read(pickle, VOCABULARY, budget, least=least)
     if end < len(pickle):
         left.add("bytes behind the pickle", nbytes=len(pickle) - end)
     del pickle

@@ -1,11 +1,9 @@
 """What `torch.save` writes, read without torch; nothing of a pickle is ever executed.
 
 `projecting.py` finds the pickle in an archive, a tar or a bare file; `pickle_reader.py` reads it
-(`pickle_machine.py` is what its instructions do, `pickle_rows.py` takes rows of long tables at
-once, `pickle_columns.py` with `pickle_lanes.py` whole runs of them as columns, `pickled.py` is what
-they make); `vocabulary.py` is the closed table of what it may call,
-`values.py` what those calls give; `objects.py` turns tensors into objects, with `encodings.py` for
-those whose elements are no run of the file.
+(`pickle_machine.py` is what its instructions do, `pickled.py` is what they make); `vocabulary.py`
+is the closed table of what it may call, `values.py` what those calls give; `objects.py` turns
+tensors into objects, with `encodings.py` for those whose elements are no run of the file.
 """
 
 from ztensor.foreign.pt.projecting import project

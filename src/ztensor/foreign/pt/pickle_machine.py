@@ -5,11 +5,10 @@ Nothing is imported or run: what the pickle calls is looked up in a closed table
 
 from __future__ import annotations
 
-import bisect
 import re
 import struct
 import sys
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ztensor.errors import FormatError, Reason
 from ztensor.foreign.pt.pickled import (
@@ -47,70 +46,6 @@ _NEWEST_PROTOCOL = 5
 _U64 = struct.Struct("<Q")
 
 
-class IrregularError(Exception):
-    """What was taken as columns is used as columns cannot be; it is read without them then."""
-
-
-class Gap(Protocol):
-    """Places of the memo whose values are made when they are asked for."""
-
-    def __len__(self) -> int:
-        """Return how many they are."""
-        ...
-
-    def value(self, number: int) -> object:
-        """Return the value of one.
-
-        Raises:
-            IrregularError: it is one that may change.
-        """
-        ...
-
-
-class Memo:
-    """What a pickle remembers, by place.
-
-    Attributes:
-        plain: what instructions put there, one behind the other.
-        first: the first place of the first gap.
-        count: how many places there are, those of gaps among them.
-    """
-
-    def __init__(self) -> None:
-        self.plain: list[Any] = []
-        self.first = _MEMO_MOST
-        self._gaps: list[Gap] = []
-        self._begins: list[int] = []
-        self._skipped: list[int] = []  # places of gaps up to the end of each
-
-    @property
-    def count(self) -> int:
-        """Return how many places there are."""
-        return len(self.plain) + (self._skipped[-1] if self._gaps else 0)
-
-    def add(self, gap: Gap) -> None:
-        """Add places behind the others."""
-        count = self.count
-        self.first = min(self.first, count)
-        self._begins.append(count)
-        self._skipped.append(count - len(self.plain) + len(gap))
-        self._gaps.append(gap)
-
-    def get(self, place: int) -> Any:
-        """Return the value of a place that is there.
-
-        Raises:
-            IrregularError: it was taken as a part of columns, and may change.
-        """
-        if place < self.first:
-            return self.plain[place]
-        gap = bisect.bisect_right(self._begins, place) - 1
-        number = place - self._begins[gap]
-        if number < len(self._gaps[gap]):
-            return self._gaps[gap].value(number)
-        return self.plain[place - self._skipped[gap]]
-
-
 class Machine:
     """A pickle that is being read; see `pickle_reader.py` for what follows its instructions."""
 
@@ -121,7 +56,7 @@ class Machine:
         self.vocabulary = vocabulary
         self.stack: list[Any] = []
         self.below: list[list[Any]] = []  # the stacks under the marks
-        self.memo = Memo()
+        self.memo: list[Any] = []
         self.memo_beyond: dict[int, Any] = {}  # behind a gap: a pickler of Python 2 begins at 1
         self.calls: dict[int, Call] = {}  # what names of the pickle stand for, by their identity
         self.held_globals: list[Global] = []  # which is theirs while they are kept
@@ -133,7 +68,7 @@ class Machine:
             raise self.broken("a pickle leaves one value", f"{len(self.stack)} on the stack")
         self.settle()
         self.budget.release_bytes(
-            PLACE * len(self.memo.plain) + (PLACE + _PLACE_BEYOND) * len(self.memo_beyond)
+            PLACE * len(self.memo) + (PLACE + _PLACE_BEYOND) * len(self.memo_beyond)
         )
         return self.stack[0]
 
@@ -314,21 +249,6 @@ class Machine:
             self.cost += PAIR * len(made)
         return made
 
-    def made_fast(self, target: object, values: object) -> object:
-        """Return what a known call of nothing, or of one short tuple, gives; else None."""
-        found = self.calls.get(id(target))
-        if found is None or found.becomes_plain or type(values) is not tuple:
-            return None
-        count = len(values)
-        if count > 1 or not found.least <= count <= found.most:
-            return None
-        if count and not (type(values[0]) is tuple and len(values[0]) <= SHORT):
-            return None
-        made = found.make(*values)
-        if type(made) is Items:
-            self.cost += PAIR * len(made)
-        return made
-
     def plainer(self, kind: str, value: object) -> object:
         """Return a value, and tell that it was of a richer kind."""
         self.vocabulary.plainer(kind)
@@ -459,15 +379,13 @@ class Machine:
 
     def put(self, place: int) -> None:
         """Remember the topmost value in a place of the memo."""
-        count = self.memo.count
+        count = len(self.memo)
         if place == count:
-            self.memo.plain.append(self.top())
+            self.memo.append(self.top())
             if self.memo_beyond:
                 self.memo_beyond.pop(place, None)
-        elif self.memo.first < _MEMO_MOST:
-            raise IrregularError
         elif 0 <= place < count:
-            self.memo.plain[place] = self.top()
+            self.memo[place] = self.top()
         elif count < place < _MEMO_MOST:
             if place not in self.memo_beyond:
                 self.cost += _PLACE_BEYOND
@@ -477,12 +395,15 @@ class Machine:
 
     def put_next(self) -> None:
         """Remember it in the next place."""
-        self.put(self.memo.count + len(self.memo_beyond))
+        if self.stack and not self.memo_beyond:
+            self.memo.append(self.stack[-1])
+        else:
+            self.put(len(self.memo) + len(self.memo_beyond))
 
     def get(self, place: int) -> None:
         """Push the value of a place in the memo."""
-        if 0 <= place < self.memo.count:
-            self.stack.append(self.memo.get(place))
+        if 0 <= place < len(self.memo):
+            self.stack.append(self.memo[place])
         elif place in self.memo_beyond:
             self.stack.append(self.memo_beyond[place])
         else:

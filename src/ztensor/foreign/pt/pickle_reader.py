@@ -21,44 +21,30 @@ from ztensor.foreign.pt.pickle_machine import (
     BATCH,
     CALL,
     DICT,
-    FIRST_PAIR,
     GLOBAL,
     LIST,
     MARK,
     NUMBER,
-    PAIR,
     PLACE,
-    SHORT,
     TUPLE,
     Machine,
 )
-from ztensor.foreign.pt.pickle_rows import Rows
-from ztensor.foreign.pt.pickled import Buildable, Items
+from ztensor.foreign.pt.pickled import Items
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ztensor.foreign.pt.pickled import Vocabulary
     from ztensor.limits import Budget
 
+    Instruction = Callable[[Machine], object]
+
 _STOP = ord(".")
-# Those that a long table has most of.
-_MEMOIZE, _GET, _GET_LONG, _BYTE, _SHORT_INT = 0x94, ord("h"), ord("j"), ord("K"), ord("M")
-_OPEN, _EMPTY_TUPLE, _EMPTY_DICT, _LONE_TUPLE, _PAIR_TUPLE = *b"()}", 0x85, 0x86
-_CALL, _CALL_NEW, _BUILD, _SET_ITEMS = ord("R"), 0x81, ord("b"), ord("u")
-_LONGEST = 7  # bytes of one of them, and of two that follow it
-_PUTS = frozenset(b"pqr")
 _BYTES_PER_STEP = 64  # of Limits.manifest_bytes, for each instruction: 16 million by default
 
 
 def read_pickle(
-    data: bytes,
-    vocabulary: Vocabulary,
-    budget: Budget,
-    *,
-    start: int = 0,
-    least: int = 0,
-    by_columns: bool = False,
+    data: bytes, vocabulary: Vocabulary, budget: Budget, *, start: int = 0, least: int = 0
 ) -> tuple[object, int]:
     """Return the value of a pickle, and where in `data` the pickle ends.
 
@@ -68,8 +54,6 @@ def read_pickle(
         budget: what listing the file may cost, and the caps in force.
         start: where the pickle begins.
         least: as many instructions may be there, where the caps allow fewer.
-        by_columns: let long runs of records be `Block`s, in lists and, of keys and of values, in
-            dicts.
 
     Returns:
         None, bool, int, float, str, bytes, tuple, list, `Items`, `Global`, or what the vocabulary
@@ -79,143 +63,37 @@ def read_pickle(
         FormatError: it is no pickle; the reason is `truncated` where `data` ends too early.
         UnsupportedError: it calls what the vocabulary does not have.
         LimitError: it has too many instructions, or makes far more than it holds (LIMIT_COST).
-        IrregularError: with `by_columns`: it has to be read without.
     """
-    most = max(least, budget.limits.manifest_bytes // _BYTES_PER_STEP)
-    return _followed(Machine(data, vocabulary, start, budget), most, by_columns=by_columns)
+    return follow(Machine(data, vocabulary, start, budget), least, INSTRUCTIONS)
 
 
-def _followed(machine: Machine, most: int, *, by_columns: bool) -> tuple[object, int]:
-    """Follow at most so many instructions.
+def follow(
+    machine: Machine, least: int, instructions: Sequence[Instruction | None]
+) -> tuple[object, int]:
+    """Return the value that a machine's pickle leaves, and where in its bytes the pickle ends.
 
-    A table of half a million chunks is thirty million of them, nearly all in rows of a few
-    forms, which are taken as a whole. Frequent ones are done here where nothing is in the way;
-    whatever else is the matter of the table below.
+    Args:
+        machine: one at the beginning of its pickle.
+        least: as many instructions may be there, where the caps allow fewer.
+        instructions: what is done, by code.
+
+    Raises:
+        ZTensorError: what `read_pickle` raises.
     """
     data, end = machine.data, len(machine.data)
-    near = end - _LONGEST  # before it an instruction and its number are there as a whole
-    memo, beyond, below = machine.memo.plain, machine.memo_beyond, machine.below
-    stack, position, cost = machine.stack, machine.position, 0
-    rows: Rows | None = Rows(machine)
-    columns = None
-    if by_columns:
-        from ztensor.foreign.pt.pickle_columns import Columns  # few formats have them
-
-        columns = Columns(machine)
+    most = max(least, machine.budget.limits.manifest_bytes // _BYTES_PER_STEP)
     for _ in range(most):
-        if cost > BATCH:
-            machine.cost, cost = machine.cost + cost, 0
-            machine.settle()
-        if position < near:
-            code = data[position]
-            if code == _MEMOIZE and stack and not beyond:
-                memo.append(stack[-1])
-                position += 1
-                cost += PLACE
-                continue
-            if code in (_GET_LONG, _GET):
-                if code == _GET:
-                    place, after = data[position + 1], position + 2
-                else:
-                    place, after = _U32_AT(data, position + 1)[0], position + 5
-                if (
-                    rows is not None
-                    and data[after + 1] == _CALL_NEW
-                    and data[after] == _EMPTY_TUPLE
-                    and not beyond
-                ):
-                    if columns is not None and (behind := columns.take(position)) is not None:
-                        position = behind
-                        stack = machine.stack
-                        continue
-                    if (row := rows.take(position, after)) is not None:
-                        made, position, price = row
-                        stack.append(made)
-                        cost += price
-                        continue
-                if place < len(memo) and place < machine.memo.first:
-                    stack.append(memo[place])
-                    position = after
-                    cost += PLACE
-                    continue
-            elif code == _BYTE:
-                stack.append(data[position + 1])
-                position += 2
-                continue
-            elif code == _SHORT_INT:
-                stack.append(data[position + 1] | data[position + 2] << 8)
-                position += 3
-                cost += NUMBER + PLACE
-                continue
-            elif code == _OPEN:
-                below.append(stack)
-                stack = machine.stack = []
-                position += 1
-                cost += MARK
-                continue
-            elif code in (_CALL_NEW, _CALL):
-                if len(stack) > 1 and (made := machine.made_fast(stack[-2], stack[-1])) is not None:
-                    stack.pop()
-                    stack[-1] = made
-                    position += 1
-                    cost += CALL + PLACE
-                    continue
-            elif code == _BUILD:
-                if len(stack) > 1 and type(state := stack[-1]) is Items:
-                    target = stack[-2]
-                    if isinstance(target, Buildable):
-                        stack.pop()
-                        position += 1
-                        cost += PAIR * len(state) + CALL + PLACE
-                        target.build(state)
-                        continue
-            elif code == _SET_ITEMS:
-                count = len(stack)
-                if count <= SHORT and not count % 2 and below and below[-1]:
-                    target = below[-1][-1]
-                    if type(target) is Items:
-                        position += 1
-                        cost += PLACE * count + (0 if len(target) else FIRST_PAIR) - MARK
-                        target.add(stack)
-                        stack = machine.stack = below.pop()
-                        continue
-            elif code == _EMPTY_TUPLE:
-                stack.append(())
-                position += 1
-                cost += PLACE
-                continue
-            elif code == _PAIR_TUPLE and len(stack) > 1:
-                second = stack.pop()
-                stack[-1] = stack[-1], second
-                position += 1
-                cost += TUPLE + PLACE
-                continue
-            elif code == _LONE_TUPLE and stack:
-                stack[-1] = (stack[-1],)
-                position += 1
-                cost += TUPLE + PLACE
-                continue
-            elif code == _EMPTY_DICT:
-                stack.append(Items())
-                position += 1
-                cost += DICT + PLACE
-                continue
-        elif position >= end:
-            machine.position = position
+        position = machine.position
+        if position >= end:
             raise machine.cut()
         code = data[position]
         machine.position = position + 1
-        machine.cost += cost
-        cost = 0
         if code == _STOP:
             return machine.finished(), machine.position
-        instruction = _INSTRUCTIONS.get(code)
+        instruction = instructions[code]
         if instruction is None:
             raise machine.broken("an instruction is unknown", bytes((code,)))
-        if code in _PUTS:
-            rows = None  # a place of the memo may be given to another value
         instruction(machine)
-        stack, position = machine.stack, machine.position
         machine.cost += _COSTS[code]
         if machine.cost > BATCH:
             machine.settle()
@@ -227,11 +105,10 @@ def _followed(machine: Machine, most: int, *, by_columns: bool) -> tuple[object,
 
 
 _U16, _U32, _U64 = (struct.Struct(form) for form in ("<H", "<I", "<Q"))
-_U32_AT = _U32.unpack_from
 _I32, _F64 = struct.Struct("<i"), struct.Struct(">d")
 
 
-def _pushes(make: Callable[[Machine], object]) -> Callable[[Machine], None]:
+def _pushes(make: Callable[[Machine], object]) -> Instruction:
     def instruction(machine: Machine) -> None:
         value = make(machine)  # may give back the stack under a mark
         machine.stack.append(value)
@@ -244,7 +121,7 @@ def _long_text(machine: Machine) -> int:
 
 
 # By code: protocol 0 and 1 first, what later ones added below.
-_TABLE: Mapping[str, Callable[[Machine], object]] = {
+_TABLE: Mapping[str, Instruction] = {
     "(": Machine.mark,
     "0": Machine.drop,
     "1": Machine.pop_mark,
@@ -254,11 +131,11 @@ _TABLE: Mapping[str, Callable[[Machine], object]] = {
     "L": _pushes(_long_text),
     "S": _pushes(Machine.quoted),
     "V": _pushes(Machine.escaped),
-    "N": _pushes(lambda _: None),
-    "J": _pushes(lambda m: m.number(_I32)),
-    "K": _pushes(lambda m: m.byte()),
-    "M": _pushes(lambda m: m.number(_U16)),
-    "G": _pushes(lambda m: m.number(_F64)),
+    "N": lambda m: m.stack.append(None),
+    "J": lambda m: m.stack.append(m.number(_I32)),
+    "K": lambda m: m.stack.append(m.byte()),
+    "M": lambda m: m.stack.append(m.number(_U16)),
+    "G": lambda m: m.stack.append(m.number(_F64)),
     "T": _pushes(lambda m: m.old_text(m.take(m.number(_I32)))),
     "U": _pushes(lambda m: m.old_text(m.take(m.byte()))),
     "X": _pushes(lambda m: m.text(m.take(m.number(_U32)))),
@@ -274,11 +151,11 @@ _TABLE: Mapping[str, Callable[[Machine], object]] = {
     "s": lambda m: m.set_items([m.pop(), m.pop()][::-1]),
     "u": lambda m: m.set_items(m.pop_mark()),
     "d": Machine.make_dict,
-    "}": _pushes(lambda _: Items()),
+    "}": lambda m: m.stack.append(Items()),
     "l": _pushes(Machine.pop_list),
-    "]": _pushes(lambda _: []),
+    "]": lambda m: m.stack.append([]),
     "t": _pushes(lambda m: tuple(m.pop_mark())),
-    ")": _pushes(lambda _: ()),
+    ")": lambda m: m.stack.append(()),
     "g": lambda m: m.get(m.decimal(m.line())),
     "h": lambda m: m.get(m.byte()),
     "j": lambda m: m.get(m.number(_U32)),
@@ -294,8 +171,8 @@ _TABLE: Mapping[str, Callable[[Machine], object]] = {
     "\x85": lambda m: m.make_tuple(1),
     "\x86": lambda m: m.make_tuple(2),
     "\x87": lambda m: m.make_tuple(3),
-    "\x88": _pushes(lambda _: True),
-    "\x89": _pushes(lambda _: False),
+    "\x88": lambda m: m.stack.append(True),
+    "\x89": lambda m: m.stack.append(False),
     "\x8a": _pushes(lambda m: m.long(m.take(m.byte()))),
     "\x8b": _pushes(lambda m: m.long(m.take(m.number(_I32)))),
     # Protocol 3
@@ -317,7 +194,7 @@ _TABLE: Mapping[str, Callable[[Machine], object]] = {
     "\x97": Machine.out_of_band,
     "\x98": Machine.out_of_band,
 }
-_INSTRUCTIONS = {ord(code): instruction for code, instruction in _TABLE.items()}
+INSTRUCTIONS: list[Instruction | None] = [_TABLE.get(chr(code)) for code in range(256)]
 
 # Bytes of memory that each takes, beside what is counted where it is made.
 _COSTS = [0] * 256

@@ -1,8 +1,8 @@
 """Rows of a pickle side by side: what is at one place of each is read by one step of NumPy.
 
-A row is a record of a few short fields, as `pickle_rows.py` has them. Where each begins is guessed
-by the bytes that all rows begin with; which of the guesses follow one another is found out here,
-so that a wrong one ends a run of rows and does no more.
+A row is a record of a few short fields, as the newest picklers write it. Where each begins is
+guessed by the bytes that all rows begin with; which of the guesses follow one another is found out
+here, so that a wrong one ends a run of rows and does no more.
 """
 
 from __future__ import annotations

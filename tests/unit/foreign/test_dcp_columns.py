@@ -5,18 +5,20 @@ from __future__ import annotations
 import io
 import pickle
 import random
+import tracemalloc
 from typing import Any
 
 import pytest
 
+from tests.extent import amount
 from ztensor.errors import FormatError, ZTensorError
+from ztensor.foreign.dcp import pickles
+from ztensor.foreign.dcp.columns import Block, IrregularError
+from ztensor.foreign.dcp.lanes import read_lanes
 from ztensor.foreign.dcp.metadata import read_table
+from ztensor.foreign.dcp.pickles import read_columns
 from ztensor.foreign.dcp.table import Table
 from ztensor.foreign.dcp.vocabulary import VOCABULARY, Record
-from ztensor.foreign.pt import pickle_columns
-from ztensor.foreign.pt.pickle_columns import Block
-from ztensor.foreign.pt.pickle_lanes import read_lanes
-from ztensor.foreign.pt.pickle_machine import IrregularError
 from ztensor.foreign.pt.pickle_reader import read_pickle
 from ztensor.foreign.pt.pickled import Call, Items, Vocabulary
 from ztensor.foreign.pt.values import counts
@@ -133,7 +135,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         ("_LEAST", 4),
         ("_LEAST_FRAME", 8),
     ):
-        monkeypatch.setattr(pickle_columns, name, value)
+        monkeypatch.setattr(pickles, name, value)
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -186,7 +188,8 @@ def followed(data: bytes, *, by_columns: bool) -> tuple[Any, Any, int]:
     found: object = None
     count = 0
     try:
-        value, end = read_pickle(data, ROWS, budget, by_columns=by_columns)
+        read = read_columns if by_columns else read_pickle
+        value, end = read(data, ROWS, budget)
         found, count = (repr(plain(value)), end), blocks(value)
         return found, told(read_table(value, budget, Tally())), count
     except ZTensorError as error:
@@ -213,8 +216,8 @@ def test_a_long_run_goes_over_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         read.append(len(data))
         return read_lanes(data, *given)
 
-    monkeypatch.setattr(pickle_columns, "_PART_BYTES", 30_000)
-    monkeypatch.setattr(pickle_columns, "read_lanes", noted)
+    monkeypatch.setattr(pickles, "_PART_BYTES", 30_000)
+    monkeypatch.setattr(pickles, "read_lanes", noted)
     data = pickled(checkpoint(1, 700, 1)) + pickled(checkpoint(2, 700, 2))
     found = followed(data, by_columns=True)
     assert found[:2] == followed(data, by_columns=False)[:2]
@@ -227,7 +230,7 @@ def test_a_record_that_is_there_again_is_one(monkeypatch: pytest.MonkeyPatch) ->
     boxes = held.state_dict_metadata["layers.1.wéight"].chunks  # type: ignore[attr-defined]
     data = pickled([held, boxes[30]])
     with pytest.raises(IrregularError):
-        read_pickle(data, ROWS, Budget(DEFAULT_LIMITS, len(data)), by_columns=True)
+        read_columns(data, ROWS, Budget(DEFAULT_LIMITS, len(data)))
     assert followed(data, by_columns=True) == followed(data, by_columns=False)
 
 
@@ -236,7 +239,7 @@ def test_what_rows_remember_is_there_when_it_is_asked_for() -> None:
     names = [f"name {number}" for number in range(60)]
     rows = [Index(fqn=name, offset=one) for name, one in zip(names, offsets, strict=True)]
     data = pickled([rows, offsets, names, [tuple(one) for one in offsets]])
-    value, end = read_pickle(data, ROWS, Budget(DEFAULT_LIMITS, len(data)), by_columns=True)
+    value, end = read_columns(data, ROWS, Budget(DEFAULT_LIMITS, len(data)))
     assert blocks(value) > 50
     assert value[1:3] == [offsets, names]  # type: ignore[index]
     assert end == len(data)
@@ -258,7 +261,7 @@ def test_numbers_and_names_of_any_length_are_in_columns(
 ) -> None:
     rows = [Info(relative_path="n" * length, offset=value, length=number) for number in range(40)]
     data = pickled(rows)
-    found, end = read_pickle(data, ROWS, Budget(DEFAULT_LIMITS, len(data)), by_columns=True)
+    found, end = read_columns(data, ROWS, Budget(DEFAULT_LIMITS, len(data)))
     assert (blocks(found) > 20) is is_column
     assert (repr(plain(found)), end) == followed(data, by_columns=False)[0]
     assert f"{value}" in repr(plain(found))
@@ -270,7 +273,7 @@ def test_sizes_of_any_rank_are_in_columns(rank: int, last: int) -> None:
     """A tuple of up to three has an instruction of its own, that of none, too."""
     rows = [Chunk(offsets=Size([7] * rank), sizes=Size([last] * rank)) for _ in range(40)]
     data = pickled(rows)
-    found, end = read_pickle(data, ROWS, Budget(DEFAULT_LIMITS, len(data)), by_columns=True)
+    found, end = read_columns(data, ROWS, Budget(DEFAULT_LIMITS, len(data)))
     assert blocks(found) > 20
     assert (repr(plain(found)), end) == followed(data, by_columns=False)[0]
     assert repr((last,) * rank) in repr(plain(found))
@@ -439,7 +442,7 @@ def test_a_column_is_of_one_kind_or_of_none(values: list[Any], kind: str) -> Non
     rows = [Info(offset=value, length=number) for number, value in enumerate(told)]
     kept = [FIRST, LIST, LONG, LONGER, PLAIN, BEYOND, NEGATIVE, FLAG, KEPT]
     data = pickled([kept, Info(offset=0, length=0), *rows])
-    found, _ = read_pickle(data, ROWS, Budget(DEFAULT_LIMITS, len(data)), by_columns=True)
+    found, _ = read_columns(data, ROWS, Budget(DEFAULT_LIMITS, len(data)))
     block = next(one for one in found if isinstance(one, Block))  # type: ignore[attr-defined]
     told = told[-len(block) :]
     column = block.columns["offset"]
@@ -556,12 +559,43 @@ def test_a_frame_may_begin_anywhere(first: int) -> None:
 
 def test_what_is_no_row_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is read by its instructions; the rows behind it are columns again."""
-    monkeypatch.setattr(pickle_columns, "_PART_BYTES", 2000)
+    monkeypatch.setattr(pickles, "_PART_BYTES", 2000)
     rows, lone = 20 * row(b"h\3K\1"), b"h\2)\x81"
     lists = (b"]\x94(" + lone + rows + b"e" + b"]\x94(" + rows + lone + b"e") * 12
     _, _, count = same(HEAD + b"(" + lists + b"e.")
     assert count == 240
     assert same(HEAD + b"(" + (rows + lone + row(b"h\3J\xff\xff\xff\xff")) * 12 + b"e.")[2] == 0
+
+
+@pytest.mark.parametrize("put", [b"q\2", b"q\7", b"q\x50", b"r\2\0\0\0", b"p2\n"])
+@pytest.mark.parametrize("first", [b"e", b"Ne", b""], ids=["taken", "seen", "none"])
+def test_a_place_of_the_memo_that_is_given_anew(put: bytes, first: bytes) -> None:
+    """A class's, a list's, and one behind all; the rows before it are taken, or looked at."""
+    rows = 20 * row(b"h\3K\1")
+    before = b"]\x94(" + rows + first if first else b""
+    changed = f"c{__name__}\nRoot\n".encode() + put
+    found = same(HEAD + b"(" + before + changed + b"]\x94(" + rows + b"ee.")
+    assert found[0] is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fields", [1, 2, 4])
+@pytest.mark.parametrize("rows", [8, 16])
+def test_what_short_runs_hold_is_charged(rows: int, fields: int) -> None:
+    names = b"".join(b"\x8c\1%c\x940" % (97 + number) for number in range(fields))
+    head = f"\x80\x04c{__name__}\nInfo\n".encode("latin-1") + b"\x94)\x810" + names
+    one = row(b"".join(b"h%cN" % (1 + number) for number in range(fields)), b"h\0")
+    data = head + b"](" + (b"](" + rows * one + b"e") * amount(300, full=3000) + b"e."
+    budget = Budget(DEFAULT_LIMITS, len(data))
+    left = budget.bytes_left
+    tracemalloc.start()
+    try:
+        value, _ = read_columns(data, ROWS, budget)
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert blocks(value) == rows * amount(300, full=3000)
+    assert held < 1.2 * (left - budget.bytes_left)
 
 
 @pytest.mark.slow
