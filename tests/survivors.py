@@ -246,12 +246,9 @@ EQUAL: dict[str, dict[str, str]] = {
         "len(self._told) >= _MOST_TOLD": "how many values are remembered by their bytes",
     },
     "foreign/safetensors.py": {
-        "0 <= stop": "what is looked for begins behind the first character",
         "at > length": "that they differ was asked before",
         "len(entry) > 3": "what has no field more is not deep; for what is told it is tested",
         "len(names) >= _COLUMNS_FROM": _SPEED,
-        "stop < at": "where they are equal no comma follows, and the result is the same",
-        "stop >= 0": "what is looked for begins behind the first character",
     },
     "foreign/zip.py": {
         "at + 4 <= len(extra)": "a field of no bytes at the end has no number",
