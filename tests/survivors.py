@@ -101,8 +101,6 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "foreign/deflate.py": {
         "inflater.position > start": "at the edge an empty piece is added",
-        "inflater.position >= entries[-1].position + self.step": _SPEED,
-        "length <= _WHOLE_BYTES": _SPEED,
         "self._taken < stored.length": "at the end nothing is left, and nothing is read",
     },
     "foreign/gguf/cursor.py": {
@@ -180,12 +178,9 @@ EQUAL: dict[str, dict[str, str]] = {
         "machine.cost > BATCH": _ESTIMATE,
     },
     "foreign/safetensors.py": {
-        "0 <= stop": "what is looked for begins behind the first character",
         "at > length": "that they differ was asked before",
         "len(entry) > 3": "what has no field more is not deep; for what is told it is tested",
         "len(names) >= _COLUMNS_FROM": _SPEED,
-        "stop < at": "where they are equal no comma follows, and the result is the same",
-        "stop >= 0": "what is looked for begins behind the first character",
     },
     "foreign/zip.py": {
         "at + 4 <= len(extra)": "a field of no bytes at the end has no number",
@@ -297,6 +292,7 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "reading/stored_array.py": {
         "integers < rank": _SPEED,
+        "needed > WHOLE_BYTES": _SPEED,
     },
     "reading/verify.py": {
         "len(names) == len(every)": _SPEED,

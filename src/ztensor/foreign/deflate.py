@@ -4,31 +4,26 @@ A stream must give exactly the bytes that are expected of it, end there, and be 
 zlib holds bytes back when it may give no more of them: whoever stops where the stored bytes are
 used up refuses streams that are right. Here it is asked until it has said that the stream ends.
 
-A long stream can be entered in its midst: one pass over it keeps the state of zlib here and there.
+A part of a stream is inflated from the beginning, and what is before it is thrown away. States of
+zlib could be kept on the way, to begin there: then 25 parts of 100 MB took 3 s instead of 11, but
+loading all of it twice the time, and no real file that was looked at has a stream above 64 MiB.
 """
 
 from __future__ import annotations
 
-import bisect
 import zlib
-from array import array
 from typing import TYPE_CHECKING, Any
 
-from ztensor.encoding.base import Runs
 from ztensor.errors import EncodingError, Reason, describe
-from ztensor.locks import Lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from ztensor.encoding import Stored
 
 PIECE_BYTES = 1 << 20  # the most that is given at once
-ENTRY_BYTES = 4 << 20  # between two places where a stream can be entered, at least
-MOST_ENTRIES = 256  # of 45 kB each
 MOST_RATIO = 1032  # bytes that one deflated byte can become
 
-_WHOLE_BYTES = 64 << 20  # what is read as a whole for any part of it
 _TAKEN_BYTES = 1 << 16  # zlib copies what it leaves of them for every piece it gives
 
 
@@ -84,52 +79,36 @@ class Inflater:
         if self._zlib.unused_data or self._taken < self._stored.length:
             raise _damaged("bytes follow the end of the deflated ones")
 
-    def at(self, stored: Stored) -> Inflater:
-        """Return the same place for another reader of the same bytes."""
-        other = object.__new__(Inflater)
-        other._stored, other._zlib = stored, self._zlib.copy()
-        other._taken, other._rest, other.position = self._taken, self._rest, self.position
-        return other
-
 
 class Stream:
-    """A deflated stream whose size is known: read as a whole, or from any place on.
+    """A deflated stream whose size is known.
 
     Args:
         size: bytes that it must give.
-        step: bytes between two places where it can be entered.
-        check: gets the pieces of each pass over the whole, and raises at its end where they are
-            not the right ones.
     """
 
-    def __init__(
-        self,
-        size: int,
-        *,
-        step: int = ENTRY_BYTES,
-        check: Callable[[Iterator[bytes]], Iterator[bytes]] = iter,
-    ) -> None:
+    def __init__(self, size: int) -> None:
         self.size = size
-        self.step = step
-        self._check = check
-        self._entries: list[Inflater] | None = None
-        self._failed: EncodingError | None = None
-        self._entering = Lock()
 
     def pieces(self, stored: Stored, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         """Yield the bytes from `start` to `stop`, at most 1 MiB at a time.
+
+        All before them is inflated too; what follows is not looked at.
 
         Raises:
             EncodingError: the stored bytes are damaged, or are not of the size.
         """
         stop = self.size if stop is None else stop
-        if (start, stop) == (0, self.size):
-            yield from self._check(self._whole(Inflater(stored)))
-            return
-        inflater = self._entered(stored, start)
-        while inflater.position < stop:
-            at = inflater.position
-            piece = self._next(inflater, stop)
+        inflater = Inflater(stored)
+        while (at := inflater.position) < stop:
+            piece = inflater.read(min(PIECE_BYTES, stop - at))
+            if not piece:
+                raise _damaged(
+                    "the deflated bytes are too few",
+                    reason=Reason.DECODED_SHORT,
+                    expected=f"{self.size} bytes",
+                    found=describe(at),
+                )
             if inflater.position > start:
                 yield piece[max(start - at, 0) :]
         if stop == self.size:
@@ -145,71 +124,6 @@ class Stream:
         for piece in self.pieces(stored, start, start + len(destination)):
             destination[at : at + len(piece)] = piece
             at += len(piece)
-
-    def runs(self, length: int) -> Runs | None:
-        """Return the parts in which the last `length` bytes are read; None where they are few.
-
-        Their places are those of the bytes given.
-        """
-        if length <= _WHOLE_BYTES:
-            return None
-        ends = array("Q", [*range(0, length, self.step), length])
-        return Runs(ends, ends)
-
-    def require(self, stored: Stored) -> None:
-        """Check all of it once, so that parts of it can be given.
-
-        Raises:
-            EncodingError: the stored bytes are damaged, or are not of the size.
-        """
-        with self._entering:
-            if self._failed is not None:  # once is enough: many tensors may lie in one stream
-                failed = self._failed
-                raise _damaged(
-                    failed.message,
-                    reason=failed.reason,
-                    expected=failed.expected,
-                    found=failed.found,
-                )
-            if self._entries is None:
-                try:
-                    self._entries = self._passed(stored)
-                except EncodingError as error:
-                    self._failed = error
-                    raise
-
-    def _passed(self, stored: Stored) -> list[Inflater]:
-        first = Inflater(stored)
-        inflater, entries = first.at(stored), [first]
-        for _ in self._check(self._whole(inflater)):
-            if inflater.position >= entries[-1].position + self.step:
-                entries.append(inflater.at(stored))
-        return entries
-
-    def _entered(self, stored: Stored, start: int) -> Inflater:
-        """Return a place before `start`, and not far."""
-        if start < self.step and self._entries is None:
-            return Inflater(stored)
-        self.require(stored)
-        entries = self._entries or []
-        found = bisect.bisect_right(entries, start, key=lambda entry: entry.position)
-        return entries[found - 1].at(stored)
-
-    def _whole(self, inflater: Inflater) -> Iterator[bytes]:
-        while inflater.position < self.size:
-            yield self._next(inflater, self.size)
-        inflater.finish()
-
-    def _next(self, inflater: Inflater, stop: int) -> bytes:
-        piece = inflater.read(min(PIECE_BYTES, stop - inflater.position))
-        if not piece:
-            raise _damaged(
-                "the deflated bytes are too few",
-                reason=Reason.DECODED_SHORT,
-                expected=f"{self.size} bytes",
-                found=describe(inflater.position),
-            )
-        return piece
 
 
 def inflated(data: bytes | bytearray | memoryview, most: int) -> bytes:
@@ -251,11 +165,6 @@ def head(stored: Stored, length: int) -> bytes:
         if error.reason is not Reason.ENCODING_TRUNCATED:
             raise
     return found
-
-
-def entry_step(total: int) -> int:
-    """Return how far apart streams of `total` bytes in all are entered: each state takes memory."""
-    return max(ENTRY_BYTES, -(-total // MOST_ENTRIES))
 
 
 def _damaged(message: str, **details: Any) -> EncodingError:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+WHOLE_BYTES = 64 << 20  # decoded, of a component that is read and kept whole for any part of it
 KEPT_BYTES = 4 << 20  # decoded bytes that a reader keeps: some frames of rows
 KEPT_TABLE_BYTES = 16 << 20  # of what `Runs` take: 64 GiB of tensors in frames of 64 KiB
 _WORTH_BYTES = 2 << 20  # decoded: a millisecond or two of work; starting threads takes 0.2
@@ -373,3 +374,32 @@ class RunReader:
         self._encoding.decode_run(
             self._stored, stored[number], stored[number + 1], target, self._limits
         )
+
+
+class StreamReader:
+    """Reads decoded bytes of one component that is only decoded from its start, in rising order.
+
+    Args:
+        pieces: all of its decoded bytes.
+    """
+
+    def __init__(self, pieces: Iterator[memoryview]) -> None:
+        self._pieces = pieces
+        self._piece = memoryview(b"")
+        self._begin = 0  # of the piece
+
+    def __call__(self, offset: int, target: memoryview) -> None:
+        """Fill `target` with the decoded bytes from `offset`, behind those asked for before."""
+        while len(target):
+            end = self._begin + len(self._piece)
+            if offset >= end:
+                self._begin, self._piece = end, next(self._pieces)
+                continue
+            part = self._piece[offset - self._begin :][: len(target)]
+            target[: len(part)] = part
+            target, offset = target[len(part) :], offset + len(part)
+
+    def finish(self) -> None:
+        """Decode what is left, so that all of it is checked."""
+        for _ in self._pieces:
+            pass

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 import numpy as np
 
 from ztensor.buffers import empty_array
+from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
     ArgumentValueError,
     LayoutError,
@@ -22,7 +23,7 @@ from ztensor.errors import (
 from ztensor.layout.elements import is_native, result_dtype, storage_dtype, typed_array
 from ztensor.model.dtype import LOGICAL_TYPES, element_count
 from ztensor.model.manifest import Component
-from ztensor.reading.runs import PartReader, RunReader
+from ztensor.reading.runs import WHOLE_BYTES, PartReader, RunReader, StreamReader
 from ztensor.reading.selection import picked, plan, select
 from ztensor.source.at_once import AtOnce
 
@@ -259,6 +260,8 @@ class StoredArray:
                 at_once.end()
             else:
                 self._read_pieces(selection, block, read_into)
+                if isinstance(read_into, StreamReader):
+                    read_into.finish()
         return block[selection.key]
 
     def _read_pieces(
@@ -384,7 +387,13 @@ class StoredArray:
         is_guess = known is None and component.type is not None and component.logical is None
         if not count or not self.shape or is_guess or known not in (None, needed):
             return None  # nothing to gain; or the sizes differ, and the reader says so
-        return self._stored.reading(needed, (self._name, self._role))
+        stored = self._stored
+        found = stored.reading(needed, (self._name, self._role))
+        # Of another format's long component a part is taken from the stream, and nothing is kept.
+        is_long = found is None and needed > WHOLE_BYTES and component.encoding not in ENCODINGS
+        if is_long and stored.encoding().is_streamed(stored.stored()):
+            return StreamReader(stored.checked_pieces(needed))
+        return found
 
 
 def _pick(target: Array, window: Array, piece: Piece) -> None:

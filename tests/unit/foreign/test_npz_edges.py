@@ -13,12 +13,8 @@ import ztensor
 import ztensor.numpy
 from tests.corpus.foreign.make_npz import Member, archive, header, npy
 from tests.unit.foreign.exported import exported
-from ztensor.encoding.base import EncodingInRuns
-from ztensor.foreign import deflate, npz, zip
+from ztensor.foreign import npz, zip
 from ztensor.foreign.npz import exporting
-from ztensor.limits import DEFAULT_LIMITS, Budget
-from ztensor.source.base import Range
-from ztensor.source.memory import MemorySource
 
 if TYPE_CHECKING:
     pass
@@ -141,25 +137,3 @@ def test_what_says_the_shape_is_short(more: int) -> None:
             assert sorted(reader) == ["data", "format", "indices", "indptr", "shape"]
         else:
             assert reader.read("array").to_dense().tolist() == [[0, 0, 0, 7]]
-
-
-def test_all_members_together_are_entered_at_a_bounded_number_of_places(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each place keeps a state in memory: of long arrays they lie further apart."""
-    for name, value in (("ENTRY_BYTES", 1000), ("MOST_ENTRIES", 8), ("_WHOLE_BYTES", 0)):
-        monkeypatch.setattr(deflate, name, value)
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, a=np.zeros(20_000, np.uint8), b=np.zeros(20_000, np.uint8))
-    source = MemorySource(buffer.getvalue())
-    found = npz.project(source, Budget(DEFAULT_LIMITS, source.size))
-    parts = 0
-    for one in found.manifest.objects.values():
-        component = one.components["data"]
-        encoding = found.encodings[component.encoding]
-        assert isinstance(encoding, EncodingInRuns)
-        stored = Range(source, component.offset, component.length)
-        runs = encoding.find_runs(stored, 20_000, DEFAULT_LIMITS)
-        assert runs is not None
-        parts += len(runs.decoded) - 1
-    assert parts == 8

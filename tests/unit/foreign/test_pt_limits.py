@@ -26,8 +26,6 @@ from tests.corpus.foreign.make_pt import (
     text,
 )
 from ztensor.errors import FormatError, LimitError, Reason, ZTensorError
-from ztensor.foreign.deflate import ENTRY_BYTES, MOST_ENTRIES
-from ztensor.foreign.pt.encodings import Gathered
 from ztensor.foreign.pt.projecting import project
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.source.memory import MemorySource
@@ -207,22 +205,6 @@ def test_deflated_bytes_are_inflated_few_times_for_nothing() -> None:
         with pytest.raises(LimitError) as caught:
             ztensor.open(data, limits=limits)
         assert caught.value.reason is Reason.LIMIT_COST
-
-
-def test_a_long_stream_is_entered_in_few_places() -> None:
-    """The state of zlib is kept for each: an archive of any size has few of them in all."""
-    count = 1 << 29
-    body = mapping(a=tensor((count,), (1,), of=storage("1", count=count)), b=tensor())
-    data = bytearray(archive(body, {"0": SIX, "1": bytes(3 << 20)}))
-    member = data.rindex(b"archive/data/1") - 46  # in the directory
-    struct.pack_into("<H", data, member + 10, zipfile.ZIP_DEFLATED)
-    struct.pack_into("<I", data, member + 24, 4 * count)
-    found = project(MemorySource(bytes(data)), Budget(DEFAULT_LIMITS, len(data))).encodings
-    (encoding,) = (one for one in found.values() if isinstance(one, Gathered))
-    stream = encoding.geometry.stream
-    assert stream is not None
-    assert stream.step > ENTRY_BYTES
-    assert stream.size == 4 * count == stream.step * MOST_ENTRIES
 
 
 def test_each_storage_of_an_old_file_is_charged_once() -> None:

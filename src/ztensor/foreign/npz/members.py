@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from ztensor.buffers import new_bytes
 from ztensor.encoding.base import require_equal_length
@@ -18,11 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ztensor.encoding import Stored
-    from ztensor.encoding.base import Runs
     from ztensor.limits import Budget, Limits
     from ztensor.source.base import Source
-
-Piece = TypeVar("Piece", bytes, memoryview)
 
 SUFFIX = ".npy"
 
@@ -71,21 +68,17 @@ def _head(stored: Stored, member: Member, length: int) -> bytes:
 class Whole(ForeignEncoding):
     """A member that has to be read as a whole: deflated, in Fortran's order, or both.
 
-    Of a long deflated one in our order parts can be read too, once all of it was checked.
-
     Args:
         name: the word components have for it.
         member: the member; its bytes, with the header of the array, are the stored ones.
         header: that header.
-        step: bytes between two places where it can be entered.
     """
 
-    def __init__(self, name: str, member: Member, header: Header, step: int) -> None:
+    def __init__(self, name: str, member: Member, header: Header) -> None:
         super().__init__(name)
         self.has_sum = True  # the archive's CRC-32, compared whenever all is read
         self._member = member
         self._header = header
-        self._stream = Stream(member.size, step=step, check=self._checked)
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse an expected length that is not the one the archive tells."""
@@ -121,32 +114,19 @@ class Whole(ForeignEncoding):
         del stored
         return not self._header.is_transposed
 
-    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
-        """Return the parts of a long deflated array that are read without all of it."""
-        self.require_length(stored, expected_length, limits)
-        if self._member.method != DEFLATED or self._header.is_transposed:
-            return None
-        return self._stream.runs(expected_length)
-
-    def decode_run(
-        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
-    ) -> None:
-        """Fill `destination` with one part, after a check of the whole the first time."""
-        del stop, limits
-        self._stream.require(stored)
-        self._stream.fill(stored, self._header.length + start, destination)
-
     def _unpacked(self, stored: Stored) -> Iterator[memoryview]:
         """Yield the member's bytes behind the array's header; exactly as many as it has."""
         skip = self._header.length
         is_deflated = self._member.method == DEFLATED
-        pieces = self._stream.pieces(stored) if is_deflated else self._checked(_read(stored))
-        for piece in pieces:
+        pieces = Stream(self._member.size).pieces(stored) if is_deflated else _read(stored)
+        for piece in self._checked(pieces):
             if skip < len(piece):
                 yield memoryview(piece)[skip:]
             skip = max(skip - len(piece), 0)
 
-    def _checked(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
+    def _checked(
+        self, pieces: Iterator[bytes] | Iterator[memoryview]
+    ) -> Iterator[bytes | memoryview]:
         crc = 0
         for piece in pieces:
             crc = zlib.crc32(piece, crc)

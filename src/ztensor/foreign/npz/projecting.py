@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from ztensor.digest import zip_crc32
 from ztensor.foreign.base import RAW, Projection
-from ztensor.foreign.deflate import entry_step
 from ztensor.foreign.npz import sparse
 from ztensor.foreign.npz.members import SUFFIX, Whole, header_of, is_array
 from ztensor.foreign.zip import DEFLATED, Entry, extents, read_entries, unread_bytes
@@ -57,7 +56,6 @@ def project(source: Source, budget: Budget) -> Projection:
     others: list[str] = []
     found: dict[str, Entry] = {}
     entries = read_entries(source, budget)
-    step = entry_step(sum(one.size for one in entries.values() if one.method == DEFLATED))
     for entry in entries.values():
         budget.charge_bytes(_MEMBER_COST)
         name = entry.name.removesuffix(SUFFIX)
@@ -67,7 +65,7 @@ def project(source: Source, budget: Budget) -> Projection:
             found[name] = entry
     objects: Mapping[str, TensorObject] = LaterObjects(
         found,
-        lambda name: _object(source, found[name], encodings, step, budget),
+        lambda name: _object(source, found[name], encodings, budget),
         where=lambda name: found[name].begin,
         extents=lambda: extents(found.values()),
     )
@@ -89,7 +87,6 @@ def _object(
     source: Source,
     entry: Entry,
     encodings: dict[str, Encoding],
-    step: int,
     budget: Budget,
 ) -> TensorObject:
     member, header, head = header_of(source, entry, budget)
@@ -99,7 +96,7 @@ def _object(
     if member.method == DEFLATED or is_transposed:
         budget.charge_bytes(_ENCODING_COST + 4 * len(member.name))
         word = f"{'fortran' if is_transposed else 'deflate'}:{member.name}"
-        encodings[word] = Whole(word, member, header, step)
+        encodings[word] = Whole(word, member, header)
         offset, nbytes = member.offset, member.length
     component = Component(
         header.dtype,

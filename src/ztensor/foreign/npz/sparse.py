@@ -134,7 +134,7 @@ def _small(
         found, header, _ = header_of(source, member, budget)
         data = bytearray(found.size - header.length)
         stored = Range(source, found.offset, found.length)
-        whole = Whole(name, found, header, len(data) or 1)
+        whole = Whole(name, found, header)
         whole.decode_into(stored, memoryview(data), budget.limits)
     except FormatError as error:
         error.locate(object_name=name)
@@ -192,7 +192,7 @@ def _joined(
     axes = []
     for member, header, _ in found:
         length = member.size - header.length
-        whole = Whole(member.name, member, header, max(length, 1))
+        whole = Whole(member.name, member, header)
         axes.append(_Axis(whole, member.offset - start, member.length, length))
     word = "npz:coords"
     encodings[word] = _Joined(word, axes)

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ztensor.encoding import Stored
-    from ztensor.encoding.base import Runs
     from ztensor.foreign.deflate import Stream
     from ztensor.layout.base import Array
     from ztensor.limits import Limits
@@ -145,22 +144,6 @@ class Gathered(InBlocks):
         skip = self.geometry.skip
         for piece in stream.pieces(stored, skip, skip + expected_length):
             yield memoryview(piece)
-
-    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
-        """Return the blocks, or the parts of a long deflated tensor."""
-        if (stream := self._run) is None:
-            return super().find_runs(stored, expected_length, limits)
-        self.require_length(stored, expected_length, limits)
-        return stream.runs(expected_length)
-
-    def decode_run(
-        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
-    ) -> None:
-        """Fill `destination` with one block or part."""
-        if (stream := self._run) is None:
-            super().decode_run(stored, start, stop, destination, limits)
-        else:
-            stream.fill(stored, self.geometry.skip + start, destination)
 
     def _fill(
         self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits

@@ -397,7 +397,7 @@ class Objects:
         if stream not in self._streams:
             self._streams.add(stream)
             self._free_bytes += _FREE_PASSES * stream.size
-        self._free_bytes -= start % stream.step + span
+        self._free_bytes -= start + span
         if self._free_bytes < 0:
             self._budget.charge_steps(-self._free_bytes // _STEP_BYTES)
             self._free_bytes = 0

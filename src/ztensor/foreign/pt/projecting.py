@@ -30,7 +30,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, describe
-from ztensor.foreign.deflate import Stream, entry_step
+from ztensor.foreign.deflate import Stream
 from ztensor.foreign.pt.objects import Objects, Place
 from ztensor.foreign.pt.pickle_reader import read_pickle
 from ztensor.foreign.pt.pickled import Global, Vocabulary, kind_of, misfit
@@ -134,7 +134,6 @@ def _project_archive(source: Source, budget: Budget) -> Projection:
         raise
     del pickle
     budget.release_bytes(2 * pickled.size)
-    step = entry_step(sum(one.size for one in entries.values() if one.method == DEFLATED))
     streams: dict[str, Stream] = {}
 
     used = {pickles[0]}
@@ -145,7 +144,7 @@ def _project_archive(source: Source, budget: Budget) -> Projection:
             used.add(entry.name)
             stream = None
             if entry.method == DEFLATED:
-                stream = streams.get(storage.key) or Stream(entry.size, step=step)
+                stream = streams.get(storage.key) or Stream(entry.size)
                 streams[storage.key] = stream
             return Place(entry.begin, entry.length, entry.size, stream)
         if not storage.whole:
