@@ -228,6 +228,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.kind:
         kind = KINDS[options.kind]
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # shells may have it ignored
         extra = {} if options.storage is None else {"storage": json.loads(options.storage)}
         kind.run(options.place, **kind.options, **extra)
         return 0

@@ -41,6 +41,7 @@ class Form(NamedTuple):
         has_tail: whether the shape follows the component, so that bytes follow the length.
         alignment: of offsets, and the least of them.
         packed: the encoding beside `raw`.
+        place_cost: bytes of memory that a place takes while places are compared.
         are_names: whether texts may be the names of all objects, in their order.
         is_strict: whether only the deterministic form of CBOR is taken.
     """
@@ -51,6 +52,7 @@ class Form(NamedTuple):
     has_tail: bool
     alignment: int
     packed: str
+    place_cost: int
     are_names: Callable[[list[str]], bool]
     is_strict: bool = False
 
@@ -185,7 +187,8 @@ def read_objects(
         made = parse(name, entry) if len(problems) < MOST_PROBLEMS else None
         if made is None or not _keeps_more(made):
             budget.release_to(left)
-            budget.charge_bytes(OBJECT_COST if made is None else _cost(made, end - start))
+            cost = OBJECT_COST if made is None else _cost(made, end - start, form.place_cost)
+            budget.charge_bytes(cost)
         return made, end
 
     count, first = cbor.map_head(data, pos, strict=form.is_strict)
@@ -220,10 +223,10 @@ def _keeps_more(tensor_object: TensorObject) -> bool:
     return any(one.extra is not None for one in tensor_object.components.values())
 
 
-def _cost(tensor_object: TensorObject, nbytes: int) -> int:
+def _cost(tensor_object: TensorObject, nbytes: int, place_cost: int) -> int:
     return (
         OBJECT_COST
-        + 2 * COMPONENT_COST * len(tensor_object.components)
+        + (COMPONENT_COST + place_cost) * len(tensor_object.components)
         + _DIMENSION_COST * len(tensor_object.shape)
         + (_LONG_FACTOR * nbytes if nbytes > _LONG else 0)
     )

@@ -398,6 +398,7 @@ def closed(*numbers: int) -> Any:
 PRINTING = [("ls",), ("ls", "--json"), ("info",), ("verify",), ("stats",), ("hash",)]
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:RuntimeWarning")  # of JAX, where it is loaded
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no shell that closes streams")
 @pytest.mark.parametrize(
@@ -426,6 +427,7 @@ def test_output_that_nothing_takes_is_one_error(
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:RuntimeWarning")
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no shell that closes streams")
 @pytest.mark.parametrize(("name", "code"), [("model", 0), ("missing", 1)])

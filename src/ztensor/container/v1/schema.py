@@ -184,5 +184,6 @@ FORM = Form(
     has_tail=False,
     alignment=ALIGNMENT,
     packed="zstd",
+    place_cost=0,
     are_names=_are_unique,
 )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SECTION = "2.1 section 2.4"
 
-_BLOB_COST = 120  # bytes that comparing one blob with the others takes
+PLACE_COST = 120  # bytes that comparing one blob with the others takes
 
 
 class Places:
@@ -55,7 +55,7 @@ class Places:
             reason = Reason.OUT_OF_BOUNDS
         else:
             if length:
-                self._budget.charge_bytes(_BLOB_COST)
+                self._budget.charge_bytes(PLACE_COST)
                 self._blobs.setdefault(shard, array.array("Q")).extend((offset, length))
             return None
         found = f"expected {expected}, found {offset} and {length} bytes"
@@ -71,7 +71,7 @@ class Places:
 
     def add_rows(self, offsets: Ints, lengths: Ints) -> None:
         """Take blobs of the root that lie where they may."""
-        self._budget.charge_bytes(_BLOB_COST * len(offsets))
+        self._budget.charge_bytes(PLACE_COST * len(offsets))
         self._rows = offsets.astype(np.uint64), lengths.astype(np.uint64)
 
     def check_overlaps(self) -> list[Problem]:

@@ -18,7 +18,7 @@ from ztensor.container.v2.object import (
     name_problem,
     parse_object,
 )
-from ztensor.container.v2.places import Places
+from ztensor.container.v2.places import PLACE_COST, Places
 from ztensor.container.walk import LEAST_OBJECTS, Form, Nesting, read_map, read_objects
 from ztensor.digest import parse_strict_digest, xxh3
 from ztensor.errors import FormatError, LimitError, ManifestError, Reason, describe
@@ -252,6 +252,7 @@ FORM = Form(
     has_tail=True,
     alignment=PAGE_2,
     packed="zt.zstd-seekable/1",
+    place_cost=PLACE_COST,
     are_names=_are_names,
     is_strict=True,
 )
