@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from typing import TYPE_CHECKING
 
 from ztensor.errors import LimitError, Reason, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -90,6 +95,19 @@ class Budget:
         self._bytes_left -= nbytes
         if self._bytes_left < 0:
             raise self.exceeded()
+
+    @contextlib.contextmanager
+    def lent(self, nbytes: int) -> Iterator[None]:
+        """Take memory from the budget within a context.
+
+        Raises:
+            LimitError: the file would take more than it may (LIMIT_COST).
+        """
+        self.charge_bytes(nbytes)
+        try:
+            yield
+        finally:
+            self.release_bytes(nbytes)
 
     def release_bytes(self, nbytes: int) -> None:
         """Give memory back that was charged and is free again."""

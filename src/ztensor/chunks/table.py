@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 # Of the encodings of a table: where the manifest of the file it lies in tells how it is stored.
 WHOLE_OBJECT = "object"
+_CHUNK_COST, _AXIS_COST = 100, 28  # bytes: for each chunk, and for each axis of each
 _BATCH = 1 << 14  # rows that are looked at together: they stay in cache
 
 
@@ -218,6 +219,11 @@ class ChunkTable:
         return int(self.length[rows.start : rows.stop].sum(dtype=np.uint64))
 
     # --- Is it right? -----------------------------------------------------------------------
+
+    @property
+    def check_cost(self) -> int:
+        """Return the bytes of memory that `require_valid` takes at most."""
+        return _CHUNK_COST * len(self) + _AXIS_COST * len(self.offsets)
 
     def require_valid(self) -> None:
         """Raise where the chunks cannot be those of the tensors.

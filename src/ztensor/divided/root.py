@@ -280,7 +280,8 @@ class _Parser:
                 found=str(version),
             )
         table = self._table()
-        table.require_valid()
+        with self._budget.lent(table.check_cost):
+            table.require_valid()
         values = None
         if _VALUES in self._file.names:
             values = functools.partial(_values_of, self._file, self._budget)
