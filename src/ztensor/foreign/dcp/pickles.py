@@ -59,7 +59,10 @@ def read_columns(
     instructions = list(INSTRUCTIONS)
     instructions[_GET] = lambda _: machine.get_short()
     instructions[_GET_LONG] = lambda _: machine.get_long()
-    return follow(machine, least, instructions)
+    try:
+        return follow(machine, least, instructions)
+    finally:
+        machine.end()
 
 
 class _Machine(Machine):
@@ -69,6 +72,10 @@ class _Machine(Machine):
         super().__init__(data, vocabulary, 0, budget)
         self._places = Memo(self.memo)
         self._columns: _Columns | None = _Columns(self, self._places)
+
+    def end(self) -> None:
+        """Let go of the columns, which have the machine: its memory is free at once."""
+        self._columns = None
 
     def _take(self, after: int) -> bool:
         """Take the run that begins with this instruction; return whether one does.
