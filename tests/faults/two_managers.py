@@ -6,8 +6,10 @@ Neither may fail, and what each said is saved is there, as far as the rules of b
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import ztensor
 from tests.faults.calls import Calls
@@ -117,7 +119,9 @@ def _met(meeting: Meeting, folder: Path, number: int, *, nameless: bool) -> tupl
             except ztensor.ZTensorError as error:
                 errors.append(f"the other, at call {count}: {error}")
 
-    with Calls(folder, nameless=nameless, meanwhile=meanwhile):
+    # In one thread: what the other does is told from what the first does by its turn alone.
+    one_thread = mock.patch.dict(os.environ, ZTENSOR_NUM_THREADS="1")
+    with one_thread, Calls(folder, nameless=nameless, meanwhile=meanwhile):
         try:
             meeting.first.run(folder)
         except ztensor.ZTensorError as error:
