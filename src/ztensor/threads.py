@@ -48,7 +48,22 @@ def at_most(count: int) -> Iterator[None]:
         _own.most = before
 
 
-class Pool(concurrent.futures.ThreadPoolExecutor):
+try:
+    _Threads = concurrent.futures.ThreadPoolExecutor
+except RuntimeError:  # loaded while the interpreter ends, when nothing can be waited for any more
+
+    class _Threads(concurrent.futures.Executor):  # type: ignore[no-redef]
+        """No threads."""
+
+        def __init__(self, *_: object) -> None:
+            """Take what threads take."""
+
+        def submit(self, *_: Any, **__: Any) -> Any:
+            """Refuse all work, as threads do then."""
+            raise RuntimeError
+
+
+class Pool(_Threads):
     """Threads for a piece of work.
 
     While the interpreter ends, or where the system has no more threads, the caller does the work.

@@ -103,6 +103,7 @@ def _commit(
         table.require_valid()
     except FormatError as error:
         raise _as_usage(error, place) from error
+    place.require_no_link()
     target = place.target(ROOT)
     require_free(target, overwrite=overwrite)
     _require_there(place, table)

@@ -157,6 +157,7 @@ class PartWriter:
             self.save_id = require_save_id(save_id)
         self.processes = processes
         self._place = Place(folder, storage)
+        self._place.require_no_link()
         self.process = process
         self._older = None if since is None else Older(since, self._place, storage)
         self._is_strong = since is not None or checksum == STRONG

@@ -152,6 +152,16 @@ class Place:
             found = _parts_in(self.folder or os.curdir)
         return {name: found[name] for name in sorted(filter(is_part_name, found))}
 
+    def require_no_link(self) -> None:
+        """Raise where the root would be written through a link, behind which another may be.
+
+        Raises:
+            UsageError: the name of the root is a link.
+        """
+        target = self.target(ROOT)
+        if isinstance(target, str) and os.path.islink(target):
+            raise UsageError("the root of the checkpoint is a link; remove the link", file=target)
+
     def has_root(self) -> bool:
         """Return whether there is a file of the root's name, whatever is in it.
 

@@ -127,6 +127,7 @@ def repair(
     files = require_one_save(place.name, _files_of(place), one_save=one_save)
     table = _joined(files, place.name)
     report = _report(path, table)
+    place.require_no_link()
     if dry_run:
         return dataclasses.replace(report, written=path)
     kept, target = None, place.target(ROOT)
