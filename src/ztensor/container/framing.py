@@ -119,18 +119,21 @@ def locate(head: bytes, tail: bytes, file_size: int, limits: Limits = DEFAULT_LI
     )
 
 
+_SECTOR_BYTES = 512  # what a disk writes as a whole
+
+
 def may_be_damaged(head: bytes, tail: bytes) -> bool:
     """Return whether bytes that do not parse may be a file of ours, damaged or cut.
 
-    Then one end is like a magic, in at least half of its bytes. Or all of the first bytes are
-    zeros, as file systems leave what did not reach the disk.
+    Then one end is like a magic, in at least half of its bytes. Or the first sector is zeros, as
+    file systems leave what did not reach the disk.
 
     Args:
-        head: the first bytes; more than 8 are better.
+        head: the first bytes, a sector or more.
         tail: the last bytes.
     """
     ends = (head[: len(MAGIC_1)], tail[-len(MAGIC_1) :])
-    return not any(head) or any(
+    return not any(head[:_SECTOR_BYTES]) or any(
         2 * sum(map(operator.eq, magic, end)) >= len(end)
         for magic in (MAGIC_1, MAGIC_0_1, MAGIC_2)
         for end in ends
