@@ -112,7 +112,7 @@ def load_files(
 def _load_views(file: FileObjects, whole: memoryview, workers: int) -> dict[str, Any]:
     places = file.places().every()
     result: dict[str, Any] = {
-        name: None if place is None or place.encoding != "raw" else place.array(whole, place.offset)
+        name: None if place is None or not place.is_viewable else place.array(whole, place.offset)
         for name, place in places.items()
     }
     _read_others(file, places, workers, result, copy=False, separate=False)

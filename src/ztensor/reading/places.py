@@ -16,6 +16,7 @@ from ztensor.errors import ClosedError, ZTensorError
 from ztensor.layout.elements import is_native, result_dtype
 from ztensor.model.dtype import element_count
 from ztensor.model.table import TableObjects
+from ztensor.reading.component import is_viewable
 
 if TYPE_CHECKING:
     from ztensor.layout.base import Array
@@ -45,6 +46,11 @@ class Place(NamedTuple):
     length: int
     digest: str | None
     encoding: str
+
+    @property
+    def is_viewable(self) -> bool:
+        """Return whether the array may be a view of the file."""
+        return self.encoding == "raw" and is_viewable(self.dtype.name, self.offset)
 
     @property
     def nbytes(self) -> int:
@@ -172,7 +178,7 @@ class Places:
         """
         place = self.of(name)
         whole = self._source.view() if self._is_viewed else None  # None once it is closed
-        if place is None or whole is None:
+        if place is None or whole is None or not place.is_viewable:
             return None
         try:
             self._source.require_unchanged()

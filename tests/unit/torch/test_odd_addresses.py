@@ -188,3 +188,39 @@ def test_an_array_at_an_odd_address_is_exported_as_a_copy_or_not_at_all(tmp_path
     assert np.from_dlpack(tensor).ctypes.data % 8 == 0
     with pytest.raises(BufferError):
         tensor.__dlpack__(copy=False)
+
+
+NUMPY_WAYS = """
+import sys
+import torch
+import ztensor
+import ztensor.numpy
+
+path, name = sys.argv[1:]
+reader = ztensor.open(path)
+ways = [
+    ztensor.numpy.load_file(path)[name],
+    reader[name],
+    reader.read(name).numpy(),
+    reader.get_slice(name)[1:900],
+    ztensor.safe_open(path, framework="np").get_tensor(name),
+]
+for array in ways:
+    assert array.ctypes.data % 16 == 0, array.ctypes.data
+    torch.from_numpy(array[1:]).clone()
+torch.from_dlpack(reader[name]).clone()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("write", [npz, legacy], ids=["npz", "legacy"])
+@pytest.mark.parametrize("letters", range(1, 9, 2))
+def test_complex_arrays_of_numpy_can_be_given_to_torch(
+    write: Callable[[Arrays, Path], None], letters: int, tmp_path: Path
+) -> None:
+    """NumPy takes any multiple of 8 for aligned; the process ends where torch reads such."""
+    path, name = tmp_path / "odd", "a" * letters
+    write({name: np.ones(1031, np.complex128)}, path)
+    program = [sys.executable, "-c", NUMPY_WAYS, str(path), name]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
