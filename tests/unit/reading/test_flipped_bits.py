@@ -42,14 +42,21 @@ FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
     "2.1": ("w.zt", {"version": "2.1"}),
     "2.1 compressed": ("w.zt", {"version": "2.1", "compression": True}),
     "npz": ("w.npz", {}),
+    "pt": ("w.pt", {}),
 }
+OTHERS = ("npz", "pt")
 # The digests of 2.1 cover decoded bytes: what cannot be decoded is noticed before.
 NOTICED = (DigestMismatchError, (DigestMismatchError, EncodingError))
 
 
 def stored(folder: Path, kind: str) -> Path:
     name, options = FORMATS[kind]
-    ztensor.numpy.save_file({"a": np.ones(9, np.float32), "w": W}, folder / name, **options)
+    values = {"a": np.ones(9, np.float32), "w": W}
+    if kind == "pt":
+        torch = pytest.importorskip("torch")
+        torch.save({key: torch.from_numpy(one) for key, one in values.items()}, folder / name)
+    else:
+        ztensor.numpy.save_file(values, folder / name, **options)
     return damaged(folder / name)
 
 
@@ -151,7 +158,9 @@ def test_a_call_that_copies_refuses_a_flipped_bit(way: str, kind: str, tmp_path:
         COPYING[way](path)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in FORMATS if "0.1" not in kind and kind != "npz"])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in FORMATS if "0.1" not in kind and kind not in OTHERS]
+)
 def test_a_shard_of_a_folder_is_checked_like_a_file(kind: str, tmp_path: Path) -> None:
     options = FORMATS[kind][1]
     home = torch_()

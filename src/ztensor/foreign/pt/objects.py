@@ -75,12 +75,14 @@ class Place(NamedTuple):
         length: bytes there.
         nbytes: bytes once inflated.
         stream: what inflates them; None where they are as they must be.
+        digest: the digest of all of them, or None.
     """
 
     offset: int
     length: int
     nbytes: int
     stream: Stream | None = None
+    digest: str | None = None
 
 
 class _Nested:
@@ -361,7 +363,10 @@ class Objects:
         span = (1 + sum((n - 1) * step for n, step in steps)) * width
         if not (place.stream or tensor.flags or _has_gaps(steps)):
             offset = place.offset + start
-            return Component(element.dtype, offset, span, element.type, byte_order=order)
+            digest = place.digest if span == place.nbytes else None
+            return Component(
+                element.dtype, offset, span, element.type, digest=digest, byte_order=order
+            )
         self._budget.charge_bytes(_GATHER_COST + 2 * len(steps) * _NUMBER_COST)
         geometry = Geometry(
             size=tuple(n for n, _ in steps),

@@ -29,6 +29,7 @@ import struct
 import zlib
 from typing import TYPE_CHECKING
 
+from ztensor.digest import zip_crc32
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, describe
 from ztensor.foreign.deflate import Stream
 from ztensor.foreign.pt.objects import Objects, Place
@@ -146,7 +147,9 @@ def _project_archive(source: Source, budget: Budget) -> Projection:
             if entry.method == DEFLATED:
                 stream = streams.get(storage.key) or Stream(entry.size)
                 streams[storage.key] = stream
-            return Place(entry.begin, entry.length, entry.size, stream)
+            # torch can be told to leave CRC-32s out, and writes 0 then.
+            digest = zip_crc32(b"", entry.crc) if entry.crc else None
+            return Place(entry.begin, entry.length, entry.size, stream, digest)
         if not storage.whole:
             return Place(0, 0, 0)
         raise FormatError(
@@ -158,7 +161,6 @@ def _project_archive(source: Source, budget: Budget) -> Projection:
     objects = Objects(place_of, order, budget, left, has_sum=pickled.crc != 0)
     text = b"" if version is None else _contents(source, version, _SMALL).strip()
     found = objects.projection(value, text.decode("latin-1"))
-    # torch can be told to leave CRC-32s out, and writes 0 then.
     sums = [
         sum_of(source, one)
         for name, one in entries.items()
