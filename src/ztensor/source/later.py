@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ztensor.errors import ClosedError, SourceError
 from ztensor.locks import Lock
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from ztensor.source.base import Source
     from ztensor.source.rights import Rights
+
+_T = TypeVar("_T")
 
 # A process may have 1,024 files open on most systems, and others than these.
 MOST_OPEN = 128
@@ -74,13 +76,7 @@ class LaterFile(ReadOneByOne):
         pool = self._pool
         if pool is None:
             raise ClosedError("the file was closed or given up", file=self.name)
-        try:
-            return pool.opened(self, self._open_checked)
-        except SourceError as error:
-            found = self._explain(error)
-            if found is error:
-                raise
-            raise found from error
+        return self._asked(lambda: pool.opened(self, self._open_checked))
 
     def confirm(self) -> None:
         """See that the file is there and as long as it has to be.
@@ -92,14 +88,14 @@ class LaterFile(ReadOneByOne):
         if isinstance(source, RemoteSource):
             self._asked(source.confirm)
 
-    def _asked(self, ask: Callable[[], None]) -> None:
-        """Do what may find that the file is gone.
+    def _asked(self, ask: Callable[[], _T]) -> _T:
+        """Return what a call gives that may find that the file is gone.
 
         Raises:
             SourceError: why, if something tells.
         """
         try:
-            ask()
+            return ask()
         except SourceError as error:
             found = self._explain(error)
             if found is error:
