@@ -33,8 +33,7 @@ from ztensor.errors import (
 from ztensor.layout.elements import is_native
 from ztensor.reading.decoding import LEAST_SHARED_BYTES, InOrder, decoding_jobs
 from ztensor.reading.runs import PartReader, RunCache, RunReader
-from ztensor.source.ahead import exact
-from ztensor.source.base import Range, fill_arriving
+from ztensor.source.base import Range, exact, fill_arriving
 from ztensor.source.pieces import PART_BYTES
 from ztensor.threads import WINDOWS, run_jobs, thread_count
 
