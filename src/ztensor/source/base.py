@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import os
 from typing import TYPE_CHECKING, Protocol
 
 from ztensor.buffers import new_bytes
@@ -97,6 +98,16 @@ class Source(Protocol):
     def close(self) -> None:
         """Give back handles; views handed out stay valid. May be called again."""
         ...
+
+
+class Opening(os.PathLike[str]):
+    """What is named by a path, and says itself how it is opened."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def open(self, *, mapped: bool = True) -> Source:
+        """Open it; `mapped` as for a file on disk."""
 
 
 class ReadOneByOne(abc.ABC):
