@@ -75,13 +75,11 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "chunks/sums.py": ("unit/divided/test_opened.py",),
     "chunks/staging.py": ("unit/divided/test_opened.py",),
     "chunks/table.py": ("unit/divided/test_opened.py", "unit/divided/test_root.py"),
-    "browsing/lists.py": ("unit/browsing/test_app.py",),
     "cli": _VERBS,
     "serving/connections.py": ("unit/serving/test_guard.py",),
     "serving/answers.py": ("unit/serving/test_server.py",),
     "serving/model.py": ("unit/serving/test_server.py",),
     "conformance": ("unit/conformance/test_running.py",),
-    "cli/demo.py": ("unit/test_demo.py",),
     "cli/terminal.py": ("unit/cli/test_main.py", "unit/cli/test_show.py"),
     "container/framing.py": (
         "unit/container/test_v1.py",
@@ -289,7 +287,6 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "layout/gguf_decoding.py": ("unit/layout/test_gguf_blocks.py",),
     "layout/quantization": _QUANTIZATION,
     "layout/scipy_sparse.py": ("unit/foreign/test_scipy_npz.py", "unit/layout/test_lengths.py"),
-    "analysis/peers.py": ("unit/analysis/test_timing.py",),
     "layout/sparse_once.py": ("conformance/test_corpus2.py",),
     "layout/sparse_coo.py": (
         "unit/layout/test_sparse.py",
@@ -312,10 +309,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     ),
     "model/later.py": ("unit/foreign/test_npz.py", "unit/foreign/test_pt.py"),
     "model/shape.py": ("unit/reading/test_selection.py",),
-    "model/showing.py": (
-        "unit/test_results.py",
-        "unit/browsing/test_lines.py",
-    ),
+    "model/showing.py": ("unit/test_results.py",),
     "model/table.py": ("unit/container/test_kinds.py", "unit/reading/test_loading.py"),
     "reading/bulk.py": (
         "unit/divided/test_nested.py",
