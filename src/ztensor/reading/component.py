@@ -21,7 +21,6 @@ from ztensor.encoding.base import (
     EncodingWithTable,
     require_decodable,
 )
-from ztensor.encoding.zstd import FRAME_FIELD, runs_of_field
 from ztensor.errors import (
     DigestMismatchError,
     EncodingError,
@@ -458,8 +457,12 @@ class StoredComponent:
         Raises:
             FormatError: so it is.
         """
+        if self.component.encoding != "zstd" or expected is None:
+            return
+        from ztensor.encoding.zstd.listing import FRAME_FIELD, runs_of_field
+
         listed = (self.component.extra or {}).get(FRAME_FIELD)
-        if listed is None or self.component.encoding != "zstd" or expected is None:
+        if listed is None:
             return
         encoding, stored = ENCODINGS["zstd"], self.stored()
         limits = self._shared.limits
