@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from ztensor.source.urls import Remote
+    from ztensor.source.reference import Remote
     from ztensor.typing import Path, Readable
 
 
