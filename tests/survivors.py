@@ -334,11 +334,7 @@ EQUAL: dict[str, dict[str, str]] = {
         "time.monotonic() > until": _CLOCK,
     },
     "source/joined.py": {
-        "within + destination.nbytes <= self.sources[number].size": _LONG_WAY,
-    },
-    "source/local.py": {
-        "destination.nbytes >= _COPIED_BYTES": _SPEED,
-        "wanted >= _COPIED_BYTES": _SPEED,
+        "within + destination.nbytes <= source.size": _LONG_WAY,
     },
     "source/locking.py": {
         "time.monotonic() >= until": _CLOCK,
@@ -363,7 +359,6 @@ EQUAL: dict[str, dict[str, str]] = {
     },
     "source/sink.py": {
         "done < length": "the kernel copies no bytes once more",
-        "nbytes >= LEAST_BYTES": _SPEED,
         "self._unstarted >= START_BYTES": _SPEED,
         "time.monotonic() > until": _CLOCK,
         "written < nbytes": "at the edge nothing is left to write",

@@ -137,7 +137,6 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
         "remote/test_folders.py",
     ),
     "source/local.py": (
-        "unit/source/test_local_unchanged.py",
         "unit/test_buffers.py",
         "unit/test_handle.py",
         "unit/reading/test_places.py",
@@ -399,7 +398,6 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "sharded": ("unit/test_sharded.py", "unit/cli/test_sets.py"),
     "source/folders.py": ("remote/test_folders.py",),
     "source/hub_tree.py": ("remote/test_folders.py",),
-    "source/later.py": ("unit/divided/test_opened.py",),
     "source/directory.py": ("unit/foreign/test_dcp.py",),
     "source/within.py": ("unit/foreign/test_dcp.py", "unit/foreign/test_keras.py"),
     "source/requested.py": ("unit/cli/test_verify.py",),

@@ -37,6 +37,7 @@ from ztensor.reading.component import Fetching
 from ztensor.reading.runs import PartReader
 from ztensor.reading.selection import picked, plan
 from ztensor.source.at_once import AtOnce
+from ztensor.source.joined import LazyFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -175,9 +176,8 @@ class Assembler:
         if expected > most:  # lengths are a claim until the files were opened
             for file in np.unique(table.file[part]).tolist():
                 found, _ = self.source.place(self._starts[file])
-                confirm = getattr(found, "confirm", None)
-                if confirm is not None:
-                    confirm()
+                if isinstance(found, LazyFile):
+                    found.confirm()
 
     # --- Boxes ------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ from ztensor.reading.objects import not_found
 from ztensor.reading.places import Places
 from ztensor.source.ahead import exact
 from ztensor.source.base import Range
-from ztensor.source.joined import JoinedSource, files_of, identity_of
+from ztensor.source.joined import JoinedSource, files_of
 from ztensor.source.table import opened_by
 from ztensor.tensor import Tensor, tensor_of
 from ztensor.threads import thread_count
@@ -215,8 +215,8 @@ class FileObjects:
 
     def identity(self) -> object:
         """Return what tells these bytes from others: of a file its place and times, or its ETag."""
-        if (told := identity_of(self.source)) is not None:
-            return told
+        if (identity := self.source.identity()) is not None:
+            return identity
         whole = Range(self.source, 0, self.source.size)
         return digest_of_bytes(ALGORITHMS["sha256"], whole.pieces())
 

@@ -20,13 +20,11 @@ import numpy as np
 
 from ztensor.buffers import new_bytes
 from ztensor.locks import Lock
-from ztensor.source.base import Arriving, read_arriving
+from ztensor.source.base import Source
 from ztensor.source.heads import Heads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from ztensor.source.base import Source
 
 _WINDOW_BYTES = 32 << 20
 _FIRST_BYTES = 2 << 20  # the first time a reader goes on to the next component
@@ -70,7 +68,7 @@ def extents_of(offsets: Any, lengths: Any, is_encoded: Any) -> Extents:
     )
 
 
-class AheadSource(Arriving):
+class AheadSource(Source):
     """A source that brings what is read next; safe to use from several threads.
 
     Args:
@@ -137,7 +135,7 @@ class AheadSource(Arriving):
         Raises:
             SourceError: as `read_into`.
         """
-        return read_arriving(self.source, parts)
+        return self.source.read_arriving(parts)
 
     @contextlib.contextmanager
     def walked(self) -> Iterator[None]:
@@ -251,6 +249,10 @@ class AheadSource(Arriving):
     def require_unchanged(self) -> None:
         """Raise where the source is no longer what was opened."""
         self.source.require_unchanged()
+
+    def identity(self) -> tuple[object, ...] | None:
+        """Return what tells the source from one that takes its place."""
+        return self.source.identity()
 
     def close(self) -> None:
         """Forget what was read ahead, and close the source. May be called again."""
