@@ -37,7 +37,6 @@ from ztensor.reading.component import Fetching
 from ztensor.reading.runs import PartReader
 from ztensor.reading.selection import picked, plan
 from ztensor.source.at_once import AtOnce
-from ztensor.source.joined import LazyFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -176,8 +175,7 @@ class Assembler:
         if expected > most:  # lengths are a claim until the files were opened
             for file in np.unique(table.file[part]).tolist():
                 found, _ = self.source.place(self._starts[file])
-                if isinstance(found, LazyFile):
-                    found.confirm()
+                found.confirm()
 
     # --- Boxes ------------------------------------------------------------------------------
 

@@ -32,7 +32,6 @@ from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.objects import not_found
 from ztensor.sharded.naming import DIVIDED, ROOT
-from ztensor.source.ahead import exact
 from ztensor.source.failures import changed
 from ztensor.source.joined import LazyFile, OpenFiles, join_behind
 from ztensor.source.local import FileSource
@@ -155,7 +154,7 @@ class DividedObjects(FileObjects):
 
     def explained(self, error: SourceError) -> SourceError:
         """Return the error of a file that cannot be read, or why: the checkpoint was replaced."""
-        source = exact(self.file.source)
+        source = self.file.source.exact()
         try:
             if isinstance(source, RemoteSource):
                 source.require_current()

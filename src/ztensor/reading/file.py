@@ -37,7 +37,6 @@ from ztensor.reading.component import Fetching
 from ztensor.reading.locating import Located
 from ztensor.reading.objects import not_found
 from ztensor.reading.places import Places
-from ztensor.source.ahead import exact
 from ztensor.source.base import Range
 from ztensor.source.joined import JoinedSource, files_of
 from ztensor.source.table import opened_by
@@ -378,7 +377,7 @@ class FileObjects:
             error.object_name = name
             error.hint = f"it has {', '.join(map(describe, tensor_object.components))}"
             raise error
-        whole = exact(self.source)
+        whole = self.source.exact()
         if found.shard is not None and isinstance(whole, JoinedSource):
             source, offset = whole.place(found.offset)
             return Location(source.path, offset, found.length)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 from typing import TYPE_CHECKING
 
 from ztensor.buffers import new_bytes
@@ -10,6 +11,8 @@ from ztensor.errors import Reason, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from ztensor.source.reference import Remote
 
 # One read where all bytes are looked at once: they stay in the processor's cache until then.
 PIECE_BYTES = 1 << 20
@@ -31,12 +34,14 @@ class Source(abc.ABC):
         name: path or a description, for messages.
         path: the path by which another process could open the file, or None.
         size: length in bytes when it was opened.
+        remote: the URL that opens it in another process, with its store; None without one.
         prefers_long_reads: whether a read costs so much that bytes in between are better read, too.
     """
 
     name: str
     path: str | None = None
     size: int
+    remote: Remote | None = None
     prefers_long_reads: bool = False
 
     @abc.abstractmethod
@@ -93,6 +98,21 @@ class Source(abc.ABC):
     def identity(self) -> tuple[object, ...] | None:
         """Return what tells the file from one that takes its place; None where only bytes do."""
         return None
+
+    def confirm(self) -> None:  # noqa: B027  # opening it has asked
+        """See that the file is there and as long as was said, where that is not known yet.
+
+        Raises:
+            SourceError: it is not.
+        """
+
+    def exact(self) -> Source:
+        """Return the source that reads what it is asked for, and nothing ahead."""
+        return self
+
+    def walked(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which all components are read, in their order."""
+        return contextlib.nullcontext()
 
     def close(self) -> None:  # noqa: B027  # most sources are the caller's
         """Give back handles; views handed out stay valid. May be called again."""

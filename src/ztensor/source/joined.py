@@ -9,13 +9,10 @@ import itertools
 import os
 from typing import TYPE_CHECKING, TypeVar
 
-from ztensor.errors import ClosedError, SourceError
+from ztensor.errors import ClosedError, Reason, SourceError
 from ztensor.locks import Lock
-from ztensor.source.ahead import exact
 from ztensor.source.base import Source
-from ztensor.source.failures import changed
 from ztensor.source.local import FileSource
-from ztensor.source.remote import RemoteSource
 from ztensor.source.rights import rights_of
 from ztensor.threads import run_jobs
 
@@ -184,9 +181,7 @@ class LazyFile(Source):
         Raises:
             SourceError: it is not.
         """
-        source = exact(self.opened())
-        if isinstance(source, RemoteSource):
-            self._asked(source.confirm)
+        self._asked(self.opened().exact().confirm)
 
     def _asked(self, ask: Callable[[], _T]) -> _T:
         """Return what a call gives that may find that the file is gone.
@@ -216,7 +211,11 @@ class LazyFile(Source):
         self._identity = identity if self._identity is None else self._identity
         if identity != self._identity:
             source.close()
-            raise changed(self.name)
+            raise SourceError(
+                "the file was replaced after it was opened; open it again",
+                reason=Reason.SOURCE_CHANGED,
+                file=self.name,
+            )
         return source
 
     def read_into(self, offset: int, destination: memoryview) -> None:

@@ -10,15 +10,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError, describe
-from ztensor.source.ahead import exact
 from ztensor.source.beneath import Beneath
 from ztensor.source.directory import RemoteFiles, RemoteFolderSource
 from ztensor.source.joined import JoinedSource
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
 from ztensor.source.paths import is_url, path_text
-from ztensor.source.remote import RemoteSource
-from ztensor.source.urls import Remote
+from ztensor.source.reference import Remote
 
 if TYPE_CHECKING:
     from ztensor.source.base import Source
@@ -90,10 +88,11 @@ def opened_by(source: Source) -> Any:
     Returns:
         A path, a `Remote`, a URL, or the bytes.
     """
-    source = exact(source)
+    source = source.exact()
     first = source.sources[0] if isinstance(source, JoinedSource) else source
-    if isinstance(first, RemoteSource):
-        return first.remote
+    remote = first.remote
+    if remote is not None:
+        return remote
     if isinstance(first, RemoteFolderSource):
         return first.files.folder
     if is_remote(first.name):
@@ -107,8 +106,7 @@ def path_or_url(source: Source) -> str | Remote | None:
     """Return what files beside a source are looked for by: its path or its URL, if it has one."""
     if source.path is not None:
         return source.path
-    inner = exact(source)
-    return inner.remote if isinstance(inner, RemoteSource) else None
+    return source.remote
 
 
 def known_schemes() -> str:
