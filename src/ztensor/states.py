@@ -26,10 +26,10 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.frameworks import FRAMEWORKS, tree_adapter
+from ztensor.interactive import Keyed, Shown
 from ztensor.limits import Budget, Limits
 from ztensor.model.formats import written_as
 from ztensor.model.showing import counted
-from ztensor.notebook import Keyed, Shown
 from ztensor.opening import open as open_files
 from ztensor.reading.filling import require_copied
 from ztensor.reading.loading import load_all, load_files

@@ -23,11 +23,11 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
+from ztensor.interactive import Shown
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.model.later import LaterObjects
 from ztensor.model.manifest import Manifest
 from ztensor.model.showing import counted
-from ztensor.notebook import Shown
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.objects import not_found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import os
 from typing import TYPE_CHECKING
 
 from ztensor.buffers import new_bytes
@@ -116,6 +117,16 @@ class Source(abc.ABC):
 
     def close(self) -> None:  # noqa: B027  # most sources are the caller's
         """Give back handles; views handed out stay valid. May be called again."""
+
+
+class Opening(os.PathLike[str]):
+    """What is named by a path, and says itself how it is opened."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def open(self, *, mapped: bool = True) -> Source:
+        """Open it; `mapped` as for a file on disk."""
 
 
 def fill_arriving(

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
-from ztensor.source.base import Source
+from ztensor.source.base import Opening, Source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +52,7 @@ class RemoteFolderSource(FolderSource):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RemoteFiles(os.PathLike[str]):
+class RemoteFiles(Opening):
     """Files in one folder of a store that are read as one.
 
     Attributes:

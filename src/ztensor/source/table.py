@@ -10,8 +10,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError, describe
-from ztensor.source.beneath import Beneath
-from ztensor.source.directory import RemoteFiles, RemoteFolderSource
+from ztensor.source.base import Opening
 from ztensor.source.joined import JoinedSource
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
@@ -52,7 +51,7 @@ def source_of(given: Any, *, mapped: bool) -> Source:
         ArgumentValueError: no file can have that path.
         SourceError: it cannot be read.
     """
-    if isinstance(given, (Beneath, RemoteFiles)):
+    if isinstance(given, Opening):
         return given.open(mapped=mapped)
     if isinstance(given, (str, os.PathLike)):
         path = path_text(given)
@@ -93,6 +92,8 @@ def opened_by(source: Source) -> Any:
     remote = first.remote
     if remote is not None:
         return remote
+    from ztensor.source.directory import RemoteFolderSource
+
     if isinstance(first, RemoteFolderSource):
         return first.files.folder
     if is_remote(first.name):
