@@ -35,7 +35,7 @@ from ztensor.threads import Pool, run_jobs, thread_count
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from ztensor.typing import Path
+    from ztensor.typing import Path, Storage
 
 # A file of a process, or a root, that has no name yet where the system gives none to nobody.
 _MOST_LOOKED_INTO = 3
@@ -65,7 +65,11 @@ def clean(place: Place, named: Collection[str], before: Iterable[str] = ()) -> l
 
 @public
 def compact(
-    folder: Path, *, storage: object = None, older_than: float = HOURS, dry_run: bool = False
+    folder: Path,
+    *,
+    storage: Storage | None = None,
+    older_than: float = HOURS,
+    dry_run: bool = False,
 ) -> list[str]:
     """Remove the files of a folder that its checkpoint does not name; return their names.
 
