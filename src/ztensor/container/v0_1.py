@@ -89,7 +89,8 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
             path = (index, "name")
             problems.append(Problem(Reason.DUPLICATE_NAME, message, path, SECTION))
         if len(problems) > start:
-            problems[start:] = [problem.about(name) for problem in problems[start:]]
+            if name is not None:
+                problems[start:] = [problem.about(name) for problem in problems[start:]]
         elif name is not None and tensor_object is not None:
             objects[name] = tensor_object
             if not tensor_object.attributes:  # which are decoded values

@@ -6,6 +6,7 @@ of a manifest of many objects that is half of the memory.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.digest import check_digest
@@ -160,8 +161,8 @@ def read_objects(
         made = parse(name, entry) if known < MOST_PROBLEMS else None
         if len(problems) > known:
             made = None
-            named = name if isinstance(name, str) else None
-            problems[known:] = [problem.about(named) for problem in problems[known:]]
+            if isinstance(name, str):
+                problems[known:] = [problem.about(name) for problem in problems[known:]]
         if made is None or not _keeps_more(made):
             budget.release_to(left)
             cost = OBJECT_COST if made is None else _cost(made, end - start, form.place_cost)
@@ -202,7 +203,7 @@ def parse_components(
         if component is not None:
             components[role] = component
         if len(problems) > start:
-            problems[start:] = [problem.about(None, role) for problem in problems[start:]]
+            problems[start:] = [replace(found, component=role) for found in problems[start:]]
     return components
 
 

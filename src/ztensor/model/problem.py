@@ -43,12 +43,10 @@ class Problem:
         """Return the same problem seen from further up: `steps` come before its path."""
         return dataclasses.replace(self, path=(*steps, *self.path))
 
-    def about(self, object_name: str | None, component: str | None = None) -> Problem:
-        """Return the same problem with the object, or the component, it concerns."""
+    def about(self, object_name: str, component: str | None = None) -> Problem:
+        """Return the same problem with the object, and perhaps the component, it concerns."""
         return dataclasses.replace(
-            self,
-            object_name=self.object_name if object_name is None else object_name,
-            component=component if self.component is None else self.component,
+            self, object_name=object_name, component=self.component or component
         )
 
     def __str__(self) -> str:
