@@ -62,15 +62,9 @@ def open_file(
     recover: bool = False,
     at_once: Source | None = None,
 ) -> FileObjects:
-    """Return the objects of one file; see `ztensor.Reader` for arguments and errors.
+    """Return the objects of one file; see `ztensor.Reader` and `FileOptions`.
 
-    Args:
-        path: as there, like those that follow.
-        verify: likewise.
-        mmap: likewise.
-        limits: likewise.
-        recover: likewise.
-        at_once: the file, where it was opened a moment ago.
+    `at_once` is the file, where it was opened a moment ago.
     """
     caps = DEFAULT_LIMITS if limits is None else limits
     until = None

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, SourceError, describe
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -53,3 +53,15 @@ def path_text(path: Any) -> str:
     if fault:
         raise ArgumentValueError("no file can have this path", found=fault, file=text)
     return text
+
+
+def make_folder(path: str) -> None:
+    """Make a folder on disk, and those it is in, where they are missing.
+
+    Raises:
+        SourceError: it cannot be made.
+    """
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot make the folder", path) from error
