@@ -377,7 +377,7 @@ class _Part:
         if is_whole and in_place and component.encoding == "raw":
             self._read_raw(at_once)
         elif is_whole and in_place and self._target.flags.c_contiguous:
-            self._stored.decode_into(self._target.reshape(-1).view(np.uint8).data)
+            self._stored.decoded(self._target.nbytes, self._target.reshape(-1).view(np.uint8))
         else:
             reading = None
             if in_place and not is_whole:

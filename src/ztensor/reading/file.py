@@ -328,7 +328,7 @@ class FileObjects:
             raise not_found(name, self.names, self.name)
         return found
 
-    def located(self, name: str, role: str | None = None) -> Located:
+    def located(self, name: str | None, role: str | None = None) -> Located:
         """Return a context in which an error of ours is told file, object and component."""
         return Located(self, name, role)
 
