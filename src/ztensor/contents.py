@@ -35,17 +35,18 @@ from ztensor.model.later import LaterObjects
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import component_extents, read_manifest
 from ztensor.source import locking
-from ztensor.source.ahead import AheadSource, exact, extents_of
-from ztensor.source.base import read_bytes
+from ztensor.source.base import exact, read_bytes
 from ztensor.source.directory import FolderSource
 from ztensor.source.local import FileSource
 from ztensor.source.paths import path_text
+from ztensor.source.pieces import extents_of
+from ztensor.source.reference import Remote
 from ztensor.source.table import source_of
-from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
     from ztensor.container import Frame
     from ztensor.model.manifest import Manifest
+    from ztensor.source.ahead import AheadSource
     from ztensor.source.base import Source
 
 _HEAD_BYTES = 4096  # a file system leaves zeros by blocks of this
@@ -60,7 +61,6 @@ def open_file(
     mmap: bool = True,
     limits: Limits | None = None,
     recover: bool = False,
-    at_once: Source | None = None,
 ) -> FileObjects:
     """Return the objects of one file; see `ztensor.Reader` for arguments and errors.
 
@@ -70,14 +70,12 @@ def open_file(
         mmap: likewise.
         limits: likewise.
         recover: likewise.
-        at_once: the file, where it was opened a moment ago.
     """
     caps = DEFAULT_LIMITS if limits is None else limits
     for left in reversed(range(_TRIES)):
-        opened = _source_of(path, mapped=mmap) if at_once is None else at_once
-        at_once = None
+        opened = _source_of(path, mapped=mmap)
         if opened.prefers_long_reads:  # also what a format keeps and reads later goes through it
-            opened = AheadSource(opened)
+            opened = _ahead(opened)
         try:
             frame, manifest, how = _contents(opened, caps)
             if frame is not None and frame.container is Container.V2:
@@ -119,7 +117,7 @@ def _joined(source: Source, manifest: Manifest, limits: Limits) -> Source:
         source = join_shards(exact(source), manifest.shards, limits)
     if not source.prefers_long_reads:
         return source
-    ahead = source if isinstance(source, AheadSource) else AheadSource(source)
+    ahead = _ahead(source)
     objects = manifest.objects
     if isinstance(objects, LaterObjects):
         ahead.expect(lambda: extents_of(*objects.extents()), is_patient=True)
@@ -138,6 +136,13 @@ def _source_of(path: Any, *, mapped: bool) -> Source:
         if isinstance(path, (str, os.PathLike)) and is_checkpoint(path_text(path)):
             return FolderSource(path_text(path))
         raise
+
+
+def _ahead(source: Source) -> AheadSource:
+    """Return a source that brings what is read next, where each request is dear."""
+    from ztensor.source.ahead import AheadSource
+
+    return source if isinstance(source, AheadSource) else AheadSource(source)
 
 
 def _expect_commits(source: Source, frame: Frame) -> None:

@@ -13,16 +13,15 @@ from ztensor.errors import (
     ArgumentValueError,
     SourceNotFoundError,
     SourcePermissionError,
-    ZTensorError,
     describe,
 )
 from ztensor.frameworks import read_values
 from ztensor.model.showing import counted
 from ztensor.reading.reader import ObjectReader
 from ztensor.sharded.naming import DIVIDED, ROOT, is_set
-from ztensor.source.paths import is_url, path_text
-from ztensor.source.table import is_remote, source_of
-from ztensor.source.urls import Remote, path_of_file_url, with_storage
+from ztensor.source.paths import path_text
+from ztensor.source.reference import Remote, path_of_file_url, with_storage
+from ztensor.source.table import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from ztensor.reading.objects import Objects
     from ztensor.reading.verify import VerifyReport
     from ztensor.sharded.objects import ShardedObjects
-    from ztensor.source.base import Source
     from ztensor.typing import (
         Bytes,
         JaxArray,
@@ -89,13 +87,9 @@ class Reader(ObjectReader):
         cache: Path | None = None,
     ) -> None:
         path = with_storage(path, storage, cache)
-        found, opened = None, _opened_at_once(path, mapped=mmap)
-        if opened is None:
-            found = _divided_if_meant(path, verify=verify, limits=limits)
+        found = _divided_if_meant(path, verify=verify, limits=limits)
         super().__init__(
-            open_file(
-                path, verify=verify, mmap=mmap, limits=limits, recover=recover, at_once=opened
-            )
+            open_file(path, verify=verify, mmap=mmap, limits=limits, recover=recover)
             if found is None
             else found
         )
@@ -375,19 +369,6 @@ def reader_over(objects: Objects) -> Reader:
     return reader
 
 
-def _opened_at_once(path: Any, *, mapped: bool) -> Source | None:
-    """Return a file on disk that is called as nothing else that is opened; else None.
-
-    Most paths are of one. Tried first, no other question to the system is needed.
-    """
-    if type(path) is not str or path.endswith((ROOT, ".json", ".gguf")) or is_url(path):
-        return None
-    try:
-        return source_of(path, mapped=mapped)
-    except ZTensorError:  # who looks for what else it may be says so, too
-        return None
-
-
 @public
 def open(  # the name released libraries and users know
     path: Openable,
@@ -415,13 +396,6 @@ def open(  # the name released libraries and users know
     if mode not in ("r", "rb"):
         _refuse_mode(mode)
     path = with_storage(path, storage, cache)
-    opened = _opened_at_once(path, mapped=mmap)
-    if opened is not None:
-        return reader_over(
-            open_file(
-                path, verify=verify, mmap=mmap, limits=limits, recover=recover, at_once=opened
-            )
-        )
     found = _divided_if_meant(path, verify=verify, limits=limits)
     if found is not None:
         return reader_over(found)

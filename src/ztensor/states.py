@@ -37,7 +37,7 @@ from ztensor.reading.names import keeps
 from ztensor.reading.overlaps import lie_apart
 from ztensor.sharded.saving import save_files
 from ztensor.source.paths import is_path, path_text
-from ztensor.source.urls import with_storage
+from ztensor.source.reference import with_storage
 from ztensor.tree.decode import LeafAt, decode
 from ztensor.tree.encode import encode
 from ztensor.tree.fitting import fit

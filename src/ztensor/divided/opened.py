@@ -32,7 +32,7 @@ from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.objects import not_found
 from ztensor.sharded.naming import DIVIDED, ROOT
-from ztensor.source.ahead import exact
+from ztensor.source.base import exact
 from ztensor.source.failures import changed
 from ztensor.source.later import LaterFile, LaterFiles
 from ztensor.source.local import FileSource

@@ -24,8 +24,8 @@ from ztensor.layout.elements import is_native, result_dtype, storage_dtype, type
 from ztensor.model.dtype import element_count
 from ztensor.reading.runs import WHOLE_BYTES, RunReader, StreamReader
 from ztensor.reading.selection import PIECE_BYTES, gathered, plan, select
-from ztensor.source.ahead import exact
 from ztensor.source.at_once import AtOnce
+from ztensor.source.base import exact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

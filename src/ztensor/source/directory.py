@@ -11,7 +11,7 @@ from ztensor.source.base import ReadOneByOne
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ztensor.source.urls import Remote
+    from ztensor.source.reference import Remote
 
 
 class FolderSource(ReadOneByOne):

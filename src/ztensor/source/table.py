@@ -10,15 +10,14 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError, describe
-from ztensor.source.ahead import exact
+from ztensor.source.base import exact, remote_behind
 from ztensor.source.beneath import Beneath
 from ztensor.source.directory import RemoteFiles, RemoteFolderSource
 from ztensor.source.joined import JoinedSource
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
 from ztensor.source.paths import is_url, path_text
-from ztensor.source.remote import RemoteSource
-from ztensor.source.urls import Remote
+from ztensor.source.reference import Remote
 
 if TYPE_CHECKING:
     from ztensor.source.base import Source
@@ -92,8 +91,9 @@ def opened_by(source: Source) -> Any:
     """
     source = exact(source)
     first = source.sources[0] if isinstance(source, JoinedSource) else source
-    if isinstance(first, RemoteSource):
-        return first.remote
+    remote = remote_behind(first)
+    if remote is not None:
+        return remote
     if isinstance(first, RemoteFolderSource):
         return first.files.folder
     if is_remote(first.name):
@@ -107,8 +107,7 @@ def path_or_url(source: Source) -> str | Remote | None:
     """Return what files beside a source are looked for by: its path or its URL, if it has one."""
     if source.path is not None:
         return source.path
-    inner = exact(source)
-    return inner.remote if isinstance(inner, RemoteSource) else None
+    return remote_behind(source)
 
 
 def known_schemes() -> str:
