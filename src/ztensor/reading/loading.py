@@ -205,12 +205,12 @@ def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str,
             array = result[name] = place.array(slab, begin)
             if array is not None and begin % place.dtype.itemsize:
                 unaligned.append(name)
-        name = group.names[0] if len(group) == 1 else None
-        pieces = _runs(file, group, slab) if name is None else _pieces(file, name, slab)
+        alone = group.names[0] if len(group) == 1 else None
+        pieces = _runs(file, group, slab) if alone is None else _pieces(file, alone, slab)
         if is_far:
             arriving += pieces
         else:
-            jobs += [functools.partial(_fill, file, name, *piece) for piece in pieces]
+            jobs += [functools.partial(_fill, file, alone, *piece) for piece in pieces]
     fill_arriving(file.source, arriving)
     run_jobs(jobs, workers)
     for name in unaligned:
@@ -247,6 +247,6 @@ def _fill(
     memory: memoryview,
     done: Callable[[], None],
 ) -> None:
-    with file.located(name):
+    with file.located(name, None if name is None else "data"):
         file.source.read_into(offset, memory)
     done()

@@ -215,7 +215,8 @@ def verify_file(
     if isinstance(names, str):  # one name, not its letters
         names = [names]
     chosen = list(file.names) if names is None else list(dict.fromkeys(names))
-    every, damaged, workers = file.manifest.objects, {}, file.thread_count(threads)
+    damaged: dict[str, _Findings] = {}
+    every, workers = file.manifest.objects, file.thread_count(threads)
     if isinstance(every, TableObjects):
         call = _Call(file, _stored_bytes(file, every, chosen), progress)
         right = right_names(file, chosen, call.report, workers)
