@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import random
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,24 +73,6 @@ def test_a_file_that_is_not_what_it_was(tmp_path: Path) -> None:
             assert caught.value.object_name is not None
 
 
-def test_a_file_changed_in_place_is_refused_by_every_use(tmp_path: Path) -> None:
-    path = tmp_path / "m.zt"
-    save_file(some(8), path)
-    with ztensor.open(path) as reader:
-        part = reader.get_slice("0.float32")
-        uses: list[Any] = [
-            lambda: reader["0.float32"],
-            lambda: reader.read_numpy("1.int64"),
-            lambda: part[0],
-        ]
-        for use in uses:
-            use()
-        os.utime(path, ns=(1, 1))
-        for use in uses * 2:  # what is wrong stays wrong
-            with pytest.raises(SourceError, match="changed in place"):
-                use()
-
-
 def test_a_closed_reader(tmp_path: Path) -> None:
     save_file(some(8), tmp_path / "m.zt")
     reader = ztensor.open(tmp_path / "m.zt")
@@ -139,21 +119,6 @@ def test_a_reader_gives_the_same_however_it_came_to_be(tmp_path: Path, count: in
         with pytest.raises(ObjectNotFoundError):
             some_of_it["1.int64"]
         others[0].close()
-
-
-@pytest.mark.parametrize("count", [64, 2000])
-def test_threads_that_use_one_reader(tmp_path: Path, count: int) -> None:
-    tensors = {name: one for name, one in some(count).items() if not name.endswith("int16")}
-    save_file(tensors, tmp_path / "m.zt")
-
-    def read(seed: int) -> bool:
-        names = list(tensors)
-        if seed:
-            random.Random(seed).shuffle(names)
-        return all(uses_of(reader, name) == [tensors[name].tobytes()] * 3 for name in names)
-
-    with ztensor.open(tmp_path / "m.zt") as reader, ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(read, range(4)))
 
 
 @pytest.mark.parametrize("digest", ["fffffffffffffffd", "fffffffffffffffe", "ffffffffffffffff"])
