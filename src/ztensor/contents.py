@@ -35,7 +35,7 @@ from ztensor.model.later import LaterObjects
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import component_extents, read_manifest
 from ztensor.source import locking
-from ztensor.source.base import exact, read_bytes
+from ztensor.source.base import read_bytes
 from ztensor.source.directory import FolderSource
 from ztensor.source.local import FileSource
 from ztensor.source.paths import path_text
@@ -114,7 +114,7 @@ def _joined(source: Source, manifest: Manifest, limits: Limits) -> Source:
     if manifest.shards:
         from ztensor.reading.shards import join_shards  # few files have any
 
-        source = join_shards(exact(source), manifest.shards, limits)
+        source = join_shards(source.exact(), manifest.shards, limits)
     if not source.prefers_long_reads:
         return source
     ahead = _ahead(source)

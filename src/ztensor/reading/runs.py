@@ -17,7 +17,6 @@ import numpy as np
 
 from ztensor.buffers import empty_array, new_bytes
 from ztensor.locks import Lock
-from ztensor.source.base import exact
 from ztensor.threads import run_jobs, thread_count
 
 if TYPE_CHECKING:
@@ -202,7 +201,8 @@ class RunReader:
     def _is_fetched_at_once(self) -> bool:
         """Return whether the runs that are wanted are asked for before one is decoded."""
         source = self._range.source
-        return source.prefers_long_reads and exact(source) is source and self._stored is self._range
+        is_exact = source.prefers_long_reads and source.exact() is source
+        return is_exact and self._stored is self._range
 
     def _over(self, runs: Iterable[int], at_once: AtOnce) -> RunReader:
         """Return the same over runs of which those that were not kept are asked for."""

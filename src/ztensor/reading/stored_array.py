@@ -25,7 +25,6 @@ from ztensor.model.dtype import element_count
 from ztensor.reading.runs import WHOLE_BYTES, RunReader, StreamReader
 from ztensor.reading.selection import PIECE_BYTES, gathered, plan, select
 from ztensor.source.at_once import AtOnce
-from ztensor.source.base import exact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -242,7 +241,7 @@ class StoredArray:
         return self._attempt(functools.partial(self._alone, key), key)
 
     def _alone(self, key: Any) -> Any:
-        at_once, found = AtOnce(exact(self._file.source)), list[Any]()
+        at_once, found = AtOnce(self._file.source.exact()), list[Any]()
         self.ask(key, at_once, found.append)
         at_once.end()
         return found[0]

@@ -25,7 +25,7 @@ from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import component_extents, read_manifest
 from ztensor.reading.reader import ObjectReader
 from ztensor.source.ahead import AheadSource
-from ztensor.source.base import ReadOneByOne
+from ztensor.source.base import Source
 from ztensor.source.memory import MemorySource
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ KEYS: list[Any] = [
 WRONG: list[Any] = [40, (0, 0, 0, 0), "x", 1.5, [99], (..., ...), slice("a", "b"), [True]]
 
 
-class Far(ReadOneByOne):
+class Far(Source):
     """A source whose reads are dear, and counted."""
 
     prefers_long_reads = True
@@ -81,7 +81,6 @@ class Far(ReadOneByOne):
     def __init__(self, data: bytes) -> None:
         self._inner = MemorySource(data)
         self.name = "<far>"
-        self.path: str | None = None
         self.size = len(data)
         self.calls = 0
 
@@ -93,18 +92,6 @@ class Far(ReadOneByOne):
         self.calls += 1
         for offset, destination in parts:
             self._inner.read_into(offset, destination)
-
-    def view(self) -> memoryview | None:
-        return None
-
-    def held(self) -> memoryview | None:
-        return None
-
-    def require_unchanged(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def far(data: bytes, *, verify: bool | None = None) -> tuple[ObjectReader, Far]:
