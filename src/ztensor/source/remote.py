@@ -27,7 +27,7 @@ from ztensor.source.local import FileSource
 from ztensor.source.pieces import PART_BYTES, Piece, plan, scatter
 from ztensor.source.reference import Remote, is_option_store, path_of_file_url
 from ztensor.source.urls import place_of
-from ztensor.threads import Pool
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     import datetime
