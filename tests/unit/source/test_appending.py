@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from ztensor.errors import Reason, SourceError, SourceNotFoundError, SourceNotRegularError
-from ztensor.source import appending, guards
+from ztensor.source import guards
 from ztensor.source.appending import AppendSink
 from ztensor.source.base import read_bytes
 
@@ -156,34 +156,10 @@ def test_flushes_are_left_out_on_demand(path: Path, durable: Any) -> None:
     assert len(flushes) == (0 if durable is False else 2)
 
 
-@pytest.mark.parametrize("durable", ["auto", True, False])
-def test_the_disk_begins_with_what_will_be_flushed(
-    path: Path, monkeypatch: pytest.MonkeyPatch, durable: Any
-) -> None:
-    told: list[tuple[int, int]] = []
-    monkeypatch.setattr(appending, "START_BYTES", 100_000)
-    monkeypatch.setattr(appending, "start_flush", lambda _, at, count: told.append((at, count)))
-    before = path.stat().st_size
-    sink = opened(path, durable=durable)
-    for _ in range(10):
-        sink.write(memoryview(bytes(600_000)))
-    sink.barrier()
-    sink.write(COMMIT)
-    sink.commit()
-    if durable is False:
-        assert told == []
-        return
-    ends = [at + count for at, count in told]
-    assert told
-    assert [at for at, _ in told[1:]] == ends[:-1]
-    assert told[0][0] >= before - 64
-    assert path.stat().st_size - ends[-1] < 700_000
-
-
 @pytest.mark.usefixtures("small_pieces")
 def test_without_positional_writes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pwrite", raising=False)
-    monkeypatch.delattr(os, "pread", raising=False)
+    monkeypatch.delattr(os, "preadv", raising=False)
     old = path.read_bytes()
     sink = opened(path)
     assert read_bytes(sink, 4, 8) == b"old blob"
