@@ -303,42 +303,6 @@ def test_a_file_that_was_replaced_is_noticed(
     sink.close()
 
 
-def test_who_waits_gets_the_file_that_is_there_then(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ztensor.source import locking
-
-    new = tmp_path / "new"
-    new.write_bytes(b"the new file")
-    acquire = locking.acquire
-    replaced: list[bool] = []
-
-    def acquire_late(descriptor: int, name: str, *, timeout: float) -> None:
-        if not replaced:
-            os.replace(new, path)
-            replaced.append(True)
-        acquire(descriptor, name, timeout=timeout)
-
-    monkeypatch.setattr(locking, "acquire", acquire_late)
-    sink = AppendSink(str(path))
-    assert read_bytes(sink, 0, sink.size) == b"the new file"
-    sink.close()
-
-
-def test_a_file_replaced_again_and_again(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ztensor.source import locking
-
-    def replace(descriptor: int, name: str, *, timeout: float) -> None:
-        (tmp_path / "new").write_bytes(b"new")
-        os.replace(tmp_path / "new", path)
-
-    monkeypatch.setattr(locking, "acquire", replace)
-    with pytest.raises(SourceError, match="keep replacing"):
-        AppendSink(str(path))
-
-
 def test_only_regular_files_are_appended_to(tmp_path: Path) -> None:
     with pytest.raises(SourceNotFoundError):
         AppendSink(str(tmp_path / "missing"))

@@ -326,14 +326,3 @@ def test_half_a_guard_is_cut_off_or_told(path: Path, is_cut: bool) -> None:
     assert path.read_bytes().startswith(OLD + GUARD)
     assert (path.read_bytes() == OLD + GUARD) is is_cut
     sink.abort()
-
-
-@pytest.mark.usefixtures("small_pieces")
-@pytest.mark.parametrize("count", [526, 527, 528, 529, 530])
-def test_room_for_a_sector_more_is_given_back(path: Path, count: int) -> None:
-    sink = opened(path, durable=False)
-    start = sink.position
-    commit_all(sink, b"x" * 1000, b"m" * count)
-    end = start + 1000 + count + len(FOOTER)
-    assert end <= path.stat().st_size < end + SECTOR
-    assert path.read_bytes().endswith(FOOTER)
