@@ -315,7 +315,7 @@ class RemoteSource(Source):
             self.read_many([(offset, destination)])
 
     def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        """Fill several pieces of memory: neighbours by one request, long ones by several at once."""
+        """Fill several pieces of memory: neighbours by one request, long ones by several."""
         self._fill(self._waiting(parts))
 
     def read_arriving(self, parts: Sequence[tuple[int, memoryview]]) -> Iterator[int]:
