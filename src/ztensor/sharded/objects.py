@@ -67,7 +67,6 @@ class ShardedObjects:
     """
 
     is_set = True
-    quick = None
 
     def __init__(self, source: Any, **options: Unpack[FileOptions]) -> None:
         self._how = options
