@@ -20,12 +20,12 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.frameworks import adapter
+from ztensor.interactive import Shown
 from ztensor.layout import LAYOUTS, View
 from ztensor.layout.base import Quantized
 from ztensor.layout.elements import as_type, numpy_dtype, spell
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.shape import Shape
-from ztensor.notebook import Shown
 from ztensor.protocols import DLPackExporter, to_buffer
 from ztensor.tensor.arrays import as_array, packed_elements, shape_of, viewed_as
 from ztensor.tensor.constructors import Constructors
