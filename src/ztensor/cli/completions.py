@@ -7,7 +7,6 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from ztensor.cli.main import VERBS
 from ztensor.cli.options import Option
 from ztensor.cli.parsing import load
 from ztensor.cli.terminal import Terminal
@@ -16,6 +15,7 @@ from ztensor.errors import MissingDependencyError, ZTensorError
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Iterable
 
 OPTIONS = (
     Option(
@@ -63,20 +63,23 @@ def completions(terminal: Terminal, options: Namespace) -> None:
     terminal.result({"shell": options.shell, "script": script})
 
 
-def complete() -> None:
-    """Answer the shell that asks how a command line goes on, and end the process."""
+def complete(verbs: Iterable[tuple[str, str, str]]) -> None:
+    """Answer the shell that asks how a command line goes on, and end the process.
+
+    Args:
+        verbs: name, summary and place of each.
+    """
     import argcomplete
 
     parser = argparse.ArgumentParser(prog="ztensor", allow_abbrev=False)
-    verbs = parser.add_subparsers()
+    parsers = parser.add_subparsers()
     typed = os.environ.get("COMP_LINE", "").split()[1:2]
-    for group in VERBS.values():
-        for name, verb in group.items():
-            one = verbs.add_parser(name, help=verb.summary, allow_abbrev=False)
-            for option in load(name, verb.place).options if [name] == typed else ():
-                action: Any = option.add_to(one)
-                if option.is_name:
-                    action.completer = _names
+    for name, summary, place in verbs:
+        one = parsers.add_parser(name, help=summary, allow_abbrev=False)
+        for option in load(name, place).options if [name] == typed else ():
+            action: Any = option.add_to(one)
+            if option.is_name:
+                action.completer = _names
     argcomplete.autocomplete(parser)
 
 

@@ -199,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "_ARGCOMPLETE" in os.environ:
         from ztensor.cli.completions import complete
 
-        complete()
+        complete((name, *verb) for verbs in VERBS.values() for name, verb in verbs.items())
     mixed = mixture()
     if mixed is not None:  # said on each call: the next change to the installation breaks it
         print(mixed.message, file=sys.stderr)
