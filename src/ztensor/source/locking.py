@@ -149,7 +149,7 @@ def sweep(folder: str, targets: str) -> list[str]:
     Returns:
         The paths of those there were, whether they were of a dead process or not.
     """
-    from ztensor.source.removal import remove_file
+    from ztensor.source import removal  # not for a file that is read
 
     pattern = re.compile(rf"\.{targets}\.[0-9a-f]{{16}}\.tmp", re.DOTALL)
     names: list[str] = []
@@ -158,7 +158,7 @@ def sweep(folder: str, targets: str) -> list[str]:
             names = [entry.path for entry in entries if pattern.fullmatch(entry.name)]
         for name in names:
             with contextlib.suppress(OSError):
-                remove_file(name, is_dead)
+                removal.remove_file(name, is_dead)
     return names
 
 
