@@ -50,7 +50,6 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "analysis/spreads.py": ("unit/analysis/test_statistics.py",),
     "analysis/tally.py": ("unit/analysis/test_comparing.py", "unit/analysis/test_insight.py"),
     "analysis/sums.py": ("unit/analysis/test_statistics.py", "unit/cli/test_show.py"),
-    "arguments.py": ("unit/test_boundary.py", "unit/writing/test_writer.py"),
     "flax.py": ("unit/test_jax.py",),
     "limits.py": ("attacks/test_budget_manifests.py", "attacks/test_budget_rank.py"),
     "metadata.py": ("unit/reading/test_reader.py",),

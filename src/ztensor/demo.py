@@ -291,7 +291,10 @@ def _temporary_folder(folder: str | os.PathLike[str] | None) -> Iterator[Path]:
 
 def _require_space(folder: Path, nbytes: int) -> None:
     needed = 2 * nbytes + _SLACK_BYTES  # two files at a time, neither larger than the tensors
-    free = shutil.disk_usage(folder).free
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot look at the disk", str(folder)) from error
     if free < needed:
         raise SourceError(
             "not enough free space for the demo; set TMPDIR to a folder with more",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, MissingDependencyError, describe
 from ztensor.states import load_tree, save_tree
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["load_state", "save_state", "set_state", "state_of"]
 
 
-@public
 def state_of(model: Any) -> dict[str, Any]:
     """Return the state of a model as nested dicts of arrays, for `CheckpointManager.save`.
 
@@ -35,7 +33,6 @@ def state_of(model: Any) -> dict[str, Any]:
     return found
 
 
-@public
 def set_state(model: Any, state: dict[str, Any]) -> None:
     """Put a state back that `state_of` returned.
 
@@ -78,7 +75,6 @@ def set_state(model: Any, state: dict[str, Any]) -> None:
     model.set_state_tree(state)
 
 
-@public
 def save_state(model: Any, filename: Target, **options: Any) -> None:
     """Save the state of a model; see `state_of`.
 
@@ -95,7 +91,6 @@ def save_state(model: Any, filename: Target, **options: Any) -> None:
     save_tree(state_of(model), filename, **options)
 
 
-@public
 def load_state(model: Any, filename: Openable, **options: Any) -> None:
     """Load the state of a model, checked, into it; see `set_state`.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from ztensor.boundary import public
 from ztensor.opening import open as open_files
 from ztensor.opening import reader_of_bytes
 from ztensor.reading.loading import load_all, load_files
@@ -26,7 +25,6 @@ def __dir__() -> list[str]:
     return __all__
 
 
-@public
 def save_file(
     tensors: Mapping[str, object],
     filename: Target,
@@ -104,7 +102,6 @@ def save_file(
     )
 
 
-@public
 def save(
     tensors: Mapping[str, object],
     metadata: Mapping[str, object] | None = None,
@@ -133,7 +130,6 @@ def save(
     )
 
 
-@public
 def load_file(
     filename: Openable,
     copy: bool = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
@@ -172,7 +168,6 @@ def load_file(
         return load_files(reader.objects, load_all, progress, copy=copy, threads=threads)
 
 
-@public
 def load(
     data: Bytes, *, copy: bool = True, verify: bool | None = None, threads: int | None = None
 ) -> dict[str, Array | Any]:

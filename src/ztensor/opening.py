@@ -6,7 +6,6 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from ztensor.boundary import public, public_inside, turn
 from ztensor.contents import open_file
 from ztensor.errors import (
     ArgumentTypeError,
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     )
 
 
-@public
 class Reader(ObjectReader):
     """A zTensor file, or one of a known other format: a mapping from object names to arrays.
 
@@ -206,7 +204,6 @@ class Reader(ObjectReader):
     def read_torch(
         self, name: Iterable[str], *, device: TorchDevice = "cpu", copy: bool = False
     ) -> dict[str, TorchTensor]: ...
-    @public_inside
     def read_torch(
         self, name: str | Iterable[str], *, device: TorchDevice = "cpu", copy: bool = False
     ) -> TorchTensor | dict[str, TorchTensor]:
@@ -233,14 +230,9 @@ class Reader(ObjectReader):
             LimitError: a safety cap is exceeded, or the device's memory.
             SourceError: the bytes could not be read.
         """
-        try:
-            return read_values("torch", self, name, device=device, copy=copy)
-        except Exception as error:
-            turn(error)
-            raise
+        return read_values("torch", self, name, device=device, copy=copy)
 
 
-@public
 class ShardedReader(Reader):
     """Several files, open for reading as one mapping; `ztensor.open` gives it for a set.
 
@@ -388,7 +380,6 @@ def _opened_at_once(path: Any, *, mapped: bool) -> Source | None:
         return None
 
 
-@public
 def open(  # the name released libraries and users know
     path: Openable,
     mode: Literal["r"] = "r",

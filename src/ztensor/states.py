@@ -11,7 +11,7 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from ztensor.boundary import public
+from ztensor.arguments import require_kind
 from ztensor.divided import PartWriter, commit
 from ztensor.divided.nested import attributes_of
 from ztensor.divided.opened import DividedObjects
@@ -26,6 +26,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.frameworks import FRAMEWORKS, tree_adapter
+from ztensor.guard import foreign_bytes
 from ztensor.limits import Budget, Limits
 from ztensor.model.formats import written_as
 from ztensor.model.showing import counted
@@ -35,6 +36,7 @@ from ztensor.reading.filling import require_copied
 from ztensor.reading.loading import load_all, load_files
 from ztensor.reading.names import keeps
 from ztensor.reading.overlaps import lie_apart
+from ztensor.reading.reader import ObjectReader
 from ztensor.sharded.saving import save_files
 from ztensor.source.paths import is_path, path_text
 from ztensor.source.urls import with_storage
@@ -54,7 +56,6 @@ if TYPE_CHECKING:
     from ztensor.metadata import TensorMetadata
     from ztensor.opening import Reader
     from ztensor.reading.file import FileObjects
-    from ztensor.reading.reader import ObjectReader
     from ztensor.source.sink import Durable
     from ztensor.tree.encode import Encoded
     from ztensor.typing import Openable, Path, Progress, Storage, Target
@@ -70,7 +71,6 @@ def __dir__() -> list[str]:
     return __all__
 
 
-@public
 def save_tree(
     tree: object,
     filename: Target,
@@ -214,7 +214,6 @@ def tree_values(reader: ObjectReader, *, containers: bool = False) -> dict[str, 
     return flat(_decoded(reader, lambda leaf: leaf).tree, containers=containers)
 
 
-@public
 def load_tree(
     filename: Openable,
     *,
@@ -279,7 +278,6 @@ def load_tree(
     )
 
 
-@public
 def open_tree(
     filename: Openable,
     *,
@@ -444,7 +442,6 @@ class _Homes:
         return makers.get(kind) or MAKERS.get(kind)
 
 
-@public
 class LazyTree(Shown, Keyed, Mapping[str, Any]):
     """The values of a saved tree by their keys joined by dots; leaves are read when asked for.
 
@@ -462,6 +459,7 @@ class LazyTree(Shown, Keyed, Mapping[str, Any]):
     """
 
     def __init__(self, reader: Reader) -> None:
+        require_kind("reader", reader, ObjectReader, "a ztensor.Reader")
         self._reader = reader
         self._values = tree_values(reader)
         self.attributes, _ = split_tree(reader.attributes)
@@ -556,7 +554,8 @@ def _decoded(reader: ObjectReader, leaf: Callable[[LeafAt], Any], **options: Any
             told = attributes_of(reader.objects.root, {})[ATTRIBUTE]
         if told is None:
             raise _no_tree(parts)
-        shape, stored = shape_of(told, budget)
+        with foreign_bytes("the tree"):
+            shape, stored = shape_of(told, budget)
         return decode(shape, budget, leaf, stored=stored, **options)
     except ZTensorError as error:
         raise error.locate(file=reader.name) from error.__cause__

@@ -6,7 +6,6 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
-from ztensor.boundary import public
 from ztensor.casting import Casts, cast_target
 from ztensor.container import LATEST, require_version
 from ztensor.converting.asking import format_of, matching, require_compressed, require_divided
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 
-@public
 def convert(
     source: Readable,
     path: Path,

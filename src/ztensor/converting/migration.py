@@ -6,7 +6,6 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from ztensor.boundary import public
 from ztensor.container import require_version
 from ztensor.contents import only_ours_change
 from ztensor.converting.asking import require_compressed
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 
-@public
 def migrate(
     path: Path,
     output: Path | None = None,

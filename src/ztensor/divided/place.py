@@ -18,7 +18,7 @@ from ztensor.errors import (
 )
 from ztensor.sharded.naming import ROOT
 from ztensor.source.beneath import Beneath, cache_of, parts_of
-from ztensor.source.paths import is_url, path_text
+from ztensor.source.paths import absolute_path, is_url, path_text
 from ztensor.source.prefixes import listed
 from ztensor.source.remote import RemoteSource
 from ztensor.source.table import is_read_by_ranges, is_remote, known_schemes, source_of
@@ -112,7 +112,7 @@ class Place:
             )
         else:
             is_root = os.path.basename(path) == ROOT and not os.path.isdir(path)
-            self.folder = os.path.abspath(os.path.dirname(path) if is_root else path)
+            self.folder = absolute_path(os.path.dirname(path) if is_root else path)
             self.name = self.folder
 
     @property

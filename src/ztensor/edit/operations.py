@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from ztensor.boundary import public
 from ztensor.edit.editor import Editor
 from ztensor.errors import ArgumentValueError
 from ztensor.opening import Reader
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from ztensor.typing import EditOptions, Path, RemoveOptions, TensorLike
 
 
-@public
 def replace_tensor(path: Path, name: str, data: TensorLike, **options: Unpack[EditOptions]) -> int:
     """Put other data under a name, and return the file's new length in bytes.
 
@@ -40,7 +38,6 @@ def replace_tensor(path: Path, name: str, data: TensorLike, **options: Unpack[Ed
         return editor.finish()
 
 
-@public
 def remove_tensors(
     input: Path,  # the 1.2 API's name
     output: Path | None = None,
@@ -81,7 +78,6 @@ def remove_tensors(
             return writer.finish()
 
 
-@public
 def rename_tensors(path: Path, names: Mapping[str, str], **options: Unpack[EditOptions]) -> int:
     """Give objects other names, and return the file's new length in bytes.
 
@@ -103,7 +99,6 @@ def rename_tensors(path: Path, names: Mapping[str, str], **options: Unpack[EditO
         return editor.finish()
 
 
-@public
 def set_attributes(
     path: Path,
     attributes: Mapping[str, object],

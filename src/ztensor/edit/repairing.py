@@ -7,12 +7,12 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.contents import refuse_not_ours
 from ztensor.errors import (
     ArgumentValueError,
     ContainerError,
     Reason,
+    SourceError,
     describe,
 )
 from ztensor.limits import Limits
@@ -73,7 +73,6 @@ class RepairReport:
     tail_path: str | None = None
 
 
-@public
 def find(
     path: Path,
     *,
@@ -103,7 +102,6 @@ def find(
         source.close()
 
 
-@public
 def repair(
     path: Path,
     *,
@@ -223,7 +221,11 @@ def _repair_in_place(
 
 
 def _tail(path: str, locked: AppendSink) -> FileSink:
-    return FileSink(path, durable=True, is_new=True, like=rights_of(locked.descriptor))
+    try:
+        old = rights_of(locked.descriptor)
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot look at the file", locked.name) from error
+    return FileSink(path, durable=True, is_new=True, like=old)
 
 
 def _free_tail_path(name: str) -> str:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ztensor import numpy as znumpy
-from ztensor.boundary import public
 from ztensor.buffers import aligned
 from ztensor.divided.opened import DividedObjects
 from ztensor.errors import (
@@ -90,7 +89,6 @@ def __dir__() -> list[str]:
     return __all__
 
 
-@public
 def save_file(
     tensors: Mapping[str, object],
     filename: Target,
@@ -160,7 +158,6 @@ def save_file(
     )
 
 
-@public
 def save(
     tensors: Mapping[str, object],
     metadata: Mapping[str, object] | None = None,
@@ -188,7 +185,6 @@ def save(
     )
 
 
-@public
 def load_file(
     filename: Openable,
     *,
@@ -237,7 +233,6 @@ def load_file(
         return _load(reader, device, sharding, copy=copy, threads=threads)
 
 
-@public
 def load(
     data: Bytes,
     *,
@@ -261,7 +256,6 @@ def load(
         return _load(reader, device, sharding, copy=copy, threads=threads)
 
 
-@public
 def load_abstract(
     filename: Openable,
     *,

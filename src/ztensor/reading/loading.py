@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.arguments import require_function
 from ztensor.buffers import aligned
 from ztensor.errors import UnsupportedError
 from ztensor.model.later import LaterObjects
@@ -98,6 +99,7 @@ def load_files(
     Raises:
         ZTensorError: what opening a file or `load` raises.
     """
+    require_function("progress", progress)
     files = objects.parts()
     total, done = sum(file.nbytes for file in files), 0
     result: dict[str, Any] = {}

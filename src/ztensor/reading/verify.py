@@ -11,6 +11,7 @@ import dataclasses
 import threading
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from ztensor.arguments import require_function
 from ztensor.buffers import new_bytes
 from ztensor.digest import require_match
 from ztensor.errors import (
@@ -24,6 +25,7 @@ from ztensor.errors import (
     describe,
     without_our_section,
 )
+from ztensor.guard import foreign_bytes
 from ztensor.layout import LAYOUTS
 from ztensor.layout.lengths import known_entries, roles_in_order
 from ztensor.locks import Lock
@@ -147,7 +149,9 @@ class _Findings:
 def _of_attributes(file: FileObjects) -> _Findings:
     """Return what is wrong with attributes that a format stores as it stores objects."""
     findings = _Findings()
-    for name, error in file.faults().items():
+    with foreign_bytes("the file", file.name):
+        faults = file.faults()
+    for name, error in faults.items():
         path = ("attributes", name)
         reason = error.reason or Reason.FIELD_VALUE
         findings.problems.append(Problem(reason, _sentence(error), path, error.section))
@@ -182,6 +186,7 @@ def verify_file(
         ObjectNotFoundError: a name is not in the file.
         SourceError: the bytes could not be read.
     """
+    require_function("progress", progress)
     if isinstance(names, str):  # one name, not its letters
         names = [names]
     chosen = list(file.names) if names is None else list(dict.fromkeys(names))
@@ -333,7 +338,8 @@ class _Sums:
                 return False
             if number not in self._found:
                 try:
-                    self._sums[number].check()
+                    with foreign_bytes("the component"):
+                        self._sums[number].check()
                     self._found[number] = None
                 except ZTensorError as error:
                     self._found[number] = error
@@ -415,7 +421,8 @@ def _walk_object(
     if whole:
         for role, watch in watches:
             try:
-                watch.finish(counts)
+                with foreign_bytes("the object"):
+                    watch.finish(counts)
             except LayoutError as error:
                 findings.add(error, name, role)
     if whole and tensor_object.entries_once and not findings.problems:
@@ -489,7 +496,8 @@ def _walked(
         walker = ComponentWalk(
             file, component, expected, watch, is_opaque=is_opaque, overlaps=overlaps
         )
-        walker.run(digest_of_decoded=digest_of_decoded)
+        with foreign_bytes("the component"):
+            walker.run(digest_of_decoded=digest_of_decoded)
         return walker
 
     if not overlaps.is_repeated(file, component):

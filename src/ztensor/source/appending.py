@@ -18,7 +18,7 @@ from ztensor.source.descriptor import Descriptor
 from ztensor.source.flushing import START_BYTES, start_flush
 from ztensor.source.guards import CommitBehind, CommitOver, Guarded
 from ztensor.source.local import require_empty
-from ztensor.source.paths import path_text
+from ztensor.source.paths import absolute_path, path_text
 from ztensor.source.upload import require_changed_in_place
 
 if TYPE_CHECKING:
@@ -70,12 +70,12 @@ class AppendSink(ReadOneByOne):
         require_changed_in_place(path)
         self.name = path
         self.path: str | None = path
-        self._place = os.path.abspath(path)  # who calls may change to another folder
+        self._place = absolute_path(path)  # who calls may change to another folder
         self._durable = durable is not False
         self._unstarted = 0  # bytes that the disk was not told of
         opened = self._open_locked(path, lock=lock, timeout=timeout)
         self._open: _Locked | None = opened
-        status = os.fstat(self._descriptor)
+        status = self._status()
         self.size = status.st_size
         if not self.size:
             try:
@@ -91,6 +91,12 @@ class AppendSink(ReadOneByOne):
         """The number of the open file, -1 where it is closed; counted while a call uses it."""
         descriptor = self._open
         return -1 if descriptor is None else descriptor.number
+
+    def _status(self) -> os.stat_result:
+        try:
+            return os.fstat(self._descriptor)
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot look at the file", self.name) from error
 
     def _in_use(self) -> _Locked:
         descriptor = self._open
@@ -279,10 +285,7 @@ class AppendSink(ReadOneByOne):
         Raises:
             SourceError: so it is.
         """
-        try:
-            found = os.fstat(self._descriptor).st_size
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot look at the file", self.name) from error
+        found = self._status().st_size
         if found > length:
             raise SourceError(
                 "cannot shorten the file; it holds its old state before a torn end, which "

@@ -16,7 +16,7 @@ from ztensor.source.directory import RemoteFiles, RemoteFolderSource
 from ztensor.source.joined import JoinedSource
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
-from ztensor.source.paths import is_url, path_text
+from ztensor.source.paths import absolute_path, is_url, path_text
 from ztensor.source.remote import RemoteSource
 from ztensor.source.urls import Remote
 
@@ -128,7 +128,7 @@ def is_remote(path: str) -> bool:
 
 def absolute(path: str) -> str:
     """Return a path that means the same in another folder; a URL as it is."""
-    return path if is_remote(path) else os.path.abspath(path)
+    return path if is_remote(path) else absolute_path(path)
 
 
 def require_on_disk(path: str, name_it: str) -> None:

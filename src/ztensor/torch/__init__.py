@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentTypeError,
     MissingDependencyError,
@@ -103,7 +102,6 @@ def __getattr__(name: str) -> Any:
 # --- Dicts ----------------------------------------------------------------------------------
 
 
-@public
 def save_file(
     tensors: Mapping[str, object],
     filename: Target,
@@ -173,7 +171,6 @@ def save_file(
     )
 
 
-@public
 def save(
     tensors: Mapping[str, object],
     metadata: Mapping[str, object] | None = None,
@@ -202,7 +199,6 @@ def save(
     )
 
 
-@public
 def load_file(
     filename: Openable,
     device: TorchDevice = "cpu",
@@ -250,7 +246,6 @@ def load_file(
         )
 
 
-@public
 def load(
     data: Bytes,
     *,
@@ -274,7 +269,6 @@ def load(
 # --- Models ---------------------------------------------------------------------------------
 
 
-@public
 def save_model(
     model: torch.nn.Module,
     filename: Target,
@@ -303,7 +297,6 @@ def save_model(
     return save_file(_module(model).state_dict(), filename, metadata, **options)
 
 
-@public
 def load_model(
     model: torch.nn.Module,
     filename: Openable,
@@ -392,7 +385,6 @@ def load_model(
     return [*missing, *lost], list(unexpected)
 
 
-@public
 def save_pretrained(
     model: torch.nn.Module | Mapping[str, object],
     folder: Path,
@@ -430,7 +422,6 @@ def save_pretrained(
     return save_file(state, path, metadata, max_shard_size=max_shard_size, **options)
 
 
-@public
 def load_pretrained(
     model: torch.nn.Module,
     folder: Path,
