@@ -1,7 +1,7 @@
 """zTensor: keep tensors in files - dense, sparse and quantized - mapped, checked, never executed.
 
 `ztensor.open` gives a mapping from names to arrays; `ztensor.numpy` has `save_file` and
-`load_file`; `ztensor.Writer` writes piece by piece. `ztensor.ZTensorError` is the base of the errors.
+`load_file`; `ztensor.Writer` writes piece by piece. Errors of files are `ztensor.ZTensorError`s.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     from ztensor.reading.file import Location
     from ztensor.reading.slices import TensorSlice
     from ztensor.reading.verify import VerifyReport
-    from ztensor.source.urls import remote
+    from ztensor.source.reference import remote
     from ztensor.states import LazyTree, Record, load_tree, open_tree, save_tree
     from ztensor.tensor import Tensor
     from ztensor.writing.stream import ObjectSink
@@ -134,7 +134,7 @@ _HOMES = {
     "ztensor.analysis.spreads": "Histogram",
     "ztensor.analysis.statistics": "StatsReport TensorStats stats",
     "ztensor.analysis.tally": "ValueDiff",
-    "ztensor.source.urls": "remote",
+    "ztensor.source.reference": "remote",
     "ztensor.tensor": "Tensor",
     "ztensor.reading.verify": "VerifyReport",
     "ztensor.states": "LazyTree Record load_tree open_tree save_tree",

@@ -20,8 +20,8 @@ from ztensor.model.showing import counted
 from ztensor.reading.reader import ObjectReader
 from ztensor.sharded.naming import DIVIDED, ROOT, is_set
 from ztensor.source.paths import is_url, path_text
+from ztensor.source.reference import Remote, path_of_file_url, with_storage
 from ztensor.source.table import is_remote, source_of
-from ztensor.source.urls import Remote, path_of_file_url, with_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

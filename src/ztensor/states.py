@@ -27,10 +27,10 @@ from ztensor.errors import (
 )
 from ztensor.frameworks import FRAMEWORKS, tree_adapter
 from ztensor.guard import foreign_bytes
+from ztensor.interactive import Keyed, Shown
 from ztensor.limits import Budget, Limits
 from ztensor.model.formats import written_as
 from ztensor.model.showing import counted
-from ztensor.notebook import Keyed, Shown
 from ztensor.opening import open as open_files
 from ztensor.reading.filling import require_copied
 from ztensor.reading.loading import load_all, load_files
@@ -39,7 +39,7 @@ from ztensor.reading.overlaps import lie_apart
 from ztensor.reading.reader import ObjectReader
 from ztensor.sharded.saving import save_files
 from ztensor.source.paths import is_path, path_text
-from ztensor.source.urls import with_storage
+from ztensor.source.reference import with_storage
 from ztensor.tree.decode import LeafAt, decode
 from ztensor.tree.encode import encode
 from ztensor.tree.fitting import fit

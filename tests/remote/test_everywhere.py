@@ -136,10 +136,8 @@ READ = (
     "show",
     "diff",
     "plot",
-    "bench",
     "report",
     "view",
-    "browse",
 )
 WRITTEN = ("convert", "export", "merge", "split")
 CHANGING = ("append", "replace", "rm", "mv", "set", "compact", "repair")
@@ -167,7 +165,7 @@ def test_every_verb_with_a_folder(
         "convert": [url, str(tmp_path / "c.zt")], "export": [url, str(tmp_path / "e.safetensors")],
         "merge": [url, "-o", str(tmp_path / "m.zt")],
         "report": [url, "-o", str(tmp_path / "r.html")],
-        "bench": [url, "--seconds", "0.1"], "view": [url, "--no-browser", "--seconds", "0.1"],
+        "view": [url, "--no-browser", "--seconds", "0.1"],
         "split": [url, "--into", str(tmp_path / "s"), "--max-shard-size", "4KB"],
         "append": [url, str(tmp_path / "x.zt")],
         "replace": [url, "weight", str(tmp_path / "x.npy")],
@@ -191,7 +189,7 @@ def test_every_verb_with_a_folder(
         assert "bug" not in text
     # Those that are not here take one file, or none; with a folder they are refused, too.
     named = {verb for verbs in VERBS.values() for verb in verbs}
-    others = {"ckpt", "conformance", "demo", "completions", "migrate", "compress", "decompress"}
+    others = {"ckpt", "conformance", "completions", "migrate", "compress", "decompress"}
     assert named == {*READ, *WRITTEN, *CHANGING} | others
 
 

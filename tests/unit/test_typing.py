@@ -42,7 +42,7 @@ UNREAD = (
     "jaxlib.mlir", "scipy.linalg", "scipy.optimize", "scipy.signal", "scipy.special",
     "scipy.stats",
     "IPython", "dask", "distributed", "fsspec", "h5py", "numpy.testing", "obstore", "onnx",
-    "optax", "pandas", "prompt_toolkit", "sympy", "textual", "tornado",
+    "optax", "pandas", "prompt_toolkit", "sympy", "tornado",
 )  # fmt: skip
 
 # In one process: the second run of mypy reads what the first one left of NumPy and of ours.

@@ -10,7 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ztensor.analysis.streaming import opened
-from ztensor.container.v2 import emit_content
+from ztensor.container.v2.content import emit_content
 from ztensor.digest import ALGORITHMS, CONTENT_ALGORITHMS, digest_of
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
 from ztensor.layout.lengths import known_length

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from ztensor.source.reference import Remote
     from ztensor.source.sink import Durable
-    from ztensor.source.urls import Remote
     from ztensor.typing import Readable
 
     Path = str | os.PathLike[str]

@@ -27,8 +27,8 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.source import locking
+from ztensor.source.reference import Remote
 from ztensor.source.removal import OpenFolder, remove_object
-from ztensor.source.urls import Remote
 from ztensor.threads import Pool, run_jobs, thread_count
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.sharded.naming import ROOT
+from ztensor.source.reference import Remote
 from ztensor.source.sink import FileSink
 from ztensor.source.targets import require_free
 from ztensor.source.upload import RemoteSink
-from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -22,16 +22,16 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
+from ztensor.interactive import Shown
 from ztensor.limits import Limits, caps_of
 from ztensor.model.later import LaterObjects
 from ztensor.model.manifest import Manifest
 from ztensor.model.showing import counted
-from ztensor.notebook import Shown
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.objects import not_found
 from ztensor.sharded.naming import DIVIDED, ROOT
-from ztensor.source.ahead import exact
+from ztensor.source.base import exact
 from ztensor.source.failures import changed
 from ztensor.source.later import LaterFile, LaterFiles
 from ztensor.source.local import FileSource

@@ -38,9 +38,9 @@ from ztensor.model.showing import counted
 from ztensor.reading.listing import find_manifest
 from ztensor.sharded.naming import ROOT, parse_size
 from ztensor.source.base import Range
+from ztensor.source.reference import Remote
 from ztensor.source.sink import FileSink
 from ztensor.source.upload import RemoteSink
-from ztensor.source.urls import Remote
 from ztensor.tensor import Tensor, shape_of
 from ztensor.writing.creating import create
 

@@ -20,10 +20,10 @@ from ztensor.sharded.naming import ROOT
 from ztensor.source.beneath import Beneath, cache_of, parts_of
 from ztensor.source.paths import absolute_path, is_url, path_text
 from ztensor.source.prefixes import listed
+from ztensor.source.reference import Remote, path_of_file_url, remote_of, with_storage
 from ztensor.source.remote import RemoteSource
 from ztensor.source.table import is_read_by_ranges, is_remote, known_schemes, source_of
 from ztensor.source.upload import is_there
-from ztensor.source.urls import Remote, path_of_file_url, remote_of, with_storage
 
 if TYPE_CHECKING:
     from ztensor.source.base import Source

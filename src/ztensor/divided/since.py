@@ -19,8 +19,8 @@ from ztensor.contents import open_file
 from ztensor.divided.place import Place, opener
 from ztensor.divided.root import read_root
 from ztensor.errors import SourceError
+from ztensor.source.reference import Remote
 from ztensor.source.upload import copy
-from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable

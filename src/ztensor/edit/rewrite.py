@@ -31,10 +31,10 @@ from ztensor.sharded.naming import INDEX_SUFFIX, index_path, parse_size, shard_p
 from ztensor.sharded.planning import plan_objects
 from ztensor.source.appending import AppendSink
 from ztensor.source.paths import is_path, path_text
+from ztensor.source.reference import Remote
 from ztensor.source.removal import Stamp, remove_folder, stamp_of
 from ztensor.source.table import absolute, is_remote, remote_of, require_on_disk
 from ztensor.source.targets import Nowhere, require_free
-from ztensor.source.urls import Remote
 from ztensor.tree.stored import merged_attributes
 from ztensor.writing.creating import create
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ztensor.errors import UnsupportedError, describe
 from ztensor.jax.values import is_copied, is_value, stored, value_of
-from ztensor.source.urls import with_storage
+from ztensor.source.reference import with_storage
 from ztensor.states import loaded_tree, save_tree
 from ztensor.tensor import Tensor
 from ztensor.tree.columns import malformed

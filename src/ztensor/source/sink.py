@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from ztensor.source.urls import Remote
+    from ztensor.source.reference import Remote
 
 Durable = Literal["auto"] | bool
 

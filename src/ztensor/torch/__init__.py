@@ -32,7 +32,7 @@ from ztensor.opening import reader_of_bytes
 from ztensor.reading.loading import load_files
 from ztensor.sharded.saving import save_files
 from ztensor.source.paths import path_text
-from ztensor.source.urls import with_storage
+from ztensor.source.reference import with_storage
 from ztensor.tensor import Tensor, no_mapping, no_tensor
 from ztensor.writing.saving import attributes_given, saved_bytes
 

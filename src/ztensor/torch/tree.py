@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ztensor.errors import UnsupportedError, describe
-from ztensor.source.urls import with_storage
+from ztensor.source.reference import with_storage
 from ztensor.states import loaded_tree, save_tree
 from ztensor.torch.devices import device_of, moved
 from ztensor.torch.values import (

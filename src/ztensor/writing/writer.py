@@ -9,7 +9,7 @@ import numpy as np
 import ztensor
 from ztensor.container import LATEST
 from ztensor.errors import ArgumentValueError, describe
-from ztensor.hints import Hinted
+from ztensor.interactive import Hinted
 from ztensor.model.showing import counted
 from ztensor.source.sink import Durable
 from ztensor.writing.creating import create

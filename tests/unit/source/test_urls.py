@@ -18,7 +18,8 @@ from ztensor.errors import (
     MissingDependencyError,
     UsageError,
 )
-from ztensor.source.urls import Remote, place_of, with_storage
+from ztensor.source.reference import Remote, with_storage
+from ztensor.source.urls import place_of
 
 pytest.importorskip("obstore")
 

@@ -24,8 +24,8 @@ from ztensor.errors import FormatError, Reason, SourceNotFoundError, describe
 from ztensor.model.dtype import element_count
 from ztensor.sharded.naming import ROOT
 from ztensor.source.base import Range
+from ztensor.source.reference import Remote
 from ztensor.source.upload import is_there
-from ztensor.source.urls import Remote
 from ztensor.tree.columns import malformed
 
 if TYPE_CHECKING:
