@@ -17,6 +17,7 @@ import ztensor.divided
 import ztensor.numpy
 from ztensor.errors import FormatError, LimitError, Reason, ZTensorError
 from ztensor.guard import foreign_bytes
+from ztensor.sharded.naming import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,9 +143,7 @@ class Samples:
         ztensor.divided.commit(self.divided, [record], {"step": 1})
 
     def rootless(self) -> Path:
-        for path in self.divided.iterdir():
-            if path.name.startswith("root") or "root" in path.name:
-                path.unlink()
+        (self.divided / ROOT).unlink()
         return self.divided
 
 
