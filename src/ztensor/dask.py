@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ztensor.layout.base import Array
     from ztensor.reading.file import FileObjects
-    from ztensor.typing import Openable
+    from ztensor.typing import Openable, Storage
 
 try:
     importlib.import_module("dask.array")
@@ -59,7 +59,7 @@ def from_file(
     chunks: int | str | tuple[object, ...] | dict[int, object] = "auto",
     *,
     verify: bool | None = None,
-    storage: object = None,
+    storage: Storage | None = None,
 ) -> da.Array:
     """Return a dense object as a Dask array, of which nothing is read until it is computed.
 
@@ -80,7 +80,7 @@ def from_file(
             together.
         verify: as for `ztensor.open`: a part of an object is only held to its digest with True,
             which reads all of the object once in each process.
-        storage: as for `ztensor.open`.
+        storage: see `ztensor.typing.OpenOptions`.
 
     Raises:
         ObjectNotFoundError: no object of that name.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import ztensor
 import ztensor.numpy as znumpy
+import ztensor.typing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,8 +54,11 @@ def test_all_that_open_a_source_take_its_storage_and_a_cache() -> None:
     found = takers("Openable")
     assert len(found) > 10
     for name, function in found.items():
-        parameters = inspect.signature(function).parameters
-        assert {"storage", "cache"} <= set(parameters), name
+        names = set(inspect.signature(function).parameters)
+        for one in inspect.signature(function).parameters.values():
+            for kind in re.findall(r"^Unpack\[(\w+)\]$", str(one.annotation)):
+                names |= getattr(ztensor.typing, kind).__annotations__.keys()
+        assert {"storage", "cache"} <= names, name
 
 
 @pytest.fixture

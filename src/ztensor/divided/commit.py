@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ztensor.divided.part import PartRecord
     from ztensor.divided.saves import Save
     from ztensor.source.sink import Durable
-    from ztensor.typing import Path
+    from ztensor.typing import Path, Storage
 
     Array = np.ndarray[Any, Any]
 
@@ -49,7 +49,7 @@ def commit(
     *,
     overwrite: bool = True,
     durable: Durable = "auto",
-    storage: object = None,
+    storage: Storage | None = None,
     writer: str = "",
 ) -> None:
     """Make what the processes wrote the checkpoint of a folder, as a whole or not at all.
@@ -63,9 +63,8 @@ def commit(
         values: what is no tensor, by name: plain values of Python and NumPy, and containers of
             them; see `ztensor.save_tree` for what is kept.
         overwrite: False refuses to replace a checkpoint.
-        durable: True flushes to disk before this returns; "auto" does so where a checkpoint is
-            replaced; False leaves it to the system.
-        storage: how the store of a URL is opened; see `ztensor.open`.
+        durable: see `ztensor.typing.SaveOptions`.
+        storage: see `ztensor.typing.OpenOptions`.
         writer: what calls this, such as `"torch"`; kept in the root.
 
     Raises:
@@ -123,7 +122,7 @@ def commit_apart(
     *,
     writer: str,
     durable: Durable,
-    storage: object,
+    storage: Storage | None,
 ) -> None:
     """Commit what one process wrote of a save whose processes do not talk; see `commit`.
 

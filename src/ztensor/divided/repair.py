@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ztensor.model.manifest import TensorObject
     from ztensor.reading.file import FileObjects
     from ztensor.source.sink import Durable
-    from ztensor.typing import Path
+    from ztensor.typing import Path, Storage
 
 
 _MOST_KEPT = 1000  # damaged roots
@@ -88,7 +88,7 @@ def repair(
     durable: Durable = "auto",
     dry_run: bool = False,
     one_save: bool = False,
-    storage: object = None,
+    storage: Storage | None = None,
 ) -> RootReport:
     """Write the root of a divided checkpoint anew where it is lost or damaged.
 
@@ -104,7 +104,7 @@ def repair(
         one_save: True vouches that files that do not say which save they are of are all of one, and
             that none is missing. Those that earlier releases wrote do not say so, nor those of a
             `PartWriter` without `save_id` and `processes`.
-        storage: how the store of a URL is opened; see `ztensor.open`.
+        storage: see `ztensor.typing.OpenOptions`.
 
     Raises:
         UsageError: no save is proven to be there as a whole, or several are; the files do not

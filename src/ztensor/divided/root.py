@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from ztensor.reading.file import FileObjects
     from ztensor.source.sink import Durable, Sink
     from ztensor.tree.decode import LeafAt
-    from ztensor.typing import Path
+    from ztensor.typing import Path, Storage
 
     Array = np.ndarray[Any, Any]
 
@@ -165,13 +165,15 @@ def _kept(name: str) -> Callable[[Any], Made]:
     return functools.partial(Made, name)
 
 
-def read_root(folder: Path, *, limits: Limits | None = None, storage: object = None) -> Root:
+def read_root(
+    folder: Path, *, limits: Limits | None = None, storage: Storage | None = None
+) -> Root:
     """Return what the root of a divided checkpoint says, every claim of it checked.
 
     Args:
         folder: the folder or the URL of the prefix, or the root in it.
         limits: safety caps; `ztensor.Limits()` by default.
-        storage: how the store of a URL is opened; see `ztensor.open`.
+        storage: see `ztensor.typing.OpenOptions`.
 
     Raises:
         FormatError: the root is damaged, or its chunks cannot be those of its tensors.

@@ -38,8 +38,8 @@ from ztensor.reading.component import Fetching
 from ztensor.reading.locating import Located
 from ztensor.reading.objects import not_found
 from ztensor.reading.places import Places
-from ztensor.source.base import Range, exact
-from ztensor.source.joined import JoinedSource, files_of, identity_of
+from ztensor.source.base import Range
+from ztensor.source.joined import JoinedSource, files_of
 from ztensor.source.table import opened_by
 from ztensor.tensor import Tensor, tensor_of
 from ztensor.threads import thread_count
@@ -93,7 +93,6 @@ class FileObjects:
         source: as given, like manifest, frame, format, sums, faults.
         fetching: what the components share: encodings, limits, what was checked.
         is_closed: whether the file was given back.
-        quick: see `Objects`.
     """
 
     is_set = False
@@ -121,7 +120,7 @@ class FileObjects:
         self.faults = faults
         self.fetching = Fetching(source, encodings, limits, verify=verify)
         self.is_closed = False
-        self.quick: Places | None = None
+        self._places: Places | None = None
         self._account = account
         self._reopen = reopen
 
@@ -191,7 +190,7 @@ class FileObjects:
     def close(self) -> None:
         """Give back the file; arrays that are views of it stay valid. May be called again."""
         self.is_closed = True
-        self.quick = None
+        self._places = None
         self.fetching.runs.clear()
         self.source.close()
 
@@ -212,8 +211,8 @@ class FileObjects:
 
     def identity(self) -> object:
         """Return what tells these bytes from others: of a file its place and times, or its ETag."""
-        if (told := identity_of(self.source)) is not None:
-            return told
+        if (identity := self.source.identity()) is not None:
+            return identity
         whole = Range(self.source, 0, self.source.size)
         return digest_of_bytes(ALGORITHMS["sha256"], whole.pieces())
 
@@ -288,7 +287,7 @@ class FileObjects:
             encodings: how their components are stored; as those of this by default.
         """
         part = self._with(objects=objects)
-        part.quick = None
+        part._places = None
         if encodings is not None:
             part.fetching = self.fetching.with_encodings(encodings)
         return part
@@ -322,7 +321,7 @@ class FileObjects:
             raise not_found(name, self.names, self.name)
         return found
 
-    def located(self, name: str, role: str | None = None) -> Located:
+    def located(self, name: str | None, role: str | None = None) -> Located:
         """Return a context in which an error of ours is told file, object and component."""
         return Located(self, name, role)
 
@@ -372,7 +371,7 @@ class FileObjects:
             error.object_name = name
             error.hint = f"it has {', '.join(map(describe, tensor_object.components))}"
             raise error
-        whole = exact(self.source)
+        whole = self.source.exact()
         if found.shard is not None and isinstance(whole, JoinedSource):
             source, offset = whole.place(found.offset)
             return Location(source.path, offset, found.length)
@@ -441,10 +440,10 @@ class FileObjects:
         Raises:
             ClosedError: the file was given back.
         """
-        places = self.quick
+        places = self._places
         if places is None:
             self.require_open()
-            places = self.quick = Places(self)
+            places = self._places = Places(self)
         return places
 
     def value(self, name: str, *, copy: bool) -> Any:
@@ -477,7 +476,7 @@ class FileObjects:
             ClosedError: the file was given back.
             SourceError: the file is not what it was.
         """
-        places = self.quick or self.places()
+        places = self._places or self.places()
         return places.copied(name) if copy else places.view(name)
 
     def tensor(self, name: str, *, copy: bool) -> Tensor:

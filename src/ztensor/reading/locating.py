@@ -16,7 +16,7 @@ class Located(foreign_bytes):
 
     __slots__ = ("_name", "_objects", "_role")
 
-    def __init__(self, file: FileObjects, name: str, role: str | None) -> None:
+    def __init__(self, file: FileObjects, name: str | None, role: str | None) -> None:
         super().__init__("the object")
         self._objects = file
         self._name = name

@@ -179,9 +179,7 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
         Raw data is a view of the file, unchecked, and copied only where it is written to; see
         `read_numpy`.
         """
-        views = self.objects.quick
-        found = None if views is None else views.view(name)
-        return self.objects.part(name).value(name, copy=False) if found is None else found
+        return self.objects.part(name).value(name, copy=False)
 
     # --- Reading ----------------------------------------------------------------------------
 
@@ -258,10 +256,7 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
             SourceError: the bytes could not be read.
         """
         if isinstance(name, str):
-            found, views = None, self.objects.quick
-            if views is not None:
-                found = views.copied(name) if copy else views.view(name)
-            return self.objects.part(name).array(name, copy=copy) if found is None else found
+            return self.objects.part(name).array(name, copy=copy)
         part = self.objects.part
         return {one: part(one).array(one, copy=copy) for one in several(name, self.name)}
 

@@ -69,7 +69,6 @@ class ShardedObjects:
     """
 
     is_set = True
-    quick = None
 
     def __init__(
         self,
