@@ -12,7 +12,6 @@ from ztensor.errors import (
     ArgumentValueError,
     ContainerError,
     Reason,
-    SourceError,
     describe,
 )
 from ztensor.limits import Limits
@@ -23,7 +22,6 @@ from ztensor.source.appending import AppendSink, TrialSink
 from ztensor.source.base import read_bytes
 from ztensor.source.local import FileSource
 from ztensor.source.paths import path_text
-from ztensor.source.rights import rights_of
 from ztensor.source.sink import FileSink
 from ztensor.source.stream import StreamSink
 from ztensor.source.targets import Nowhere, require_free
@@ -221,11 +219,7 @@ def _repair_in_place(
 
 
 def _tail(path: str, locked: AppendSink) -> FileSink:
-    try:
-        old = rights_of(locked.descriptor)
-    except OSError as error:
-        raise SourceError.from_os(error, "cannot look at the file", locked.name) from error
-    return FileSink(path, durable=True, is_new=True, like=old)
+    return FileSink(path, durable=True, is_new=True, like=locked.rights())
 
 
 def _free_tail_path(name: str) -> str:
