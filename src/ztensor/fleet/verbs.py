@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ztensor.analysis.identity import combined, tensor_hashes
 from ztensor.analysis.statistics import BINS, QUANTILES
 from ztensor.analysis.statistics import stats as stats_of
-from ztensor.boundary import public
 from ztensor.converting.asking import matching
 from ztensor.converting.conversion import convert_as
 from ztensor.errors import ArgumentValueError, describe
@@ -87,7 +86,6 @@ def _hash(
         return FileHash(combined(ids, reader.attributes if attributes else None), ids)
 
 
-@public
 def _convert(pair: tuple[Any, Any], **options: Any) -> ConversionReport:
     # A dry run finds no folder: it is made for all files, where they are written.
     with open_reader(pair[0], mmap=False) as reader:
@@ -111,7 +109,6 @@ def _patterns(patterns: Any) -> list[str] | None:
 # --- The functions -----------------------------------------------------------------------------
 
 
-@public
 def verify_files(
     sources: Iterable[_Source],
     *,
@@ -147,7 +144,6 @@ def verify_files(
     return each(_verify, sources, how, **options)
 
 
-@public
 def stats_files(
     sources: Iterable[_Source],
     *,
@@ -186,7 +182,6 @@ def stats_files(
     return each(_stats, sources, how, **options)
 
 
-@public
 def hash_files(
     sources: Iterable[_Source],
     *,
@@ -219,7 +214,6 @@ def hash_files(
     return each(_hash, sources, how, **options)
 
 
-@public
 def convert_files(
     sources: Iterable[_Source],
     folder: Path,

@@ -7,6 +7,7 @@ import functools
 import os
 from typing import TYPE_CHECKING, Any, Self
 
+from ztensor.arguments import require_choice
 from ztensor.contents import open_file
 from ztensor.errors import (
     ClosedError,
@@ -18,7 +19,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.limits import DEFAULT_LIMITS
+from ztensor.limits import caps_of
 from ztensor.locks import Lock
 from ztensor.model.account import Unrepresented
 from ztensor.model.showing import counted
@@ -69,11 +70,13 @@ class ShardedObjects:
     is_set = True
 
     def __init__(self, source: Any, **options: Unpack[FileOptions]) -> None:
+        require_choice("verify", options.get("verify"), (None, True, False))
+        caps = caps_of(options.get("limits"))
         self._how = options
         self.is_closed = False
         self._lock = Lock()
         self._opened: dict[str, FileObjects] = {}
-        self.set: FileSet = find_set(source, options.get("limits") or DEFAULT_LIMITS)
+        self.set: FileSet = find_set(source, caps)
         self._state = state_of(self.set.index)
         self.homes: dict[str, str] = dict(self.set.weight_map or {})
         self._names: dict[str, list[str]] = {file: [] for file in self.set.files}

@@ -65,3 +65,15 @@ def make_folder(path: str) -> None:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
         raise SourceError.from_os(error, "cannot make the folder", path) from error
+
+
+def absolute_path(path: str) -> str:
+    """Return a path that means the same in another working folder.
+
+    Raises:
+        SourceError: the working folder was removed.
+    """
+    try:
+        return os.path.abspath(path)
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot find the working folder", path) from error
