@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.buffers import aligned, bytes_beside, copies_slowly, empty_array, new_bytes
+from ztensor.buffers import aligned, bytes_beside, new_bytes
 from ztensor.source.local import FileSource
 
 if TYPE_CHECKING:
@@ -23,14 +23,6 @@ def _at(place: int, length: int) -> memoryview:
     return bytes_beside(place, length).data
 
 
-@pytest.mark.parametrize("length", [32 << 10, 100_000, _MIB + 1, 40 * _MIB])
-def test_memory_for_many_bytes_begins_where_blobs_do(length: int) -> None:
-    for made in (empty_array((length,), np.dtype(np.uint8)), aligned(length)):
-        assert made.ctypes.data % 64 == 0
-        assert made.flags.writeable
-    assert not copies_slowly(new_bytes(length), 0)
-
-
 @pytest.mark.parametrize("length", [4 * _MIB, 5 * _MIB, 8 * _MIB, 34 * _MIB - 4096])
 def test_memory_takes_hardly_more_than_was_asked_for(length: int) -> None:
     tracemalloc.start()
@@ -38,19 +30,6 @@ def test_memory_takes_hardly_more_than_was_asked_for(length: int) -> None:
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(memory) <= held < length + 8192
-
-
-def test_shape_and_type_are_what_was_asked_for() -> None:
-    made = empty_array((300, 0, 7), np.dtype("<f4")), empty_array((300, 100), np.dtype(">f8"))
-    assert [one.shape for one in made] == [(300, 0, 7), (300, 100)]
-    assert [one.dtype.str for one in made] == ["<f4", ">f8"]
-    assert all(one.flags.c_contiguous for one in made)
-
-
-@pytest.mark.parametrize("behind", [0, 1, 16, 31, 32, 64, 4064, 4095])
-def test_memory_a_little_behind_the_file_is_filled_slowly(behind: int) -> None:
-    assert copies_slowly(_at(behind, 100), 8192) is (0 < behind < 32)
-    assert copies_slowly(_at(64 + behind, 100), 64) is (0 < behind < 32)
 
 
 @pytest.mark.parametrize("length", [_MIB // 4, _MIB + 17, 5 * _MIB])

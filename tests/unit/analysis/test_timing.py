@@ -13,7 +13,6 @@ import pytest
 
 import ztensor
 import ztensor.numpy
-from ztensor.analysis import timing
 from ztensor.analysis.peers import PEERS
 from ztensor.analysis.timing import Timing, time_file
 
@@ -97,35 +96,6 @@ def test_the_library_of_a_format_does_the_same(name: str, tmp_path: Path) -> Non
 
 def test_every_library_here_is_tried() -> None:
     assert SAVED.keys() == PEERS.keys()
-
-
-def test_cold_is_measured_only_where_the_file_was_dropped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a.zt"
-    ztensor.numpy.save_file(TENSORS, path)
-    for cached in (None, 1.0, 0.2, 0.0):
-        monkeypatch.setattr(timing, "cached_part", lambda _, cached=cached: cached)
-        found = time_file(path, 2.0)
-        if not found.rows or found.cached != cached:
-            assert found.cached is None  # a system that cannot be asked to drop anything
-            continue
-        assert found.is_cold is (cached == 0.0)
-        for row in found.rows:
-            if row.work in COLD:
-                assert bool(row.seconds) is found.is_cold
-                assert bool(row.note) is not found.is_cold
-
-
-def test_a_long_file_is_timed_by_its_first_objects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a.zt"
-    ztensor.numpy.save_file({f"t{i}": np.full(1 << 16, i, np.uint8) for i in range(20)}, path)
-    monkeypatch.setattr(timing, "_MOST_BYTES", 3 << 16)
-    found = time_file(path, 5.0)
-    assert (found.object_count, found.timed_count, found.timed_nbytes) == (20, 3, 3 << 16)
-    assert all(row.seconds for row in found.rows if row.work in ("load owned", "verify"))
 
 
 def test_the_time_is_bounded(tmp_path: Path) -> None:

@@ -10,38 +10,10 @@ import pytest
 import ztensor
 from tests.unit.tree.alike import assert_alike
 from ztensor.numpy import load_file, save_file
-from ztensor.tree.separating import separate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-
-def test_what_begins_within_another_is_copied() -> None:
-    whole = np.arange(10)
-    sparse = ztensor.Tensor.csr([1.0], [0], [0, 1], (1, 3))
-    leaves: dict[str, Any] = {
-        "a": whole, "same": whole[:], "part": whole[3:5], "behind": np.arange(3),
-        "sparse": sparse, "again": sparse, "empty": whole[:0], "nothing": whole[:0],
-    }  # fmt: skip
-    before = dict(leaves)
-    separate(leaves)
-    kept = {name for name, leaf in leaves.items() if leaf is before[name]}
-    assert kept == {"a", "behind", "sparse", "empty", "nothing"}
-    for name, leaf in leaves.items():
-        for one, other in zip(_arrays(leaf), _arrays(before[name]), strict=True):
-            assert_alike(one, other)
-        assert not any(
-            np.shares_memory(one, other)
-            for key, value in leaves.items()
-            if key != name
-            for one in _arrays(leaf)
-            for other in _arrays(value)
-        )
-
-
-def _arrays(leaf: Any) -> list[Any]:
-    return [leaf] if isinstance(leaf, np.ndarray) else list(leaf.components.values())
 
 
 def _canonical(path: Path) -> Path:
