@@ -34,7 +34,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/demo.stamp ## save, map, slice, verify and damage a real-sized checkpoint
-	$(BIN)/ztensor demo $(MODEL)
+	$(BIN)/python examples/demo.py $(MODEL)
 
 # TORCH= and JAX= (empty) leave them out: no test fails for their absence.
 test: $(VENV)/real.stamp $(FRAMEWORKS) ## run the tests but the slow ones, a few minutes

@@ -49,8 +49,8 @@ class ModelFolder:
     Args:
         where: its path or URL.
         subfolder: a folder in it that is meant.
-        storage: how the store of a URL is opened; see `ztensor.Reader`.
-        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
+        storage: see `OpenOptions`.
+        cache: likewise.
 
     Attributes:
         name: what messages call it.

@@ -142,6 +142,16 @@ def test_every_foreign_goal_is_measured_by_a_run_with_torch() -> None:
 # --- Tables and chart -------------------------------------------------------------------------
 
 
+def test_another_checkout_of_ours_is_shown_beside(made_run: Run) -> None:
+    samples = Samples(
+        [sample("ours", 0.02), sample("ours-before", 0.03), sample("ztensor-1", 0.04)]
+    )
+    run = dataclasses.replace(made_run, samples=samples)
+    rows = report.goal_table(run)[1]
+    shown = [row[4:6] for row in rows if row[:3] == ["open it again", "many", "ztensor 1.2.3"]]
+    assert shown == [["0.50", "0.75"]]
+
+
 def test_every_gap_has_its_reason(made_run: Run) -> None:
     assert report.reasons(made_run) == [
         "torch: not measured: no wheel for this Python",

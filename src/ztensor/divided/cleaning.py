@@ -35,7 +35,7 @@ from ztensor.threads import Pool, run_jobs, thread_count
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from ztensor.typing import Path
+    from ztensor.typing import Path, Storage
 
 # A file of a process, or a root, that has no name yet where the system gives none to nobody.
 _MOST_LOOKED_INTO = 3
@@ -65,7 +65,11 @@ def clean(place: Place, named: Collection[str], before: Iterable[str] = ()) -> l
 
 @public
 def compact(
-    folder: Path, *, storage: object = None, older_than: float = HOURS, dry_run: bool = False
+    folder: Path,
+    *,
+    storage: Storage | None = None,
+    older_than: float = HOURS,
+    dry_run: bool = False,
 ) -> list[str]:
     """Remove the files of a folder that its checkpoint does not name; return their names.
 
@@ -175,10 +179,8 @@ def _remove_in(
     gone: list[str] = []
 
     def remove_one(name: str) -> None:
-        path = os.path.join(inside.path, name)
-
         def is_ours(file: BinaryIO) -> bool:
-            is_free = name in released or not locking.is_held(file.fileno(), path)
+            is_free = name in released or not locking.is_held(file.fileno())
             if is_free and is_of_a_process(file):
                 gone.append(name)
                 return not dry_run
@@ -187,7 +189,9 @@ def _remove_in(
         try:
             inside.remove(name, is_ours)
         except OSError as error:
-            raise SourceError.from_os(error, "cannot remove", path) from error
+            raise SourceError.from_os(
+                error, "cannot remove", os.path.join(inside.path, name)
+            ) from error
 
     # The system gives the memory back that it keeps of a file, which takes as long as a copy.
     run_jobs([functools.partial(remove_one, one) for one in names], thread_count())

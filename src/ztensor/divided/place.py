@@ -27,6 +27,7 @@ from ztensor.source.upload import is_there
 
 if TYPE_CHECKING:
     from ztensor.source.base import Source
+    from ztensor.typing import Storage
 
 # The key of attributes of the root, of files of processes, and of objects in these.
 ATTRIBUTE = "divided"
@@ -94,7 +95,7 @@ class Place:
         folder: the folder; None in a store.
     """
 
-    def __init__(self, given: Any, storage: object = None) -> None:
+    def __init__(self, given: Any, storage: Storage | None = None) -> None:
         given = with_storage(given, storage)
         path = path_text(given)
         if not isinstance(given, Remote) and path.lower().startswith("file://"):

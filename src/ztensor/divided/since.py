@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ztensor.chunks.table import Chunk, Kind, TableFile
     from ztensor.reading.file import FileObjects
-    from ztensor.typing import Path
+    from ztensor.typing import Path, Storage
 
     Box = tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...], Kind]
 
@@ -48,7 +48,7 @@ class Older:
         SourceError: it cannot be read.
     """
 
-    def __init__(self, since: Path, place: Place, storage: object) -> None:
+    def __init__(self, since: Path, place: Place, storage: Storage | None) -> None:
         self._from = Place(since, storage)
         self._to = place
         self._table = read_root(since, storage=storage).table

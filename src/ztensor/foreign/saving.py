@@ -5,13 +5,14 @@ from __future__ import annotations
 import bisect
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ztensor.container import LATEST
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
 from ztensor.foreign import exporter
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.reader import ObjectReader
-from ztensor.source.base import ReadOneByOne
+from ztensor.source.base import Source
 from ztensor.source.sink import sink_of
 from ztensor.writing.saving import save_all
 
@@ -46,13 +47,13 @@ def save_as(
         target: a path, or a file object open for writing bytes.
         metadata: key-value pairs of the file.
         progress: called with the bytes of tensors written so far and of all of them.
-        durable: as for `Writer`.
-        compression: must be False: these formats are written raw.
-        chunk_rows: must be None, likewise.
-        checksum: must be the default, or none: these formats have no digests.
-        version: must be None: it is one of ours.
-        alignment: must be None: likewise.
-        canonical: must be False: likewise.
+        durable: as in `SaveOptions`.
+        compression: of a zTensor file, like all that follow: it must say nothing.
+        chunk_rows: likewise.
+        checksum: likewise; the default and none are the same to these formats.
+        version: likewise.
+        alignment: likewise.
+        canonical: likewise.
 
     Raises:
         NotRepresentableError: the format cannot say a tensor, a name or the metadata.
@@ -64,7 +65,7 @@ def save_as(
         ("compression", compression, compression is False),
         ("chunk_rows", chunk_rows, chunk_rows is None),
         ("checksum", checksum, checksum in (True, "crc32c", "none", None, False)),
-        ("version", version, version is None),
+        ("version", version, version in (None, LATEST)),
         ("alignment", alignment, alignment is None),
         ("canonical", canonical, canonical is False),
     ):
@@ -94,11 +95,10 @@ def save_as(
         raise
 
 
-class _Held(ReadOneByOne):
+class _Held(Source):
     """What a writer wrote, as a source: pieces of memory, most of them the caller's own arrays."""
 
     name = "<tensors>"
-    path = None
 
     def __init__(self) -> None:
         self._pieces: list[memoryview] = []
@@ -123,15 +123,3 @@ class _Held(ReadOneByOne):
             destination[done : done + part.nbytes] = part
             done += part.nbytes
             number += 1
-
-    def view(self) -> memoryview | None:
-        return None
-
-    def held(self) -> memoryview | None:
-        return None
-
-    def require_unchanged(self) -> None:
-        """Do nothing: nobody else has it."""
-
-    def close(self) -> None:
-        """Do nothing: memory is free when nothing uses it."""

@@ -15,6 +15,8 @@ import os
 from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, Reason, SourceError, UnsupportedError, describe
+from ztensor.source.base import Opening
+from ztensor.source.descriptor import Descriptor
 from ztensor.source.local import FileSource
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ def cache_of(folder: str) -> str | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Beneath(os.PathLike[str]):
+class Beneath(Opening):
     """A path that a file names, and the folders in which it has to lie.
 
     Attributes:
@@ -111,10 +113,10 @@ class Beneath(os.PathLike[str]):
         )
 
 
-def _descend(root: str, parts: list[str], flags: int) -> int:
+def _descend(root: str, parts: list[str], flags: int) -> Descriptor:
     """Open a file beneath a folder through no link."""
     if os.open not in os.supports_dir_fd:  # Windows; links there need rights to be made
-        return os.open(os.path.join(root, *parts), flags)
+        return Descriptor(os.open(os.path.join(root, *parts), flags))
     way = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
     folder = os.open(root, way | os.O_NOFOLLOW)
     try:
@@ -122,7 +124,7 @@ def _descend(root: str, parts: list[str], flags: int) -> int:
             deeper = os.open(part, way | os.O_NOFOLLOW, dir_fd=folder)
             os.close(folder)
             folder = deeper
-        return os.open(parts[-1], flags | os.O_NOFOLLOW, dir_fd=folder)
+        return Descriptor(os.open(parts[-1], flags | os.O_NOFOLLOW, dir_fd=folder))
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
             raise

@@ -10,7 +10,7 @@ import ztensor
 from ztensor.boundary import public, public_inside, turn
 from ztensor.container import LATEST
 from ztensor.errors import ArgumentValueError, describe
-from ztensor.hints import Hinted
+from ztensor.interactive import Hinted
 from ztensor.model.showing import counted
 from ztensor.source.sink import Durable
 from ztensor.writing.creating import create
