@@ -77,7 +77,7 @@ def compact(
 
     Args:
         folder: the folder, or the URL of a prefix.
-        storage: how the store of a URL is opened; see `ztensor.open`.
+        storage: see `ztensor.typing.OpenOptions`.
         older_than: hours; in a store, which cannot tell whether a writer lives, younger files
             stay. A folder on disk does not need it.
         dry_run: True removes nothing.
