@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -62,15 +62,7 @@ def test_no_rewrite_of_a_file_makes_one_memory_of_two_states(
 
 
 def test_trees_are_saved_without_looking_for_equal_bytes(tmp_path: Path) -> None:
-    """No way of saving a tree takes `deduplicate`, and none makes one object of two."""
     tree = {"a": np.zeros(1 << 15), "b": np.zeros(1 << 15)}
-    save_tree: Any = ztensor.save_tree
-    manager: Any = ztensor.CheckpointManager
-    with pytest.raises(TypeError, match="deduplicate"):
-        save_tree(tree, tmp_path / "state.zt", deduplicate="content")
-    with pytest.raises(TypeError, match="deduplicate"):
-        manager(tmp_path, deduplicate="content")
-    assert not list(tmp_path.iterdir())
     with ztensor.CheckpointManager(tmp_path, version="2.1") as run:
         run.save(1, tree)
     assert (tmp_path / "step-00000001.zt").stat().st_size > 2 * tree["a"].nbytes
