@@ -19,7 +19,8 @@ from ztensor.options import OpenOptions, require_options
 from ztensor.reading.names import keeps
 from ztensor.sharded.naming import parse_size
 from ztensor.tensor import Tensor
-from ztensor.threads import Crew, thread_count
+from ztensor.threads import thread_count
+from ztensor.threads.pool import Crew
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -35,7 +35,7 @@ from ztensor.interactive import Hinted, Shown
 from ztensor.opening import open as open_files
 from ztensor.options import WriteOptions, require_options
 from ztensor.states import save_encoded, save_encoded_divided
-from ztensor.threads import Background
+from ztensor.threads.background import Background
 from ztensor.tree.encode import encode
 
 if TYPE_CHECKING:

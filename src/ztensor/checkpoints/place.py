@@ -20,7 +20,7 @@ from ztensor.source.prefixes import listed, look
 from ztensor.source.reference import Remote, with_storage
 from ztensor.source.removal import OpenFolder, is_link, remove_object
 from ztensor.source.table import remote_of
-from ztensor.threads import Pool
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

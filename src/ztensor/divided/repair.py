@@ -39,7 +39,7 @@ from ztensor.source.base import Range
 from ztensor.source.sink import FileSink
 from ztensor.source.targets import shown
 from ztensor.source.upload import RemoteSink, copy, is_there
-from ztensor.threads import Pool
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from ztensor.chunks.table import ChunkTable

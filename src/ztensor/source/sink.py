@@ -24,7 +24,7 @@ from ztensor.source.stream import StreamSink
 from ztensor.source.table import remote_of
 from ztensor.source.targets import no_folder, require_own_link, require_place, shown
 from ztensor.source.upload import RemoteSink
-from ztensor.threads import note_write
+from ztensor.threads.background import note_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

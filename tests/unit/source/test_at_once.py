@@ -17,6 +17,8 @@ DATA = bytes(range(100))
 class Noting(MemorySource):
     """Notes how it is read."""
 
+    prefers_long_reads = True
+
     def __init__(self) -> None:
         super().__init__(DATA)
         self.calls: list[list[int]] = []
