@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.errors import FormatError, InternalError, LimitError, Reason, SourceError
+from ztensor.errors import FormatError, LimitError, Reason, SourceError
 from ztensor.reading.verify import VerifyReport
 from ztensor.testing.builder import VALUES, VERSIONS, build
 from ztensor.testing.promise import PromiseBroken, exercise
@@ -66,13 +66,13 @@ def test_foreign_exceptions_pass_through(monkeypatch: pytest.MonkeyPatch, error:
 @pytest.mark.parametrize(
     "error",
     [
-        InternalError("a bug"),
+        FormatError("no rule", reason=Reason.UNFORESEEN),
         LimitError("no stack", reason=Reason.LIMIT_STACK),
         SourceError("a disk"),
     ],
     ids=lambda error: error.message,
 )
-def test_what_the_edge_made_of_an_escape_is_one(
+def test_what_the_guard_made_of_an_escape_is_one(
     monkeypatch: pytest.MonkeyPatch, error: ztensor.ZTensorError
 ) -> None:
     breaks(monkeypatch, "read", error)
