@@ -149,7 +149,7 @@ def test_a_layouts_rule_is_seen_at_open_with_its_place() -> None:
 
 def test_options_are_keywords() -> None:
     with pytest.raises(TypeError):
-        ztensor.Reader(DATA, True)  # type: ignore[call-arg]
+        ztensor.Reader(DATA, True)  # type: ignore[arg-type]
     with ztensor.open(DATA, verify=True, mmap=False, limits=ztensor.Limits()) as reader:
         assert isinstance(reader, ztensor.Reader)
 
