@@ -26,7 +26,7 @@ from ztensor.source.identity import UNKNOWN, Version, object_id, version_of
 from ztensor.source.pieces import PART_BYTES, Piece, plan, scatter
 from ztensor.source.reference import Remote
 from ztensor.source.urls import place_of
-from ztensor.threads import Pool
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
