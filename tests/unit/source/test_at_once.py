@@ -19,8 +19,6 @@ class Noting(MemorySource):
 
     prefers_long_reads = True
 
-    prefers_long_reads = True
-
     def __init__(self) -> None:
         super().__init__(DATA)
         self.calls: list[list[int]] = []
