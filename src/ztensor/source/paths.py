@@ -34,8 +34,6 @@ def path_text(path: Any) -> str:
         ArgumentTypeError: it is none of these.
         ArgumentValueError: it is empty, or no system has a file of that name.
     """
-    if type(path) is str and path and path.isascii() and "\0" not in path:
-        return path
     try:
         text = os.fsdecode(path)
     except (TypeError, UnicodeDecodeError) as error:
