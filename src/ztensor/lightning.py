@@ -16,7 +16,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ztensor.boundary import public
 from ztensor.contents import may_be_of_ours, open_file
 from ztensor.errors import (
     ArgumentTypeError,
@@ -29,7 +28,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.options import WriteOptions, require_options
-from ztensor.source.paths import path_text
+from ztensor.source.paths import make_folder, path_text
 from ztensor.source.reference import with_storage
 from ztensor.source.removal import remove_file, remove_object
 from ztensor.source.table import remote_of
@@ -57,7 +56,6 @@ _BASES = {
 }
 
 
-@public
 class TreeCheckpoints:
     """What `CheckpointIO` does; the class itself is made for the Lightning that is there.
 
@@ -103,11 +101,7 @@ class TreeCheckpoints:
         place = self._place(path, storage_options)
         encoded = encode(checkpoint)
         if remote_of(place) is None:
-            folder = os.path.dirname(path_text(place))
-            try:
-                os.makedirs(folder or os.curdir, exist_ok=True)
-            except OSError as error:
-                raise SourceError.from_os(error, "cannot make the folder", folder) from error
+            make_folder(os.path.dirname(path_text(place)) or os.curdir)
         save_encoded(encoded, place, None, **self._options)
 
     def load_checkpoint(
@@ -197,7 +191,7 @@ def _class() -> type:
     if not bases:
         raise MissingDependencyError("ztensor.lightning needs Lightning: pip install lightning")
     words = {"__doc__": TreeCheckpoints.__doc__, "__module__": __name__}
-    return public(type("CheckpointIO", (TreeCheckpoints, *bases), words))
+    return type("CheckpointIO", (TreeCheckpoints, *bases), words)
 
 
 if TYPE_CHECKING:
@@ -212,7 +206,6 @@ else:
         return made
 
 
-@public
 def load_from_checkpoint(
     module: type[Module],
     path: Path,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
-from ztensor.boundary import public
+from ztensor.arguments import require_kind
 from ztensor.divided import PartWriter, commit
 from ztensor.divided.nested import attributes_of
 from ztensor.divided.opened import DividedObjects
@@ -27,6 +27,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.frameworks import FRAMEWORKS, tree_adapter
+from ztensor.guard import foreign_bytes
 from ztensor.interactive import Keyed, Shown
 from ztensor.limits import Budget
 from ztensor.model.formats import written_as
@@ -37,6 +38,7 @@ from ztensor.reading.filling import require_copied
 from ztensor.reading.loading import load_all, load_files
 from ztensor.reading.names import keeps
 from ztensor.reading.overlaps import lie_apart
+from ztensor.reading.reader import ObjectReader
 from ztensor.sharded.saving import save_files
 from ztensor.source.paths import is_path, path_text
 from ztensor.tree.decode import LeafAt, decode
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
     from ztensor.metadata import TensorMetadata
     from ztensor.opening import Reader
     from ztensor.reading.file import FileObjects
-    from ztensor.reading.reader import ObjectReader
     from ztensor.source.sink import Durable
     from ztensor.tree.encode import Encoded
     from ztensor.typing import Openable, Progress, Target
@@ -72,7 +73,6 @@ def __dir__() -> list[str]:
     return __all__
 
 
-@public
 def save_tree(
     tree: object,
     filename: Target,
@@ -129,18 +129,7 @@ def save_encoded(
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # as `save_files` has it
     **options: Unpack[SaveOptions],
 ) -> None:
-    """Save a tree that was encoded; see `save_tree`.
-
-    Args:
-        encoded: the tree.
-        filename: as for `save_tree`, like all that follow.
-        metadata: key-value pairs of the file.
-        compression: likewise.
-        options: likewise.
-
-    Raises:
-        ZTensorError: what `save_tree` raises.
-    """
+    """Save a tree that was encoded; see `save_tree`."""
     options.setdefault("deduplicate", False)  # the tree knows what is shared
     attributes = {**(metadata or {}), ATTRIBUTE: stored_shape(encoded.shape)}
     save_files(encoded.leaves, filename, attributes, compression, **options)
@@ -194,7 +183,6 @@ def tree_values(reader: ObjectReader, *, containers: bool = False) -> dict[str, 
     return flat(_decoded(reader, lambda leaf: leaf).tree, containers=containers)
 
 
-@public
 def load_tree(filename: Openable, **options: Unpack[TreeOptions]) -> Any:
     """Load a nested state that `save_tree` saved.
 
@@ -220,7 +208,6 @@ def load_tree(filename: Openable, **options: Unpack[TreeOptions]) -> Any:
     return loaded_tree(filename, None, **options)
 
 
-@public
 def open_tree(filename: Openable, **options: Unpack[OpenOptions]) -> LazyTree:
     """Open a file that `save_tree` saved, and read its leaves when they are asked for.
 
@@ -256,22 +243,9 @@ def loaded_tree(
     progress: Progress | None = None,
     **options: Unpack[OpenOptions],
 ) -> Any:
-    """Return the tree of a file, laid over a live one where there is one; see `load_tree`.
+    """Return the tree of a file, laid over a live one where there is one.
 
-    Args:
-        filename: the file.
-        framework: as for `read_tree`.
-        placing: likewise.
-        copy: as in `TreeOptions`, like all that follow.
-        only: likewise.
-        into: likewise.
-        types: likewise.
-        threads: likewise.
-        progress: likewise.
-        options: of `ztensor.open`.
-
-    Raises:
-        ZTensorError: what `load_tree` raises.
+    See `TreeOptions`, and `read_tree` for the framework and its placing.
     """
     with open_files(filename, **options) as reader:
         tree = read_tree(
@@ -300,16 +274,9 @@ def read_tree(
 ) -> Any:
     """Return the tree of an open file, with the values of one framework as they were.
 
-    Args:
-        reader: the file.
-        framework: its name in `ztensor.frameworks`; None gives NumPy's arrays for all, `AS_SAVED`
-            each value as it was.
-        placing: options of the framework's `tree_makers`, such as a device.
-        copy: as in `TreeOptions`, like all that follow.
-        only: likewise.
-        types: likewise.
-        threads: likewise.
-        progress: likewise.
+    See `TreeOptions`. `framework` is its name in `ztensor.frameworks`; None gives NumPy's arrays
+    for all, `AS_SAVED` each value as it was. `placing` has options of the framework's
+    `tree_makers`, such as a device.
 
     Raises:
         ZTensorError: what `load_tree` raises.
@@ -389,7 +356,6 @@ class _Homes:
         return makers.get(kind) or MAKERS.get(kind)
 
 
-@public
 class LazyTree(Shown, Keyed, Mapping[str, Any]):
     """The values of a saved tree by their keys joined by dots; leaves are read when asked for.
 
@@ -407,6 +373,7 @@ class LazyTree(Shown, Keyed, Mapping[str, Any]):
     """
 
     def __init__(self, reader: Reader) -> None:
+        require_kind("reader", reader, ObjectReader, "a ztensor.Reader")
         self._reader = reader
         self._values = tree_values(reader)
         self.attributes, _ = split_tree(reader.attributes)
@@ -501,7 +468,8 @@ def _decoded(reader: ObjectReader, leaf: Callable[[LeafAt], Any], **options: Any
             told = attributes_of(reader.objects.root, {})[ATTRIBUTE]
         if told is None:
             raise _no_tree(parts)
-        shape, stored = shape_of(told, budget)
+        with foreign_bytes("the tree"):
+            shape, stored = shape_of(told, budget)
         return decode(shape, budget, leaf, stored=stored, **options)
     except ZTensorError as error:
         raise error.locate(file=reader.name) from error.__cause__

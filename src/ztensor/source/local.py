@@ -19,7 +19,7 @@ from ztensor.locks import Lock
 from ztensor.source import locking
 from ztensor.source.base import Source, read_bytes, shrunk
 from ztensor.source.descriptor import Descriptor, OpenFile
-from ztensor.source.paths import is_url
+from ztensor.source.paths import absolute_path, is_url
 from ztensor.source.rights import Rights, rights_of
 
 if TYPE_CHECKING:
@@ -74,7 +74,9 @@ class FileSource(OpenFile, Source):
     ) -> None:
         self.name = path
         # Another process, or this one later, may have another working directory.
-        self.path: str | None = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+        self.path: str | None = (
+            path if os.path.isabs(path) else os.path.join(absolute_path(""), path)
+        )
         try:
             opened = opener(_OPEN_FLAGS) if opener else Descriptor(os.open(path, _OPEN_FLAGS))
         except SourceError as error:  # of the opener
@@ -192,7 +194,7 @@ class FileSource(OpenFile, Source):
                 raise shrunk(self.name, 0, self.size, status.st_size)
             return
         # Asked again at the end: who has the lock lets it go when the file is longer.
-        if not self._is_touched(status) or self._ask(locking.is_held) or not self.is_touched():
+        if not self.is_touched() or self._ask(locking.is_held) or not self.is_touched():
             return
         if not self._is_committed(status):
             raise SourceError(
@@ -243,9 +245,9 @@ class FileSource(OpenFile, Source):
 
     def is_touched(self) -> bool:
         """Return whether the file was written to in place since it was opened."""
-        return self._descriptor is not None and self._is_touched(self.status())
-
-    def _is_touched(self, status: os.stat_result) -> bool:
+        if self._descriptor is None:
+            return False
+        status = self.status()
         return status.st_size == self.size and status.st_mtime_ns != self._changed_at
 
     def is_stale(self) -> bool:

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, SourceError, describe
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -34,8 +34,6 @@ def path_text(path: Any) -> str:
         ArgumentTypeError: it is none of these.
         ArgumentValueError: it is empty, or no system has a file of that name.
     """
-    if type(path) is str and path and path.isascii() and "\0" not in path:
-        return path
     try:
         text = os.fsdecode(path)
     except (TypeError, UnicodeDecodeError) as error:
@@ -53,3 +51,27 @@ def path_text(path: Any) -> str:
     if fault:
         raise ArgumentValueError("no file can have this path", found=fault, file=text)
     return text
+
+
+def make_folder(path: str) -> None:
+    """Make a folder on disk, and those it is in, where they are missing.
+
+    Raises:
+        SourceError: it cannot be made.
+    """
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot make the folder", path) from error
+
+
+def absolute_path(path: str) -> str:
+    """Return a path that means the same in another working folder.
+
+    Raises:
+        SourceError: the working folder was removed.
+    """
+    try:
+        return os.path.abspath(path)
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot find the working folder", path) from error

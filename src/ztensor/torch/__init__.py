@@ -19,11 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentTypeError,
     MissingDependencyError,
-    SourceError,
     UsageError,
     ZTensorError,
     describe,
@@ -38,7 +36,7 @@ from ztensor.options import (
 )
 from ztensor.reading.loading import load_files
 from ztensor.sharded.saving import save_files
-from ztensor.source.paths import path_text
+from ztensor.source.paths import make_folder, path_text
 from ztensor.tensor import Tensor, no_mapping, no_tensor
 from ztensor.writing.saving import saved_bytes
 
@@ -96,7 +94,6 @@ def __getattr__(name: str) -> Any:
 # --- Dicts ----------------------------------------------------------------------------------
 
 
-@public
 def save_file(
     tensors: Mapping[str, object],
     filename: Target,
@@ -135,7 +132,6 @@ def save_file(
     return save_files(stored, filename, metadata, compression, attributes=attributes, **options)
 
 
-@public
 def save(
     tensors: Mapping[str, object],
     metadata: Mapping[str, object] | None = None,
@@ -157,7 +153,6 @@ def save(
     )
 
 
-@public
 def load_file(
     filename: Openable,
     device: TorchDevice = "cpu",
@@ -193,7 +188,6 @@ def load_file(
     return load_whole(filename, load_onto, {"device": device_of(device), "copy": copy}, **options)
 
 
-@public
 def load(
     data: Bytes,
     *,
@@ -217,7 +211,6 @@ def load(
 # --- Models ---------------------------------------------------------------------------------
 
 
-@public
 def save_model(
     model: torch.nn.Module,
     filename: Target,
@@ -247,7 +240,6 @@ def save_model(
     return save_file(_module(model).state_dict(), filename, metadata, **options)
 
 
-@public
 def load_model(
     model: torch.nn.Module,
     filename: Openable,
@@ -330,7 +322,6 @@ def load_model(
     return [*missing, *lost], list(unexpected)
 
 
-@public
 def save_pretrained(
     model: torch.nn.Module | Mapping[str, object],
     folder: Path,
@@ -357,10 +348,7 @@ def save_pretrained(
     require_options("save_pretrained", options, ModelOptions)
     state = model.state_dict() if isinstance(model, torch.nn.Module) else model
     place = path_text(folder)
-    try:
-        os.makedirs(place, exist_ok=True)
-    except OSError as error:
-        raise SourceError.from_os(error, "cannot make the folder", place) from error
+    make_folder(place)
     path = os.path.join(place, "model.zt")
     if metadata is None and options.get("attributes") is None:
         metadata = {"format": "pt"}
@@ -368,7 +356,6 @@ def save_pretrained(
     return save_file(state, path, metadata, **options)
 
 
-@public
 def load_pretrained(
     model: torch.nn.Module,
     folder: Path,
