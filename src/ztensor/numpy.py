@@ -9,7 +9,8 @@ from ztensor.opening import open as open_files
 from ztensor.opening import reader_of_bytes
 from ztensor.reading.loading import load_all, load_files
 from ztensor.sharded.saving import save_files
-from ztensor.writing.saving import attributes_given, saved_bytes
+from ztensor.writing.planning import attributes_given
+from ztensor.writing.saving import saved_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -43,7 +43,7 @@ from ztensor.source.sink import FileSink
 from ztensor.source.upload import RemoteSink
 from ztensor.source.urls import Remote
 from ztensor.tensor import Tensor, shape_of
-from ztensor.writing.creating import create
+from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from ztensor.source.descriptor import Descriptor
     from ztensor.source.sink import Durable
     from ztensor.typing import Path, TensorLike
-    from ztensor.writing.output import Output
 
     Array = np.ndarray[Any, Any]
 
@@ -174,7 +173,7 @@ class PartWriter:
         self._empty: set[int] = set()  # tensors of which there will be no object
         self._token = secrets.token_hex(8)  # a process may try again with the same id
         self._held: list[Descriptor | None] = []  # locks, for as long as this lives
-        self._output: Output | None = None
+        self._output: Writer | None = None
         self._counts: dict[str, int] = {}
         self._written: list[Written] = []
         self._places: dict[tuple[int, tuple[int, ...]], Written] = {}  # of this file
@@ -304,7 +303,7 @@ class PartWriter:
 
     @property
     def _algorithm(self) -> str:
-        algorithm = self._require_open().algorithm
+        algorithm = self._require_open().options.algorithm
         return "" if algorithm is None else algorithm.name
 
     def _copy(self, objects: FileObjects, chunk: Chunk) -> None:
@@ -341,7 +340,7 @@ class PartWriter:
             sink = RemoteSink(target, is_new=True)
         else:
             sink = FileSink(target, durable=self._durable, is_new=True)
-        self._output = create(sink, **self._options)
+        self._output = Writer(sink, **self._options)
         self._name = name
         self._counts = {}
         self._written = []
@@ -373,7 +372,7 @@ class PartWriter:
         finally:
             source.close()
 
-    def _describe(self, output: Output, number: int, *, is_last: bool, has_older: bool) -> None:
+    def _describe(self, output: Writer, number: int, *, is_last: bool, has_older: bool) -> None:
         """Have a file say which chunks it has, and of which save and process it is.
 
         Raises:
@@ -392,7 +391,7 @@ class PartWriter:
         self._empty = set()
         for name, column in table.columns.items():
             output.write(f"{prefix}{name}", column, compress=True)
-        output.attributes = {
+        output.file_attributes = {
             ATTRIBUTE: {
                 **{key: value for key, value in told.items() if value is not None},
                 "table": prefix,
@@ -436,7 +435,7 @@ class PartWriter:
         remove_parts(self._place, [*own, *linked])
         self._held.clear()
 
-    def _require_open(self) -> Output:
+    def _require_open(self) -> Writer:
         if self.state != "open" or self._output is None:
             raise ClosedError(f"the writer is {self.state}", file=self._place.name)
         if self._output.state != "open":

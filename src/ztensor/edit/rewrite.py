@@ -36,13 +36,12 @@ from ztensor.source.table import absolute, is_remote, remote_of, require_on_disk
 from ztensor.source.targets import Nowhere, require_free
 from ztensor.source.urls import Remote
 from ztensor.tree.stored import merged_attributes
-from ztensor.writing.creating import create
+from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.source.sink import Durable
-    from ztensor.writing.output import Output
 
     Path = str | os.PathLike[str]
     Progress = Callable[[int, int], None]
@@ -88,7 +87,7 @@ def compact(
     with (
         contextlib.closing(locked),
         _own(name) as reader,
-        create(
+        Writer(
             Nowhere(name) if dry_run else name,
             version=version_of(reader),
             attributes=reader.attributes or None,
@@ -181,7 +180,7 @@ def merge(
         if attributes is None:
             attributes = _merged(readers) or None
         target: Any = Nowhere(output) if dry_run else output
-        with create(
+        with Writer(
             target,
             version=version,
             attributes=attributes,
@@ -454,10 +453,10 @@ class _Progress:
 
 
 def _copy_all(
-    writer: Output, objects: Sequence[tuple[str, Reader, str]], progress: Progress | None
+    writer: Writer, objects: Sequence[tuple[str, Reader, str]], progress: Progress | None
 ) -> None:
     copied = _Progress(progress, sum(_stored(reader, name) for _, reader, name in objects))
     writer.copier.expect((reader.objects, name) for _, reader, name in objects)
     for new, reader, name in objects:
-        writer.copy(new, reader.objects, name)
+        writer.copy(new, reader, name)
         copied.add(_stored(reader, name))

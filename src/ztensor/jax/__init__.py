@@ -35,7 +35,7 @@ from ztensor.reading.loading import load_all, load_files
 from ztensor.reading.row_slices import slice_of
 from ztensor.tensor import Tensor
 from ztensor.threads import run_jobs, worth
-from ztensor.writing.saving import attributes_given
+from ztensor.writing.planning import attributes_given
 
 try:
     import jax

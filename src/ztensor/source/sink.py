@@ -22,7 +22,7 @@ from ztensor.source import locking, removal
 from ztensor.source.base import shrunk
 from ztensor.source.descriptor import Descriptor
 from ztensor.source.flushing import START_BYTES, flush_folder, start_flush
-from ztensor.source.gathering import Gatherer
+from ztensor.source.gathering import MOST_PIECES, Gatherer
 from ztensor.source.paths import path_text
 from ztensor.source.reserving import LEAST_BYTES, reserve
 from ztensor.source.rights import PERMISSIONS, Rights, hand_over, narrow, rights_of
@@ -33,9 +33,7 @@ from ztensor.source.upload import RemoteSink
 from ztensor.threads import note_write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from typing_extensions import Buffer
+    from collections.abc import Callable
 
     from ztensor.source.urls import Remote
 
@@ -391,11 +389,11 @@ class FileSink(Gatherer):
             del descriptor
         self.position += count
 
-    def _write_pieces(self, pieces: Sequence[Buffer], nbytes: int) -> None:
-        if not hasattr(os, "writev"):
-            super()._write_pieces(pieces, nbytes)
+    def _write_pieces(self, pieces: list[bytes], at: int, nbytes: int) -> None:
+        if not hasattr(os, "writev") or len(pieces) > MOST_PIECES:
+            super()._write_pieces(pieces, at, nbytes)
             return
-        self._reserve(self.position, nbytes)
+        self._reserve(at, nbytes)
         descriptor = self._in_use()
         try:
             written = os.writev(descriptor.number, pieces)
@@ -405,7 +403,7 @@ class FileSink(Gatherer):
         finally:
             del descriptor
         if written < nbytes:  # a disk that is nearly full
-            self._write_through(memoryview(b"".join(pieces))[written:], self.position + written)
+            self._write_through(memoryview(b"".join(pieces))[written:], at + written)
 
     def commit(self) -> None:
         """Flush as `durable` asks, then rename over the target."""

@@ -35,7 +35,8 @@ from ztensor.sharded.saving import save_files
 from ztensor.source.paths import path_text
 from ztensor.source.urls import with_storage
 from ztensor.tensor import Tensor, no_mapping, no_tensor
-from ztensor.writing.saving import attributes_given, saved_bytes
+from ztensor.writing.planning import attributes_given
+from ztensor.writing.saving import saved_bytes
 
 try:
     import torch

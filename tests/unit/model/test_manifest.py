@@ -5,70 +5,26 @@ import pytest
 from ztensor.model.dtype import LOGICAL_TYPES
 from ztensor.model.manifest import Component, TensorObject, WrittenObjects
 
-LIKE = TensorObject(
+KIND = TensorObject(
     (4, 16), "dense", {"data": Component("f32", 0, 256, digest="crc32c:0x00000000")}
 )
 OTHER = TensorObject((2,), "dense", {"data": Component("i8", 64, 2)})
 
 
-def written(*names: str) -> WrittenObjects:
-    objects = WrittenObjects()
-    objects.rows.likes.append(LIKE)
-    for name in names:
-        add_row(objects, name)
-    return objects
-
-
-def add_row(objects: WrittenObjects, name: str) -> None:
-    rows = objects.rows
-    rows.names.append(name)
-    rows.kinds.append(0)
-    rows.offsets.append(64 * len(rows.names))
-    rows.digests.append(f"crc32c:0x{len(rows.names):08X}")
-
-
-def test_a_row_is_an_object_like_its_like() -> None:
-    found = written("a", "b")["b"]
-    assert (found.shape, found.format) == (LIKE.shape, "dense")
+def test_an_object_of_a_kind_has_its_own_place_and_digest() -> None:
+    objects = WrittenObjects({"m": OTHER})
+    objects.kinds.append(KIND)
+    objects.entries["b"] = 0, 128, "crc32c:0x00000002"
+    objects["a"] = OTHER
+    assert list(objects) == ["m", "b", "a"]
+    assert (len(objects), "b" in objects, "c" in objects) == (3, True, False)
+    found = objects["b"]
+    assert (found.shape, found.format) == (KIND.shape, "dense")
     assert found.components["data"] == Component("f32", 128, 256, digest="crc32c:0x00000002")
-
-
-def test_the_order_is_that_of_writing() -> None:
-    objects = written("z", "y")
-    objects["m"] = OTHER
-    add_row(objects, "a")
-    objects["b"] = OTHER
-    assert list(objects) == ["z", "y", "m", "a", "b"]
-    assert len(objects) == 5
-    assert [objects.row_of(name) for name in objects] == [0, 1, None, 2, None]
-
-
-def test_names_are_found_as_they_come() -> None:
-    objects = written("a")
-    assert "a" in objects
-    assert "b" not in objects
-    assert not objects.__contains__(3)
-    add_row(objects, "b")
-    assert "b" in objects
+    del objects["b"]
+    assert dict(objects) == {"m": OTHER, "a": OTHER}
     with pytest.raises(KeyError):
-        objects["c"]
-
-
-def test_what_is_no_row_can_go_again() -> None:
-    objects = written("a")
-    objects["m"] = OTHER
-    objects["m"] = LIKE
-    assert objects["m"] is LIKE
-    del objects["m"]
-    assert list(objects) == ["a"]
-
-
-def test_a_row_stays_as_it_is() -> None:
-    objects = written("a")
-    with pytest.raises(KeyError):
-        objects["a"] = OTHER
-    with pytest.raises(KeyError):
-        del objects["a"]
+        objects["b"]
 
 
 @pytest.mark.parametrize("dtype", ["bool", "u8", "f32"])

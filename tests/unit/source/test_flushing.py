@@ -60,7 +60,8 @@ def test_the_disk_begins_with_what_will_be_flushed(
     target = sink.FileSink(str(path), durable=durable)
     data = bytes(range(256)) * 4000
     target.write(data[:300_000])
-    target.write_all([data[300_000:300_100], data[300_100:500_000]], 200_000)
+    target.write(data[300_000:300_100])
+    target.write(data[300_100:500_000])
     target.write(memoryview(data)[500_000:])
     target.commit()
     assert path.read_bytes() == data

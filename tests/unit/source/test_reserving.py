@@ -106,7 +106,8 @@ def test_what_is_asked_for_is_what_is_written(
     target = FileSink(str(tmp_path / "file"), durable=False)
     target.write(bytes(10))  # gathered
     target.write(bytes(MIB))
-    target.write_all([bytes(MIB), bytes(5)], MIB + 5)
+    for _ in range(32):  # gathered, until 1 MiB is together
+        target.write(bytes(MIB // 32))
     target.write(bytes(reserving.LEAST_BYTES - 1))
     target.commit()
-    assert asked == [(10, MIB), (10 + MIB, MIB + 5)]
+    assert asked == [(10, MIB), (10 + MIB, MIB)]
